@@ -1,0 +1,214 @@
+"""The plug-in API: what a cooperation strategy or any other listener is, and what a node gives it.
+
+Owns the names of ILDM's Table 1 in Python's manner (docs/plugins.md has the mapping). Invariants: a
+strategy is asked about topics, never about messages, and its answers are cached until it says
+`context.routes_changed()`; a listener pays only for the packets it asks for. Must not know: sockets,
+clocks, the node's own classes. `pf` and `sf` use nothing that is not on this page.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import ClassVar, Protocol
+
+from brokerweave.mqtt.packets import Packet, PacketType
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A neighbour that wants a topic, and the highest QoS anyone behind it asked for."""
+
+    neighbour: str
+    qos: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a topic goes next.
+
+    `local` asks for the topic to be handed to the node's own broker. It matters only for what came
+    over a link: what a local client publishes is at the local broker already.
+    """
+
+    hops: tuple[Hop, ...] = ()
+    local: bool = False
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Context(Protocol):
+    """What a node offers its strategy. Time and randomness come from here, so that runs can be replayed."""
+
+    @property
+    def node_id(self) -> str: ...
+
+    @property
+    def random(self) -> Random: ...
+
+    def now(self) -> float:
+        """Seconds on a clock that never goes back."""
+
+    def neighbours(self) -> tuple[str, ...]:
+        """Ids of the neighbours added and not yet removed, whether their link is up or not."""
+
+    def send(self, neighbour: str, packet: Packet) -> None:
+        """Send a control packet, in order with every other one to this neighbour.
+
+        Not repeated after a failure: while a link is down packets are dropped, and `neighbour_up`
+        is the moment to tell the neighbour everything it needs to know.
+        """
+
+    def routes_changed(self) -> None:
+        """Forget every cached answer of `route`."""
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
+
+
+class Strategy:
+    """A cooperation algorithm. Override what you need; each default does nothing."""
+
+    name: ClassVar[str]
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def route(self, topic: str, came_from: str | None) -> Route:
+        """Where does `topic` go that `came_from` a neighbour (or None: a local client)?
+
+        Called once per topic and origin, then cached. Never name `came_from` among the hops.
+        """
+        raise NotImplementedError(f"strategy {type(self).__name__} must say where a topic goes")
+
+    def route_retained(self, topic: str, came_from: str | None) -> Route:
+        """The same for a message to be retained; by default to everybody (ILDM 4.5.2)."""
+        others = tuple(Hop(n) for n in self.context.neighbours() if n != came_from)
+        return Route(others, local=True)
+
+    def subscribed(self, topic_filter: str, qos: int) -> None:
+        """Local clients now want `topic_filter` at `qos` (the highest among them): new or changed."""
+
+    def unsubscribed(self, topic_filter: str) -> None:
+        """The last local client that wanted `topic_filter` is gone."""
+
+    def neighbour_up(self, neighbour: str) -> None:
+        """A neighbour was added, or its link is back after a failure: share state (ILDM Fig. 8)."""
+
+    def neighbour_down(self, neighbour: str) -> None:
+        """The link failed. The neighbour is still owed messages: keep its interest."""
+
+    def neighbour_removed(self, neighbour: str) -> None:
+        """The neighbour is gone for good: by an operator, or away for longer than `forget_after`."""
+
+    def packet_arrived(self, neighbour: str, packet: Packet) -> None:
+        """A control packet from a neighbour's strategy."""
+
+
+class Side(enum.Enum):
+    """Which of a pair's two sessions a packet came in on."""
+
+    CLIENT = "client"
+    BROKER = "broker"
+
+
+class SessionState(enum.Enum):
+    """ILDM Fig. 5 (a)."""
+
+    CLOSED = "closed"
+    ESTABLISHED = "established"
+    TERMINATING = "terminating"
+
+
+class NodeState(enum.Enum):
+    """ILDM Fig. 5 (b)."""
+
+    STOPPED = "stopped"
+    RUNNING = "running"
+    ADDING = "ildm_adding"
+    REMOVING = "ildm_removing"
+
+
+class Session(Protocol):
+    """One TCP connection of the node, as a plug-in sees it (ILDM's SessionInfo)."""
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def side(self) -> Side: ...
+
+    @property
+    def state(self) -> SessionState: ...
+
+    @property
+    def client_id(self) -> str:
+        """The MQTT client identifier; empty until CONNECT was read."""
+
+    @property
+    def mqtt_version(self) -> int:
+        """3, 4 or 5; 0 until CONNECT was read."""
+
+
+class SessionManager(Protocol):
+    """The calls of ILDM's session manager (2.2.1)."""
+
+    def create_session(self, packet: Packet) -> Session:
+        """Open one more session to the local broker, with this CONNECT."""
+
+    def close_session(self, session: Session) -> None: ...
+
+    def send(self, session: Session, packet: Packet) -> bool:
+        """Write one packet between two others. False if the session is not ESTABLISHED."""
+
+    def paired(self, session: Session) -> Session | None:
+        """The other half of the pair."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A listener's answer that stops a packet.
+
+    A rejected PUBLISH is acknowledged in the broker's stead, with `reason_code` where MQTT 5 can carry
+    it; any other rejected packet closes the pair.
+    """
+
+    reason_code: int = 0x83
+    reason: str = ""
+
+
+class Listener:
+    """Any other plug-in: it sees packets and events, and may reject what clients send.
+
+    Cost: every packet named in `packets` is decoded in Python, one by one, for every pair: some 10 µs
+    each, against some 0.1 µs for a packet nobody listens to. An empty `packets` costs nothing.
+    """
+
+    name: ClassVar[str]
+    packets: ClassVar[frozenset[tuple[Side, PacketType]]] = frozenset()
+
+    def __init__(self, sessions: SessionManager) -> None:
+        self.sessions = sessions
+
+    def packet_arrived(self, session: Session, packet: Packet) -> Reject | None:
+        """A packet named in `packets` arrived. None lets it pass unchanged."""
+        return None
+
+    def tcp_down(self, session: Session) -> None:
+        """The connection ended without a DISCONNECT."""
+
+    def receive_failed(self, session: Session, error: Exception) -> None:
+        """What arrived could not be read as MQTT."""
+
+    def session_established(self, session: Session) -> None: ...
+
+    def session_closed(self, session: Session) -> None: ...
+
+    def node_stopping(self) -> None: ...
+
+    def neighbour_adding(self, neighbour: str) -> None: ...
+
+    def neighbour_removing(self, neighbour: str) -> None: ...

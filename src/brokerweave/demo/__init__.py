@@ -1,0 +1,1 @@
+"""`brokerweave demo`: several sites, different brokers, sensors, a crash, a summary."""

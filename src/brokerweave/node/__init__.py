@@ -1,0 +1,1 @@
+"""One node's decisions: pairs, interest, routes, links and injectors put together, without I/O. Pure."""

@@ -1,0 +1,1 @@
+"""The asyncio shells: sockets, clocks, files and signals around the pure layers."""
