@@ -1,0 +1,262 @@
+"""Reads a TOML file and flags into a checked `NodeConfig`, the page that the layers above import.
+
+Owns precedence (flag over file over default) and the one-line errors. Invariants: every error names the file
+or flag, the key, and what to write instead; a relative path in a file is relative to that file, in a flag to
+the working folder. Must not know: what the values are used for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from brokerweave.config_keys import (
+    KEYS,
+    SECTIONS,
+    Key,
+    LimitsSection,
+    LinksSection,
+    Neighbour,
+    NodeConfig,
+    NodeSection,
+    keys_of,
+)
+from brokerweave.config_socket import claim_admin_folder, default_admin_socket
+from brokerweave.config_values import Address, BadValue
+from brokerweave.errors import ConfigError
+
+__all__ = [
+    "Address",
+    "LimitsSection",
+    "LinksSection",
+    "Neighbour",
+    "NodeConfig",
+    "NodeSection",
+    "claim_admin_folder",
+    "default_admin_socket",
+    "explain",
+    "load",
+    "parse_neighbour",
+    "reload",
+]
+
+_NEIGHBOUR_KEYS = {key.name: key for key in keys_of("neighbour", Neighbour)}
+_READ_AT_START = (
+    "node.key_file",
+    "node.broker_password_file",
+    "links.tls_certificate",
+    "links.tls_key",
+    "links.tls_ca",
+)
+
+
+def load(path: str | os.PathLike[str] | None, flags: Mapping[str, object] | None = None) -> NodeConfig:
+    """The configuration that `path` and `flags` make together.
+
+    A flag's name is the dotted key ("node.id", "links.qos") and its value what TOML would give;
+    "neighbour" is a list of "ID=HOST:PORT", which are added to the file's, replacing an equal id.
+    A flag whose value is None was not given. Raises `ConfigError`.
+    """
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    file = Path(path) if path is not None else None
+    tree = _read_toml(file) if file is not None else {}
+    values: dict[str, object] = {}
+    sources: dict[str, str] = {}
+    neighbours: dict[str, Neighbour] = {}
+    if file is not None:
+        for key, value in _file_values(file, tree):
+            values[key.dotted] = _from_file(file, key, value)
+            sources[key.dotted] = str(file)
+        for neighbour in _file_neighbours(file, tree):
+            if neighbour.id in neighbours:
+                raise ConfigError(f"neighbour '{neighbour.id}' is twice in {file}; keep one of them")
+            neighbours[neighbour.id] = neighbour
+            sources[f"neighbour.{neighbour.id}"] = str(file)
+    for neighbour in _flag_neighbours(given.pop("neighbour", ())):
+        neighbours[neighbour.id] = neighbour
+        sources[f"neighbour.{neighbour.id}"] = "--neighbour"
+    for name, value in given.items():
+        key = KEYS[name]
+        values[name] = _read(key, value, key.flag)
+        sources[name] = key.flag
+    _check_required(values, file)
+    config = NodeConfig(
+        **{section: shape(**_section(section, values)) for section, shape in SECTIONS.items()},
+        neighbours=tuple(neighbours.values()),
+        path=file,
+        flags=MappingProxyType(dict(flags or {})),
+        sources=MappingProxyType(sources),
+    )
+    _check_together(config)
+    return config
+
+
+def reload(config: NodeConfig) -> NodeConfig:
+    """The same file and flags, read again. Raises `ConfigError`; the old one stays good."""
+    return load(config.path, config.flags)
+
+
+def explain(config: NodeConfig) -> Iterator[tuple[str, str, str]]:
+    """(key, value, where it came from) for each key, then for each neighbour."""
+    for key in KEYS.values():
+        value = getattr(getattr(config, key.section), key.name)
+        yield key.dotted, show(value), config.sources.get(key.dotted, "default")
+    for neighbour in config.neighbours:
+        name = f"neighbour.{neighbour.id}"
+        yield name, str(neighbour.address), config.sources.get(name, "default")
+
+
+def show(value: object) -> str:
+    """A value as a user would write it; "-" for nothing."""
+    if value is None or value == ():
+        return "-"
+    if isinstance(value, tuple) and type(value) is tuple:
+        return ", ".join(map(str, value))
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_bytes().decode())
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not TOML: {error}") from error
+
+
+def _file_values(file: Path, tree: Mapping[str, Any]) -> Iterator[tuple[Key, object]]:
+    for section, table in tree.items():
+        if section == "neighbour":
+            continue
+        if section not in SECTIONS:
+            raise ConfigError(_unknown_section(file, section, table))
+        if not isinstance(table, dict):
+            raise ConfigError(
+                f"'{section}' in {file} should be a section; write [{section}] on a line of its own"
+            )
+        known = {key.name: key for key in KEYS.values() if key.section == section}
+        for name, value in table.items():
+            if name not in known:
+                raise ConfigError(f"unknown key '{name}' in [{section}] of {file}{_nearest(name, known)}")
+            yield known[name], value
+
+
+def _unknown_section(file: Path, name: str, value: object) -> str:
+    if not isinstance(value, (dict, list)):
+        for key in KEYS.values():
+            if key.name == name:
+                return f"'{name}' in {file} is outside any section; write it under [{key.section}]"
+        return f"unknown key '{name}' in {file}{_nearest(name, (key.name for key in KEYS.values()))}"
+    close = difflib.get_close_matches(name, [*SECTIONS, "neighbour"], n=1)
+    known = f"; did you mean [{close[0]}]?" if close else f"; known are {', '.join(SECTIONS)} and neighbour"
+    return f"unknown section [{name}] in {file}{known}".replace("[neighbour]?", "[[neighbour]]?")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"; did you mean '{close[0]}'?" if close else f"; known are {', '.join(names)}"
+
+
+def _file_neighbours(file: Path, tree: Mapping[str, Any]) -> Iterator[Neighbour]:
+    tables = tree.get("neighbour", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise ConfigError(f"'neighbour' in {file} should be a list of tables; write [[neighbour]]")
+    for table in tables:
+        for name in table:
+            if name not in _NEIGHBOUR_KEYS:
+                near = _nearest(name, _NEIGHBOUR_KEYS)
+                raise ConfigError(f"unknown key '{name}' in [[neighbour]] of {file}{near}")
+        for name in _NEIGHBOUR_KEYS:
+            if name not in table:
+                raise ConfigError(f"a [[neighbour]] of {file} has no '{name}'")
+        read = {
+            n: _read(key, table[n], f"'{n}' in [[neighbour]] of {file}") for n, key in _NEIGHBOUR_KEYS.items()
+        }
+        yield Neighbour(**read)  # type: ignore[arg-type]
+
+
+def _flag_neighbours(texts: object) -> Iterator[Neighbour]:
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise ConfigError("--neighbour should be ID=HOST:PORT")
+    seen = set()
+    for text in texts:
+        neighbour = parse_neighbour(str(text), "--neighbour")
+        if neighbour.id in seen:
+            raise ConfigError(f"--neighbour {neighbour.id} is given twice")
+        seen.add(neighbour.id)
+        yield neighbour
+
+
+def parse_neighbour(text: str, where: str) -> Neighbour:
+    """Read ID=HOST:PORT. Raises `ConfigError` that begins with `where`."""
+    name, equals, address = text.partition("=")
+    if not equals:
+        raise ConfigError(f"{where} should be ID=HOST:PORT, not '{text}'")
+    read = {n: _read(_NEIGHBOUR_KEYS[n], value, where) for n, value in (("id", name), ("address", address))}
+    return Neighbour(**read)  # type: ignore[arg-type]
+
+
+def _from_file(file: Path, key: Key, value: object) -> object:
+    read = _read(key, value, f"'{key.name}' in [{key.section}] of {file}")
+    return file.parent / read if isinstance(read, Path) else read
+
+
+def _read(key: Key, value: object, where: str) -> object:
+    try:
+        return key.about.kind.read(value)
+    except BadValue as bad:
+        raise ConfigError(f"{where} should be {bad}; not {_literal(value)}") from None
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "..."
+
+
+def _section(section: str, values: Mapping[str, object]) -> dict[str, object]:
+    return {KEYS[name].name: value for name, value in values.items() if KEYS[name].section == section}
+
+
+def _check_required(values: Mapping[str, object], file: Path | None) -> None:
+    examples = {"id": "a", "listen": "127.0.0.1:1883", "broker": "127.0.0.1:1884"}
+    for key in KEYS.values():
+        if key.required and key.dotted not in values:
+            write = f'{key.name} = "{examples[key.name]}"'
+            where = f"{file} has no '{key.name}': write {write} under [{key.section}]" if file else ""
+            raise ConfigError(
+                where or f"no '{key.name}': give {key.flag} {examples[key.name]}, or a NODE.toml"
+            )
+
+
+def _check_together(config: NodeConfig) -> None:
+    """What single values cannot tell."""
+    node, links = config.node, config.links
+    for neighbour in config.neighbours:
+        if neighbour.id == node.id:
+            raise ConfigError(f"neighbour '{neighbour.id}' has this node's own id; each node needs its own")
+    if node.listen == node.broker:
+        raise ConfigError(f"'listen' and 'broker' are both {node.listen}: the node would relay to itself")
+    if node.link_listen is not None and node.link_listen == node.listen and node.listen.port:
+        raise ConfigError(
+            f"'listen' and 'link_listen' are both {node.listen}; give links a port of their own"
+        )
+    if node.broker_password_file is not None and node.broker_username is None:
+        raise ConfigError("'broker_password_file' needs 'broker_username' beside it in [node]")
+    if links.reconnect_min > links.reconnect_max:
+        raise ConfigError("'reconnect_min' in [links] is more than 'reconnect_max'")
+    if (links.tls_certificate is None) != (links.tls_key is None):
+        raise ConfigError("'tls_certificate' and 'tls_key' in [links] need each other")
+    for name in _READ_AT_START:
+        file = getattr(getattr(config, KEYS[name].section), KEYS[name].name)
+        if file is not None and not (file.is_file() and os.access(file, os.R_OK)):
+            where = config.sources.get(name, "")
+            raise ConfigError(
+                f"'{KEYS[name].name}' ({where}) names {file}, which is no file that can be read"
+            )

@@ -1,0 +1,345 @@
+"""A node's configuration: its keys, with unit, default, formula and cost.
+
+Owns the names that users write (a contract) and what each means; docs/configuration.md is made from here.
+Invariants: a `NodeConfig` that `load` returned is complete and checked, and never changes. Must not know: the
+runtime that uses it, MQTT, which plug-ins are installed. `config` reads files and flags into this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from brokerweave.config_socket import default_admin_socket
+from brokerweave.config_values import (
+    ID,
+    LISTENING,
+    NAMES,
+    PATH,
+    PLUGIN,
+    REMOTE,
+    TEXT,
+    About,
+    Address,
+    about,
+    choice,
+    integer,
+    seconds,
+)
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+DAY = 86_400.0
+_LARGEST = 2**50
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSection:
+    """Who this node is, and what it stands between."""
+
+    id: str = field(metadata=about(ID, "This node's name. Each node of a deployment needs its own."))
+    listen: Address = field(metadata=about(LISTENING, "Where clients connect."))
+    broker: Address = field(metadata=about(REMOTE, "The local broker that this node stands in front of."))
+    link_listen: Address | None = field(
+        default=None,
+        metadata=about(
+            LISTENING,
+            "Where other nodes connect. Without it this node only calls its neighbours, never answers.",
+        ),
+    )
+    strategy: str = field(
+        default="sf",
+        metadata=about(PLUGIN, "The cooperation strategy; every node of a deployment should use the same."),
+    )
+    listeners: tuple[str, ...] = field(
+        default=(),
+        metadata=about(
+            NAMES,
+            "Other plug-ins to load, by name, in the order in which they are asked.",
+            cost="some 10 µs for each packet that a listener asks to see",
+        ),
+    )
+    data_dir: Path | None = field(
+        default=None,
+        metadata=about(
+            PATH,
+            "Where outboxes and sessions are kept over a restart. Without it a temporary folder is used, "
+            "with a warning, and a restart forgets what is owed.",
+        ),
+    )
+    key_file: Path | None = field(
+        default=None,
+        metadata=about(
+            PATH,
+            "A file with the key that all nodes share. Without it anyone who reaches `link_listen` may link.",
+        ),
+    )
+    admin_socket: Path | None = field(
+        default=None,
+        metadata=about(
+            PATH, "The socket that `status` and `neighbours` talk to; by default one per user and id."
+        ),
+    )
+    broker_username: str | None = field(
+        default=None,
+        metadata=about(TEXT, "The name with which the node itself logs in at its broker, to inject."),
+    )
+    broker_password_file: Path | None = field(
+        default=None,
+        metadata=about(PATH, "A file whose first line is the password that goes with `broker_username`."),
+    )
+    session_expiry: float = field(
+        default=7 * DAY,
+        metadata=about(
+            seconds(0),
+            "How long the interest of an absent MQTT 3.1.1 client with clean session false is kept. "
+            "MQTT 5 clients say it themselves.",
+            unit="seconds",
+            cost="messages for clients that never return cross the links until then",
+        ),
+    )
+    log_level: str = field(
+        default="warning",
+        metadata=about(
+            choice("debug", "info", "warning", "error"), "The least important thing that is logged."
+        ),
+    )
+    log_format: str = field(
+        default="text",
+        metadata=about(choice("text", "json"), "How a line of the log looks; `json` has one object a line."),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsSection:
+    """What one client, or all of them, may cost this node."""
+
+    max_packet: int = field(
+        default=16 * MIB,
+        metadata=about(
+            integer(64, 268_435_460),
+            "The largest MQTT packet that passes; a larger one ends its connection.",
+            unit="bytes",
+            cost="a packet is held until it is whole, so each connection may hold this much, each way",
+        ),
+    )
+    max_connections: int = field(
+        default=10_000,
+        metadata=about(
+            integer(1, 1_000_000),
+            "How many clients may be connected at once; one more is refused.",
+            unit="clients",
+            formula="at most half of what `ulimit -n` allows: each client needs two files",
+        ),
+    )
+    client_queue: int = field(
+        default=1 * MIB,
+        metadata=about(
+            integer(4 * KIB, _LARGEST),
+            "What may wait for a client or its broker session that does not read, each way, before the other "
+            "side is no longer read. One packet larger than this still passes, alone.",
+            unit="bytes",
+            cost="max_connections * client_queue * 2 in the worst case",
+        ),
+    )
+    connect_timeout: float = field(
+        default=10.0,
+        metadata=about(
+            seconds(0.1), "How long a new connection may take to send its CONNECT.", unit="seconds"
+        ),
+    )
+    broker_timeout: float = field(
+        default=5.0,
+        metadata=about(
+            seconds(0.1),
+            "How long the broker may take to accept a connection before the client is told that it is away.",
+            unit="seconds",
+        ),
+    )
+    drain: float = field(
+        default=5.0,
+        metadata=about(
+            seconds(0),
+            "After SIGTERM: how long to go on sending what is owed before the node ends.",
+            unit="seconds",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LinksSection:
+    """How this node talks to other nodes."""
+
+    qos: int = field(
+        default=1,
+        metadata=about(
+            integer(0, 2),
+            "0 sends and forgets; 1 and 2 both keep messages until the neighbour has taken them, once.",
+            cost="1 and 2 keep a copy in the outbox for one round trip",
+        ),
+    )
+    sessions: int = field(
+        default=2,
+        metadata=about(
+            integer(1, 64),
+            "Lanes (connections) to each neighbour.",
+            cost="each lane has its own outbox, with its own bounds",
+        ),
+    )
+    order: str = field(
+        default="topic",
+        metadata=about(
+            choice("topic", "round-robin"),
+            "How a lane is chosen. `topic` keeps one publisher's messages on one topic in order; "
+            "`round-robin` spreads a single busy topic over all lanes and keeps no order.",
+        ),
+    )
+    ping_interval: float = field(
+        default=2.0,
+        metadata=about(
+            seconds(0.05),
+            "How often a quiet link is asked whether it lives.",
+            unit="seconds",
+            formula="a dead neighbour is noticed within 3 * ping_interval",
+        ),
+    )
+    reconnect_min: float = field(
+        default=0.2,
+        metadata=about(
+            seconds(0.01), "The first pause before a lost link is tried again; it doubles.", unit="seconds"
+        ),
+    )
+    reconnect_max: float = field(
+        default=10.0,
+        metadata=about(
+            seconds(0.01),
+            "The longest such pause. Each is shortened at random, so that neighbours do not call in step.",
+            unit="seconds",
+        ),
+    )
+    outbox_memory: int = field(
+        default=8 * MIB,
+        metadata=about(
+            integer(64 * KIB, _LARGEST),
+            "What a lane owes its neighbour is kept in memory up to here; QoS 0 beyond it "
+            "is dropped and counted.",
+            unit="bytes per lane",
+            cost="neighbours * sessions * outbox_memory in the worst case",
+        ),
+    )
+    outbox_disk: int = field(
+        default=1 * GIB,
+        metadata=about(
+            integer(0, _LARGEST),
+            "QoS 1 and 2 beyond `outbox_memory` go to disk up to here; what does not fit is "
+            "dropped and counted.",
+            unit="bytes per lane",
+            formula="bytes per second of QoS 1 and 2 on the lane * seconds that the neighbour may be away",
+            cost="neighbours * sessions * outbox_disk in `data_dir` in the worst case",
+        ),
+    )
+    window: int = field(
+        default=1_000_000,
+        metadata=about(
+            integer(1_000, 2**32),
+            "How far back, for each origin, a repeated message is recognised. Older ones are "
+            "refused and counted.",
+            unit="messages per origin",
+            formula="≥ sessions * (outbox_memory + outbox_disk) / mean bytes of a message, "
+            "which is what can be owed at once",
+        ),
+    )
+    forget_after: float = field(
+        default=DAY,
+        metadata=about(
+            seconds(1),
+            "How long a neighbour may be away before it is removed, and what is owed to it "
+            "dropped and counted.",
+            unit="seconds",
+        ),
+    )
+    tls_certificate: Path | None = field(
+        default=None,
+        metadata=about(
+            PATH, "This node's certificate chain (PEM). With `tls_key` it turns TLS on for links."
+        ),
+    )
+    tls_key: Path | None = field(
+        default=None, metadata=about(PATH, "The private key (PEM) of `tls_certificate`.")
+    )
+    tls_ca: Path | None = field(
+        default=None,
+        metadata=about(
+            PATH, "The authorities (PEM) that a neighbour's certificate must come from, on both sides."
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A node that this node links to: one `[[neighbour]]` each."""
+
+    id: str = field(metadata=about(ID, "The other node's `id`."))
+    address: Address = field(metadata=about(REMOTE, "The other node's `link_listen`, as seen from here."))
+
+    def __str__(self) -> str:
+        return f"{self.id}={self.address}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """Everything that a node is told. `sources` names, for each key, the file or flag that set it."""
+
+    node: NodeSection
+    limits: LimitsSection = LimitsSection()
+    links: LinksSection = LinksSection()
+    neighbours: tuple[Neighbour, ...] = ()
+    path: Path | None = field(default=None, compare=False)
+    flags: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def admin_socket(self) -> Path:
+        """Where this node answers `status` and `neighbours`. Raises `ConfigError`."""
+        return self.node.admin_socket or default_admin_socket(self.node.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of the configuration, as the loader, the command line and the reference page see it."""
+
+    section: str
+    name: str
+    about: About
+    default: object
+    required: bool
+
+    @property
+    def dotted(self) -> str:
+        return f"{self.section}.{self.name}"
+
+    @property
+    def flag(self) -> str:
+        """[node] keys have the plain name, the other sections theirs before it."""
+        words = self.name if self.section == "node" else f"{self.section}_{self.name}"
+        return "--" + words.replace("_", "-")
+
+
+SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
+    {"node": NodeSection, "limits": LimitsSection, "links": LinksSection}
+)
+
+
+def keys_of(section: str, shape: type[Any]) -> Iterator[Key]:
+    """The keys that a section's dataclass declares, in its order."""
+    each: Field[Any]
+    for each in fields(shape):
+        required = each.default is MISSING
+        yield Key(section, each.name, each.metadata["about"], None if required else each.default, required)
+
+
+KEYS: Mapping[str, Key] = MappingProxyType(
+    {key.dotted: key for section, shape in SECTIONS.items() for key in keys_of(section, shape)}
+)

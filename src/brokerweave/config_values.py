@@ -1,0 +1,149 @@
+"""The kinds of value that a configuration key can have: how each is read and what it says when it cannot.
+
+Owns addresses, numbers with bounds, choices, paths and the table `About` that each key carries. Invariants:
+a kind takes what TOML or the command line gives and returns the typed value, or raises `BadValue` with the
+words that follow "should be"; `true` is never a number, and a number is always finite. Must not know: any key
+by name, where a value came from, or the runtime.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+
+class BadValue(Exception):
+    """The value cannot be used; the text completes "should be ..."."""
+
+
+class Address(NamedTuple):
+    """A TCP address. `str()` gives back what `parse` reads."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str, *, lowest_port: int = 1) -> Address:
+        """Read HOST:PORT or [IPV6]:PORT. Raises `BadValue`."""
+        match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([^\s:\[\]/]+)):([0-9]{1,5})", text)
+        if match is None:
+            raise BadValue("HOST:PORT, for example 127.0.0.1:1883 or [::1]:1883")
+        port = int(match[3])
+        if not lowest_port <= port <= 65535:
+            raise BadValue(f"HOST:PORT with a port from {lowest_port} to 65535")
+        return cls(match[1] or match[2], port)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a value is read. `flag` is the Python type that the command line collects."""
+
+    words: str
+    flag: type[str] | type[int] | type[float] | type[list[str]]
+    read: Callable[[object], object]
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a user should know about a key before touching it."""
+
+    kind: Kind
+    doc: str
+    unit: str = ""
+    formula: str = ""
+    cost: str = ""
+
+
+def about(kind: Kind, doc: str, *, unit: str = "", formula: str = "", cost: str = "") -> Mapping[str, About]:
+    """The metadata of a dataclass field that is a configuration key."""
+    return {"about": About(kind, doc, unit, formula, cost)}
+
+
+def integer(low: int, high: int) -> Kind:
+    words = f"a whole number from {low} to {high}"
+
+    def read(value: object) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise BadValue(words)
+        return value
+
+    return Kind(words, int, read)
+
+
+def seconds(low: float, high: float = 1e9) -> Kind:
+    words = f"a number of seconds from {low:g} to {high:g}"
+
+    def read(value: object) -> float:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or not low <= value <= high:  # type: ignore[arg-type,operator]
+            raise BadValue(words)
+        return float(value)  # type: ignore[arg-type]
+
+    return Kind(words, float, read)
+
+
+def choice(*names: str) -> Kind:
+    words = "one of " + ", ".join(f'"{name}"' for name in names)
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or value not in names:
+            raise BadValue(words)
+        return value
+
+    return Kind(words, str, read)
+
+
+def pattern(regex: str, words: str) -> Kind:
+    compiled = re.compile(regex)
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or compiled.fullmatch(value) is None:
+            raise BadValue(words)
+        return value
+
+    return Kind(words, str, read)
+
+
+def _address(lowest_port: int) -> Kind:
+    def read(value: object) -> Address:
+        if isinstance(value, Address):
+            value = str(value)
+        if not isinstance(value, str):
+            raise BadValue('"HOST:PORT", a text')
+        return Address.parse(value, lowest_port=lowest_port)
+
+    return Kind("HOST:PORT", str, read)
+
+
+def _read_path(value: object) -> Path:
+    if isinstance(value, Path):
+        return value
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise BadValue("a path, as a text that is not empty")
+    return Path(value).expanduser()
+
+
+def _read_names(value: object) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) and name for name in value):
+        raise BadValue('a list of names, for example ["json"]')
+    if len(set(value)) != len(value):
+        raise BadValue("a list in which no name is repeated")
+    return tuple(value)
+
+
+REMOTE = _address(lowest_port=1)
+LISTENING = _address(lowest_port=0)
+PATH = Kind("a path", str, _read_path)
+NAMES = Kind("a list of names", list[str], _read_names)
+TEXT = pattern(r"(?s).+", "a text that is not empty")
+PLUGIN = pattern(r"[^\s,=]+", "a plug-in's name")
+ID = pattern(
+    r"(?!\.{1,2}\Z)[A-Za-z0-9_.-]{1,64}", "1 to 64 of the characters A-Z a-z 0-9 _ . - (ids name folders)"
+)
