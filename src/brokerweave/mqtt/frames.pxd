@@ -1,0 +1,116 @@
+# C types for frames.py, used only when it is compiled. Names and meaning are there.
+import cython
+
+cdef int _CONNECT
+cdef int _PUBLISH
+cdef int _TOO_LARGE
+cdef Py_ssize_t _WEIGHT
+cdef object _MISSING
+
+
+cdef class RouteCache:
+    cdef object _resolve
+    cdef Py_ssize_t _capacity
+    cdef dict _plain
+    cdef dict _retained
+    cdef Py_ssize_t _weight
+    cdef public Py_ssize_t misses
+
+    @cython.locals(known=dict)
+    cpdef object lookup(self, bytes topic, bint retain)
+    cpdef object clear(self)
+
+
+cdef class Frame:
+    cdef public int type
+    cdef public bytes data
+
+
+cdef class Routed:
+    cdef public object group
+    cdef public Py_ssize_t count
+    cdef public bytes blob
+    cdef public int max_qos
+    cdef list _parts
+    cdef Py_ssize_t _start
+    cdef Py_ssize_t _end
+
+    @cython.locals(first=int, qos=int)
+    cdef int _add(self, bytes data, Py_ssize_t at, Py_ssize_t end) except -1
+    cdef int _cut(self, bytes data) except -1
+    cdef int _close(self, bytes data) except -1
+
+
+cdef class _Publish:
+    cdef int qos
+    cdef Py_ssize_t body
+    cdef Py_ssize_t topic
+    cdef Py_ssize_t topic_end
+    cdef int packet_id
+    cdef Py_ssize_t variable_end
+    cdef Py_ssize_t properties
+    cdef Py_ssize_t payload
+    cdef bint alias
+
+    @cython.locals(position=Py_ssize_t)
+    cdef int read(self, bytes data, Py_ssize_t at, Py_ssize_t end, int version) except -1
+    @cython.locals(end=Py_ssize_t)
+    cdef Py_ssize_t read_next(self, bytes data, Py_ssize_t at, int version) except -1
+    @cython.locals(position=Py_ssize_t)
+    cdef int _read_properties(self, bytes data, Py_ssize_t at, Py_ssize_t end) except -1
+    @cython.locals(identifier=int)
+    cdef Py_ssize_t _after_property(self, bytes data, Py_ssize_t at, Py_ssize_t end) except -1
+
+
+cdef class Scanner:
+    cdef public int wanted
+    cdef public RouteCache routes
+    cdef public int version
+    cdef public int single_qos
+    cdef readonly object error
+    cdef Py_ssize_t _max_packet
+    cdef _Publish _head
+    cdef bytearray _waiting
+    cdef Py_ssize_t _needed
+
+    cpdef tuple feed(self, bytes chunk)
+    @cython.locals(size=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t, kind=int, whole=bint, items=list,
+                   groups=dict, last=Routed, routes=RouteCache, head=_Publish)
+    cdef tuple _scan(self, bytes data)
+    cdef int _wait(self, bytes data, Py_ssize_t at, Py_ssize_t end) except -1
+
+
+@cython.locals(routed=Routed)
+cdef int _close_all(dict groups, bytes data) except -1
+@cython.locals(first=int)
+cdef Py_ssize_t _frame_end(bytes data, Py_ssize_t at, Py_ssize_t size) except -1
+@cython.locals(length=Py_ssize_t, shift=int, byte=int)
+cdef Py_ssize_t _after_prefixed(bytes data, Py_ssize_t at, Py_ssize_t size) except -1
+cdef Py_ssize_t _after_varint(bytes data, Py_ssize_t at) except -1
+cdef Py_ssize_t _after_string(bytes data, Py_ssize_t at, Py_ssize_t end) except -1
+cdef int _connect_version(bytes data, Py_ssize_t at, Py_ssize_t end) except -1
+
+@cython.locals(head=_Publish, at=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t, index=Py_ssize_t,
+               first=Py_ssize_t, runs=list)
+cpdef list route_run(bytes blob, int version, RouteCache routes)
+@cython.locals(frames=list, at=Py_ssize_t, end=Py_ssize_t)
+cpdef list split(bytes blob)
+@cython.locals(head=_Publish, at=Py_ssize_t, end=Py_ssize_t, length=Py_ssize_t, properties=bytes, parts=list)
+cpdef bytes convert(bytes blob, int from_version, int to_version)
+@cython.locals(head=_Publish)
+cpdef PublishHead publish_head(bytes frame, int version)
+@cython.locals(head=_Publish, first=int, middle=bytes, topic=bytes, payload=bytes)
+cpdef bytes with_qos(bytes frame, int version, int to_version, int qos, int packet_id, bint dup)
+cdef _Publish _read_single(bytes frame, int version)
+@cython.locals(header=bytearray)
+cdef bytes _fixed_header(int first, Py_ssize_t length)
+
+
+cdef class PublishHead:
+    cdef readonly bytes topic
+    cdef readonly int qos
+    cdef readonly bint retain
+    cdef readonly bint dup
+    cdef readonly int packet_id
+    cdef readonly bytes properties
+    cdef readonly Py_ssize_t payload_start

@@ -1,0 +1,500 @@
+# cython: annotation_typing=False, nonecheck=True
+"""The frame scanner: cuts a byte stream into MQTT frames and groups PUBLISH frames by their route.
+
+The hot path, compiled by Cython (types in `frames.pxd`), and the same file runs uncompiled: `compiled`
+says which. Owns: where frames begin and end, the route cache, rewriting of PUBLISH frames as bytes.
+Invariants: what `Scanner` hands on as whole is what was fed, byte for byte; it waits for at most one
+packet of at most `max_packet` bytes; each byte is looked at once and copied a fixed number of times,
+however the stream is cut. Every index is checked. Must not know: what a group is, packets beyond their
+fixed header (but PUBLISH, and the version in CONNECT), sockets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from brokerweave.errors import LocalProtocolError, RemoteProtocolError
+
+compiled: bool = __file__.endswith((".so", ".pyd"))
+
+_CONNECT = 1
+_PUBLISH = 3
+_TOO_LARGE = 0x95
+_WEIGHT = 128
+_MISSING = object()
+
+
+class RouteCache:
+    """Topic bytes -> group, filled by `resolve(topic, retain)` on a miss, forgotten as a whole.
+
+    `capacity` is in topics; a long topic counts once more for each 128 bytes, so memory is bounded by
+    some 300 * `capacity` bytes whatever clients publish. When full, everything is forgotten: cheaper than
+    an eviction order that every look-up would have to keep.
+    """
+
+    __slots__ = ("_capacity", "_plain", "_resolve", "_retained", "_weight", "misses")
+
+    def __init__(self, resolve: Callable[[bytes, bool], object | None], capacity: int = 100_000) -> None:
+        self._resolve = resolve
+        self._capacity = capacity
+        self._plain: dict[bytes, object | None] = {}
+        self._retained: dict[bytes, object | None] = {}
+        self._weight = 0
+        self.misses = 0
+
+    def lookup(self, topic: bytes, retain: bool) -> object | None:
+        known = self._retained if retain else self._plain
+        group = known.get(topic, _MISSING)
+        if group is _MISSING:
+            self.misses += 1
+            group = self._resolve(topic, retain)
+            self._weight += 1 + len(topic) // _WEIGHT
+            if self._weight > self._capacity:
+                self.clear()
+                self._weight = 1 + len(topic) // _WEIGHT
+            known[topic] = group
+        return group
+
+    def clear(self) -> None:
+        self._plain.clear()
+        self._retained.clear()
+        self._weight = 0
+
+
+class Frame:
+    """A frame handed out whole: `data` begins with its fixed header."""
+
+    __slots__ = ("data", "type")
+
+    def __init__(self, type: int, data: bytes) -> None:
+        self.type = type
+        self.data = data
+
+
+class Routed:
+    """The PUBLISH frames of one group, joined in stream order; none has DUP set.
+
+    Until the scanner closes it, it collects ranges of the chunk: neighbouring frames are sliced once.
+    """
+
+    __slots__ = ("_end", "_parts", "_start", "blob", "count", "group", "max_qos")
+
+    def __init__(self, group: object, count: int = 0, blob: bytes = b"", max_qos: int = 0) -> None:
+        self.group = group
+        self.count = count
+        self.blob = blob
+        self.max_qos = max_qos
+        self._parts: list[bytes] = []
+        self._start = 0
+        self._end = 0
+
+    def _add(self, data: bytes, at: int, end: int) -> None:
+        first = data[at]
+        qos = first >> 1 & 3
+        self.count += 1
+        if qos > self.max_qos:
+            self.max_qos = qos
+        if at != self._end or first & 8:
+            self._cut(data)
+            self._start = at
+        if first & 8:  # a forwarded copy is no redelivery [MQTT-3.3.1-3]
+            self._parts.append((first & 0xF7).to_bytes(1, "big"))
+            self._start = at + 1
+        self._end = end
+
+    def _cut(self, data: bytes) -> None:
+        if self._end > self._start:
+            self._parts.append(data[self._start : self._end])
+
+    def _close(self, data: bytes) -> None:
+        self._cut(data)
+        self.blob = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts = []
+
+
+class PublishHead:
+    """What precedes a PUBLISH frame's payload. `properties` without their length; `packet_id` 0 at QoS 0."""
+
+    __slots__ = ("dup", "packet_id", "payload_start", "properties", "qos", "retain", "topic")
+
+    def __init__(
+        self,
+        topic: bytes,
+        qos: int,
+        retain: bool,
+        dup: bool,
+        packet_id: int,
+        properties: bytes,
+        payload_start: int,
+    ) -> None:
+        self.topic = topic
+        self.qos = qos
+        self.retain = retain
+        self.dup = dup
+        self.packet_id = packet_id
+        self.properties = properties
+        self.payload_start = payload_start
+
+
+class _Publish:
+    """Positions inside one PUBLISH frame: the only parser of it, reused from frame to frame."""
+
+    __slots__ = (
+        "alias",
+        "body",
+        "packet_id",
+        "payload",
+        "properties",
+        "qos",
+        "topic",
+        "topic_end",
+        "variable_end",
+    )
+
+    def __init__(self) -> None:
+        self.qos = 0
+        self.body = 0  # of the topic's length
+        self.topic = 0
+        self.topic_end = 0
+        self.packet_id = 0
+        self.variable_end = 0  # after topic and packet id
+        self.properties = 0
+        self.payload = 0
+        self.alias = False
+
+    def read(self, data: bytes, at: int, end: int, version: int) -> None:
+        """Read the frame at `at`, whose end is known to be inside `data`."""
+        self.qos = data[at] >> 1 & 3
+        self.body = _after_varint(data, at + 1)
+        self.topic = self.body + 2
+        position = _after_string(data, self.body, end)
+        self.topic_end = position
+        self.packet_id = 0
+        if self.qos:
+            if position + 2 > end:
+                raise RemoteProtocolError("PUBLISH ends before its packet identifier")
+            self.packet_id = data[position] << 8 | data[position + 1]
+            if self.packet_id == 0:  # [MQTT-2.2.1-3]
+                raise RemoteProtocolError("PUBLISH has packet identifier 0")
+            position += 2
+        self.variable_end = position
+        self.properties = position
+        self.payload = position
+        self.alias = False
+        if version >= 5:
+            self._read_properties(data, position, end)
+
+    def read_next(self, data: bytes, at: int, version: int) -> int:
+        """Read the frame at `at` of a blob that must hold whole PUBLISH frames only; its end."""
+        end = _frame_end(data, at, len(data))
+        if end == 0 or end > len(data):
+            raise RemoteProtocolError("the last frame is cut short")
+        if data[at] >> 4 != _PUBLISH:
+            raise RemoteProtocolError("a frame is not a PUBLISH")
+        self.read(data, at, end, version)
+        return end
+
+    def _read_properties(self, data: bytes, at: int, end: int) -> None:
+        self.payload = _after_prefixed(data, at, end)
+        if self.payload == 0 or self.payload > end:
+            raise RemoteProtocolError("PUBLISH ends inside its properties")
+        self.properties = _after_varint(data, at)
+        position = self.properties
+        while position < self.payload:
+            position = self._after_property(data, position, self.payload)
+
+    def _after_property(self, data: bytes, at: int, end: int) -> int:
+        """MQTT 5, 2.2.2.2: the properties that a PUBLISH may have."""
+        identifier = data[at]
+        at += 1
+        if identifier == 0x26:  # user property
+            return _after_string(data, _after_string(data, at, end), end)
+        if identifier in (0x03, 0x08, 0x09):  # content type, response topic, correlation data
+            return _after_string(data, at, end)
+        if identifier == 0x23:
+            self.alias = True
+            at += 2
+        elif identifier == 0x01:  # payload format
+            at += 1
+        elif identifier == 0x02:  # message expiry
+            at += 4
+        elif identifier == 0x0B:  # subscription identifier
+            if _after_prefixed(data, at, end) == 0:
+                raise RemoteProtocolError("a property is cut short")
+            at = _after_varint(data, at)
+        else:
+            raise RemoteProtocolError(f"PUBLISH has property 0x{identifier:02x}")
+        if at > end:
+            raise RemoteProtocolError("a property is cut short")
+        return at
+
+
+class Scanner:
+    """Cuts one direction of one connection into frames.
+
+    `wanted` has a bit `1 << type` for each packet type to be handed out whole. `single_qos` has a bit
+    `1 << qos` for each QoS whose PUBLISH frames are handed out whole too instead of being routed.
+    `version` is read from CONNECT, or set by the caller. Without `routes` a PUBLISH is only stepped over.
+    """
+
+    __slots__ = (
+        "_head",
+        "_max_packet",
+        "_needed",
+        "_waiting",
+        "error",
+        "routes",
+        "single_qos",
+        "version",
+        "wanted",
+    )
+
+    def __init__(self, wanted: int, max_packet: int, routes: RouteCache | None = None) -> None:
+        self.wanted = wanted
+        self.routes = routes
+        self.version = 0
+        self.single_qos = 0
+        self.error: RemoteProtocolError | None = None
+        self._max_packet = max_packet
+        self._head = _Publish()
+        self._waiting = bytearray()
+        self._needed = 0
+
+    @property
+    def pending(self) -> int:
+        """Bytes of the incomplete frame that wait inside."""
+        return len(self._waiting)
+
+    def feed(self, chunk: bytes) -> tuple[bytes, list[Routed | Frame]]:
+        """Take the next bytes; give all frames that are whole now, joined, and the items found in them.
+
+        Never raises for what the peer sent: at the first malformed frame `error` is set, the frames
+        before it are given, and from then on nothing more. The joined frames are `chunk` itself when
+        it began and ended with a frame.
+        """
+        if self.error is not None:
+            return b"", []
+        if not self._waiting:
+            return self._scan(chunk)
+        if len(self._waiting) + len(chunk) < self._needed:
+            self._waiting += chunk
+            return b"", []
+        data = b"".join((self._waiting, chunk))
+        self._waiting.clear()
+        return self._scan(data)
+
+    def _scan(self, data: bytes) -> tuple[bytes, list[Routed | Frame]]:
+        size = len(data)
+        at = 0
+        items: list[Routed | Frame] = []
+        groups: dict[int, Routed] = {}
+        last: Routed | None = None
+        routes = self.routes
+        head = self._head
+        try:
+            while at < size:
+                end = _frame_end(data, at, size)
+                if end - at > self._max_packet:
+                    raise RemoteProtocolError(f"packet of {end - at} bytes is too large", _TOO_LARGE)
+                if end == 0 or end > size:
+                    self._wait(data, at, end)
+                    break
+                kind = data[at] >> 4
+                whole = self.wanted >> kind & 1 != 0
+                if kind == _CONNECT and self.version == 0:
+                    self.version = _connect_version(data, at, end)
+                elif kind == _PUBLISH and routes is not None and not whole:
+                    if self.version == 0:
+                        raise RemoteProtocolError("PUBLISH before CONNECT", 0x82)  # [MQTT-3.1.0-1]
+                    head.read(data, at, end, self.version)
+                    # An alias goes first: the caller must learn it whatever the topic.
+                    if head.alias or head.topic == head.topic_end:
+                        whole = True
+                    elif data[head.topic] != 0x24:  # "$"
+                        if self.single_qos >> head.qos & 1:
+                            whole = True
+                        else:
+                            group = routes.lookup(data[head.topic : head.topic_end], data[at] & 1 != 0)
+                            if group is not None:
+                                if last is None or last.group is not group:
+                                    last = groups.get(id(group))
+                                    if last is None:
+                                        last = Routed(group)
+                                        groups[id(group)] = last
+                                        items.append(last)
+                                last._add(data, at, end)
+                if whole:
+                    _close_all(groups, data)
+                    last = None
+                    items.append(Frame(kind, data[at:end]))
+                at = end
+        except RemoteProtocolError as error:
+            self.error = error.with_traceback(None)
+        _close_all(groups, data)
+        return data[:at], items
+
+    def _wait(self, data: bytes, at: int, end: int) -> None:
+        # While the length itself is cut one more byte may do: at most four such steps.
+        self._waiting += data[at:]
+        self._needed = end - at if end else len(data) - at + 1
+
+
+def _close_all(groups: dict[int, Routed], data: bytes) -> None:
+    for routed in groups.values():
+        routed._close(data)
+    groups.clear()
+
+
+def _frame_end(data: bytes, at: int, size: int) -> int:
+    """Where the frame at `at` ends, be it beyond `size`; 0 while its length is cut."""
+    first = data[at]
+    if first < 0x10:
+        raise RemoteProtocolError("packet type 0 is reserved")
+    if first & 0xF6 == 0x36:  # [MQTT-3.3.1-4]
+        raise RemoteProtocolError("PUBLISH has QoS 3")
+    return _after_prefixed(data, at + 1, size)
+
+
+def _after_prefixed(data: bytes, at: int, size: int) -> int:
+    """Where ends what the variable byte integer at `at` gives the length of; 0 if that integer is cut."""
+    length = 0
+    shift = 0
+    while shift < 28:
+        if at >= size:
+            return 0
+        byte = data[at]
+        length |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return at + length
+        shift += 7
+    raise RemoteProtocolError("a length takes more than four bytes")
+
+
+def _after_varint(data: bytes, at: int) -> int:
+    """Where a variable byte integer ends that `_after_prefixed` has accepted."""
+    while data[at] >= 0x80:
+        at += 1
+    return at + 1
+
+
+def _after_string(data: bytes, at: int, end: int) -> int:
+    """Where ends the string or binary data whose two-byte length is at `at`."""
+    if at + 2 <= end:
+        at += 2 + (data[at] << 8 | data[at + 1])
+        if at <= end:
+            return at
+    raise RemoteProtocolError("a string is longer than its packet")
+
+
+def _connect_version(data: bytes, at: int, end: int) -> int:
+    """The protocol level of a CONNECT; some bridges set its highest bit."""
+    at = _after_string(data, _after_varint(data, at + 1), end)
+    if at >= end or data[at] & 0x7F == 0:
+        raise RemoteProtocolError("CONNECT has no protocol level")
+    return data[at] & 0x7F
+
+
+def route_run(blob: bytes, version: int, routes: RouteCache) -> list[tuple[object | None, int, int, bytes]]:
+    """Cut a blob of PUBLISH frames into runs of one group: (group, first index, count, part of the blob).
+
+    Frames that nobody wants are runs of the group None, and so are `$` topics. Raises
+    RemoteProtocolError, before any run is given, when a frame is malformed, cut, no PUBLISH or aliased.
+    """
+    runs: list[tuple[object | None, int, int, bytes]] = []
+    head = _Publish()
+    at = start = index = first = 0
+    current: object | None = None
+    while at < len(blob):
+        end = head.read_next(blob, at, version)
+        if head.alias or head.topic == head.topic_end:
+            raise RemoteProtocolError("a forwarded PUBLISH has no topic of its own")
+        group: object | None = None
+        if blob[head.topic] != 0x24:
+            group = routes.lookup(blob[head.topic : head.topic_end], blob[at] & 1 != 0)
+        if group is not current and index > first:
+            runs.append((current, first, index - first, blob[start:at]))
+            start = at
+            first = index
+        current = group
+        index += 1
+        at = end
+    if index > first:
+        runs.append((current, first, index - first, blob[start:]))
+    return runs
+
+
+def split(blob: bytes) -> list[bytes]:
+    """The frames of a blob of whole frames; RemoteProtocolError if they are not."""
+    frames = []
+    at = 0
+    while at < len(blob):
+        end = _frame_end(blob, at, len(blob))
+        if end == 0 or end > len(blob):
+            raise RemoteProtocolError("the last frame is cut short")
+        frames.append(blob[at:end])
+        at = end
+    return frames
+
+
+def convert(blob: bytes, from_version: int, to_version: int) -> bytes:
+    """A blob of PUBLISH frames for another protocol version: MQTT 5 properties are dropped, or left empty."""
+    if (from_version >= 5) == (to_version >= 5):
+        return blob
+    parts: list[bytes] = []
+    head = _Publish()
+    at = 0
+    while at < len(blob):
+        end = head.read_next(blob, at, from_version)
+        properties = b"\x00" if to_version >= 5 else b""
+        length = head.variable_end - head.body + len(properties) + end - head.payload
+        parts.append(_fixed_header(blob[at], length))
+        parts.append(blob[head.body : head.variable_end])
+        parts.append(properties)
+        parts.append(blob[head.payload : end])
+        at = end
+    return b"".join(parts)
+
+
+def publish_head(frame: bytes, version: int) -> PublishHead:
+    """What stands before the payload of one PUBLISH frame."""
+    head = _read_single(frame, version)
+    return PublishHead(
+        topic=frame[head.topic : head.topic_end],
+        qos=head.qos,
+        retain=frame[0] & 1 != 0,
+        dup=frame[0] & 8 != 0,
+        packet_id=head.packet_id,
+        properties=frame[head.properties : head.payload],
+        payload_start=head.payload,
+    )
+
+
+def with_qos(frame: bytes, version: int, to_version: int, qos: int, packet_id: int, dup: bool) -> bytes:
+    """The same publication at another QoS, packet identifier (0 at QoS 0), DUP and protocol version."""
+    if not 0 <= qos <= 2 or not (0 < packet_id <= 0xFFFF if qos else packet_id == 0 and not dup):
+        raise LocalProtocolError(f"no PUBLISH has QoS {qos}, packet identifier {packet_id}, dup {dup}")
+    head = _read_single(frame, version)
+    middle = packet_id.to_bytes(2, "big") if qos else b""
+    if to_version >= 5:
+        middle += frame[head.variable_end : head.payload] if version >= 5 else b"\x00"
+    topic = frame[head.body : head.topic_end]
+    payload = frame[head.payload :]
+    first = 0x30 | dup << 3 | qos << 1 | frame[0] & 1
+    return b"".join((_fixed_header(first, len(topic) + len(middle) + len(payload)), topic, middle, payload))
+
+
+def _read_single(frame: bytes, version: int) -> _Publish:
+    head = _Publish()
+    if not frame or head.read_next(frame, 0, version) != len(frame):
+        raise RemoteProtocolError("not exactly one frame")
+    return head
+
+
+def _fixed_header(first: int, length: int) -> bytes:
+    header = bytearray((first,))
+    while length >= 0x80:
+        header.append(length & 0x7F | 0x80)
+        length >>= 7
+    header.append(length)
+    return bytes(header)
