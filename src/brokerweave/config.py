@@ -197,7 +197,7 @@ def parse_neighbour(text: str, where: str) -> Neighbour:
     """Read ID=HOST:PORT. Raises `ConfigError` that begins with `where`."""
     name, equals, address = text.partition("=")
     if not equals:
-        raise ConfigError(f"{where} should be ID=HOST:PORT, not '{text}'")
+        raise ConfigError(f"{where} should be ID=HOST:PORT; not {_literal(text)}")
     read = {n: _read(_NEIGHBOUR_KEYS[n], value, where) for n, value in (("id", name), ("address", address))}
     return Neighbour(**read)  # type: ignore[arg-type]
 

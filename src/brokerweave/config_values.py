@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+_ONE_LINE = r"[^\x00-\x1f\x7f]+"
+_NAME = re.compile(r"[^\s,=]+")
+
 
 class BadValue(Exception):
     """The value cannot be used; the text completes "should be ..."."""
@@ -125,13 +128,15 @@ def _address(lowest_port: int) -> Kind:
 def _read_path(value: object) -> Path:
     if isinstance(value, Path):
         return value
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise BadValue("a path, as a text that is not empty")
+    if not isinstance(value, str) or re.fullmatch(_ONE_LINE, value) is None:
+        raise BadValue("a path, on one line and not empty")
     return Path(value).expanduser()
 
 
 def _read_names(value: object) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) and name for name in value):
+    if not isinstance(value, (list, tuple)) or not all(
+        isinstance(n, str) and _NAME.fullmatch(n) for n in value
+    ):
         raise BadValue('a list of names, for example ["json"]')
     if len(set(value)) != len(value):
         raise BadValue("a list in which no name is repeated")
@@ -142,8 +147,8 @@ REMOTE = _address(lowest_port=1)
 LISTENING = _address(lowest_port=0)
 PATH = Kind("a path", str, _read_path)
 NAMES = Kind("a list of names", list[str], _read_names)
-TEXT = pattern(r"(?s).+", "a text that is not empty")
-PLUGIN = pattern(r"[^\s,=]+", "a plug-in's name")
+TEXT = pattern(_ONE_LINE, "a text on one line, not empty")
+PLUGIN = pattern(_NAME.pattern, "a plug-in's name")
 ID = pattern(
     r"(?!\.{1,2}\Z)[A-Za-z0-9_.-]{1,64}", "1 to 64 of the characters A-Z a-z 0-9 _ . - (ids name folders)"
 )

@@ -1,0 +1,75 @@
+"""Prints docs/configuration.md, made from the keys: `python -m brokerweave.config_reference`.
+
+Owns the page's form only; every word about a key comes from `config_keys`, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from brokerweave.config import show
+from brokerweave.config_keys import SECTIONS, Key, Neighbour, keys_of
+
+_OPENING = """\
+# Configuration
+
+`brokerweave node NODE.toml` reads a TOML file; every key is also a flag, and a flag wins over the file.
+`brokerweave node NODE.toml --check` shows each value and where it came from. A key that is not on this page
+is an error. A relative path in a file is relative to that file. SIGHUP reads the file again and takes over
+neighbours and limits.
+
+```toml
+[node]
+id = "a"
+listen = "127.0.0.1:1883"
+broker = "127.0.0.1:1884"
+link_listen = "127.0.0.1:7000"
+data_dir = "/var/lib/brokerweave/a"
+
+[[neighbour]]
+id = "b"
+address = "127.0.0.1:7001"
+```
+
+*This page is made by `make docs` from `src/brokerweave/config_keys.py`.*
+"""
+
+
+def reference() -> str:
+    """The whole page."""
+    return "\n".join(_lines())
+
+
+def _lines() -> Iterator[str]:
+    yield _OPENING
+    for section, shape in SECTIONS.items():
+        yield from _section(f"[{section}]", shape, keys_of(section, shape))
+    yield from _section("[[neighbour]]", Neighbour, keys_of("neighbour", Neighbour))
+    yield "As a flag: `--neighbour ID=HOST:PORT`, once for each.\n"
+
+
+def _section(title: str, shape: type[object], keys: Iterator[Key]) -> Iterator[str]:
+    yield f"## {title}\n\n{shape.__doc__}\n"
+    for key in keys:
+        yield from _key(key)
+
+
+def _key(key: Key) -> Iterator[str]:
+    yield f"### `{key.name}`\n\n{key.about.doc}\n"
+    if key.section != "neighbour":
+        yield f"- flag: `{key.flag}`"
+    yield f"- value: {key.about.kind.words}" + (f", in {key.about.unit}" if key.about.unit else "")
+    yield "- required" if key.required else f"- default: {_default(key)}"
+    if key.about.formula:
+        yield f"- formula: {key.about.formula}"
+    if key.about.cost:
+        yield f"- cost: {key.about.cost}"
+    yield ""
+
+
+def _default(key: Key) -> str:
+    return "none" if key.default in (None, ()) else f"`{show(key.default)}`"
+
+
+if __name__ == "__main__":
+    print(reference(), end="")
