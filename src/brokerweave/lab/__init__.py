@@ -10,11 +10,23 @@ from typing import Any
 
 from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.lab.broker import Broker, free_port
-from brokerweave.lab.debian import Mosquitto
+from brokerweave.lab.debian import HAProxy, Mosquitto, Nats, RabbitMQ
+from brokerweave.lab.makers import ActiveMQ, Aedes, Amqtt, HiveMQ, Mochi, Moquette
 
-__all__ = ["BROKERS", "Broker", "available", "free_port", "start"]
+__all__ = ["BROKERS", "Broker", "HAProxy", "available", "free_port", "start"]
 
-BROKERS: dict[str, type[Broker]] = {kind.name: kind for kind in (Mosquitto,)}
+_KINDS: tuple[type[Broker], ...] = (
+    Mosquitto,
+    RabbitMQ,
+    Nats,
+    ActiveMQ,
+    Moquette,
+    HiveMQ,
+    Aedes,
+    Mochi,
+    Amqtt,
+)
+BROKERS: dict[str, type[Broker]] = {kind.name: kind for kind in _KINDS}
 
 
 def available() -> dict[str, str | None]:

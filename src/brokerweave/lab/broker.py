@@ -110,11 +110,14 @@ class Broker(ABC):
         if self.running:
             return
         self.directory.mkdir(exist_ok=True)
-        command = self.command()
+        self._process = self._spawn(self.command())
+        self._wait_until_ready(self._process)
+
+    def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         if die_with_parent := find_program("setpriv"):
             command = [die_with_parent, "--pdeathsig", "KILL", *command]
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
+            return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -123,7 +126,6 @@ class Broker(ABC):
                 env=self.environment(),
                 start_new_session=True,
             )
-        self._wait_until_ready(self._process)
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + self.start_timeout

@@ -6,9 +6,12 @@ Must not know: how processes are kept (that is `broker`).
 from __future__ import annotations
 
 import os
+import resource
+import subprocess
 from collections.abc import Iterable
+from pathlib import Path
 
-from brokerweave.lab.broker import Broker, find_program, first_line
+from brokerweave.lab.broker import Broker, find_program, first_line, free_port
 
 
 class Mosquitto(Broker):
@@ -68,3 +71,149 @@ class Mosquitto(Broker):
         path.chmod(0o600)
         first_line(find_program("mosquitto_passwd") or "mosquitto_passwd", "-U", str(path))
         return str(path)
+
+
+class RabbitMQ(Broker):
+    """RabbitMQ with its MQTT plug-in, as a node of its own that no other node can reach.
+
+    Erlang's port mapper would stay behind as a daemon, so this broker runs one of its own.
+    """
+
+    name = "rabbitmq"
+    start_timeout = 60.0
+    _server = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+
+    def __init__(self, *, config: Iterable[str] = ()) -> None:
+        super().__init__()
+        self._config = tuple(config)
+        self._mapper_port = free_port()
+        self._distribution_port = free_port()
+        self._mapper: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def missing(cls) -> str | None:
+        if cls._server.exists() and find_program("epmd"):
+            return None
+        return "rabbitmq-server is not installed (scripts/install-debian)"
+
+    @property
+    def version(self) -> str:
+        # The program itself takes seconds to tell; its folder is called rabbitmq_server-VERSION.
+        return self._server.resolve().parents[1].name.partition("-")[2]
+
+    def command(self) -> list[str]:
+        lines = [
+            "listeners.tcp = none",
+            f"mqtt.listeners.tcp.default = {self.host}:{self.port}",
+            "mqtt.allow_anonymous = true",
+            *self._config,
+        ]
+        (self.directory / "rabbitmq.conf").write_text("\n".join(lines) + "\n")
+        (self.directory / "enabled_plugins").write_text("[rabbitmq_mqtt].\n")
+        return [str(self._server)]
+
+    def environment(self) -> dict[str, str]:
+        return super().environment() | {
+            "HOME": str(self.directory),  # where Erlang keeps its cookie
+            "ERL_EPMD_ADDRESS": self.host,
+            "ERL_EPMD_PORT": str(self._mapper_port),
+            "RABBITMQ_NODENAME": f"brokerweave{self.port}@localhost",
+            "RABBITMQ_DIST_PORT": str(self._distribution_port),
+            "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+            "RABBITMQ_CONFIG_FILE": str(self.directory / "rabbitmq.conf"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.directory / "enabled_plugins"),
+            "RABBITMQ_MNESIA_BASE": str(self.directory / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(self.directory),
+            "RABBITMQ_LOGS": "-",
+            # One scheduler: it starts faster and leaves the other cores to the tests.
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1} +S 1",
+            # The start script then replaces itself by the server, which gets our signals directly.
+            "detached": "yes",
+        }
+
+    def start(self) -> None:
+        if self._mapper is None:
+            self._mapper = self._spawn(
+                [find_program("epmd") or "epmd", "-address", self.host, "-port", str(self._mapper_port)]
+            )
+        super().start()
+
+    def stop(self, *, kill: bool = False) -> None:
+        super().stop(kill=kill)
+        mapper, self._mapper = self._mapper, None
+        if mapper is not None:
+            mapper.kill()
+            mapper.wait(10)
+
+
+class Nats(Broker):
+    """NATS with JetStream, which its MQTT side needs for QoS 1 and sessions."""
+
+    name = "nats"
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return (
+            None if find_program("nats-server") else "nats-server is not installed (scripts/install-debian)"
+        )
+
+    @property
+    def version(self) -> str:
+        return first_line(find_program("nats-server") or "nats-server", "--version").rpartition("v")[2]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._own_protocol_port = free_port()
+
+    def command(self) -> list[str]:
+        path = self.directory / "nats.conf"
+        path.write_text(
+            f"""
+            server_name: "brokerweave-{self.port}"
+            listen: "{self.host}:{self._own_protocol_port}"
+            jetstream {{ store_dir: "{self.directory}/jetstream" }}
+            mqtt {{ listen: "{self.host}:{self.port}" }}
+            """
+        )
+        return [find_program("nats-server") or "nats-server", "-c", str(path)]
+
+
+class HAProxy(Broker):
+    """Not a broker: a TCP proxy with one thread in front of one, to compare a node with."""
+
+    name = "haproxy"
+
+    def __init__(self, *, backend_port: int) -> None:
+        super().__init__()
+        self._backend_port = backend_port
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return None if find_program("haproxy") else "haproxy is not installed (scripts/install-debian)"
+
+    @property
+    def version(self) -> str:
+        return first_line(find_program("haproxy") or "haproxy", "-v").split()[2]
+
+    def command(self) -> list[str]:
+        path = self.directory / "haproxy.cfg"
+        # Two files a connection and a few of its own; it refuses to start when told to take more.
+        _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        connections = max(100, min(files, 65_536) // 2 - 100)
+        path.write_text(
+            f"""global
+    nbthread 1
+    maxconn {connections}
+defaults
+    mode tcp
+    timeout connect 5s
+    timeout client 1h
+    timeout server 1h
+frontend clients
+    bind {self.host}:{self.port}
+    default_backend broker
+backend broker
+    server broker {self.host}:{self._backend_port}
+"""
+        )
+        return [find_program("haproxy") or "haproxy", "-db", "-f", str(path)]

@@ -1,0 +1,168 @@
+"""Brokers that come from their makers' package sites: scripts/install-brokers puts them into .tools.
+
+Must not know: how processes are kept (that is `broker`).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+from brokerweave.lab.broker import Broker, find_program, free_port
+
+
+def tools() -> Path:
+    """Where scripts/install-brokers puts brokers: $BROKERWEAVE_TOOLS, else .tools of the checkout."""
+    return Path(os.environ.get("BROKERWEAVE_TOOLS") or Path(__file__).parents[3] / ".tools")
+
+
+class _Installed(Broker):
+    """A broker in .tools, run by a program of the system's (java, node) or by itself."""
+
+    runner: ClassVar[str | None] = None
+
+    @classmethod
+    def home(cls) -> Path:
+        return tools() / cls.name
+
+    @classmethod
+    def missing(cls) -> str | None:
+        if not (cls.home() / "VERSION").exists():
+            return f"{cls.name} is not installed (scripts/install-brokers {cls.name})"
+        if cls.runner and not find_program(cls.runner):
+            return f"{cls.name} needs {cls.runner}, which is not installed"
+        return None
+
+    @property
+    def version(self) -> str:
+        return (self.home() / "VERSION").read_text().strip()
+
+
+class _Java(_Installed):
+    runner = "java"
+    start_timeout = 60.0
+
+    def java(self, *arguments: str) -> list[str]:
+        class_path = f"{self.home()}/*"
+        # Small and quick to start: these brokers serve tests, not load.
+        quick = [
+            "-Xmx256m",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            f"-Djava.io.tmpdir={self.directory}",
+        ]
+        return [find_program("java") or "java", *quick, "-cp", class_path, *arguments]
+
+
+class ActiveMQ(_Java):
+    """Apache ActiveMQ Classic, only its MQTT connector. Debian's package lacks the MQTT codec."""
+
+    name = "activemq"
+
+    def command(self) -> list[str]:
+        uri = f"broker:(mqtt://{self.host}:{self.port})?useJmx=false&dataDirectory={self.directory}/data"
+        main = "org.apache.activemq.console.command.ShellCommand"
+        return self.java(
+            f"-Dactivemq.base={self.directory}", f"-Dactivemq.home={self.directory}", main, "start", uri
+        )
+
+
+class Moquette(_Java):
+    name = "moquette"
+
+    def command(self) -> list[str]:
+        config = self.directory / "config"
+        config.mkdir(exist_ok=True)
+        lines = [
+            f"port {self.port}",
+            f"host {self.host}",
+            "allow_anonymous true",
+            "telemetry_enabled false",
+            f"data_path {self.directory}/",
+            "persistence_enabled true",
+            "websocket_port disabled",
+        ]
+        (config / "moquette.conf").write_text("\n".join(lines) + "\n")
+        return self.java(f"-Dmoquette.path={self.directory}", "io.moquette.broker.Server")
+
+
+class HiveMQ(_Java):
+    """HiveMQ Community Edition."""
+
+    name = "hivemq"
+
+    def command(self) -> list[str]:
+        for folder in ("conf", "data", "log", "extensions"):
+            (self.directory / folder).mkdir(exist_ok=True)
+        (self.directory / "conf" / "config.xml").write_text(
+            f"""<?xml version="1.0"?>
+<hivemq>
+  <listeners><tcp-listener><port>{self.port}</port><bind-address>{self.host}</bind-address></tcp-listener></listeners>
+  <anonymous-usage-statistics><enabled>false</enabled></anonymous-usage-statistics>
+</hivemq>
+"""
+        )
+        opened = ("java.base/java.lang", "java.base/java.nio", "java.base/sun.nio.ch", "java.base/java.util")
+        opens = [word for name in opened for word in ("--add-opens", f"{name}=ALL-UNNAMED")]
+        return self.java(*opens, f"-Dhivemq.home={self.directory}", "com.hivemq.HiveMQServer")
+
+
+class Aedes(_Installed):
+    """aedes, by its own command line."""
+
+    name = "aedes"
+    runner = "node"
+
+    def command(self) -> list[str]:
+        program = self.home() / "node_modules" / ".bin" / "aedes"
+        node = find_program("node") or "node"
+        return [node, str(program.resolve()), "start", "--host", self.host, "--port", str(self.port)]
+
+
+class Mochi(_Installed):
+    """mochi-mqtt, by its own example command."""
+
+    name = "mochi"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._others = [f"{self.host}:{free_port()}" for _ in range(2)]
+
+    def command(self) -> list[str]:
+        websocket, info = self._others
+        listeners = ["-tcp", f"{self.host}:{self.port}", "-ws", websocket, "-info", info]
+        return [str(self.home() / "cmd"), *listeners]
+
+
+class Amqtt(Broker):
+    """amqtt, written in Python; installed with brokerweave[demo], so it is there where no other is."""
+
+    name = "amqtt"
+
+    @classmethod
+    def missing(cls) -> str | None:
+        if importlib.util.find_spec("amqtt"):
+            return None
+        return "amqtt is not installed (pip install 'brokerweave[demo]')"
+
+    @property
+    def version(self) -> str:
+        return importlib.metadata.version("amqtt")
+
+    def command(self) -> list[str]:
+        path = self.directory / "amqtt.yaml"
+        path.write_text(
+            f"""listeners:
+  default:
+    type: tcp
+    bind: {self.host}:{self.port}
+plugins:
+  amqtt.plugins.authentication.AnonymousAuthPlugin:
+    allow_anonymous: true
+"""
+        )
+        return [sys.executable, "-m", "amqtt.scripts.broker_script", "-c", str(path)]
