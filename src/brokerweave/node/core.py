@@ -1,0 +1,318 @@
+"""One node's decisions: what clients publish goes to lanes, what lanes bring goes to lanes and injectors.
+
+Owns the pairs' view of the node (it is their host), the sequence of this origin, the duplicate window and
+the wills that wait. Invariants: every message taken from a lane is in all its next outboxes before the
+lane confirms it; each (origin, epoch, sequence) is acted on once; counters know everything dropped. Must
+not know: sockets, clocks, files. They come in through `NodeHost`, so the same core runs in virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Protocol
+
+from brokerweave.cooperation.api import Listener, Strategy, Timer
+from brokerweave.links.injector import Injector
+from brokerweave.links.run import Run
+from brokerweave.links.window import DuplicateWindow
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.frames import route_run
+from brokerweave.mqtt.packets import Packet, Publish, Will
+from brokerweave.mqtt.properties import Property, get_int, without
+from brokerweave.node.counters import Counters
+from brokerweave.node.interest import Interest
+from brokerweave.node.neighbours import LaneMaker, Neighbours
+from brokerweave.node.router import Group, Router
+from brokerweave.session.pair import Limits, Pair
+from brokerweave.session.record import SessionRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What of the configuration decides something here; units as in the configuration."""
+
+    node_id: str
+    epoch: int
+    """Grows with each start, so that (origin, epoch, sequence) never repeats."""
+    lanes: int
+    ordered: bool
+    window: int
+    forget_after: float
+    session_expiry: float
+
+
+class NodeHost(Protocol):
+    """What surrounds a core: the runtime with real sockets, or a simulation."""
+
+    @property
+    def random(self) -> Random: ...
+
+    def now(self) -> float: ...
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
+
+    def lane_ready(self, neighbour: str, lane: int) -> None:
+        """A lane has something to write: poll it once this turn is over."""
+
+    def injector_ready(self, lane: int) -> None: ...
+
+    def send_control(self, neighbour: str, packet: Packet) -> None: ...
+
+    def open_broker(self, pair: Pair) -> None: ...
+
+    def write_client(self, pair: Pair, data: bytes) -> None: ...
+
+    def warn(self, message: str) -> None: ...
+
+
+class NodeCore:
+    """Implements `PairHost` for the pairs and `Context` for the strategy."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        limits: Limits,
+        strategy: type[Strategy],
+        listeners: tuple[Listener, ...],
+        host: NodeHost,
+        make_lane: LaneMaker,
+        injectors: list[Injector],
+    ) -> None:
+        self.settings = settings
+        self.limits = limits
+        self.listeners = listeners
+        self.host = host
+        self.counters = Counters()
+        self.window = DuplicateWindow(settings.window)
+        self.injectors = injectors
+        self.neighbour_table = Neighbours(
+            settings.lanes, make_lane, host.call_later, settings.forget_after, self.counters, listeners
+        )
+        self.strategy = strategy(self)
+        self.neighbour_table.attach(self.strategy)
+        self.neighbour_table.forgotten = self._neighbour_forgotten
+        self.router = Router(self.strategy, settings.lanes if settings.ordered else None, self._strategy_failed)
+        self.interest = Interest(self.strategy)
+        self._local_routes = self.router.cache(None)
+        self._sequence = 0
+        self._pairs = 0
+        self._round_robin = 0
+        self._wills: dict[str, tuple[Timer, Pair]] = {}
+        self._expiries: dict[str, Timer] = {}
+
+    # For the strategy (Context)
+
+    @property
+    def node_id(self) -> str:
+        return self.settings.node_id
+
+    @property
+    def random(self) -> Random:
+        return self.host.random
+
+    def now(self) -> float:
+        return self.host.now()
+
+    def neighbours(self) -> tuple[str, ...]:
+        return self.neighbour_table.ids()
+
+    def send(self, neighbour: str, packet: Packet) -> None:
+        if neighbour in self.neighbour_table and self.neighbour_table[neighbour].up:
+            self.host.send_control(neighbour, packet)
+
+    def routes_changed(self) -> None:
+        self.router.changed()
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        return self.host.call_later(seconds, callback)
+
+    def _strategy_failed(self, error: Exception) -> None:
+        self.counters.add("strategy_failures")
+        self.host.warn(f"strategy {self.strategy.name} failed: {error!r}; the topic stays at this site")
+
+    # For the pairs (PairHost)
+
+    def new_pair(self) -> Pair:
+        self._pairs += 1
+        return Pair(
+            self._pairs, self, self._local_routes, self.limits, self.settings.session_expiry, self.listeners
+        )
+
+    def connect_arrived(self, pair: Pair) -> None:
+        self.host.open_broker(pair)
+
+    def write_client(self, pair: Pair, data: bytes) -> None:
+        self.host.write_client(pair, data)
+
+    def count(self, counter: str, amount: int = 1) -> None:
+        self.counters.add(counter, amount)
+
+    def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
+        client_id = pair.client.client_id or f"\0{pair.client.id}"  # assigned by a 3.1.1 broker: unknown
+        assert pair.connect is not None
+        self._client_returned(client_id, session_present)
+        record = self.interest.records.get(client_id)
+        if record is not None and not session_present:
+            self.interest.forget(record)
+            record = None
+        if record is None:
+            record = self.interest.records[client_id] = SessionRecord(client_id, pair.expiry)
+            if session_present:
+                self.counters.add("unknown_sessions")
+                self.host.warn(
+                    f"client {client_id!r} goes on with a session whose filters this node has not seen; "
+                    "they count for other sites when it subscribes again"
+                )
+        record.owner = pair
+        return record
+
+    def granted(self, pair: Pair, filters: list[tuple[str, int]]) -> None:
+        record = self._record_of(pair)
+        if record is not None:
+            for topic_filter, qos in filters:
+                self.interest.add(record, topic_filter, qos)
+
+    def withdrawn(self, pair: Pair, filters: list[str]) -> None:
+        record = self._record_of(pair)
+        if record is not None:
+            for topic_filter in filters:
+                self.interest.discard(record, topic_filter)
+
+    def forward(self, group: object, count: int, blob: bytes, max_qos: int, version: int) -> None:
+        assert isinstance(group, Group)
+        first = self._sequence + 1
+        self._sequence += count
+        run = Run(
+            origin=self.settings.node_id,
+            epoch=self.settings.epoch,
+            first=first,
+            count=count,
+            version=5 if version == 5 else 4,
+            max_qos=max_qos,
+            cap=2,
+            born=self.host.now(),
+            blob=blob,
+        )
+        self._dispatch(run, group)
+
+    def ended(self, pair: Pair, unexpected: bool) -> None:
+        record = self._record_of(pair)
+        if unexpected and pair.will is not None:
+            self._will_due(pair, pair.will, taken_over=record is None)
+        if record is None:
+            return  # another pair took this session over
+        record.owner = None
+        record.expiry = pair.expiry
+        if record.expiry <= 0:
+            self.interest.forget(record)
+        elif record.expiry != float("inf"):
+            self._expire_later(record)
+
+    def _record_of(self, pair: Pair) -> SessionRecord | None:
+        record = self.interest.records.get(pair.client.client_id or f"\0{pair.client.id}")
+        return record if record is not None and record.owner is pair else None
+
+    def _expire_later(self, record: SessionRecord) -> None:
+        def expire() -> None:
+            self._expiries.pop(record.client_id, None)
+            if record.owner is None:
+                self.interest.forget(record)
+                self.counters.add("sessions_expired")
+
+        self._expiries[record.client_id] = self.host.call_later(record.expiry, expire)
+
+    # Wills
+
+    def _will_due(self, pair: Pair, will: Will, taken_over: bool) -> None:
+        """Send a will to the other sites when the broker would publish it here (ILDM 4.5.3)."""
+        delay = min(get_int(will.properties, Property.WILL_DELAY_INTERVAL, 0), pair.expiry)
+        client_id = pair.client.client_id
+        if delay <= 0 or pair.version < 5:
+            self._send_will(pair, will)
+            return
+        if taken_over:
+            heir = self.interest.records.get(client_id)
+            owner = heir.owner if heir is not None else None
+            if isinstance(owner, Pair) and owner.connect is not None and owner.connect.clean_start:
+                self._send_will(pair, will)  # the session ended, and its will with it [MQTT-3.1.3-9]
+            return
+
+        def send() -> None:
+            self._wills.pop(client_id, None)
+            self._send_will(pair, will)
+
+        self._wills[client_id] = (self.host.call_later(delay, send), pair)
+
+    def _client_returned(self, client_id: str, session_present: bool) -> None:
+        """A delayed will is cancelled by a return to the session, and due at once if it ended."""
+        expiry = self._expiries.pop(client_id, None)
+        if expiry is not None:
+            expiry.cancel()
+        timer, pair = self._wills.pop(client_id, (None, None))
+        if timer is not None and pair is not None:
+            timer.cancel()
+            if not session_present and pair.will is not None:
+                self._send_will(pair, pair.will)
+
+    def _send_will(self, pair: Pair, will: Will) -> None:
+        group = self._local_routes.lookup(will.topic.encode(), will.retain)
+        if group is None or will.topic.startswith("$"):
+            return
+        properties = without(will.properties, Property.WILL_DELAY_INTERVAL)
+        packet_id = 1 if will.qos else 0  # stands for any: each injector gives its own
+        publish = Publish(will.topic, will.payload, will.qos, will.retain, False, packet_id, properties)
+        self.forward(group, 1, codec.encode(publish, pair.version), will.qos, pair.version)
+        self.counters.add("wills_forwarded")
+
+    # Links
+
+    def add_neighbour(self, identifier: str) -> None:
+        if identifier not in self.neighbour_table:
+            self.neighbour_table.add(identifier)
+            self.routes_changed()
+
+    def remove_neighbour(self, identifier: str) -> None:
+        self.neighbour_table.remove(identifier)
+
+    def _neighbour_forgotten(self, identifier: str) -> None:
+        self.router.forget(identifier)
+        self.routes_changed()
+
+    def batch_arrived(self, neighbour: str, lane: int, first: int, runs: list[Run]) -> None:
+        """Take what a lane brought into every next outbox, then let the lane confirm it."""
+        receiving = self.neighbour_table[neighbour].lanes[lane]
+        for run in receiving.received_batch(first, runs):
+            self._take(neighbour, run)
+        receiving.confirm()
+        self.host.lane_ready(neighbour, lane)
+
+    def _take(self, neighbour: str, run: Run) -> None:
+        if run.origin == self.settings.node_id:
+            self.counters.add("returned_to_origin", run.count)
+            return
+        routes = self.router.cache(neighbour)
+        for offset, count in self.window.accept(run.origin, run.epoch, run.first, run.count):
+            fresh = run.part(offset, count)
+            for group, at, length, blob in route_run(fresh.blob, fresh.version, routes):
+                if group is None:
+                    self.counters.add("not_wanted_any_more", length)
+                    continue
+                assert isinstance(group, Group)
+                part = fresh
+                if length != fresh.count:
+                    part = replace(fresh, first=fresh.first + at, count=length, blob=blob)
+                self._dispatch(part, group)
+
+    def _dispatch(self, run: Run, group: Group) -> None:
+        lane = group.lane
+        if lane < 0:
+            self._round_robin += 1
+            lane = self._round_robin % self.settings.lanes
+        for neighbour, cap in group.hops:
+            capped = run if cap >= run.cap else replace(run, cap=cap)
+            if self.neighbour_table[neighbour].lanes[lane].append(capped):
+                self.host.lane_ready(neighbour, lane)
+        if group.local and self.injectors[lane % len(self.injectors)].submit(run):
+            self.host.injector_ready(lane % len(self.injectors))

@@ -1,0 +1,136 @@
+"""The neighbours of one node: added, up, down, removed, and what is owed to each.
+
+Owns the lanes of every neighbour and the moments the strategy hears of. Invariants: a neighbour is *up*
+while its first lane is connected, which carries control packets; a neighbour that is down keeps its
+lanes, and after `forget_after` seconds without any connection it is removed, and what it was owed is
+counted as dropped. Must not know: sockets, addresses, who dials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from brokerweave.cooperation.api import Listener, NodeState, Strategy, Timer
+from brokerweave.links.lane import Lane, Resume
+from brokerweave.node.counters import Counters
+
+
+class LaneMaker(Protocol):
+    def __call__(self, neighbour: str, index: int) -> Lane:
+        """A lane to a neighbour; goes on with what an earlier run of the node left to send."""
+
+
+class Neighbour:
+    __slots__ = ("connected", "forgetting", "id", "lanes")
+
+    def __init__(self, identifier: str, lanes: list[Lane]) -> None:
+        self.id = identifier
+        self.lanes = lanes
+        self.connected = [False] * len(lanes)
+        self.forgetting: Timer | None = None
+
+    @property
+    def up(self) -> bool:
+        return self.connected[0]
+
+    @property
+    def backlog_bytes(self) -> int:
+        return sum(lane.outbox.backlog_bytes for lane in self.lanes)
+
+
+class Neighbours:
+    def __init__(
+        self,
+        lanes: int,
+        make_lane: LaneMaker,
+        call_later: Callable[[float, Callable[[], None]], Timer],
+        forget_after: float,
+        counters: Counters,
+        listeners: tuple[Listener, ...],
+    ) -> None:
+        self.lanes = lanes
+        self.state = NodeState.RUNNING
+        self.forget_after = forget_after
+        self._make_lane = make_lane
+        self._call_later = call_later
+        self._counters = counters
+        self._listeners = listeners
+        self._strategy: Strategy | None = None
+        self._all: dict[str, Neighbour] = {}
+        self.forgotten: Callable[[str], None] = lambda neighbour: None
+        """Called after a neighbour was removed, whoever removed it."""
+
+    def attach(self, strategy: Strategy) -> None:
+        self._strategy = strategy
+
+    def __contains__(self, identifier: object) -> bool:
+        return identifier in self._all
+
+    def __getitem__(self, identifier: str) -> Neighbour:
+        return self._all[identifier]
+
+    def ids(self) -> tuple[str, ...]:
+        return tuple(self._all)
+
+    def all(self) -> list[Neighbour]:
+        return list(self._all.values())
+
+    def add(self, identifier: str) -> Neighbour:
+        """ILDM_ADDING (Fig. 5): lanes exist from here on; `neighbour_up` follows with the connection."""
+        self.state = NodeState.ADDING
+        for listener in self._listeners:
+            listener.neighbour_adding(identifier)
+        lanes = [self._make_lane(identifier, index) for index in range(self.lanes)]
+        neighbour = self._all[identifier] = Neighbour(identifier, lanes)
+        self._await_return(neighbour)
+        self.state = NodeState.RUNNING
+        return neighbour
+
+    def remove(self, identifier: str) -> None:
+        """ILDM_REMOVING (Fig. 5): the neighbour's interest ends, and what it is still owed is dropped."""
+        neighbour = self._all.pop(identifier)
+        self.state = NodeState.REMOVING
+        for listener in self._listeners:
+            listener.neighbour_removing(identifier)
+        if neighbour.forgetting is not None:
+            neighbour.forgetting.cancel()
+        for lane in neighbour.lanes:
+            self._counters.add("dropped_neighbour_removed", lane.abandon())
+        assert self._strategy is not None
+        self._strategy.neighbour_removed(identifier)
+        self.state = NodeState.RUNNING
+        self.forgotten(identifier)
+
+    def connected(self, identifier: str, index: int, peer: Resume | None) -> None:
+        """A lane's connection was established (and authenticated)."""
+        neighbour = self._all[identifier]
+        neighbour.lanes[index].connected(peer)
+        neighbour.connected[index] = True
+        if neighbour.forgetting is not None:
+            neighbour.forgetting.cancel()
+            neighbour.forgetting = None
+        if index == 0:
+            assert self._strategy is not None
+            self._strategy.neighbour_up(identifier)
+
+    def lost(self, identifier: str, index: int) -> None:
+        """A lane's connection ended."""
+        neighbour = self._all.get(identifier)
+        if neighbour is None or not neighbour.connected[index]:
+            return
+        neighbour.lanes[index].disconnected()
+        neighbour.connected[index] = False
+        self._counters.add("link_losses")
+        if index == 0:
+            assert self._strategy is not None
+            self._strategy.neighbour_down(identifier)
+        if not any(neighbour.connected):
+            self._await_return(neighbour)
+
+    def _await_return(self, neighbour: Neighbour) -> None:
+        def forget() -> None:
+            self._counters.add("neighbours_forgotten")
+            self.remove(neighbour.id)
+
+        neighbour.forgetting = self._call_later(self.forget_after, forget)

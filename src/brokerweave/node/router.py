@@ -1,0 +1,90 @@
+"""From a topic to the lanes it goes to: the strategy's answer, made ready for the scanner and cached.
+
+Owns one route cache per origin (local clients, each neighbour) and the groups in them. Invariants: equal
+routes on the same lane are one group object, so that the scanner can compare by identity; `changed()`
+empties every cache; a `$` topic or an invalid one has no route.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from brokerweave.cooperation.api import Route, Strategy
+from brokerweave.errors import LocalProtocolError
+from brokerweave.mqtt.frames import RouteCache
+from brokerweave.mqtt.topics import validate_topic
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Where the frames of some topics go next: `hops` are (neighbour id, QoS cap)."""
+
+    hops: tuple[tuple[str, int], ...]
+    local: bool
+    lane: int
+    """-1: any lane will do (`order = "round-robin"`)."""
+
+
+class Router:
+    def __init__(
+        self,
+        strategy: Strategy,
+        lanes: int | None,
+        failed: Callable[[Exception], None],
+        cache_entries: int = 100_000,
+    ) -> None:
+        """Topics are spread over `lanes` (None: any lane for any message). `failed` hears of a strategy
+        that raised: the topic then has no route, and the client it came from goes on."""
+        self._strategy = strategy
+        self._lanes = lanes
+        self._failed = failed
+        self._capacity = cache_entries
+        self._groups: dict[Group, Group] = {}
+        self._caches: dict[str | None, RouteCache] = {}
+
+    def cache(self, came_from: str | None) -> RouteCache:
+        """The cache for what local clients publish (None) or what comes from a neighbour."""
+        cache = self._caches.get(came_from)
+        if cache is None:
+
+            def resolve(topic: bytes, retain: bool) -> Group | None:
+                return self._resolve(topic, retain, came_from)
+
+            cache = self._caches[came_from] = RouteCache(resolve, self._capacity)
+        return cache
+
+    def changed(self) -> None:
+        self._groups.clear()
+        for cache in self._caches.values():
+            cache.clear()
+
+    def forget(self, neighbour: str) -> None:
+        self._caches.pop(neighbour, None)
+
+    def _resolve(self, topic: bytes, retain: bool, came_from: str | None) -> Group | None:
+        try:
+            text = topic.decode()
+            validate_topic(text)
+        except ValueError:
+            return None  # the broker will tell its client what is wrong with it
+        if text.startswith("$"):
+            return None
+        ask = self._strategy.route_retained if retain else self._strategy.route
+        try:
+            route = ask(text, came_from)
+            return self._group(route, came_from, zlib.crc32(topic) % self._lanes if self._lanes else -1)
+        except Exception as error:
+            self._failed(error)
+            return None
+
+    def _group(self, route: Route, came_from: str | None, lane: int) -> Group | None:
+        hops = tuple((hop.neighbour, hop.qos) for hop in route.hops)
+        if any(neighbour == came_from for neighbour, _ in hops):
+            raise LocalProtocolError(f"strategy {self._strategy.name} routes back to {came_from}")
+        local = route.local and came_from is not None
+        if not hops and not local:
+            return None
+        group = Group(hops, local, lane)
+        return self._groups.setdefault(group, group)

@@ -1,0 +1,508 @@
+"""One client's pair of sessions: bytes in from either side, bytes out to the other, and what they mean.
+
+Owns: the two scanners, the phase of the pair, pending SUBSCRIBEs, topic aliases, what is held back until
+the broker accepts the client. Invariants: what is returned for the other side is the input cut at frame
+boundaries, unchanged but for frames a listener rejected; nothing is forwarded to links before CONNACK
+accepts the client; a filter counts only when SUBACK grants it. Must not know: sockets, strategies, links.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from brokerweave.cooperation.api import Listener, Reject, Side
+from brokerweave.errors import BrokerweaveError, RemoteProtocolError
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.frames import Frame, RouteCache, Routed, Scanner
+from brokerweave.mqtt.packets import (
+    ConnAck,
+    Connect,
+    Disconnect,
+    PacketType,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    UnsubAck,
+    Unsubscribe,
+    Will,
+)
+from brokerweave.mqtt.properties import Property, get_int, get_str, without
+from brokerweave.session.handle import SessionHandle
+from brokerweave.session.record import SessionRecord, changed_expiry, expiry_of
+
+_FROM_CLIENT = sum(
+    1 << t
+    for t in (
+        PacketType.CONNECT,
+        PacketType.SUBSCRIBE,
+        PacketType.UNSUBSCRIBE,
+        PacketType.PUBREL,
+        PacketType.DISCONNECT,
+    )
+)
+_FROM_BROKER = sum(
+    1 << t for t in (PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.DISCONNECT)
+)
+_EVERYTHING = 0xFFFE
+_QOS2_ONE_BY_ONE = 1 << 2
+_WILL_KEPT = 0x04
+"""DISCONNECT reason 'disconnect with will message' [MQTT-3.14.2]."""
+
+
+class Phase(enum.Enum):
+    AWAITING_CONNECT = enum.auto()
+    CONNECTING = enum.auto()
+    ACCEPTED = enum.auto()
+    REFUSED = enum.auto()
+    ENDED = enum.auto()
+
+
+class PairHost(Protocol):
+    """What a pair asks of its node."""
+
+    def connect_arrived(self, pair: Pair) -> None:
+        """CONNECT was read: open the broker session."""
+
+    def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
+        """The broker accepted the client: the record its session goes on with."""
+
+    def granted(self, pair: Pair, filters: list[tuple[str, int]]) -> None: ...
+
+    def withdrawn(self, pair: Pair, filters: list[str]) -> None: ...
+
+    def forward(self, group: object, count: int, blob: bytes, max_qos: int, version: int) -> None:
+        """Publications of an accepted client, for the links."""
+
+    def ended(self, pair: Pair, unexpected: bool) -> None:
+        """Both sessions are over; `unexpected` without a DISCONNECT that discards the will."""
+
+    def write_client(self, pair: Pair, data: bytes) -> None:
+        """Send the client a packet of our own, between two of the broker's."""
+
+    def count(self, counter: str, amount: int = 1) -> None: ...
+
+
+class Limits(Protocol):
+    @property
+    def max_packet(self) -> int: ...
+
+    @property
+    def client_queue(self) -> int: ...
+
+
+class Pair:
+    """See the module's docstring. `error` is set once the pair must be closed for a protocol error."""
+
+    __slots__ = (
+        "_aliases",
+        "_buffer",
+        "_downstream",
+        "_held",
+        "_held_bytes",
+        "_host",
+        "_limits",
+        "_listeners",
+        "_pending",
+        "_pending_bytes",
+        "_record",
+        "_rejected",
+        "_routes",
+        "_session_expiry",
+        "_upstream",
+        "_will_discarded",
+        "broker",
+        "client",
+        "connect",
+        "error",
+        "expiry",
+        "phase",
+    )
+
+    def __init__(
+        self,
+        identifier: int,
+        host: PairHost,
+        routes: RouteCache,
+        limits: Limits,
+        session_expiry: float,
+        listeners: tuple[Listener, ...] = (),
+    ) -> None:
+        self.client = SessionHandle(identifier * 2, Side.CLIENT)
+        self.broker = SessionHandle(identifier * 2 + 1, Side.BROKER)
+        self.phase = Phase.AWAITING_CONNECT
+        self.connect: Connect | None = None
+        self.expiry = 0.0
+        self.error: BrokerweaveError | None = None
+        self._host = host
+        self._routes = routes
+        self._limits = limits
+        self._session_expiry = session_expiry
+        self._listeners = listeners
+        self._buffer = b""
+        self._upstream: Scanner | None = None
+        self._downstream: Scanner | None = None
+        self._held: list[Routed | Publish | PubRel] | None = None
+        self._held_bytes = 0
+        self._pending: dict[int, Subscribe | Unsubscribe] | None = None
+        self._pending_bytes = 0
+        self._aliases: dict[int, str] | None = None
+        self._rejected: set[int] | None = None
+        self._record: SessionRecord | None = None
+        self._will_discarded = False
+
+    # What the other layers ask
+
+    @property
+    def will(self) -> Will | None:
+        return self.connect.will if self.connect else None
+
+    @property
+    def version(self) -> int:
+        return self.client.mqtt_version
+
+    @property
+    def wants_pause(self) -> bool:
+        """True while the client must not be read: too much is held until the broker answers."""
+        return self._held_bytes > self._limits.client_queue
+
+    # From the client
+
+    def from_client(self, chunk: bytes) -> bytes:
+        """Take what the client sent; return what goes to the broker."""
+        scanner = self._upstream
+        if scanner is None:
+            return self._await_connect(chunk)
+        whole, items = scanner.feed(chunk)
+        if items:
+            whole = self._client_items(whole, items)
+        if scanner.error is not None:
+            self._fail(Side.CLIENT, scanner.error)
+        return whole
+
+    def _await_connect(self, chunk: bytes) -> bytes:
+        """Collect the first packet, which must be CONNECT [MQTT-3.1.0-1]."""
+        self._buffer += chunk
+        try:
+            end = _first_frame_end(self._buffer, self._limits.max_packet)
+            if not end:
+                return b""
+            frame, rest = self._buffer[:end], self._buffer[end:]
+            packet = codec.decode(frame, 0)
+        except RemoteProtocolError as error:
+            self._fail(Side.CLIENT, error)
+            return b""
+        assert isinstance(packet, Connect)
+        self._buffer = b""
+        self._begin(packet)
+        if self._listeners and self._judge(Side.CLIENT, packet) is not None:
+            return b""
+        self._host.connect_arrived(self)
+        return frame + self.from_client(rest) if rest else frame
+
+    def _begin(self, connect: Connect) -> None:
+        self.connect = connect
+        self.expiry = expiry_of(connect, self._session_expiry)
+        for half in (self.client, self.broker):
+            half.client_id = connect.client_id
+            half.mqtt_version = connect.version
+        listened = self._listens(Side.CLIENT), self._listens(Side.BROKER)
+        self._upstream = Scanner(
+            _EVERYTHING if listened[0] else _FROM_CLIENT, self._limits.max_packet, self._routes
+        )
+        self._upstream.version = connect.version
+        self._upstream.single_qos = 0b111 if listened[0] else _QOS2_ONE_BY_ONE
+        self._downstream = Scanner(_EVERYTHING if listened[1] else _FROM_BROKER, self._limits.max_packet)
+        self._downstream.version = connect.version
+        self.phase = Phase.CONNECTING
+
+    def _client_items(self, whole: bytes, items: list[Routed | Frame]) -> bytes:
+        kept: list[bytes] | None = [] if self._listens(Side.CLIENT) else None
+        for item in items:
+            if isinstance(item, Routed):
+                self._forward(item)
+                continue
+            try:
+                passes = self._client_frame(item)
+            except RemoteProtocolError as error:
+                self._fail(Side.CLIENT, error)
+                break
+            if kept is not None and passes:
+                kept.append(item.data)
+        return whole if kept is None else b"".join(kept)
+
+    def _client_frame(self, frame: Frame) -> bool:
+        """Act on one frame from the client; False if it must not reach the broker."""
+        if self._listeners and not self._asked(Side.CLIENT, frame.type) and frame.type not in _ACTED_ON:
+            return True
+        packet = codec.decode(frame.data, self.version)
+        if self._listeners:
+            if isinstance(packet, PubRel) and self._rejected and packet.packet_id in self._rejected:
+                self._rejected.discard(packet.packet_id)
+                self._host.write_client(self, codec.encode(PubComp(packet.packet_id), self.version))
+                return False
+            rejection = self._judge(Side.CLIENT, packet)
+            if rejection is not None:
+                return False
+        match packet:
+            case Publish() | PubRel():
+                self._hold_or_act(packet)
+            case Subscribe() | Unsubscribe():
+                self._remember(packet, len(frame.data))
+            case Disconnect():
+                self._will_discarded = packet.reason_code != _WILL_KEPT
+                self.expiry = changed_expiry(packet.properties, self.expiry)
+            case Connect():
+                raise RemoteProtocolError("a client sent CONNECT twice", 0x82)  # [MQTT-3.1.0-2]
+        return True
+
+    def _hold_or_act(self, packet: Publish | PubRel) -> None:
+        if self.phase is Phase.CONNECTING:
+            size = len(packet.payload) if isinstance(packet, Publish) else 0
+            self._hold(packet, size)
+        elif isinstance(packet, Publish):
+            self._publish(packet)
+        elif self._record is not None:
+            self._record.incoming_qos2.discard(packet.packet_id)
+
+    def _hold(self, item: Routed | Publish | PubRel, size: int) -> None:
+        """Keep from the links what came before CONNACK, in order: it is released or dropped as a whole."""
+        if self._held is None:
+            self._held = []
+        self._held.append(item)
+        self._held_bytes += size
+
+    def _publish(self, packet: Publish) -> None:
+        """One publication that the scanner could not route by itself: QoS 2, an alias, or listened to."""
+        topic = self._resolve_alias(packet)
+        if packet.qos == 2 and self._already_taken(packet.packet_id):
+            self._host.count("publications_resent")
+            return
+        if topic.startswith("$"):
+            return
+        group = self._routes.lookup(topic.encode(), packet.retain)
+        if group is None:
+            return
+        properties = without(packet.properties, Property.TOPIC_ALIAS)
+        blob = codec.encode(replace(packet, topic=topic, dup=False, properties=properties), self.version)
+        self._forward(Routed(group, 1, blob, packet.qos))
+
+    def _resolve_alias(self, packet: Publish) -> str:
+        alias = get_int(packet.properties, Property.TOPIC_ALIAS, 0)
+        if not alias:
+            return packet.topic
+        if self._aliases is None:
+            self._aliases = {}
+        if packet.topic:
+            self._aliases[alias] = packet.topic
+            return packet.topic
+        try:
+            return self._aliases[alias]
+        except KeyError:
+            raise RemoteProtocolError(f"topic alias {alias} was never given a topic", 0x82) from None
+
+    def _already_taken(self, packet_id: int) -> bool:
+        """A QoS 2 publication sent again before its release is the same one [MQTT-4.3.3-12]."""
+        if self._record is None:
+            return False
+        taken = self._record.incoming_qos2
+        if packet_id in taken:
+            return True
+        taken.add(packet_id)
+        return False
+
+    def _forward(self, routed: Routed) -> None:
+        if self.phase is Phase.ACCEPTED:
+            self._host.forward(routed.group, routed.count, routed.blob, routed.max_qos, self.version)
+        elif self.phase is Phase.CONNECTING:
+            self._hold(routed, len(routed.blob))
+        else:
+            self._host.count("refused_publications", routed.count)
+
+    def _remember(self, packet: Subscribe | Unsubscribe, size: int) -> None:
+        if self._pending is None:
+            self._pending = {}
+        self._pending[packet.packet_id] = packet
+        self._pending_bytes += size
+        if self._pending_bytes > self._limits.client_queue:
+            raise RemoteProtocolError("too many subscriptions wait for the broker's answer", 0x97)
+
+    # From the broker
+
+    def from_broker(self, chunk: bytes) -> bytes:
+        """Take what the broker sent; return what goes to the client."""
+        scanner = self._downstream
+        if scanner is None:
+            return b""
+        whole, items = scanner.feed(chunk)
+        if items:
+            self._broker_items(items)
+        if scanner.error is not None:
+            self._fail(Side.BROKER, scanner.error)
+        return whole
+
+    def _broker_items(self, items: list[Routed | Frame]) -> None:
+        for item in items:
+            assert isinstance(item, Frame)
+            if item.type not in _ACTED_ON and not self._asked(Side.BROKER, item.type):
+                continue
+            try:
+                packet = codec.decode(item.data, self.version)
+                if self._listeners:
+                    self._judge(Side.BROKER, packet)
+                match packet:
+                    case ConnAck():
+                        self._connack(packet)
+                    case SubAck():
+                        self._suback(packet)
+                    case UnsubAck():
+                        self._unsuback(packet)
+            except RemoteProtocolError as error:
+                self._fail(Side.BROKER, error)
+                return
+
+    def _connack(self, packet: ConnAck) -> None:
+        if self.phase is not Phase.CONNECTING:
+            raise RemoteProtocolError("the broker sent CONNACK twice", 0x82)
+        held, self._held, self._held_bytes = self._held or [], None, 0
+        if packet.reason_code != 0:
+            self.phase = Phase.REFUSED
+            self._host.count("refused_clients")
+            self._host.count("refused_publications", sum(_publications(item) for item in held))
+            return
+        assigned = get_str(packet.properties, Property.ASSIGNED_CLIENT_IDENTIFIER, "")
+        if assigned:
+            self.client.client_id = self.broker.client_id = assigned
+        self.expiry = changed_expiry(packet.properties, self.expiry)
+        self.phase = Phase.ACCEPTED
+        self._record = self._host.accepted(self, packet.session_present)
+        for item in held:
+            if isinstance(item, Routed):
+                self._forward(item)
+            else:
+                self._hold_or_act(item)
+
+    def _suback(self, packet: SubAck) -> None:
+        asked = self._answered(packet.packet_id)
+        if not isinstance(asked, Subscribe):
+            return
+        granted = [
+            (subscription.topic_filter, code)
+            for subscription, code in zip(asked.subscriptions, packet.reason_codes, strict=False)
+            if code <= 2
+        ]
+        if granted:
+            self._host.granted(self, granted)
+
+    def _unsuback(self, packet: UnsubAck) -> None:
+        asked = self._answered(packet.packet_id)
+        if not isinstance(asked, Unsubscribe):
+            return
+        codes = packet.reason_codes or (0,) * len(asked.topic_filters)
+        gone = [f for f, code in zip(asked.topic_filters, codes, strict=False) if code < 0x80]
+        if gone:
+            self._host.withdrawn(self, gone)
+
+    def _answered(self, packet_id: int) -> Subscribe | Unsubscribe | None:
+        packet = self._pending.pop(packet_id, None) if self._pending else None
+        if packet is not None and not self._pending:
+            self._pending, self._pending_bytes = None, 0
+        return packet
+
+    # The end
+
+    def ended(self) -> None:
+        """Either side is gone, so the pair is. Called once by the node, whatever the reason."""
+        if self.phase is Phase.ENDED:
+            return
+        was, self.phase = self.phase, Phase.ENDED
+        if was is Phase.ACCEPTED:
+            self._host.ended(self, unexpected=not self._will_discarded)
+
+    def _fail(self, side: Side, error: BrokerweaveError) -> None:
+        if self.error is None:
+            self.error = error
+            handle = self.client if side is Side.CLIENT else self.broker
+            for listener in self._listeners:
+                listener.receive_failed(handle, error)
+
+    # Listeners
+
+    def _listens(self, side: Side) -> bool:
+        return any(s is side for listener in self._listeners for s, _ in listener.packets)
+
+    def _asked(self, side: Side, packet_type: int) -> bool:
+        return any((side, packet_type) in listener.packets for listener in self._listeners)
+
+    def _judge(self, side: Side, packet: codec.Packet) -> Reject | None:
+        """Show a packet to those who asked for it; the first rejection counts."""
+        handle = self.client if side is Side.CLIENT else self.broker
+        for listener in self._listeners:
+            if (side, packet.type) not in listener.packets:
+                continue
+            rejection = listener.packet_arrived(handle, packet)
+            if rejection is not None and side is Side.CLIENT:
+                self._reject(packet, rejection)
+                return rejection
+        return None
+
+    def _reject(self, packet: codec.Packet, rejection: Reject) -> None:
+        self._host.count("rejected_by_listener")
+        if not isinstance(packet, Publish):
+            self._fail(Side.CLIENT, RemoteProtocolError(rejection.reason, rejection.reason_code))
+            return
+        code = rejection.reason_code if self.version == 5 else 0
+        answer: dict[int, Callable[[int, int], PubAck | PubRec]] = {1: PubAck, 2: PubRec}
+        if packet.qos:
+            self._host.write_client(
+                self, codec.encode(answer[packet.qos](packet.packet_id, code), self.version)
+            )
+        if packet.qos == 2 and code == 0:  # 3.1.1 cannot say no: see the exchange through ourselves
+            if self._rejected is None:
+                self._rejected = set()
+            self._rejected.add(packet.packet_id)
+
+
+_ACTED_ON = frozenset(
+    {
+        PacketType.CONNECT,
+        PacketType.CONNACK,
+        PacketType.PUBLISH,
+        PacketType.PUBREL,
+        PacketType.SUBSCRIBE,
+        PacketType.SUBACK,
+        PacketType.UNSUBSCRIBE,
+        PacketType.UNSUBACK,
+        PacketType.DISCONNECT,
+    }
+)
+
+
+def _publications(held: Routed | Publish | PubRel) -> int:
+    if isinstance(held, Routed):
+        return held.count
+    return 1 if isinstance(held, Publish) else 0
+
+
+def _first_frame_end(buffer: bytes, max_packet: int) -> int:
+    """The length of the first frame if it is whole, 0 if more must come."""
+    if buffer and buffer[0] != PacketType.CONNECT << 4:
+        raise RemoteProtocolError("the first packet is not CONNECT: is this an MQTT client?", 0x82)
+    length = shift = 0
+    for index in range(1, min(len(buffer), 5)):
+        length |= (buffer[index] & 0x7F) << shift
+        if not buffer[index] & 0x80:
+            end = index + 1 + length
+            if end > max_packet:
+                raise RemoteProtocolError(f"CONNECT of {end} bytes exceeds max_packet = {max_packet}", 0x95)
+            return end if len(buffer) >= end else 0
+        shift += 7
+    if len(buffer) >= 5:
+        raise RemoteProtocolError("the length of the first packet is malformed")
+    return 0
