@@ -1,0 +1,141 @@
+"""A lane: one ordered stream of runs each way between two nodes, which outlives its connections.
+
+Owns what is sent when, what is acknowledged when, and where both sides go on after a cut. Invariants, for
+an acknowledged lane: each run that the outbox kept reaches the neighbour's caller in order, and once as
+long as both nodes remember their streams (beyond that the duplicate window decides); a run is acknowledged
+only after the caller said that it is taken. A lane that is not acknowledged (link QoS 0) forgets a run when
+it is sent and drops, counted, while there is no connection. Must not know: sockets, routes, duplicates of
+other lanes.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from brokerweave.errors import BrokerweaveError, RemoteProtocolError
+from brokerweave.links.outbox import Outbox
+from brokerweave.links.run import Run
+from brokerweave.links.wire import encode_ack, encode_batch
+
+LINK_DOWN = "link_down"
+
+_STATE = struct.Struct(">QQ")
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """What one side tells the other in the handshake, so that both streams go on where they stopped.
+
+    `stream` is the stream it sends and `oldest` the first sequence it still has of it; `peer_stream` is
+    the last stream it took from and `taken` the last sequence of it; both 0 if there was none.
+    """
+
+    stream: int
+    oldest: int
+    peer_stream: int = 0
+    taken: int = 0
+
+
+class Lane:
+    """`window_bytes` may be in flight unacknowledged: a link carries at most a window each round trip."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        *,
+        acknowledged: bool = True,
+        window_bytes: int = 1 << 20,
+        batch_bytes: int = 256 << 10,
+    ) -> None:
+        self.outbox = outbox
+        self.acknowledged = acknowledged
+        self.window_bytes = window_bytes
+        self.batch_bytes = batch_bytes
+        self.repeated = 0
+        """Runs that came again after a reconnect and were skipped."""
+        self._up = False
+        self._peer_stream = 0
+        self._taken = 0
+        self._arrived = 0
+        self._ack_due = False
+
+    def send(self, run: Run) -> bool:
+        """Owe a run to the neighbour. False: it was dropped, and counted."""
+        if not self._up and not self.acknowledged:
+            self.outbox.dropped[LINK_DOWN] += run.count
+            return False
+        return self.outbox.append(run)
+
+    def resume(self) -> Resume:
+        return Resume(self.outbox.stream_id, self.outbox.oldest, self._peer_stream, self._taken)
+
+    def connected(self, peer: Resume) -> None:
+        """A connection stands; `peer` is what the other side's `resume` said in its handshake."""
+        known = peer.taken if peer.peer_stream == self.outbox.stream_id else 0
+        self.outbox.rewind(known)
+        if peer.stream != self._peer_stream:
+            self._peer_stream, self._taken = peer.stream, 0
+        # What the peer forgot it saw acknowledged, even if this node lost the note of it in a crash.
+        self._taken = max(self._taken, peer.oldest - 1)
+        self._arrived = self._taken
+        self._ack_due = False
+        self._up = True
+
+    def disconnected(self) -> None:
+        self._up = False
+        if not self.acknowledged:
+            self.outbox.clear(LINK_DOWN)
+
+    def poll(self, now: float) -> bytes:
+        """What to write now: batches as far as the window allows, and the acknowledgement that is due."""
+        if not self._up:
+            return b""
+        parts = []
+        if self._ack_due:
+            parts.append(encode_ack(self._taken))
+            self._ack_due = False
+        room = self.window_bytes - self.outbox.in_flight_bytes
+        while room > 0:
+            before = self.outbox.in_flight_bytes
+            first, runs = self.outbox.take(min(room, self.batch_bytes))
+            room -= self.outbox.in_flight_bytes - before
+            if not runs:
+                break
+            parts.append(encode_batch(first, runs, now))
+            if not self.acknowledged:
+                self.outbox.acknowledge(first + len(runs) - 1)
+        return b"".join(parts)
+
+    def received_ack(self, sequence: int) -> None:
+        self.outbox.acknowledge(sequence)
+
+    def received_batch(self, first: int, runs: list[Run]) -> list[Run]:
+        """The runs of a batch that did not arrive before. Call `confirm` when they are in safe hands."""
+        seen = self._arrived + 1 - first
+        if seen < 0:
+            raise RemoteProtocolError(f"the neighbour went on with run {first} after run {self._arrived}")
+        if seen:
+            seen = min(seen, len(runs))
+            self.repeated += seen
+            # The peer sends again what it saw no acknowledgement for: give it the same one again.
+            self._ack_due = self.acknowledged
+            runs = runs[seen:]
+        self._arrived += len(runs)
+        return runs
+
+    def confirm(self) -> None:
+        """Everything that arrived is taken: the next `poll` acknowledges it."""
+        if self._taken != self._arrived:
+            self._taken = self._arrived
+            self._ack_due = self.acknowledged
+
+    def snapshot(self) -> bytes:
+        """How far the neighbour's stream is taken, for `restore` after a restart."""
+        return _STATE.pack(self._peer_stream, self._taken)
+
+    def restore(self, data: bytes) -> None:
+        if len(data) != _STATE.size:
+            raise BrokerweaveError("the stored state of a lane is damaged")
+        self._peer_stream, self._taken = _STATE.unpack(data)
+        self._arrived = self._taken

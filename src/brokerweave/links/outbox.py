@@ -1,0 +1,218 @@
+"""The outbox: the runs of one lane that the neighbour has not yet acknowledged.
+
+Three parts, in order: runs sent and not acknowledged, runs in memory not yet sent, runs on disk only.
+Invariants: order never changes; a run's stream sequence is fixed when it is first taken, so sequences
+are 1, 2, 3, ... without gaps whatever was dropped; memory and disk are bounded; each run that is dropped
+is counted by its cause. Durable runs (QoS 1, 2) are written to the journal at once, others never. Nothing
+here raises because a disk failed. Must not know: connections, bytes on the wire, files.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from itertools import islice
+
+from brokerweave.errors import RemoteProtocolError
+from brokerweave.links.journal import Journal, StorageError
+from brokerweave.links.run import RUN_OVERHEAD, Run
+from brokerweave.links.wire import MAX_RUNS, decode_record, encode_record
+
+MEMORY = "memory"
+DISK = "disk"
+DAMAGED = "damaged"
+
+_LOAD_BYTES = 1 << 20
+"""Read from the disk at once: enough for a full window, too little to hold anyone up."""
+
+
+class Outbox:
+    """`stream_id` names this numbering: it must be new each time an outbox is made, also by a restart."""
+
+    def __init__(
+        self,
+        stream_id: int,
+        journal: Journal | None = None,
+        memory_bytes: int = 64 << 20,
+        disk_bytes: int = 1 << 30,
+    ) -> None:
+        self.stream_id = stream_id
+        self.memory_bytes = memory_bytes
+        self.disk_bytes = disk_bytes
+        self.dropped: Counter[str] = Counter()
+        """Messages lost, by cause; where only the disk knew a run's messages it counts as one."""
+        self.journal_failures = 0
+        """Calls that the disk failed; what it should have kept lives in memory only."""
+        self._journal = journal
+        # Each run in memory with its number in the journal, 0 if it is not there.
+        self._memory: deque[tuple[Run, int]] = deque()
+        self._memory_used = 0
+        self._sent = 0
+        self._sent_bytes = 0
+        self._oldest = 1
+        self._spilled = 0
+        self._spilled_bytes = 0
+        self._read_from = 0
+        self._last_record = 0
+
+    @classmethod
+    def restored(
+        cls, stream_id: int, journal: Journal, memory_bytes: int = 64 << 20, disk_bytes: int = 1 << 30
+    ) -> Outbox:
+        """An outbox that goes on with what an earlier one left in the journal, in a new stream."""
+        outbox = cls(stream_id, journal, memory_bytes, disk_bytes)
+        outbox._last_record = journal.last
+        outbox._spilled = journal.records
+        outbox._spilled_bytes = journal.size + journal.records * RUN_OVERHEAD
+        return outbox
+
+    @property
+    def oldest(self) -> int:
+        """The stream sequence of the first run not acknowledged, or of the next run if there is none."""
+        return self._oldest
+
+    @property
+    def backlog_runs(self) -> int:
+        return len(self._memory) + self._spilled
+
+    @property
+    def backlog_bytes(self) -> int:
+        return self._memory_used + self._spilled_bytes
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """Taken, not yet acknowledged."""
+        return self._sent_bytes
+
+    @property
+    def unsent(self) -> int:
+        """Runs not yet taken."""
+        return self.backlog_runs - self._sent
+
+    @property
+    def oldest_born(self) -> float | None:
+        """When the oldest run in memory was born; None if there is none (or only unread ones on disk)."""
+        return self._memory[0][0].born if self._memory else None
+
+    def append(self, run: Run) -> bool:
+        """Keep a run until it is acknowledged. False: it was dropped, and counted."""
+        size = run.size
+        fits = self._memory_used + size <= self.memory_bytes and not self._spilled
+        record = self._write(run) if run.durable and self._journal is not None else 0
+        if fits:
+            self._memory.append((run, record))
+            self._memory_used += size
+        elif record:
+            if not self._spilled:
+                self._read_from = record
+            self._spilled += 1
+            self._spilled_bytes += size
+        else:
+            self.dropped[DISK if run.durable and self._journal is not None else MEMORY] += run.count
+            return False
+        return True
+
+    def take(self, budget_bytes: int) -> tuple[int, list[Run]]:
+        """The next runs to send and the first one's stream sequence; one run at least if there is one."""
+        if self._sent == len(self._memory):
+            self._load()
+        runs: list[Run] = []
+        for run, _ in islice(self._memory, self._sent, self._sent + MAX_RUNS):
+            size = run.size
+            if size > budget_bytes and runs:
+                break
+            budget_bytes -= size
+            self._sent_bytes += size
+            runs.append(run)
+        first = self._oldest + self._sent
+        self._sent += len(runs)
+        return first, runs
+
+    def acknowledge(self, sequence: int) -> None:
+        """Forget the runs up to and including this stream sequence."""
+        if sequence >= self._oldest + self._sent:
+            raise RemoteProtocolError(f"the neighbour acknowledged run {sequence}, which was never sent")
+        self._forget(sequence)
+
+    def rewind(self, acknowledged: int) -> None:
+        """After a reconnect: forget up to `acknowledged`, then take again from there."""
+        if acknowledged >= self._oldest + len(self._memory):
+            raise RemoteProtocolError(
+                f"the neighbour claims to have run {acknowledged}, which was never sent"
+            )
+        self._forget(acknowledged)
+        self._sent = 0
+        self._sent_bytes = 0
+
+    def clear(self, cause: str) -> None:
+        """Drop everything, in the journal too."""
+        if self.backlog_runs:
+            self.dropped[cause] += sum(run.count for run, _ in self._memory) + self._spilled
+        self._oldest += len(self._memory)
+        self._memory.clear()
+        self._memory_used = self._sent = self._sent_bytes = self._spilled = self._spilled_bytes = 0
+        self._trim(self._last_record)
+
+    def _forget(self, sequence: int) -> None:
+        record = 0
+        while self._oldest <= sequence:
+            run, kept = self._memory.popleft()
+            record = kept or record
+            size = run.size
+            self._memory_used -= size
+            self._sent_bytes -= size
+            self._sent -= 1
+            self._oldest += 1
+        if record:
+            self._trim(record)
+
+    def _write(self, run: Run) -> int:
+        """The run's number in the journal; 0 if it could not be written."""
+        assert self._journal is not None
+        record = encode_record(run)
+        try:
+            if self._journal.size + len(record) > self.disk_bytes:
+                return 0
+            self._journal.append(self._last_record + 1, record)
+        except StorageError:
+            self.journal_failures += 1
+            return 0
+        self._last_record += 1
+        return self._last_record
+
+    def _load(self) -> None:
+        """Read back from the disk what memory has room for."""
+        room = self.memory_bytes - self._memory_used
+        if not self._spilled or self._journal is None or (room <= 0 and self._memory):
+            return
+        try:
+            found = self._journal.read(self._read_from, min(room, _LOAD_BYTES))
+        except StorageError:
+            self.journal_failures += 1
+            return
+        if not found:
+            self.dropped[DAMAGED] += self._spilled
+            self._spilled = 0
+        for number, record in found:
+            if self._memory_used >= self.memory_bytes and self._memory:
+                break
+            self._read_from = number + 1
+            self._spilled -= 1
+            try:
+                run = decode_record(record)
+            except RemoteProtocolError:
+                self.dropped[DAMAGED] += 1
+                continue
+            self._memory.append((run, number))
+            self._memory_used += run.size
+            self._spilled_bytes -= run.size
+        if not self._spilled:
+            self._spilled_bytes = 0
+
+    def _trim(self, record: int) -> None:
+        if self._journal is None or not record:
+            return
+        try:
+            self._journal.trim(record)
+        except StorageError:
+            # The record stays and would be sent again after a restart; the duplicate window knows it.
+            self.journal_failures += 1

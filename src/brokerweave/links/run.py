@@ -1,0 +1,70 @@
+"""A run: publications that travel together, the unit of everything behind the scanner.
+
+Owns what a run is and how it is cut. Invariants: `blob` is `count` whole PUBLISH frames, in the order in
+which `origin` took them, numbered `first`, `first + 1`, ... within the origin's `epoch`; a run is never
+changed, only cut. Must not know: lanes, links, how a run is written down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from brokerweave.errors import RemoteProtocolError
+from brokerweave.mqtt.primitives import Malformed, decode_varint
+
+RUN_OVERHEAD = 256
+"""Bytes that a run takes in memory beside its blob, about; bounds count them, or small runs would escape."""
+
+SMALLEST_PUBLISH = 5
+"""Bytes of the shortest PUBLISH with a topic: fixed header, topic length, one character."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`version` is the MQTT version of the frames: 4 (3.1 looks the same) or 5.
+
+    `max_qos` is the highest QoS among the frames, `cap` the highest that anyone asked for where the run
+    goes. `born` is when its messages were published, on this node's clock; that clock should go on over a
+    restart, because runs in a journal keep their `born`.
+    """
+
+    origin: str
+    epoch: int
+    first: int
+    count: int
+    version: int
+    max_qos: int
+    cap: int
+    born: float
+    blob: bytes
+
+    @property
+    def size(self) -> int:
+        """What a queue's bound in bytes counts for this run."""
+        return len(self.blob) + RUN_OVERHEAD
+
+    @property
+    def durable(self) -> bool:
+        """Whether losing it would break a promise: QoS 0 may be dropped, the rest may not."""
+        return self.max_qos > 0 and self.cap > 0
+
+    def part(self, offset: int, count: int) -> Run:
+        """The run of `count` messages from `offset` on. Walks the frames, so call it only to cut."""
+        if offset == 0 and count == self.count:
+            return self
+        start = _skip(self.blob, 0, offset)
+        end = _skip(self.blob, start, count)
+        return replace(self, first=self.first + offset, count=count, blob=self.blob[start:end])
+
+
+def _skip(blob: bytes, position: int, frames: int) -> int:
+    """The position `frames` frames further on."""
+    try:
+        for _ in range(frames):
+            remaining, size = decode_varint(blob, position + 1)
+            position += 1 + size + remaining
+    except Malformed:
+        raise RemoteProtocolError("a run holds fewer frames than it says") from None
+    if position > len(blob):
+        raise RemoteProtocolError("a run ends inside a frame")
+    return position
