@@ -4,10 +4,12 @@ import cython
 cdef int _CONNECT
 cdef int _PUBLISH
 cdef int _TOO_LARGE
+cdef int _DOLLAR
 cdef Py_ssize_t _WEIGHT
 cdef object _MISSING
 
 
+@cython.final
 cdef class RouteCache:
     cdef object _resolve
     cdef Py_ssize_t _capacity
@@ -21,11 +23,13 @@ cdef class RouteCache:
     cpdef object clear(self)
 
 
+@cython.final
 cdef class Frame:
     cdef public int type
     cdef public bytes data
 
 
+@cython.final
 cdef class Routed:
     cdef public object group
     cdef public Py_ssize_t count
@@ -41,6 +45,7 @@ cdef class Routed:
     cdef int _close(self, bytes data) except -1
 
 
+@cython.final
 cdef class _Publish:
     cdef int qos
     cdef Py_ssize_t body
@@ -62,6 +67,21 @@ cdef class _Publish:
     cdef Py_ssize_t _after_property(self, bytes data, Py_ssize_t at, Py_ssize_t end) except -1
 
 
+@cython.final
+cdef class _Found:
+    cdef bytes data
+    cdef list items
+    cdef dict _open
+    cdef Routed _last
+
+    cdef int whole(self, Py_ssize_t at, Py_ssize_t end) except -1
+    @cython.locals(last=Routed)
+    cdef int routed(self, object group, Py_ssize_t at, Py_ssize_t end) except -1
+    @cython.locals(routed=Routed)
+    cdef int close(self) except -1
+
+
+@cython.final
 cdef class Scanner:
     cdef public int wanted
     cdef public RouteCache routes
@@ -74,14 +94,13 @@ cdef class Scanner:
     cdef Py_ssize_t _needed
 
     cpdef tuple feed(self, bytes chunk)
-    @cython.locals(size=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t, kind=int, whole=bint, items=list,
-                   groups=dict, last=Routed, routes=RouteCache, head=_Publish)
+    @cython.locals(size=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t, kind=int, found=_Found)
     cdef tuple _scan(self, bytes data)
+    @cython.locals(data=bytes, head=_Publish)
+    cdef int _publish(self, RouteCache routes, _Found found, Py_ssize_t at, Py_ssize_t end) except -1
     cdef int _wait(self, bytes data, Py_ssize_t at, Py_ssize_t end) except -1
 
 
-@cython.locals(routed=Routed)
-cdef int _close_all(dict groups, bytes data) except -1
 @cython.locals(first=int)
 cdef Py_ssize_t _frame_end(bytes data, Py_ssize_t at, Py_ssize_t size) except -1
 @cython.locals(length=Py_ssize_t, shift=int, byte=int)
@@ -106,6 +125,7 @@ cdef _Publish _read_single(bytes frame, int version)
 cdef bytes _fixed_header(int first, Py_ssize_t length)
 
 
+@cython.final
 cdef class PublishHead:
     cdef readonly bytes topic
     cdef readonly int qos

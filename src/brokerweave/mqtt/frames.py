@@ -21,6 +21,7 @@ _CONNECT = 1
 _PUBLISH = 3
 _TOO_LARGE = 0x95
 _WEIGHT = 128
+_DOLLAR = 0x24
 _MISSING = object()
 
 
@@ -229,6 +230,39 @@ class _Publish:
         return at
 
 
+class _Found:
+    """What one scan found in `data`, in stream order."""
+
+    __slots__ = ("_last", "_open", "data", "items")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.items: list[Routed | Frame] = []
+        self._open: dict[int, Routed] = {}
+        self._last: Routed | None = None
+
+    def whole(self, at: int, end: int) -> None:
+        self.close()  # or a later frame of a topic could end up before this one
+        self.items.append(Frame(self.data[at] >> 4, self.data[at:end]))
+
+    def routed(self, group: object, at: int, end: int) -> None:
+        last = self._last
+        if last is None or last.group is not group:
+            last = self._open.get(id(group))
+            if last is None:
+                last = Routed(group)
+                self._open[id(group)] = last
+                self.items.append(last)
+            self._last = last
+        last._add(self.data, at, end)
+
+    def close(self) -> None:
+        for routed in self._open.values():
+            routed._close(self.data)
+        self._open.clear()
+        self._last = None
+
+
 class Scanner:
     """Cuts one direction of one connection into frames.
 
@@ -286,11 +320,7 @@ class Scanner:
     def _scan(self, data: bytes) -> tuple[bytes, list[Routed | Frame]]:
         size = len(data)
         at = 0
-        items: list[Routed | Frame] = []
-        groups: dict[int, Routed] = {}
-        last: Routed | None = None
-        routes = self.routes
-        head = self._head
+        found = _Found(data)
         try:
             while at < size:
                 end = _frame_end(data, at, size)
@@ -300,49 +330,40 @@ class Scanner:
                     self._wait(data, at, end)
                     break
                 kind = data[at] >> 4
-                whole = self.wanted >> kind & 1 != 0
                 if kind == _CONNECT and self.version == 0:
                     self.version = _connect_version(data, at, end)
-                elif kind == _PUBLISH and routes is not None and not whole:
-                    if self.version == 0:
-                        raise RemoteProtocolError("PUBLISH before CONNECT", 0x82)  # [MQTT-3.1.0-1]
-                    head.read(data, at, end, self.version)
-                    # An alias goes first: the caller must learn it whatever the topic.
-                    if head.alias or head.topic == head.topic_end:
-                        whole = True
-                    elif data[head.topic] != 0x24:  # "$"
-                        if self.single_qos >> head.qos & 1:
-                            whole = True
-                        else:
-                            group = routes.lookup(data[head.topic : head.topic_end], data[at] & 1 != 0)
-                            if group is not None:
-                                if last is None or last.group is not group:
-                                    last = groups.get(id(group))
-                                    if last is None:
-                                        last = Routed(group)
-                                        groups[id(group)] = last
-                                        items.append(last)
-                                last._add(data, at, end)
-                if whole:
-                    _close_all(groups, data)
-                    last = None
-                    items.append(Frame(kind, data[at:end]))
+                if self.wanted >> kind & 1:
+                    found.whole(at, end)
+                elif kind == _PUBLISH and self.routes is not None:
+                    self._publish(self.routes, found, at, end)
                 at = end
         except RemoteProtocolError as error:
             self.error = error.with_traceback(None)
-        _close_all(groups, data)
-        return data[:at], items
+        found.close()
+        return data[:at], found.items
+
+    def _publish(self, routes: RouteCache, found: _Found, at: int, end: int) -> None:
+        """Route a PUBLISH by its topic, or hand it out where the topic alone does not decide."""
+        if self.version == 0:
+            raise RemoteProtocolError("PUBLISH before CONNECT", 0x82)  # [MQTT-3.1.0-1]
+        data = found.data
+        head = self._head
+        head.read(data, at, end, self.version)
+        # An alias goes before all: the caller must learn it whatever the topic is.
+        if head.alias or head.topic == head.topic_end:
+            found.whole(at, end)
+        elif data[head.topic] != _DOLLAR:
+            if self.single_qos >> head.qos & 1:
+                found.whole(at, end)
+            else:
+                group = routes.lookup(data[head.topic : head.topic_end], data[at] & 1 != 0)
+                if group is not None:
+                    found.routed(group, at, end)
 
     def _wait(self, data: bytes, at: int, end: int) -> None:
         # While the length itself is cut one more byte may do: at most four such steps.
         self._waiting += data[at:]
         self._needed = end - at if end else len(data) - at + 1
-
-
-def _close_all(groups: dict[int, Routed], data: bytes) -> None:
-    for routed in groups.values():
-        routed._close(data)
-    groups.clear()
 
 
 def _frame_end(data: bytes, at: int, size: int) -> int:
@@ -410,7 +431,7 @@ def route_run(blob: bytes, version: int, routes: RouteCache) -> list[tuple[objec
         if head.alias or head.topic == head.topic_end:
             raise RemoteProtocolError("a forwarded PUBLISH has no topic of its own")
         group: object | None = None
-        if blob[head.topic] != 0x24:
+        if blob[head.topic] != _DOLLAR:
             group = routes.lookup(blob[head.topic : head.topic_end], blob[at] & 1 != 0)
         if group is not current and index > first:
             runs.append((current, first, index - first, blob[start:at]))
