@@ -1,0 +1,212 @@
+"""The import rules of docs/architecture.md: imports point down only, and pure layers touch nothing outside.
+
+Owns the list of layers. A new folder under src/brokerweave has to be given its place here first.
+"""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "brokerweave"
+
+# From the ground up; the members of one set are siblings, and may not import each other.
+LAYERS: tuple[frozenset[str], ...] = (
+    frozenset({"errors"}),
+    frozenset({"mqtt", "config"}),
+    frozenset({"cooperation"}),
+    frozenset({"session", "links"}),
+    frozenset({"node"}),
+    frozenset({"runtime"}),
+    frozenset({"lab"}),
+    frozenset({"demo"}),
+    frozenset({"cli"}),
+)
+HEIGHT = {layer: height for height, layers in enumerate(LAYERS) for layer in layers}
+PURE = frozenset({"mqtt", "session", "links", "cooperation", "node"})
+USES_CONFIG = frozenset({"config", "runtime", "lab", "demo", "cli"})
+OUTSIDE_WORLD = frozenset(
+    {
+        "aiomqtt",
+        "amqtt",
+        "anyio",
+        "asyncio",
+        "concurrent",
+        "datetime",
+        "fcntl",
+        "fileinput",
+        "glob",
+        "io",
+        "logging",
+        "mmap",
+        "multiprocessing",
+        "os",
+        "paho",
+        "pathlib",
+        "psutil",
+        "queue",
+        "rich",
+        "sched",
+        "secrets",
+        "select",
+        "selectors",
+        "shelve",
+        "shutil",
+        "signal",
+        "socket",
+        "socketserver",
+        "sqlite3",
+        "ssl",
+        "subprocess",
+        "sys",
+        "tempfile",
+        "threading",
+        "time",
+        "typer",
+        "uuid",
+        "uvloop",
+    }
+)
+OUTSIDE_CALLS = frozenset({"open", "print", "input", "breakpoint"})
+
+
+def layer_of(module: str) -> str:
+    """The layer of a module of ours; "" for the package itself, which holds only the version."""
+    part = [*module.split("."), ""][1]
+    return "config" if part.startswith("config_") else part
+
+
+def imported(tree: ast.AST, module: str, is_package: bool) -> Iterator[str]:
+    """The full name of everything a module imports, wherever in the file: "random.Random", "os"."""
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Import):
+            yield from (alias.name for alias in each.names)
+        elif isinstance(each, ast.ImportFrom):
+            start = module.split(".")
+            keep = len(start) - each.level + is_package
+            base = [*start[:keep], *filter(None, [each.module])] if each.level else [each.module or ""]
+            yield from (".".join([*base, alias.name]) for alias in each.names)
+
+
+def broken_rules(
+    module: str, source: str, strategies: frozenset[str] = frozenset(), *, is_package: bool = False
+) -> list[str]:
+    """Every rule that the module breaks, in words."""
+    tree = ast.parse(source)
+    layer = layer_of(module)
+    if layer and layer not in HEIGHT:
+        return [f"{module} is in no known layer"]
+    broken: list[str] = []
+    for name in imported(tree, module, is_package):
+        if name.split(".")[0] == "brokerweave":
+            broken += own_import(module, layer, name, strategies)
+        else:
+            broken += foreign_import(module, layer, name)
+    if layer in PURE:
+        calls = (each.func for each in ast.walk(tree) if isinstance(each, ast.Call))
+        names = {call.id for call in calls if isinstance(call, ast.Name)}
+        broken += [f"{module} is pure but calls {name}()" for name in sorted(names & OUTSIDE_CALLS)]
+    return broken
+
+
+def own_import(module: str, layer: str, name: str, strategies: frozenset[str]) -> Iterator[str]:
+    other = layer_of(name)
+    if other not in HEIGHT:
+        # Not a layer but a name of the package itself, such as __version__.
+        return
+    if other != layer and (not layer or HEIGHT[other] >= HEIGHT[layer]):
+        yield f"{module} imports {name}, which is not below it"
+    elif other == "config" and layer not in USES_CONFIG:
+        yield f"{module} imports {name}, but is told what it needs by the runtime"
+    owner = next((each for each in strategies if name == each or name.startswith(each + ".")), None)
+    if module in strategies and owner not in (None, module):
+        yield f"{module} imports {owner}, another strategy"
+
+
+def foreign_import(module: str, layer: str, name: str) -> Iterator[str]:
+    top = name.split(".")[0]
+    if top == "pyspark" and layer != "pipeline":
+        yield f"{module} imports pyspark, which only the pipeline may"
+    elif layer in PURE and (top in OUTSIDE_WORLD or (top == "random" and name != "random.Random")):
+        yield f"{module} is pure but imports {name}"
+    elif layer == "config" and top in {"asyncio", "socket", "uvloop", "typer", "rich"}:
+        yield f"{module} only reads configuration but imports {name}"
+
+
+def registered_strategies() -> frozenset[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    points = project["entry-points"]["brokerweave.strategies"].values()
+    return frozenset(point.split(":")[0] for point in points)
+
+
+def test_every_file_obeys_the_import_rules() -> None:
+    files = sorted(PACKAGE.rglob("*.py"))
+    broken = []
+    for path in files:
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        module = ".".join(parts[:-1] if is_package else parts)
+        broken += broken_rules(module, path.read_text(), registered_strategies(), is_package=is_package)
+    assert broken == []
+    assert {layer_of(f"brokerweave.{path.parent.name}") for path in files} >= PURE
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("mqtt.codec", "from brokerweave.cooperation.api import Route"),
+        ("mqtt.codec", "from brokerweave import cooperation"),
+        ("mqtt.codec", "import brokerweave.runtime.node"),
+        ("mqtt.codec", "from ..runtime import node"),
+        ("mqtt.codec", "def late():\n    from brokerweave.node import core"),
+        ("session.pair", "from brokerweave.links.outbox import Outbox"),
+        ("links.outbox", "from brokerweave.session.pair import Pair"),
+        ("node.core", "from brokerweave.config import NodeConfig"),
+        ("mqtt.codec", "from brokerweave.config_values import Address"),
+        ("config", "from brokerweave.mqtt.topics import valid"),
+        ("config_keys", "import asyncio"),
+        ("runtime.node", "from brokerweave.lab.broker import Mosquitto"),
+        ("lab.broker", "from brokerweave.cli.output import console"),
+        ("errors", "from brokerweave.mqtt import packets"),
+        ("node.core", "import time"),
+        ("node.core", "from time import monotonic"),
+        ("node.core", "import os.path"),
+        ("links.lane", "import asyncio"),
+        ("links.lane", "import socket as s"),
+        ("session.pair", "import random"),
+        ("session.pair", "from random import random"),
+        ("links.outbox", "def read(path):\n    return open(path)"),
+        ("links.outbox", "print('here')"),
+        ("cooperation.pf", "from brokerweave.cooperation.sf import SubscriptionFlooding"),
+        ("cooperation.pf", "from brokerweave.cooperation import sf"),
+        ("cooperation.pf", "from . import sf"),
+        ("runtime.node", "import pyspark.sql"),
+        ("surprise.module", ""),
+    ],
+)
+def test_a_file_that_breaks_a_rule_is_named(module: str, source: str) -> None:
+    name = f"brokerweave.{module}"
+    strategies = frozenset({"brokerweave.cooperation.pf", "brokerweave.cooperation.sf"})
+    (broken,) = broken_rules(name, source, strategies)
+    assert broken.startswith(name)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("cooperation.sf", "from random import Random\nfrom brokerweave.cooperation.api import Strategy"),
+        ("cooperation.sf", "from brokerweave.mqtt.trie import Trie"),
+        ("node.core", "from brokerweave.session import pair\nfrom brokerweave.links import lane"),
+        ("runtime.node", "import asyncio, socket, time\nfrom brokerweave import __version__, config"),
+        ("lab.node", "from brokerweave.config_values import Address"),
+        ("mqtt.codec", "from brokerweave.errors import RemoteProtocolError\nfrom . import packets"),
+    ],
+)
+def test_a_file_that_keeps_the_rules_passes(module: str, source: str) -> None:
+    strategies = frozenset({"brokerweave.cooperation.pf", "brokerweave.cooperation.sf"})
+    assert broken_rules(f"brokerweave.{module}", source, strategies) == []
