@@ -58,7 +58,10 @@ def matches(topic_filter: str, topic: str) -> bool:
 
 
 def covers(wider: str, narrower: str) -> bool:
-    """Is every topic that `narrower` matches matched by `wider` too?"""
+    """Is every topic that `narrower` matches matched by `wider` too?
+
+    The empty topic counts, though nobody can publish to it: so /+/# does not cover /#.
+    """
     if narrower.startswith("$") and wider[:1] in ("+", "#"):
         return False
     if narrower == "#":
