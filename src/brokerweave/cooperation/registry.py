@@ -1,0 +1,53 @@
+"""Finds plug-ins by name: an installed entry point, or `package.module:Class` spelled out.
+
+Owns the names of the two entry-point groups. Invariant: what is returned is a class of the kind asked
+for; anything else is a ConfigError that says what to write instead. Must not know: what a plug-in does.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+from typing import TypeVar
+
+from brokerweave.cooperation.api import Listener, Strategy
+from brokerweave.errors import ConfigError
+
+STRATEGIES = "brokerweave.strategies"
+LISTENERS = "brokerweave.listeners"
+
+Kind = TypeVar("Kind", Strategy, Listener)
+
+
+def strategy(name: str) -> type[Strategy]:
+    """The cooperation algorithm called `name`."""
+    return _find(name, STRATEGIES, Strategy)
+
+
+def listener(name: str) -> type[Listener]:
+    """The listener called `name`."""
+    return _find(name, LISTENERS, Listener)
+
+
+def _find(name: str, group: str, kind: type[Kind]) -> type[Kind]:
+    known = {point.name: point for point in entry_points(group=group)}
+    point = known.get(name)
+    if point is None and ":" in name:
+        point = EntryPoint(name=name, value=name, group=group)
+    if point is None:
+        raise ConfigError(_unknown(name, sorted(known), kind.__name__.lower()))
+    try:
+        found = point.load()
+    except Exception as error:
+        # A plug-in's module may raise anything at all while it is imported.
+        raise ConfigError(f"{kind.__name__.lower()} {name!r} cannot be loaded: {error!r}") from error
+    if not (isinstance(found, type) and issubclass(found, kind)):
+        raise ConfigError(f"{name!r} is {found!r}, not a subclass of {kind.__module__}.{kind.__name__}")
+    return found
+
+
+def _unknown(name: str, known: list[str], what: str) -> str:
+    nearest = get_close_matches(name, known, n=1)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
+    names = ", ".join(known) or "none"
+    return f"unknown {what} {name!r}{hint} Known: {names}; or write package.module:Class"

@@ -1,0 +1,39 @@
+"""Publication flooding over the network of ILDM Fig. 6."""
+
+from brokerweave.cooperation.api import Hop, Route
+from brokerweave.cooperation.pf import PublicationFlooding
+from tests.unit.cooperation.network import five_nodes
+
+
+def test_a_publication_crosses_every_link_once_whoever_subscribed() -> None:
+    network = five_nodes(PublicationFlooding)
+    network.nodes["2"].subscribed("t", 0)
+    crossed, reached = network.publish("5", "t")
+    assert sorted(crossed) == [("2", "1"), ("2", "4"), ("3", "2"), ("5", "3")]
+    assert set(reached) == set("12345")
+
+
+def test_nothing_is_sent_when_clients_subscribe_or_neighbours_come() -> None:
+    network = five_nodes(PublicationFlooding)
+    network.nodes["2"].subscribed("t", 1)
+    network.nodes["2"].unsubscribed("t")
+    assert network.settle() == []
+
+
+def test_a_neighbour_whose_link_is_down_is_still_owed_messages() -> None:
+    network = five_nodes(PublicationFlooding)
+    network.down("2", "4")
+    assert Hop("4") in network.nodes["2"].route("t", None).hops
+
+
+def test_cached_routes_are_forgotten_when_a_neighbour_comes_or_goes_for_good() -> None:
+    network = five_nodes(PublicationFlooding)
+    assert network.contexts["5"].route_changes == 1
+    network.remove("3", "5")
+    assert network.contexts["5"].route_changes == 2
+    assert network.nodes["5"].route("t", None) == Route((), local=True)
+
+
+def test_a_retained_message_goes_where_any_other_goes() -> None:
+    node = five_nodes(PublicationFlooding).nodes["2"]
+    assert node.route_retained("t", "3") == node.route("t", "3")
