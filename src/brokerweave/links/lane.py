@@ -60,7 +60,7 @@ class Lane:
         self._arrived = 0
         self._ack_due = False
 
-    def send(self, run: Run) -> bool:
+    def append(self, run: Run) -> bool:
         """Owe a run to the neighbour. False: it was dropped, and counted."""
         if not self._up and not self.acknowledged:
             self.outbox.dropped[LINK_DOWN] += run.count
@@ -70,11 +70,13 @@ class Lane:
     def resume(self) -> Resume:
         return Resume(self.outbox.stream_id, self.outbox.oldest, self._peer_stream, self._taken)
 
-    def connected(self, peer: Resume) -> None:
-        """A connection stands; `peer` is what the other side's `resume` said in its handshake."""
+    def connected(self, peer: Resume | None) -> None:
+        """A connection stands; `peer` is what the other side's `resume` said, None that it starts anew."""
+        if peer is None:
+            peer = Resume(stream=0, oldest=1)
         known = peer.taken if peer.peer_stream == self.outbox.stream_id else 0
         self.outbox.rewind(known)
-        if peer.stream != self._peer_stream:
+        if peer.stream == 0 or peer.stream != self._peer_stream:
             self._peer_stream, self._taken = peer.stream, 0
         # What the peer forgot it saw acknowledged, even if this node lost the note of it in a crash.
         self._taken = max(self._taken, peer.oldest - 1)
@@ -84,8 +86,13 @@ class Lane:
 
     def disconnected(self) -> None:
         self._up = False
-        if not self.acknowledged:
-            self.outbox.clear(LINK_DOWN)
+        if not self.acknowledged and self.outbox.backlog_runs:
+            self.outbox.dropped[LINK_DOWN] += self.outbox.clear()
+
+    def abandon(self) -> int:
+        """The neighbour is gone for good: forget what it is owed; returns how many messages that were."""
+        self._up = False
+        return self.outbox.clear()
 
     def poll(self, now: float) -> bytes:
         """What to write now: batches as far as the window allows, and the acknowledgement that is due."""

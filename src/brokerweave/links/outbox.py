@@ -143,14 +143,14 @@ class Outbox:
         self._sent = 0
         self._sent_bytes = 0
 
-    def clear(self, cause: str) -> None:
-        """Drop everything, in the journal too."""
-        if self.backlog_runs:
-            self.dropped[cause] += sum(run.count for run, _ in self._memory) + self._spilled
+    def clear(self) -> int:
+        """Forget everything, in the journal too; returns how many messages that were."""
+        gone = sum(run.count for run, _ in self._memory) + self._spilled
         self._oldest += len(self._memory)
         self._memory.clear()
         self._memory_used = self._sent = self._sent_bytes = self._spilled = self._spilled_bytes = 0
         self._trim(self._last_record)
+        return gone
 
     def _forget(self, sequence: int) -> None:
         record = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from brokerweave.errors import RemoteProtocolError
-from brokerweave.mqtt.primitives import Malformed, decode_varint
+from brokerweave.mqtt.codec import decode_varint
 
 RUN_OVERHEAD = 256
 """Bytes that a run takes in memory beside its blob, about; bounds count them, or small runs would escape."""
@@ -59,12 +59,9 @@ class Run:
 
 def _skip(blob: bytes, position: int, frames: int) -> int:
     """The position `frames` frames further on."""
-    try:
-        for _ in range(frames):
-            remaining, size = decode_varint(blob, position + 1)
-            position += 1 + size + remaining
-    except Malformed:
-        raise RemoteProtocolError("a run holds fewer frames than it says") from None
+    for _ in range(frames):
+        remaining, size = decode_varint(blob, position + 1)
+        position += 1 + size + remaining
     if position > len(blob):
         raise RemoteProtocolError("a run ends inside a frame")
     return position

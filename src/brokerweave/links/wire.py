@@ -19,7 +19,7 @@ from math import isfinite
 
 from brokerweave.errors import LocalProtocolError, RemoteProtocolError
 from brokerweave.links.run import SMALLEST_PUBLISH, Run
-from brokerweave.mqtt.primitives import VARINT_MAX, Malformed, decode_varint, encode_varint
+from brokerweave.mqtt.codec import decode_varint, encode_varint
 
 WIRE_VERSION = 1
 BATCH_TOPIC = b"$brokerweave/batch"
@@ -105,10 +105,7 @@ def decode_record(record: bytes) -> Run:
 
 def open_publish(frame: bytes) -> tuple[bytes, memoryview] | None:
     """Topic and payload of a batch or an acknowledgement, the payload uncopied; None for other frames."""
-    try:
-        start = 1 + decode_varint(frame, 1)[1]
-    except Malformed as error:
-        raise RemoteProtocolError(str(error)) from None
+    start = 1 + decode_varint(frame, 1)[1]
     end = start + 2 + int.from_bytes(frame[start : start + 2])
     topic = frame[start + 2 : end]
     if topic not in (BATCH_TOPIC, ACK_TOPIC):
@@ -121,8 +118,6 @@ def open_publish(frame: bytes) -> tuple[bytes, memoryview] | None:
 def _publish(topic: bytes, parts: list[bytes]) -> bytes:
     """One join of the frame; `parts[0]` is the place for its head."""
     remaining = 2 + len(topic) + 1 + sum(map(len, parts))
-    if remaining > VARINT_MAX:
-        raise LocalProtocolError(f"a batch of {remaining} bytes is more than one MQTT packet can hold")
     parts[0] = b"%c%b%b%b\x00" % (_PLAIN_PUBLISH, encode_varint(remaining), len(topic).to_bytes(2), topic)
     return b"".join(parts)
 
