@@ -1,24 +1,20 @@
 """`brokerweave probe`: find out what a broker can do.
 
-Owns the table's wording. Must not know: how each ability is tried (`runtime.probe`).
+Owns its arguments. Must not know: how each ability is tried, or named (`runtime.probe`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from brokerweave.cli.output import console, help_text, table
 from brokerweave.config_values import Address, BadValue
 from brokerweave.errors import ConfigError
-
-if TYPE_CHECKING:
-    from brokerweave.runtime.probe import Abilities
 
 _HELP = """Find out what a broker can do, by trying it.
 
@@ -51,46 +47,17 @@ def probe(
     target, password = _address(address), _password(password_file)
     import asyncio
 
-    from brokerweave.runtime.probe import probe as probe_broker
+    from brokerweave.runtime import probe as runtime_probe
 
-    abilities = asyncio.run(probe_broker(target.host, target.port, username=username, password=password))
+    probing = runtime_probe.probe(target.host, target.port, username=username, password=password)
+    abilities = asyncio.run(probing)
     if as_json:
         print(json.dumps(dataclasses.asdict(abilities), indent=2, ensure_ascii=False))
         return
-    rows = table("ability", str(target))
-    for name, text in ability_rows(abilities):
-        rows.add_row(name, text)
-    console().print(rows)
-
-
-def ability_rows(abilities: Abilities) -> Iterator[tuple[str, str]]:
-    """What the broker can do, in words, the most asked-for first."""
-    from brokerweave.runtime.probe import VERSION_NAMES
-
-    size, essentials = abilities.maximum_packet, abilities.essentials
-    at_least = "" if abilities.maximum_packet_declared else "at least "
-    yield "MQTT versions", ", ".join(VERSION_NAMES[version] for version in abilities.versions) or "none"
-    yield "publish at most at QoS", str(essentials.max_qos)
-    yield "subscribe at most at QoS", _word(abilities.max_qos_subscribe)
-    yield "a publication at QoS 2", abilities.qos2
-    yield "retained, exact filter", _word(abilities.retained_exact)
-    yield "retained, wildcard filter", _word(abilities.retained_wildcard)
-    yield "wills", _word(abilities.wills)
-    yield "shared subscriptions", _word(abilities.shared_subscriptions)
-    yield "persistent sessions", _word(abilities.persistent_sessions)
-    yield "no-local", _word(abilities.no_local)
-    yield "retain as published", _word(abilities.retain_as_published)
-    yield "topic aliases", str(essentials.topic_alias_maximum or "no")
-    yield "unacknowledged at once", str(essentials.receive_maximum)
-    yield "largest packet", "unknown" if size is None else f"{at_least}{size:,} bytes"
-    for kind, fate in abilities.odd_topics:
-        yield f"topic with {kind}", fate
-
-
-def _word(value: int | bool | None) -> str:
-    if value is None:
-        return "unknown"
-    return str(value) if type(value) is int else ("yes" if value else "no")
+    shown = table("ability", str(target))
+    for name, text in runtime_probe.rows(abilities):
+        shown.add_row(name, text)
+    console().print(shown)
 
 
 def _address(text: str) -> Address:
