@@ -12,20 +12,86 @@ from sys import intern
 
 
 class _Node:
-    """A level. `keys` is not empty where a filter ends, and `topic_filter` is that filter then."""
+    """A level. Where a filter ends, `topic_filter` is that filter and `key` is not None.
 
-    __slots__ = ("children", "keys", "topic_filter")
+    Shaped by what a look-up costs among a million filters, which is the memory it touches: wildcards
+    (`plus` and `tail`, for + and #) stand beside the dict of named children, so that asking for them is
+    free; and as most filters have one key, it stands in the node, and only others are in a dict.
+    """
+
+    __slots__ = ("children", "key", "key_qos", "others", "plus", "tail", "topic_filter")
 
     def __init__(self) -> None:
         self.children: dict[str, _Node] | None = None
-        self.keys: dict[str, int] | None = None
+        self.plus: _Node | None = None
+        self.tail: _Node | None = None
         self.topic_filter = ""
+        self.key: str | None = None
+        self.key_qos = -1
+        self.others: dict[str, int] | None = None
 
     def child(self, level: str) -> _Node | None:
+        if level == "+":
+            return self.plus
+        if level == "#":
+            return self.tail
         return self.children.get(level) if self.children else None
 
+    def make_child(self, level: str) -> _Node:
+        child = _Node()
+        if level == "+":
+            self.plus = child
+        elif level == "#":
+            self.tail = child
+        else:
+            if self.children is None:
+                self.children = {}
+            # Few names make up a million filters: keep one copy of each.
+            self.children[intern(level)] = child
+        return child
+
+    def drop_child(self, level: str) -> None:
+        if level == "+":
+            self.plus = None
+        elif level == "#":
+            self.tail = None
+        elif self.children:
+            del self.children[level]
+            if not self.children:
+                self.children = None
+
+    def empty(self) -> bool:
+        return not (self.key is not None or self.children or self.plus or self.tail)
+
+    def below(self, dollar_topics: bool = True) -> list[_Node]:
+        """All children but the one for #; those named $... only if `dollar_topics`."""
+        named = (self.children or {}).items()
+        nodes = [child for name, child in named if dollar_topics or not name.startswith("$")]
+        if self.plus:
+            nodes.append(self.plus)
+        return nodes
+
     def qos(self) -> int:
-        return max(self.keys.values()) if self.keys else -1
+        return max(self.key_qos, *self.others.values()) if self.others else self.key_qos
+
+    def set(self, key: str, qos: int) -> None:
+        if self.key is None or self.key == key:
+            self.key, self.key_qos = key, qos
+        elif self.others is None:
+            self.others = {key: qos}
+        else:
+            self.others[key] = qos
+
+    def unset(self, key: str) -> None:
+        if self.key != key:
+            if self.others:
+                self.others.pop(key, None)
+        elif self.others:
+            self.key, self.key_qos = self.others.popitem()
+        else:
+            self.key, self.key_qos, self.topic_filter = None, -1, ""
+        if not self.others:
+            self.others = None
 
 
 class FilterTrie:
@@ -45,18 +111,11 @@ class FilterTrie:
         """`key` wants `topic_filter` at `qos`; what it wanted before is replaced."""
         node = self._root
         for level in topic_filter.split("/"):
-            if node.children is None:
-                node.children = {}
-            child = node.children.get(level)
-            if child is None:
-                # Few names make up a million filters: keep one copy of each.
-                child = node.children[intern(level)] = _Node()
-            node = child
-        if node.keys is None:
-            node.keys = {}
+            node = node.child(level) or node.make_child(level)
+        if node.key is None:
             node.topic_filter = topic_filter
             self._length += 1
-        node.keys[key] = qos
+        node.set(key, qos)
 
     def discard(self, topic_filter: str, key: str) -> None:
         """`key` does not want `topic_filter` any more, if it did."""
@@ -68,17 +127,15 @@ class FilterTrie:
                 return
             path.append(child)
         node = path.pop()
-        if node.keys is None or node.keys.pop(key, None) is None or node.keys:
+        if node.key is None:
             return
-        node.keys = None
-        node.topic_filter = ""
+        node.unset(key)
+        if node.key is not None:
+            return
         self._length -= 1
-        while path and node.keys is None and not node.children:
+        while path and node.empty():
             node = path.pop()
-            if node.children:
-                del node.children[levels[len(path)]]
-                if not node.children:
-                    node.children = None
+            node.drop_child(levels[len(path)])
 
     def match(self, topic: str) -> dict[str, int]:
         """Who wants a message on `topic`, and at which QoS: the highest of any filter that matches."""
@@ -88,50 +145,46 @@ class FilterTrie:
         for level in topic.split("/"):
             following: list[_Node] = []
             for node in nodes:
-                children = node.children
-                if children is None:
-                    continue
-                child = children.get(level)
-                if child is not None:
-                    following.append(child)
-                if wildcards:
-                    child = children.get("+")
+                if node.children is not None:
+                    child = node.children.get(level)
                     if child is not None:
                         following.append(child)
-                    child = children.get("#")
-                    if child is not None:
-                        _merge(found, child)
+                if wildcards:
+                    if node.plus is not None:
+                        following.append(node.plus)
+                    if node.tail is not None:
+                        _merge(found, node.tail)
             if not following:
                 return found
             nodes = following
             wildcards = True
         for node in nodes:
             _merge(found, node)
-            parent_too = node.child("#")  # a/# matches a
-            if parent_too is not None:
-                _merge(found, parent_too)
+            if node.tail is not None:  # a/# matches a
+                _merge(found, node.tail)
         return found
 
     def covered(self, topic_filter: str, qos: int, ignoring: str | None = None) -> bool:
         """Is there a filter other than `ignoring` that covers this one with at least this QoS?"""
-        return any(
-            node.qos() >= qos and node.topic_filter != ignoring for node in self._covering(topic_filter)
-        )
+        for node in self._covering(topic_filter):
+            if node.qos() >= qos and node.topic_filter != ignoring:
+                return True
+        return False
 
     def covered_by(self, topic_filter: str) -> list[tuple[str, int]]:
         """The filters that this one covers, itself included, each with its keys' highest QoS."""
-        return [(n.topic_filter, n.qos()) for n in self._inside(topic_filter) if n.keys]
+        return [(n.topic_filter, n.qos()) for n in self._inside(topic_filter) if n.key is not None]
 
     def filters(self) -> Iterator[tuple[str, int]]:
         """All filters with their keys' highest QoS. The trie must not change meanwhile."""
-        return ((n.topic_filter, n.qos()) for n in _subtree([self._root]) if n.keys)
+        return ((n.topic_filter, n.qos()) for n in _subtree([self._root]) if n.key is not None)
 
     def qos_of(self, topic_filter: str) -> int | None:
         """The highest QoS any key wants exactly this filter at; None if there is none."""
         node: _Node | None = self._root
         for level in topic_filter.split("/"):
             node = node.child(level) if node else None
-        return node.qos() if node and node.keys else None
+        return node.qos() if node and node.key is not None else None
 
     def _covering(self, topic_filter: str) -> Iterator[_Node]:
         """Every node whose filter, if it ends one, covers `topic_filter` (see `topics.covers`)."""
@@ -156,30 +209,25 @@ class FilterTrie:
     def _inside(self, topic_filter: str) -> Iterator[_Node]:
         """Every node whose filter, if it ends one, is covered by `topic_filter`."""
         nodes = [self._root]
-        if topic_filter == "+/#":
-            topic_filter = "#"
-        for level in topic_filter.split("/"):
+        dollar_topics = False  # [MQTT-4.7.2-1], for the first level only
+        for level in ("#",) if topic_filter == "+/#" else topic_filter.split("/"):
             if level == "#":
-                return _subtree(nodes, dollar_topics=False) if nodes == [self._root] else _subtree(nodes)
+                return _subtree(nodes, dollar_topics)
             if level == "+":
-                at_root = nodes == [self._root]
-                nodes = [
-                    child
-                    for node in nodes
-                    for name, child in (node.children or {}).items()
-                    if name != "#" and not (at_root and name.startswith("$"))
-                ]
+                nodes = [child for node in nodes for child in node.below(dollar_topics)]
             else:
                 nodes = _children(nodes, level)
+            dollar_topics = True
         return iter(nodes)
 
 
 def _merge(found: dict[str, int], node: _Node) -> None:
-    if node.keys is None:
-        return
-    for key, qos in node.keys.items():
-        if found.get(key, -1) < qos:
-            found[key] = qos
+    if node.key is not None and found.get(node.key, -1) < node.key_qos:
+        found[node.key] = node.key_qos
+    if node.others:
+        for key, qos in node.others.items():
+            if found.get(key, -1) < qos:
+                found[key] = qos
 
 
 def _children(nodes: list[_Node], level: str) -> list[_Node]:
@@ -188,15 +236,11 @@ def _children(nodes: list[_Node], level: str) -> list[_Node]:
 
 def _subtree(nodes: list[_Node], dollar_topics: bool = True) -> Iterator[_Node]:
     """The nodes and all below them; `dollar_topics` says whether children named $... count at the top."""
-    yield from nodes
-    waiting = [
-        child
-        for node in nodes
-        for name, child in (node.children or {}).items()
-        if dollar_topics or not name.startswith("$")
-    ]
+    waiting = nodes
     while waiting:
         node = waiting.pop()
         yield node
-        if node.children:
-            waiting.extend(node.children.values())
+        waiting += node.below(dollar_topics)
+        if node.tail:
+            waiting.append(node.tail)
+        dollar_topics = True

@@ -136,7 +136,7 @@ def test_nothing_is_left_behind_when_all_filters_are_gone() -> None:
     for topic_filter in filters:
         trie.discard(topic_filter, "x")
     assert len(trie) == 0
-    assert trie._root.children is None
+    assert trie._root.empty()
 
 
 def test_a_filter_with_as_many_levels_as_fit_is_handled() -> None:
