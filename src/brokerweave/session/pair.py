@@ -21,6 +21,7 @@ from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
     Disconnect,
+    Packet,
     PacketType,
     PubAck,
     PubComp,
@@ -51,6 +52,7 @@ _FROM_BROKER = sum(
     1 << t for t in (PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.DISCONNECT)
 )
 _EVERYTHING = 0xFFFE
+_CONNECT_BYTE = bytes((PacketType.CONNECT << 4,))
 _QOS2_ONE_BY_ONE = 1 << 2
 _WILL_KEPT = 0x04
 """DISCONNECT reason 'disconnect with will message' [MQTT-3.14.2]."""
@@ -102,12 +104,10 @@ class Pair:
 
     __slots__ = (
         "_aliases",
-        "_buffer",
         "_downstream",
         "_held",
         "_held_bytes",
         "_host",
-        "_limits",
         "_listeners",
         "_pending",
         "_pending_bytes",
@@ -122,6 +122,7 @@ class Pair:
         "connect",
         "error",
         "expiry",
+        "limits",
         "phase",
     )
 
@@ -142,12 +143,16 @@ class Pair:
         self.error: BrokerweaveError | None = None
         self._host = host
         self._routes = routes
-        self._limits = limits
+        self.limits = limits
         self._session_expiry = session_expiry
         self._listeners = listeners
-        self._buffer = b""
-        self._upstream: Scanner | None = None
-        self._downstream: Scanner | None = None
+        self._upstream = Scanner(_FROM_CLIENT, limits.max_packet, routes)
+        self._upstream.single_qos = _QOS2_ONE_BY_ONE
+        self._downstream = Scanner(_FROM_BROKER, limits.max_packet)
+        if self._listens(Side.CLIENT):
+            self._upstream.wanted = _EVERYTHING
+        if self._listens(Side.BROKER):
+            self._downstream.wanted = _EVERYTHING
         self._held: list[Routed | Publish | PubRel] | None = None
         self._held_bytes = 0
         self._pending: dict[int, Subscribe | Unsubscribe] | None = None
@@ -170,57 +175,40 @@ class Pair:
     @property
     def wants_pause(self) -> bool:
         """True while the client must not be read: too much is held until the broker answers."""
-        return self._held_bytes > self._limits.client_queue
+        return self._held_bytes > self.limits.client_queue
 
     # From the client
 
     def from_client(self, chunk: bytes) -> bytes:
         """Take what the client sent; return what goes to the broker."""
-        scanner = self._upstream
-        if scanner is None:
-            return self._await_connect(chunk)
-        whole, items = scanner.feed(chunk)
+        if self.phase is Phase.AWAITING_CONNECT and not self._upstream.pending:
+            self._check_first(chunk)
+        whole, items = self._upstream.feed(chunk)
         if items:
             whole = self._client_items(whole, items)
-        if scanner.error is not None:
-            self._fail(Side.CLIENT, scanner.error)
-        return whole
+        if self._upstream.error is not None:
+            self._fail(Side.CLIENT, self._upstream.error)
+        return whole if self.connect is not None else b""
 
-    def _await_connect(self, chunk: bytes) -> bytes:
-        """Collect the first packet, which must be CONNECT [MQTT-3.1.0-1]."""
-        self._buffer += chunk
-        try:
-            end = _first_frame_end(self._buffer, self._limits.max_packet)
-            if not end:
-                return b""
-            frame, rest = self._buffer[:end], self._buffer[end:]
-            packet = codec.decode(frame, 0)
-        except RemoteProtocolError as error:
-            self._fail(Side.CLIENT, error)
-            return b""
-        assert isinstance(packet, Connect)
-        self._buffer = b""
-        self._begin(packet)
-        if self._listeners and self._judge(Side.CLIENT, packet) is not None:
-            return b""
-        self._host.connect_arrived(self)
-        return frame + self.from_client(rest) if rest else frame
+    def _check_first(self, chunk: bytes) -> None:
+        """Do not wait for more of what cannot be MQTT [MQTT-3.1.0-1]."""
+        if chunk[:1] != _CONNECT_BYTE:
+            self._fail(
+                Side.CLIENT,
+                RemoteProtocolError("the first packet is not CONNECT: is this an MQTT client?", 0x82),
+            )
 
     def _begin(self, connect: Connect) -> None:
+        if self.connect is not None:
+            raise RemoteProtocolError("a client sent CONNECT twice", 0x82)  # [MQTT-3.1.0-2]
         self.connect = connect
         self.expiry = expiry_of(connect, self._session_expiry)
         for half in (self.client, self.broker):
             half.client_id = connect.client_id
             half.mqtt_version = connect.version
-        listened = self._listens(Side.CLIENT), self._listens(Side.BROKER)
-        self._upstream = Scanner(
-            _EVERYTHING if listened[0] else _FROM_CLIENT, self._limits.max_packet, self._routes
-        )
-        self._upstream.version = connect.version
-        self._upstream.single_qos = 0b111 if listened[0] else _QOS2_ONE_BY_ONE
-        self._downstream = Scanner(_EVERYTHING if listened[1] else _FROM_BROKER, self._limits.max_packet)
-        self._downstream.version = connect.version
+        self._upstream.version = self._downstream.version = connect.version
         self.phase = Phase.CONNECTING
+        self._host.connect_arrived(self)
 
     def _client_items(self, whole: bytes, items: list[Routed | Frame]) -> bytes:
         kept: list[bytes] | None = [] if self._listens(Side.CLIENT) else None
@@ -232,6 +220,8 @@ class Pair:
                 passes = self._client_frame(item)
             except RemoteProtocolError as error:
                 self._fail(Side.CLIENT, error)
+                break
+            if self.error is not None:
                 break
             if kept is not None and passes:
                 kept.append(item.data)
@@ -259,7 +249,7 @@ class Pair:
                 self._will_discarded = packet.reason_code != _WILL_KEPT
                 self.expiry = changed_expiry(packet.properties, self.expiry)
             case Connect():
-                raise RemoteProtocolError("a client sent CONNECT twice", 0x82)  # [MQTT-3.1.0-2]
+                self._begin(packet)
         return True
 
     def _hold_or_act(self, packet: Publish | PubRel) -> None:
@@ -330,21 +320,18 @@ class Pair:
             self._pending = {}
         self._pending[packet.packet_id] = packet
         self._pending_bytes += size
-        if self._pending_bytes > self._limits.client_queue:
+        if self._pending_bytes > self.limits.client_queue:
             raise RemoteProtocolError("too many subscriptions wait for the broker's answer", 0x97)
 
     # From the broker
 
     def from_broker(self, chunk: bytes) -> bytes:
         """Take what the broker sent; return what goes to the client."""
-        scanner = self._downstream
-        if scanner is None:
-            return b""
-        whole, items = scanner.feed(chunk)
+        whole, items = self._downstream.feed(chunk)
         if items:
             self._broker_items(items)
-        if scanner.error is not None:
-            self._fail(Side.BROKER, scanner.error)
+        if self._downstream.error is not None:
+            self._fail(Side.BROKER, self._downstream.error)
         return whole
 
     def _broker_items(self, items: list[Routed | Frame]) -> None:
@@ -417,13 +404,12 @@ class Pair:
 
     # The end
 
-    def ended(self) -> None:
-        """Either side is gone, so the pair is. Called once by the node, whatever the reason."""
-        if self.phase is Phase.ENDED:
-            return
+    def ended(self) -> bool:
+        """Either side is gone, so the pair is. True if the client had not said goodbye."""
         was, self.phase = self.phase, Phase.ENDED
         if was is Phase.ACCEPTED:
             self._host.ended(self, unexpected=not self._will_discarded)
+        return not self._will_discarded
 
     def _fail(self, side: Side, error: BrokerweaveError) -> None:
         if self.error is None:
@@ -440,7 +426,7 @@ class Pair:
     def _asked(self, side: Side, packet_type: int) -> bool:
         return any((side, packet_type) in listener.packets for listener in self._listeners)
 
-    def _judge(self, side: Side, packet: codec.Packet) -> Reject | None:
+    def _judge(self, side: Side, packet: Packet) -> Reject | None:
         """Show a packet to those who asked for it; the first rejection counts."""
         handle = self.client if side is Side.CLIENT else self.broker
         for listener in self._listeners:
@@ -452,7 +438,7 @@ class Pair:
                 return rejection
         return None
 
-    def _reject(self, packet: codec.Packet, rejection: Reject) -> None:
+    def _reject(self, packet: Packet, rejection: Reject) -> None:
         self._host.count("rejected_by_listener")
         if not isinstance(packet, Publish):
             self._fail(Side.CLIENT, RemoteProtocolError(rejection.reason, rejection.reason_code))
@@ -489,20 +475,3 @@ def _publications(held: Routed | Publish | PubRel) -> int:
         return held.count
     return 1 if isinstance(held, Publish) else 0
 
-
-def _first_frame_end(buffer: bytes, max_packet: int) -> int:
-    """The length of the first frame if it is whole, 0 if more must come."""
-    if buffer and buffer[0] != PacketType.CONNECT << 4:
-        raise RemoteProtocolError("the first packet is not CONNECT: is this an MQTT client?", 0x82)
-    length = shift = 0
-    for index in range(1, min(len(buffer), 5)):
-        length |= (buffer[index] & 0x7F) << shift
-        if not buffer[index] & 0x80:
-            end = index + 1 + length
-            if end > max_packet:
-                raise RemoteProtocolError(f"CONNECT of {end} bytes exceeds max_packet = {max_packet}", 0x95)
-            return end if len(buffer) >= end else 0
-        shift += 7
-    if len(buffer) >= 5:
-        raise RemoteProtocolError("the length of the first packet is malformed")
-    return 0

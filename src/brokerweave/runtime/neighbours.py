@@ -1,0 +1,349 @@
+"""The sockets of links: who dials whom, which connection carries a lane, and when to write.
+
+Owns every connection to other nodes. Invariants: a lane has at most one connection; where two nodes dial
+each other at once, the one dialed by the smaller id stays; a lane is polled at most once per loop turn and
+only while its socket takes more, so a slow neighbour fills its outbox and nothing else. Must not know:
+what a run or a strategy's packet means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import ssl
+from typing import Protocol
+
+from brokerweave.config import Address, LinksSection
+from brokerweave.errors import RemoteProtocolError
+from brokerweave.links.connection import (
+    AckArrived,
+    BatchArrived,
+    ControlArrived,
+    Established,
+    Event,
+    LinkConnection,
+    PeerLeft,
+    Refused,
+)
+from brokerweave.links.handshake import Acceptor, Dialer, Hello, Identity
+from brokerweave.links.lane import Lane, Resume
+from brokerweave.mqtt.packets import Packet
+from brokerweave.node.core import NodeCore
+
+log = logging.getLogger("brokerweave.links")
+
+WRITE_BUFFER = 256 * 1024
+"""Bytes written but not yet taken by the neighbour's socket before a lane waits."""
+
+
+class LinkHost(Protocol):
+    @property
+    def core(self) -> NodeCore: ...
+
+    def now(self) -> float: ...
+
+    def remember_taken(self, neighbour: str, index: int, lane: Lane) -> None:
+        """Note on disk how far a lane's stream was taken, before it is acknowledged."""
+
+    def neighbour_left(self, neighbour: str) -> None:
+        """The other side's operator removed us."""
+
+
+class LinkSocket(asyncio.Protocol):
+    """One connection, dialed or accepted."""
+
+    def __init__(self, links: Links, connection: LinkConnection, dialed: bool) -> None:
+        self.connection = connection
+        self.dialed = dialed
+        self.peer: tuple[str, int] | None = None
+        self.writable = True
+        self.closed = asyncio.get_running_loop().create_future()
+        self._links = links
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER)
+        self._links.sockets.add(self)
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for event in self.connection.receive(data, self._links.host.now()):
+                self._links.handle(self, event)
+        except RemoteProtocolError as error:
+            self._links.host.core.count("link_protocol_errors")
+            log.warning("link with %s: %s", self.peer[0] if self.peer else "a stranger", error)
+            self.close()
+        self.flush()
+        if self.connection.closed:
+            self.close()
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        if self.peer is not None:
+            self._links.lane_ready(*self.peer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._links.lost(self)
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def flush(self) -> None:
+        data = self.connection.data_to_send()
+        if data and self._transport is not None:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Links:
+    def __init__(self, host: LinkHost, config: LinksSection, identity: Identity) -> None:
+        self.host = host
+        self.config = config
+        self.sockets: set[LinkSocket] = set()
+        self.refusals: dict[str, str] = {}
+        """The last reason a neighbour and this node refused each other, for `status`."""
+        self._identity = identity
+        self._loop = asyncio.get_running_loop()
+        self._carriers: dict[tuple[str, int], LinkSocket] = {}
+        self._dialers: dict[str, list[asyncio.Task[None]]] = {}
+        self._addresses: dict[str, Address] = {}
+        self._ready: set[tuple[str, int]] = set()
+        self._server: asyncio.Server | None = None
+        self._server_tls, self._client_tls = _tls(config)
+        self._ticker = self._loop.create_task(self._tick())
+
+    # Up and down
+
+    async def listen(self, address: Address) -> int:
+        self._server = await self._loop.create_server(
+            self._accept, address.host, address.port, ssl=self._server_tls, backlog=256
+        )
+        port = self._server.sockets[0].getsockname()[1]
+        return int(port)
+
+    def dial(self, neighbour: str, address: Address) -> None:
+        """Keep this neighbour connected, on all lanes, until `hang_up`."""
+        self._addresses[neighbour] = address
+        self._dialers[neighbour] = [
+            self._loop.create_task(self._keep_connected(neighbour, lane, address))
+            for lane in range(self.config.sessions)
+        ]
+
+    def hang_up(self, neighbour: str, removed: bool) -> None:
+        """Stop dialing, and leave; `removed` asks the other side to forget us as well."""
+        self._addresses.pop(neighbour, None)
+        for task in self._dialers.pop(neighbour, ()):
+            task.cancel()
+        for (peer, _), socket in list(self._carriers.items()):
+            if peer == neighbour:
+                socket.connection.close(removed)
+                socket.close()
+
+    async def stop(self) -> None:
+        """Say good-bye to everybody."""
+        self._ticker.cancel()
+        if self._server is not None:
+            self._server.close()
+        for neighbour in list(self._dialers):
+            self.hang_up(neighbour, removed=False)
+        waiting = list(self.sockets)
+        for socket in waiting:
+            socket.connection.close()
+            socket.close()
+        if waiting:
+            await asyncio.wait([socket.closed for socket in waiting], timeout=1.0)
+        for socket in list(self.sockets):
+            socket.abort()
+
+    # Writing
+
+    def lane_ready(self, neighbour: str, lane: int) -> None:
+        if not self._ready:
+            self._loop.call_soon(self._write_ready)
+        self._ready.add((neighbour, lane))
+
+    def send_control(self, neighbour: str, packet: Packet) -> None:
+        socket = self._carriers.get((neighbour, 0))
+        if socket is not None and not socket.connection.closed:
+            socket.connection.send_control(packet)
+            self.lane_ready(neighbour, 0)
+
+    def _write_ready(self) -> None:
+        ready, self._ready = self._ready, set()
+        now = self.host.now()
+        for key in ready:
+            socket = self._carriers.get(key)
+            if socket is None or socket.connection.closed:
+                continue
+            if socket.writable:
+                neighbour, index = key
+                lane = self.host.core.neighbour_table[neighbour].lanes[index]
+                socket.connection.send(lane.poll(now))
+            socket.flush()
+
+    # Events
+
+    def handle(self, socket: LinkSocket, event: Event) -> None:
+        core = self.host.core
+        if isinstance(event, Established):
+            self._established(socket, event)
+            return
+        if isinstance(event, Refused):
+            self._refused(socket, event)
+            return
+        if socket.peer is None or self._carriers.get(socket.peer) is not socket:
+            return  # it lost against another connection of the same lane
+        neighbour, index = socket.peer
+        if isinstance(event, BatchArrived):
+            core.batch_arrived(neighbour, index, event.first, event.runs)
+            self.host.remember_taken(neighbour, index, core.neighbour_table[neighbour].lanes[index])
+        elif isinstance(event, AckArrived):
+            core.neighbour_table[neighbour].lanes[index].received_ack(event.sequence)
+            self.lane_ready(neighbour, index)
+        elif isinstance(event, ControlArrived):
+            core.strategy.packet_arrived(neighbour, event.packet)
+        elif isinstance(event, PeerLeft) and event.removed:
+            self.host.neighbour_left(neighbour)
+
+    def _established(self, socket: LinkSocket, event: Established) -> None:
+        core = self.host.core
+        key = (event.peer_id, event.lane)
+        rival = self._carriers.get(key)
+        if rival is not None and not self._preferred(socket, rival, event.peer_id):
+            socket.connection.close()
+            return
+        if rival is not None:
+            self._drop(rival)
+        if event.peer_id not in core.neighbour_table:
+            core.add_neighbour(event.peer_id)
+        socket.peer = key
+        self._carriers[key] = socket
+        self.refusals.pop(event.peer_id, None)
+        core.neighbour_table.connected(event.peer_id, event.lane, event.resume)
+        if event.lane == 0:
+            log.info("link with %s is up", event.peer_id)
+        self.lane_ready(*key)
+
+    def _preferred(self, new: LinkSocket, old: LinkSocket, peer: str) -> bool:
+        """The newer of two that the same side dialed (the older is dead); else the smaller id's call."""
+        if new.dialed == old.dialed:
+            return True
+        return new.dialed == (self._identity.node_id < peer)
+
+    def _drop(self, socket: LinkSocket) -> None:
+        """Take a lane from its connection, which is then closed."""
+        self._release(socket)
+        socket.connection.close()
+        socket.close()
+
+    def _release(self, socket: LinkSocket) -> None:
+        if socket.peer is not None and self._carriers.get(socket.peer) is socket:
+            del self._carriers[socket.peer]
+            self.host.core.neighbour_table.lost(*socket.peer)
+            if socket.peer[1] == 0:
+                log.info("link with %s is down", socket.peer[0])
+
+    def lost(self, socket: LinkSocket) -> None:
+        self.sockets.discard(socket)
+        self._release(socket)
+
+    def _refused(self, socket: LinkSocket, event: Refused) -> None:
+        self.host.core.count("link_refusals")
+        name = socket.peer[0] if socket.peer else "an incoming link"
+        if self.refusals.get(name) != event.reason:
+            log.warning("%s: %s", name, event.reason)
+        self.refusals[name] = event.reason
+        socket.peer = None
+
+    # Connecting
+
+    def _accept(self) -> LinkSocket:
+        handshake = Acceptor(self._identity, self._admit, secrets.token_bytes)
+        return LinkSocket(self, self._connection(handshake), dialed=False)
+
+    def _admit(self, hello: Hello) -> Resume:
+        """An authenticated neighbour calls; one that is not configured becomes one (ILDM 4.4)."""
+        self.host.core.add_neighbour(hello.node_id)
+        return self.host.core.neighbour_table[hello.node_id].lanes[hello.lane].resume()
+
+    def _connection(self, handshake: Dialer | Acceptor) -> LinkConnection:
+        return LinkConnection(handshake, self.host.now(), ping_interval=self.config.ping_interval)
+
+    async def _keep_connected(self, neighbour: str, lane: int, address: Address) -> None:
+        pause = self.config.reconnect_min
+        while True:
+            carrier = self._carriers.get((neighbour, lane))
+            if carrier is not None:
+                await carrier.closed
+                pause = self.config.reconnect_min
+                continue
+            try:
+                await self._dial_once(neighbour, lane, address)
+            except (OSError, TimeoutError) as error:
+                log.debug("cannot reach %s at %s: %s", neighbour, address, error)
+            if (neighbour, lane) not in self._carriers:
+                await asyncio.sleep(pause * (0.5 + self.host.core.random.random() / 2))
+                pause = min(pause * 2, self.config.reconnect_max)
+
+    async def _dial_once(self, neighbour: str, lane: int, address: Address) -> None:
+        """One attempt, and as long as it lasts."""
+        core = self.host.core
+        if neighbour not in core.neighbour_table:
+            core.add_neighbour(neighbour)  # forgotten while away, but still configured
+        resume = core.neighbour_table[neighbour].lanes[lane].resume()
+        handshake = Dialer(self._identity, lane, resume, neighbour, secrets.token_bytes)
+
+        def make() -> LinkSocket:
+            socket = LinkSocket(self, self._connection(handshake), dialed=True)
+            socket.peer = (neighbour, lane)
+            return socket
+
+        async with asyncio.timeout(3 * self.config.ping_interval):
+            _, socket = await self._loop.create_connection(
+                make, address.host, address.port, ssl=self._client_tls
+            )
+        await socket.closed
+
+    async def _tick(self) -> None:
+        """Ping and notice the dead, a few times each interval."""
+        while True:
+            await asyncio.sleep(self.config.ping_interval / 4)
+            now = self.host.now()
+            for socket in list(self.sockets):
+                if not socket.connection.tick(now):
+                    self.host.core.count("links_dead")
+                    socket.abort()
+                else:
+                    socket.flush()
+
+
+def _tls(config: LinksSection) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
+    """Contexts for accepting and for dialing; mutual where an authority is given."""
+    if config.tls_certificate is None or config.tls_key is None:
+        return None, None
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(config.tls_certificate, config.tls_key)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.load_cert_chain(config.tls_certificate, config.tls_key)
+    client.check_hostname = False  # nodes are known by id and key, not by host name
+    if config.tls_ca is not None:
+        server.load_verify_locations(config.tls_ca)
+        server.verify_mode = ssl.CERT_REQUIRED
+        client.load_verify_locations(config.tls_ca)
+    else:
+        client.verify_mode = ssl.CERT_NONE
+    return server, client

@@ -1,0 +1,266 @@
+"""The sockets of one pair: a client's connection and the one the node opens to the broker for it.
+
+Owns the two transports, back-pressure between them, and the pair's end. Invariants: each chunk read costs
+one scan and one write; a side that does not read pauses the other side's reading at `client_queue` bytes
+and nobody else; the death of either side ends both at once. Must not know: routing, links.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from brokerweave.cooperation.api import SessionState
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.packets import ConnAck, Disconnect
+from brokerweave.node.core import NodeCore
+from brokerweave.session.pair import Pair, Phase
+
+log = logging.getLogger("brokerweave.relay")
+
+SERVER_UNAVAILABLE_3 = 0x03
+SERVER_UNAVAILABLE_5 = 0x88
+SERVER_SHUTTING_DOWN = 0x8B
+
+
+class RelayHost(Protocol):
+    """What a relay needs of the node's shell."""
+
+    @property
+    def core(self) -> NodeCore: ...
+
+    @property
+    def relays(self) -> dict[Pair, ClientConnection]: ...
+
+    @property
+    def connections_full(self) -> bool: ...
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle: ...
+
+    def dial_broker(self, relay: ClientConnection) -> None:
+        """Connect to the broker, then call `broker_connected`, or `broker_unreachable`."""
+
+
+class ClientConnection(asyncio.Protocol):
+    """The client's half, and the owner of the pair."""
+
+    __slots__ = ("_broker", "_deadline", "_early", "_feed", "_host", "_transport", "pair")
+
+    def __init__(self, host: RelayHost) -> None:
+        self._host = host
+        self._transport: asyncio.Transport | None = None
+        self._broker: BrokerConnection | None = None
+        self._early: list[bytes] = []
+        self._deadline: asyncio.TimerHandle | None = None
+        self.pair: Pair = host.core.new_pair()
+        self._feed = self.pair.from_client
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        host = self._host
+        if host.connections_full:
+            host.core.count("refused_connections_full")
+            transport.abort()
+            return
+        self._transport = transport
+        transport.set_write_buffer_limits(high=host.core.limits.client_queue)
+        host.relays[self.pair] = self
+        host.core.count("accepted_connections")
+        self.pair.client.move(SessionState.ESTABLISHED)
+        for listener in host.core.listeners:
+            listener.session_established(self.pair.client)
+        self._deadline = host.later(host.core.limits.connect_timeout, self._connect_overdue)
+
+    def data_received(self, data: bytes) -> None:
+        out = self._feed(data)
+        broker = self._broker
+        if broker is not None:
+            if out:
+                broker.write(out)
+        elif out:
+            self._early.append(out)
+        pair = self.pair
+        if pair.error is not None:
+            self._fail()
+        elif pair.wants_pause and self._transport is not None:
+            self._transport.pause_reading()
+
+    def pause_writing(self) -> None:
+        """The client does not read: stop reading the broker on its behalf."""
+        self._host.core.count("client_pauses")
+        if self._broker is not None:
+            self._broker.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._broker is not None:
+            self._broker.resume_reading()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.end()
+
+    # The broker's half calls
+
+    def broker_connected(self, broker: BrokerConnection) -> None:
+        if self.pair.phase is Phase.ENDED:
+            broker.close()
+            return
+        self._broker = broker
+        self.pair.broker.move(SessionState.ESTABLISHED)
+        for listener in self._host.core.listeners:
+            listener.session_established(self.pair.broker)
+        broker.write(b"".join(self._early))
+        self._early = []
+        self.resume_reading()
+
+    def broker_unreachable(self) -> None:
+        """Tell the client properly that the broker is away; it may try again later."""
+        self._host.core.count("broker_unreachable")
+        if self.pair.phase is Phase.CONNECTING:
+            code = SERVER_UNAVAILABLE_5 if self.pair.version == 5 else SERVER_UNAVAILABLE_3
+            self.write(codec.encode(ConnAck(code), self.pair.version))
+        self.end()
+
+    def pause_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing() and not self.pair.wants_pause:
+            self._transport.resume_reading()
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    # The shell calls
+
+    def connect_arrived(self) -> None:
+        """CONNECT was read. Read no more until the broker session stands: nothing piles up here."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self.pause_reading()
+        self._host.dial_broker(self)
+
+    def shut_down(self) -> None:
+        """The node stops: MQTT 5 clients are told so, then the pair ends."""
+        if self.pair.version == 5 and self.pair.phase is Phase.ACCEPTED:
+            self.write(codec.encode(Disconnect(SERVER_SHUTTING_DOWN), 5))
+        self.end()
+
+    def end(self) -> None:
+        """End both halves, once. What is already written to either still goes out."""
+        pair = self.pair
+        if pair.phase is Phase.ENDED:
+            return
+        unexpected = pair.ended()
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self._host.relays.pop(pair, None)
+        listeners = self._host.core.listeners
+        for handle in (pair.client, pair.broker):
+            if handle.state is SessionState.ESTABLISHED:
+                if unexpected:
+                    for listener in listeners:
+                        listener.tcp_down(handle)
+                handle.move(SessionState.TERMINATING)
+                handle.move(SessionState.CLOSED)
+                for listener in listeners:
+                    listener.session_closed(handle)
+        if self._transport is not None:
+            self._close(self._transport)
+        if self._broker is not None:
+            self._broker.close()
+
+    def _close(self, transport: asyncio.Transport) -> None:
+        """Let what is written go out, but do not keep it for ever for somebody who does not read."""
+        transport.close()
+        if transport.get_write_buffer_size():
+            self._host.later(self._host.core.limits.drain, transport.abort)
+
+    def _connect_overdue(self) -> None:
+        self._deadline = None
+        self._host.core.count("connect_timeouts")
+        self.end()
+
+    def _fail(self) -> None:
+        """The pair broke the protocol. Say why where MQTT 5 can, and end this pair only."""
+        pair = self.pair
+        error = pair.error
+        self._host.core.count("protocol_errors")
+        log.info("client %r: %s", pair.client.client_id, error)
+        if pair.version == 5 and pair.phase is Phase.ACCEPTED:
+            self.write(codec.encode(Disconnect(getattr(error, "reason_code", 0x81)), 5))
+        self.end()
+
+    def check(self) -> None:
+        """The broker's half fed the pair: it may have failed, or no longer need the pause."""
+        if self.pair.error is not None:
+            self._fail()
+        elif self._broker is not None and not self._broker.write_paused:
+            self.resume_reading()
+
+
+class BrokerConnection(asyncio.Protocol):
+    """The broker's half."""
+
+    __slots__ = ("_client", "_feed", "_transport", "write_paused")
+
+    def __init__(self, client: ClientConnection) -> None:
+        self._client = client
+        self._feed = client.pair.from_broker
+        self._transport: asyncio.Transport | None = None
+        self.write_paused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=self._client.pair.limits.client_queue)
+
+    def data_received(self, data: bytes) -> None:
+        client = self._client
+        accepted = client.pair.phase is Phase.ACCEPTED
+        out = self._feed(data)
+        if out:
+            client.write(out)
+        if not accepted or client.pair.error is not None:
+            client.check()
+
+    def pause_writing(self) -> None:
+        """The broker does not read: stop reading the client."""
+        self.write_paused = True
+        self._client.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        self._client.resume_reading()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._client.end()
+
+    def write(self, data: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(data)
+
+    def pause_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
