@@ -1,0 +1,1 @@
+"""What brokerweave costs, measured on the machine at hand; RESULTS.md keeps what was found."""

@@ -1,0 +1,61 @@
+"""CPU time and memory of other processes, and holding one of them to a share of a core.
+
+Owns reading /proc and one CPU control group (v1). Linux only. Where groups are not writable `hold` says so
+in its return value and the benchmark goes on without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_GROUPS = Path("/sys/fs/cgroup/cpu")
+_PERIOD_US = 10_000  # short, so that a held process never freezes for long
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of all threads of a process so far, to the nanosecond where the kernel tells."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+def cpu_split(pid: int) -> tuple[float, float]:
+    """(user, system) seconds of a process, in the kernel's coarse ticks."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) / _TICKS, int(fields[12]) / _TICKS
+
+
+def resident_bytes(pid: int) -> int:
+    """Proportional set size: shared pages count by their share."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"no Pss line for process {pid}")
+
+
+@contextlib.contextmanager
+def hold(pid: int, share_of_core: float) -> Iterator[bool]:
+    """Hold a process to a share of a core while the block runs; yields whether that was possible."""
+    group = _GROUPS / f"brokerweave-bench-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
+        (group / "cpu.cfs_quota_us").write_text(str(round(_PERIOD_US * share_of_core)))
+        (group / "cgroup.procs").write_text(str(pid))
+    except OSError:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        with contextlib.suppress(OSError):
+            (_GROUPS / "cgroup.procs").write_text(str(pid))
+        with contextlib.suppress(OSError):
+            group.rmdir()

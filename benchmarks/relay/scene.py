@@ -1,0 +1,65 @@
+"""The scene of one benchmark: a broker, and the ways of reaching it that are compared.
+
+Invariant: all ways lead to the same broker process, so that its state and its share of the machine are the
+same for all; only one way is used at a time. The node's neighbour has a broker of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from benchmarks.relay.relays import HAProxy, Node
+from brokerweave import lab
+
+ALONE = "mosquitto alone"
+HAPROXY = "haproxy"
+NODE = "node"
+NODE_WITHOUT_LINK = "node, no neighbour"
+
+# Nagle's algorithm in the broker would hide any relay behind the 40 ms of a delayed acknowledgement.
+MOSQUITTO_CONFIG = ("set_tcp_nodelay true",)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to the broker: where clients connect, which process relays, where the far subscriber is."""
+
+    name: str
+    port: int
+    relay_pid: int | None = None
+    far_port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    broker_pid: int
+    ways: tuple[Way, ...]
+    missing: str | None
+    """Why the node is not among the ways; None if it is."""
+
+    def only(self, names: Collection[str]) -> Scene:
+        return replace(self, ways=tuple(way for way in self.ways if way.name in names))
+
+
+@contextlib.contextmanager
+def scene() -> Iterator[Scene]:
+    """Everything started; ended when the block ends."""
+    with contextlib.ExitStack() as stack:
+        start = stack.enter_context
+        broker = stack.enter_context(lab.start("mosquitto", config=MOSQUITTO_CONFIG))
+        haproxy = start(HAProxy(broker.port))
+        ways = [Way(ALONE, broker.port), Way(HAPROXY, haproxy.port, haproxy.pid)]
+        missing = Node.missing()
+        if missing is None:
+            far_broker = stack.enter_context(lab.start("mosquitto", config=MOSQUITTO_CONFIG))
+            near, far = Node("near", broker.port), Node("far", far_broker.port)
+            near.neighbours["far"] = far.link_port
+            far.neighbours["near"] = near.link_port
+            start(far)
+            start(near)
+            ways.append(Way(NODE, near.port, near.pid, far.port))
+            lonely = start(Node("lonely", broker.port))
+            ways.append(Way(NODE_WITHOUT_LINK, lonely.port, lonely.pid))
+        yield Scene(broker.pid, tuple(ways), missing)
