@@ -11,7 +11,7 @@ from typing import Any
 from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.lab.broker import Broker, free_port
 from brokerweave.lab.debian import HAProxy, Mosquitto, Nats, RabbitMQ
-from brokerweave.lab.makers import ActiveMQ, Aedes, Amqtt, HiveMQ, Mochi, Moquette
+from brokerweave.lab.makers import ActiveMQ, Aedes, Amqtt, Mochi, Moquette
 
 __all__ = ["BROKERS", "Broker", "HAProxy", "available", "free_port", "start"]
 
@@ -21,7 +21,6 @@ _KINDS: tuple[type[Broker], ...] = (
     Nats,
     ActiveMQ,
     Moquette,
-    HiveMQ,
     Aedes,
     Mochi,
     Amqtt,

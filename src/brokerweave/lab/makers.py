@@ -90,27 +90,6 @@ class Moquette(_Java):
         return self.java(f"-Dmoquette.path={self.directory}", "io.moquette.broker.Server")
 
 
-class HiveMQ(_Java):
-    """HiveMQ Community Edition."""
-
-    name = "hivemq"
-
-    def command(self) -> list[str]:
-        for folder in ("conf", "data", "log", "extensions"):
-            (self.directory / folder).mkdir(exist_ok=True)
-        (self.directory / "conf" / "config.xml").write_text(
-            f"""<?xml version="1.0"?>
-<hivemq>
-  <listeners><tcp-listener><port>{self.port}</port><bind-address>{self.host}</bind-address></tcp-listener></listeners>
-  <anonymous-usage-statistics><enabled>false</enabled></anonymous-usage-statistics>
-</hivemq>
-"""
-        )
-        opened = ("java.base/java.lang", "java.base/java.nio", "java.base/sun.nio.ch", "java.base/java.util")
-        opens = [word for name in opened for word in ("--add-opens", f"{name}=ALL-UNNAMED")]
-        return self.java(*opens, f"-Dhivemq.home={self.directory}", "com.hivemq.HiveMQServer")
-
-
 class Aedes(_Installed):
     """aedes, by its own command line."""
 
