@@ -1,0 +1,72 @@
+# What a developer does here. `make` alone lists it.
+# VENV=dir: another virtual environment; PYTHON=program: that interpreter as it is, no environment.
+
+VENV ?= $(or $(VIRTUAL_ENV),.venv)
+ifdef PYTHON
+  RUN := $(PYTHON)
+  STAMP := build/setup.stamp
+else
+  RUN := $(VENV)/bin/python
+  STAMP := $(VENV)/setup.stamp
+endif
+FUZZ_SECONDS ?= 60
+
+define MAKE_VENV
+for each in python3 python3.14 python3.13 python3.12 python3.11; do \
+	    if "$$each" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	        exec "$$each" -m venv $(VENV); \
+	    fi; \
+	done; \
+	echo "brokerweave needs Python 3.11 or newer: install it, or run make PYTHON=/path/to/it" >&2; exit 1
+endef
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow check docs bench fuzz clean
+
+help: ## list what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP) ## install everything into .venv (quick when nothing changed)
+
+# The compiled scanner is rebuilt when its sources change.
+$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/brokerweave/mqtt/frames.py src/brokerweave/mqtt/frames.pxd)
+ifndef PYTHON
+	@test -x $(RUN) || { $(MAKE_VENV); }
+endif
+	@if test -f scripts/install-debian; then bash scripts/install-debian; fi
+	$(RUN) -m pip install --quiet -c constraints.txt setuptools Cython
+	$(RUN) -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[check]'
+	@mkdir -p $(@D) && touch $@
+	@$(RUN) -m brokerweave.cli.main --version
+
+demo: setup ## three sites with different brokers, for about a minute
+	$(RUN) -m brokerweave.cli.main demo
+
+test: setup ## unit and integration tests, some minutes
+	$(RUN) -m pytest -m "not slow"
+
+test-slow: setup ## the tests that take long
+	$(RUN) -m pytest -m slow --timeout 1800
+
+check: setup ## style, types, import rules
+	$(RUN) -m ruff check
+	$(RUN) -m ruff format --check
+	$(RUN) -m mypy
+	$(RUN) -m pytest -q tests/unit/test_layers.py
+
+docs: setup ## write the pages that are made from code
+	$(RUN) -m brokerweave.config_reference > docs/configuration.md
+
+bench: setup ## the relay against HAProxy, on this machine
+	$(RUN) -m benchmarks.relay
+
+fuzz: setup ## feed mutated bytes to codec and scanner (FUZZ_SECONDS=60 each)
+	$(RUN) -m pip install --quiet -c constraints.txt atheris
+	@for target in tests/fuzz/fuzz_*.py; do \
+	    echo "$$target" && $(RUN) "$$target" -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	done
+
+clean: ## remove what was built, but not .venv
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -f src/brokerweave/mqtt/frames.c src/brokerweave/mqtt/frames.*.so $(STAMP)
+	find src tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
