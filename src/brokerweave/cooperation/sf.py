@@ -15,7 +15,8 @@ UNSUBSCRIBE `#` with `sync` = `whole`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import ClassVar, TypeAlias
 
 from brokerweave.cooperation.api import Context, Hop, Route, Strategy
@@ -43,6 +44,8 @@ _RANKS, _END = {"#": 0, "+": 2}, 1
 
 Interest: TypeAlias = dict[str, int]
 """Filter to QoS."""
+
+Filters: TypeAlias = list[tuple[str, int]]
 
 
 class SubscriptionFlooding(Strategy):
@@ -91,9 +94,7 @@ class SubscriptionFlooding(Strategy):
             self._held[neighbour] = {}
             self.context.routes_changed()  # retained messages go to it from now on
         self._sent[neighbour] = FilterTrie()
-        # A dict, for a set would send in an order that no run repeats.
-        wanted = {f: None for key, held in self._held.items() if key != neighbour for f in held}
-        self._send_sync(neighbour, self._ask(neighbour, wanted))
+        self._send_sync(neighbour, self._ask(neighbour, _widest_first(self._matcher.filters())))
 
     def neighbour_down(self, neighbour: str) -> None:
         """Nothing can be sent; the neighbour's interest stays, and with it the debt."""
@@ -166,13 +167,14 @@ class SubscriptionFlooding(Strategy):
                 held[topic_filter] = qos
                 self._matcher.add(topic_filter, key, qos)
         changed.sort(key=_breadth)
+        inside = cache(lambda f: _widest_first(self._matcher.covered_by(f)))  # once for all neighbours
         for neighbour in self._sent:
             if neighbour != key:
-                self._pass_on(neighbour, changed)
+                self._pass_on(neighbour, changed, inside)
         if routes_changed:
             self.context.routes_changed()
 
-    def _pass_on(self, neighbour: str, changed: Iterable[str]) -> None:
+    def _pass_on(self, neighbour: str, changed: list[str], inside: Callable[[str], Filters]) -> None:
         """Make what was sent to a neighbour cover what is wanted of it, for filters that changed."""
         sent = self._sent[neighbour]
         raised: Interest = {}
@@ -181,7 +183,8 @@ class SubscriptionFlooding(Strategy):
         for topic_filter in changed:
             wanted, was = self._wanted(neighbour, topic_filter), sent.qos_of(topic_filter)
             if was is None or (wanted is not None and wanted >= was):
-                raised |= self._ask(neighbour, [topic_filter])
+                if wanted is not None:
+                    raised |= self._ask(neighbour, [(topic_filter, wanted)])
                 continue
             sent.discard(topic_filter, SENT)
             if wanted is None:
@@ -190,17 +193,23 @@ class SubscriptionFlooding(Strategy):
                 sent.add(topic_filter, SENT, wanted)
                 lowered[topic_filter] = wanted
             if not sent.covered(topic_filter, was):
-                raised |= self._ask(neighbour, [f for f, _ in self._matcher.covered_by(topic_filter)])
+                raised |= self._ask(neighbour, inside(topic_filter))
         # ILDM 3.2.1, with covering: first what takes their place, then the ones to be withdrawn.
         self._send_subscribe(neighbour, raised)
         self._send_subscribe(neighbour, lowered)
         self._send_unsubscribe(neighbour, dropped)
 
-    def _ask(self, neighbour: str, filters: Iterable[str]) -> Interest:
-        """The overlap check (ILDM 3.2): note as sent, and return, what is wanted and not yet covered."""
+    def _ask(self, neighbour: str, filters: Filters) -> Interest:
+        """The overlap check (ILDM 3.2): note as sent, and return, what is wanted and not yet covered.
+
+        `filters` come widest first, each with the highest QoS that anyone wants.
+        """
         sent = self._sent[neighbour]
         asked: Interest = {}
-        for topic_filter in sorted(filters, key=_breadth):
+        for topic_filter, highest in filters:
+            was = sent.qos_of(topic_filter)
+            if was is not None and was >= highest:
+                continue  # the common case when one wide filter goes, and much cheaper than what follows
             wanted = self._wanted(neighbour, topic_filter)
             if wanted is not None and not sent.covered(topic_filter, wanted):
                 sent.add(topic_filter, SENT, wanted)
@@ -265,6 +274,10 @@ def _batches(filters: Iterable[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _breadth(topic_filter: str) -> list[int]:
+def _widest_first(filters: Iterable[tuple[str, int]]) -> Filters:
+    return sorted(filters, key=lambda pair: _breadth(pair[0]))
+
+
+def _breadth(topic_filter: str) -> tuple[list[int], str]:
     """A sort key that puts a filter before all that it covers: `a/#`, `a`, `a/+`, `a/b`."""
-    return [_RANKS.get(level, 3) for level in topic_filter.split("/")] + [_END]
+    return [_RANKS.get(level, 3) for level in topic_filter.split("/")] + [_END], topic_filter
