@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokerweave.errors import RemoteProtocolError
+from brokerweave.links.journal import MemoryJournal
+from brokerweave.links.outbox import Outbox
+from brokerweave.links.run import Run
+from tests.unit.links.runs import run
+
+SIZE = run().size
+EVERYTHING = 1 << 30
+
+
+def numbers(runs: list[Run]) -> list[int]:
+    return [one.first for one in runs]
+
+
+def drain(outbox: Outbox, at_most: int = 1000) -> list[int]:
+    """Take and acknowledge until nothing is left."""
+    got: list[int] = []
+    for _ in range(at_most):
+        first, runs = outbox.take(SIZE * 2)
+        if not runs:
+            return got
+        outbox.acknowledge(first + len(runs) - 1)
+        got += numbers(runs)
+    raise AssertionError("the outbox never ends")
+
+
+def test_runs_are_taken_in_order_and_kept_until_acknowledged() -> None:
+    outbox = Outbox(1)
+    for sequence in range(5):
+        assert outbox.append(run(sequence))
+    assert outbox.take(2 * SIZE) == (1, [run(0), run(1)])
+    assert outbox.take(EVERYTHING) == (3, [run(2), run(3), run(4)])
+    assert outbox.take(EVERYTHING) == (6, [])
+    assert (outbox.backlog_runs, outbox.unsent, outbox.in_flight_bytes) == (5, 0, 5 * SIZE)
+    outbox.acknowledge(4)
+    assert (outbox.backlog_runs, outbox.in_flight_bytes, outbox.backlog_bytes) == (1, SIZE, SIZE)
+
+
+def test_a_run_larger_than_the_budget_is_taken_alone() -> None:
+    outbox = Outbox(1)
+    outbox.append(run(1))
+    outbox.append(run(2))
+    assert outbox.take(1) == (1, [run(1)])
+
+
+def test_after_a_rewind_what_was_not_taken_is_sent_again() -> None:
+    outbox = Outbox(1)
+    for sequence in range(4):
+        outbox.append(run(sequence))
+    outbox.take(EVERYTHING)
+    outbox.rewind(1)
+    assert (outbox.in_flight_bytes, outbox.unsent) == (0, 3)
+    assert outbox.take(EVERYTHING) == (2, [run(1), run(2), run(3)])
+
+
+@pytest.mark.parametrize("call", ["acknowledge", "rewind"])
+def test_an_acknowledgement_of_what_was_never_sent_is_the_peers_fault(call: str) -> None:
+    outbox = Outbox(1)
+    outbox.append(run())
+    outbox.take(EVERYTHING)
+    with pytest.raises(RemoteProtocolError):
+        getattr(outbox, call)(2)
+    assert outbox.backlog_runs == 1
+
+
+def test_qos_0_is_dropped_and_counted_when_memory_is_full() -> None:
+    outbox = Outbox(1, MemoryJournal(), memory_bytes=2 * SIZE)
+    outbox.append(run(1))
+    outbox.append(run(2))
+    assert not outbox.append(run(3, 4, qos=0))
+    assert outbox.dropped == {"memory": 4}
+
+
+def test_qos_0_is_dropped_while_older_runs_wait_on_disk() -> None:
+    outbox = Outbox(1, MemoryJournal(), memory_bytes=SIZE)
+    outbox.append(run(1))
+    outbox.append(run(2))
+    first, _ = outbox.take(EVERYTHING)
+    outbox.acknowledge(first)
+    assert not outbox.append(run(3, qos=0)), "it would overtake run 2"
+    assert drain(outbox) == [2]
+
+
+def test_durable_runs_beyond_memory_wait_on_disk_in_order() -> None:
+    outbox = Outbox(1, MemoryJournal(), memory_bytes=3 * SIZE)
+    for sequence in range(50):
+        assert outbox.append(run(sequence))
+    assert outbox.backlog_runs == 50
+    assert drain(outbox) == list(range(50))
+    assert (outbox.backlog_runs, outbox.backlog_bytes) == (0, 0)
+
+
+def test_what_is_acknowledged_leaves_the_disk() -> None:
+    journal = MemoryJournal()
+    outbox = Outbox(1, journal, memory_bytes=2 * SIZE)
+    for sequence in range(10):
+        outbox.append(run(sequence))
+    drain(outbox)
+    assert (journal.records, journal.size) == (0, 0)
+
+
+def test_durable_runs_beyond_the_disk_bound_are_dropped_and_counted() -> None:
+    outbox = Outbox(1, MemoryJournal(), memory_bytes=SIZE, disk_bytes=200)
+    kept = [sequence for sequence in range(20) if outbox.append(run(sequence))]
+    assert 0 < len(kept) < 20
+    assert outbox.dropped == {"disk": 20 - len(kept)}
+    assert drain(outbox) == kept
+
+
+def test_without_a_journal_durable_runs_are_bounded_by_memory() -> None:
+    outbox = Outbox(1, memory_bytes=SIZE)
+    outbox.append(run(1))
+    assert not outbox.append(run(2))
+    assert outbox.dropped == {"memory": 1}
+
+
+def test_a_failing_disk_leaves_memory() -> None:
+    journal = MemoryJournal()
+    outbox = Outbox(1, journal, memory_bytes=2 * SIZE)
+    journal.failing = True
+    assert outbox.append(run(1))
+    assert outbox.append(run(2))
+    assert not outbox.append(run(3))
+    assert (outbox.journal_failures, outbox.dropped) == (3, {"disk": 1})
+    assert drain(outbox) == [1, 2]
+
+
+def test_what_a_failing_disk_holds_comes_when_it_answers_again() -> None:
+    journal = MemoryJournal()
+    outbox = Outbox(1, journal, memory_bytes=SIZE)
+    for sequence in range(3):
+        outbox.append(run(sequence))
+    journal.failing = True
+    assert drain(outbox) == [0]
+    journal.failing = False
+    assert drain(outbox) == [1, 2]
+
+
+def test_runs_that_vanished_from_the_disk_are_counted() -> None:
+    journal = MemoryJournal()
+    outbox = Outbox(1, journal, memory_bytes=SIZE)
+    for sequence in range(4):
+        outbox.append(run(sequence))
+    journal.trim(journal.last)
+    assert drain(outbox) == [0]
+    assert outbox.dropped == {"damaged": 3}
+    assert outbox.append(run(9, qos=0)), "the lane goes on"
+
+
+def test_a_damaged_record_is_counted_and_stepped_over() -> None:
+    journal = MemoryJournal()
+    Outbox(1, journal).append(run(1))
+    journal.append(2, b"garbage")
+    other = Outbox.restored(2, journal)
+    assert drain(other) == [1]
+    assert other.dropped == {"damaged": 1}
+
+
+def test_a_restored_outbox_numbers_what_is_left_from_1() -> None:
+    journal = MemoryJournal()
+    before = Outbox(1, journal)
+    for sequence in range(6):
+        before.append(run(sequence, qos=sequence % 2))
+    before.take(EVERYTHING)
+    before.acknowledge(2)
+    after = Outbox.restored(2, journal)
+    assert after.backlog_runs == 2
+    after.append(run(7))
+    assert after.take(EVERYTHING) == (1, [run(3), run(5), run(7)])
+
+
+def test_clearing_counts_messages_and_empties_the_disk() -> None:
+    journal = MemoryJournal()
+    outbox = Outbox(1, journal)
+    outbox.append(run(1, 5))
+    outbox.append(run(6, 2, qos=0))
+    assert outbox.clear() == 7
+    assert (outbox.backlog_runs, journal.records) == (0, 0)
+    outbox.append(run(8))
+    assert outbox.take(EVERYTHING) == (3, [run(8)])
+
+
+steps = st.one_of(
+    st.tuples(st.just("append"), st.integers(0, 1)),
+    st.tuples(st.just("take"), st.integers(1, 4)),
+    st.tuples(st.just("acknowledge"), st.integers(0, 4)),
+    st.tuples(st.just("rewind"), st.integers(0, 4)),
+    st.tuples(st.just("disk"), st.integers(0, 1)),
+)
+
+
+@given(st.lists(steps, max_size=60), st.integers(1, 4), st.sampled_from([100, 400, EVERYTHING]))
+def test_whatever_happens_kept_runs_come_out_in_order_and_bounds_hold(
+    script: list[tuple[str, int]], memory: int, disk: int
+) -> None:
+    journal = MemoryJournal()
+    outbox = Outbox(1, journal, memory_bytes=memory * SIZE, disk_bytes=disk)
+    kept: list[int] = []
+    sizes: dict[int, int] = {}
+    sent = acknowledged = appended = 0
+    for action, amount in script:
+        if action == "append":
+            one = run(100 + appended, qos=amount)
+            sizes[one.first] = one.size
+            if outbox.append(one):
+                kept.append(one.first)
+            appended += 1
+        elif action == "take":
+            first, runs = outbox.take(amount * SIZE)
+            assert first == sent + 1
+            assert numbers(runs) == kept[sent : sent + len(runs)]
+            sent += len(runs)
+        elif action == "acknowledge":
+            acknowledged = min(acknowledged + amount, sent)
+            outbox.acknowledge(acknowledged)
+        elif action == "rewind":
+            acknowledged = min(acknowledged + amount, sent)
+            outbox.rewind(acknowledged)
+            sent = acknowledged
+        else:
+            journal.failing = bool(amount)
+        assert outbox.backlog_runs == len(kept) - acknowledged
+        assert outbox.unsent == len(kept) - sent
+        assert outbox.in_flight_bytes == sum(sizes[one] for one in kept[acknowledged:sent])
+        assert journal.size <= disk
+    journal.failing = False
+    outbox.acknowledge(sent)
+    assert drain(outbox) == kept[sent:]
+    assert sum(outbox.dropped.values()) == appended - len(kept)
