@@ -6,7 +6,7 @@ Owns the fake Context. A link is up or down; going down loses what is in its que
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 
 from brokerweave.cooperation.api import Strategy, Timer
@@ -43,7 +43,7 @@ class FakeContext:
 
 
 class Network:
-    def __init__(self, kind: type[Strategy], names: str, random: Random | None = None) -> None:
+    def __init__(self, kind: type[Strategy], names: Iterable[str], random: Random | None = None) -> None:
         self.random = random or Random(1)
         self.queues: dict[tuple[str, str], deque[Packet]] = {}
         self.log: list[tuple[str, str, Packet]] = []
