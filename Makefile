@@ -30,10 +30,10 @@ setup: $(STAMP) ## install everything into .venv (quick when nothing changed)
 
 # The compiled scanner is rebuilt when its sources change.
 $(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/brokerweave/mqtt/frames.py src/brokerweave/mqtt/frames.pxd)
+	@if test -f scripts/install-debian; then bash scripts/install-debian; fi
 ifndef PYTHON
 	@test -x $(RUN) || { $(MAKE_VENV); }
 endif
-	@if test -f scripts/install-debian; then bash scripts/install-debian; fi
 	$(RUN) -m pip install --quiet -c constraints.txt setuptools Cython
 	$(RUN) -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[check]'
 	@mkdir -p $(@D) && touch $@
@@ -57,14 +57,15 @@ check: setup ## style, types, import rules
 docs: setup ## write the pages that are made from code
 	$(RUN) -m brokerweave.config_reference > docs/configuration.md
 
-bench: setup ## the relay against HAProxy, on this machine
+bench: setup ## scanner, topic trie, then the relay against HAProxy, on this machine
+	$(RUN) -m benchmarks.scanner
+	$(RUN) -m benchmarks.trie
+	$(RUN) -m benchmarks.idle
 	$(RUN) -m benchmarks.relay
 
-fuzz: setup ## feed mutated bytes to codec and scanner (FUZZ_SECONDS=60 each)
+fuzz: setup ## feed mutated bytes to codec and scanner (FUZZ_SECONDS=60)
 	$(RUN) -m pip install --quiet -c constraints.txt atheris
-	@for target in tests/fuzz/fuzz_*.py; do \
-	    echo "$$target" && $(RUN) "$$target" -max_total_time=$(FUZZ_SECONDS) || exit 1; \
-	done
+	$(RUN) -m tests.fuzz.fuzz_codec -max_total_time=$(FUZZ_SECONDS) -max_len=256
 
 clean: ## remove what was built, but not .venv
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
