@@ -26,6 +26,8 @@ from benchmarks.relay.search import highest
 
 HOLDS = 0.99
 WORTH_A_SECOND_TRY = 0.90  # less than this is no disturbance, but a broker that cannot
+DISTURBED = 0.25  # cores that others used: such a run is repeated,
+TRIES = 4  # at most so often
 
 
 @dataclass(slots=True)
@@ -53,7 +55,21 @@ class Outcome:
 def measure_steady(stage: Scene, options: Options, outcome: Outcome, say: Callable[[str], None]) -> None:
     for number in range(options.rounds):
         for way in stage.ways:
-            got = sample(
+            got = calm_sample(stage, way, options)
+            outcome.steady.setdefault(way.name, []).append(got)
+            say(
+                f"round {number + 1}: {way.name}: relay {got.relay_us:.2f} µs, "
+                f"median {got.latency.median_ms:.3f} ms, p99 {got.latency.p99_ms:.2f} ms, "
+                f"egress {got.load.held:.3f}, lost {got.load.lost}, others {got.load.others:.2f}"
+            )
+
+
+def calm_sample(stage: Scene, way: Way, options: Options) -> Sample:
+    """The first run that nothing else on the machine disturbed; failing that, the least disturbed."""
+    tries: list[Sample] = []
+    for _ in range(TRIES):
+        tries.append(
+            sample(
                 stage,
                 way,
                 rate=options.rate,
@@ -61,12 +77,10 @@ def measure_steady(stage: Scene, options: Options, outcome: Outcome, say: Callab
                 tick=options.tick,
                 eager=options.eager,
             )
-            outcome.steady.setdefault(way.name, []).append(got)
-            say(
-                f"round {number + 1}: {way.name}: relay {got.relay_us:.2f} µs, "
-                f"median {got.latency.median_ms:.3f} ms, p99 {got.latency.p99_ms:.2f} ms, "
-                f"egress {got.load.held:.3f}, lost {got.load.lost}"
-            )
+        )
+        if tries[-1].load.others < DISTURBED:
+            break
+    return min(tries, key=lambda got: got.load.others)
 
 
 def measure_limits(stage: Scene, options: Options, outcome: Outcome, say: Callable[[str], None]) -> None:
@@ -83,7 +97,8 @@ def measure_limits(stage: Scene, options: Options, outcome: Outcome, say: Callab
 
 def search_limit(stage: Scene, way: Way, options: Options, say: Callable[[str], None]) -> float:
     def holds(rate: float) -> bool:
-        for _ in range(2):
+        failures = 0
+        for _ in range(TRIES):
             got = load_only(
                 stage,
                 way,
@@ -92,10 +107,13 @@ def search_limit(stage: Scene, way: Way, options: Options, say: Callable[[str], 
                 tick=options.tick,
                 eager=options.eager,
             )
-            say(f"  {way.name} at {rate:.0f}/s: egress {got.held:.3f}")
-            if got.held >= HOLDS or got.held < WORTH_A_SECOND_TRY:
+            say(f"  {way.name} at {rate:.0f}/s: egress {got.held:.3f}, others {got.others:.2f}")
+            if got.held >= HOLDS:
+                return True
+            failures += got.others < DISTURBED
+            if failures and (failures > 1 or got.held < WORTH_A_SECOND_TRY):
                 break
-        return got.held >= HOLDS
+        return False
 
     return highest(holds, options.start)
 

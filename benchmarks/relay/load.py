@@ -20,7 +20,7 @@ import time
 from dataclasses import asdict, dataclass, field
 
 from benchmarks.relay import wire
-from benchmarks.relay.meter import cpu_seconds, cpu_split
+from benchmarks.relay.meter import cpu_seconds, cpu_split, machine_busy_seconds
 
 HOST = "127.0.0.1"
 _BACKLOG_LIMIT = 1 << 20  # bytes waiting for one publisher's socket; then publications are skipped
@@ -62,11 +62,18 @@ class LoadResult:
     cpu: dict[str, float]
     cpu_user: dict[str, float]
     load_cpu: float
+    others_cpu: float
+    """What processes outside this benchmark used: a share of the machine that nobody under test had."""
 
     @property
     def held(self) -> float:
         """Delivered over expected."""
         return self.delivered / self.expected
+
+    @property
+    def others(self) -> float:
+        """Cores that others used meanwhile."""
+        return self.others_cpu / self.seconds
 
 
 class Publisher:
@@ -224,11 +231,11 @@ def run(spec: LoadSpec) -> LoadResult:
         begin = time.monotonic()
         load.run_until(begin, begin + spec.warm_up)
         load.late = 0.0
-        start, cpu, user = time.monotonic(), *_cpu(watch)
+        start, busy, cpu, user = time.monotonic(), machine_busy_seconds(), *_cpu(watch)
         offered, near, far = load.offered, load.near_bytes, load.far_bytes
         load.run_until(begin, start + spec.seconds)
         seconds = time.monotonic() - start
-        cpu_end, user_end = _cpu(watch)
+        busy, (cpu_end, user_end) = machine_busy_seconds() - busy, _cpu(watch)
         published = load.offered - offered
         delivered, far_delivered = load.near_bytes - near, load.far_bytes - far
         load.drain(load.offered * spec.subscribers, 1.0)
@@ -244,6 +251,7 @@ def run(spec: LoadSpec) -> LoadResult:
         lost=load.offered * spec.subscribers - load.near_bytes // load.frame_length,
         skipped=load.skipped,
         late_ms=load.late * 1e3,
+        others_cpu=max(0.0, busy - sum(spent.values())),
         load_cpu=spent.pop("load"),
         cpu=spent,
         cpu_user={name: user_end[name] - user[name] for name in spent},

@@ -57,7 +57,8 @@ class Spread:
 
 
 def watch_list(scene: Scene, way: Way) -> dict[str, int]:
-    return {"broker": scene.broker_pid} | ({"relay": way.relay_pid} if way.relay_pid else {})
+    far = {f"far {number}": pid for number, pid in enumerate(way.far_pids)}
+    return {"broker": scene.broker_pid} | ({"relay": way.relay_pid} if way.relay_pid else {}) | far
 
 
 def sample(scene: Scene, way: Way, **wanted: float) -> Sample:

@@ -30,6 +30,14 @@ def cpu_split(pid: int) -> tuple[float, float]:
     return int(fields[11]) / _TICKS, int(fields[12]) / _TICKS
 
 
+def machine_busy_seconds() -> float:
+    """CPU time of everything on this machine so far, with what a hypervisor took from it."""
+    user, nice, system, _idle, _iowait, irq, softirq, steal, *_ = map(
+        int, Path("/proc/stat").read_text().partition("\n")[0].split()[1:]
+    )
+    return (user + nice + system + irq + softirq + steal) / _TICKS
+
+
 def resident_bytes(pid: int) -> int:
     """Proportional set size: shared pages count by their share."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():

@@ -6,8 +6,8 @@ mode, one thread, no checks.
 
 from __future__ import annotations
 
-import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from brokerweave.lab.broker import HOST, Broker, find_program, first_line, free_port
@@ -68,10 +68,10 @@ class Node(Broker):
 
     @property
     def version(self) -> str:
-        return first_line(_brokerweave() or "brokerweave", "--version")
+        return first_line(*(_brokerweave() or ["brokerweave"]), "--version")
 
     def command(self) -> list[str]:
-        command = [_brokerweave() or "brokerweave", "node", "--id", self.node_id, "--strategy", "sf"]
+        command = [*(_brokerweave() or ["brokerweave"]), "node", "--id", self.node_id, "--strategy", "sf"]
         command += ["--listen", f"{HOST}:{self.port}", "--broker", f"{HOST}:{self._broker_port}"]
         command += ["--link-listen", f"{HOST}:{self.link_port}", "--data-dir", str(self.directory / "data")]
         for neighbour, port in self.neighbours.items():
@@ -79,7 +79,9 @@ class Node(Broker):
         return command
 
 
-def _brokerweave() -> str | None:
-    """The command that belongs to this interpreter, before any other on the PATH."""
+def _brokerweave() -> list[str] | None:
+    """The command that belongs to this interpreter, installed or from the source tree."""
     beside = Path(sys.executable).with_name("brokerweave")
-    return str(beside) if beside.exists() else shutil.which("brokerweave")
+    if beside.exists():
+        return [str(beside)]
+    return [sys.executable, "-m", "brokerweave"] if find_spec("brokerweave.__main__") else None

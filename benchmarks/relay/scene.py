@@ -30,6 +30,7 @@ class Way:
     port: int
     relay_pid: int | None = None
     far_port: int | None = None
+    far_pids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def scene() -> Iterator[Scene]:
             far.neighbours["near"] = near.link_port
             start(far)
             start(near)
-            ways.append(Way(NODE, near.port, near.pid, far.port))
+            ways.append(Way(NODE, near.port, near.pid, far.port, (far.pid, far_broker.pid)))
             lonely = start(Node("lonely", broker.port))
             ways.append(Way(NODE_WITHOUT_LINK, lonely.port, lonely.pid))
         yield Scene(broker.pid, tuple(ways), missing)
