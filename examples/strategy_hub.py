@@ -33,9 +33,3 @@ class Hub(Strategy):
 
     def route_retained(self, topic: str, came_from: str | None) -> Route:
         return self.route(topic, came_from)
-
-    def neighbour_up(self, neighbour: str) -> None:
-        self.context.routes_changed()
-
-    def neighbour_removed(self, neighbour: str) -> None:
-        self.context.routes_changed()

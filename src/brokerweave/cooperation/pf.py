@@ -16,9 +16,3 @@ class PublicationFlooding(Strategy):
 
     def route(self, topic: str, came_from: str | None) -> Route:
         return Route(tuple(Hop(n) for n in self.context.neighbours() if n != came_from), local=True)
-
-    def neighbour_up(self, neighbour: str) -> None:
-        self.context.routes_changed()
-
-    def neighbour_removed(self, neighbour: str) -> None:
-        self.context.routes_changed()

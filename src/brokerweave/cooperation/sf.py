@@ -75,10 +75,12 @@ class SubscriptionFlooding(Strategy):
         """The filters that we inter-subscribed at a neighbour; none while its link is down."""
         return sorted(self._sent[neighbour].filters()) if neighbour in self._sent else []
 
-    def describe(self) -> dict[str, object]:
-        """Numbers for a status display."""
-        held = {key: len(filters) for key, filters in self._held.items() if key != LOCAL}
-        return {"filters": len(self._matcher), **self.counters, "inter_subscriptions_held": held}
+    def describe(self, neighbour: str) -> dict[str, int]:
+        sent = self._sent.get(neighbour)
+        return {
+            "inter_subscriptions_in": len(self._held.get(neighbour, {})),
+            "inter_subscriptions_out": len(sent) if sent is not None else 0,
+        }
 
     # What a node tells.
 
@@ -90,9 +92,7 @@ class SubscriptionFlooding(Strategy):
 
     def neighbour_up(self, neighbour: str) -> None:
         """Send all that is wanted of the neighbour (Fig. 8); what was sent before is forgotten."""
-        if neighbour not in self._held:
-            self._held[neighbour] = {}
-            self.context.routes_changed()  # retained messages go to it from now on
+        self._held.setdefault(neighbour, {})
         self._sent[neighbour] = FilterTrie()
         self._send_sync(neighbour, self._ask(neighbour, _widest_first(self._matcher.filters())))
 
@@ -106,7 +106,6 @@ class SubscriptionFlooding(Strategy):
         if neighbour in self._held:
             self._change(neighbour, dict.fromkeys(self._held[neighbour]))
             del self._held[neighbour]
-            self.context.routes_changed()  # retained messages no longer go to it
 
     def packet_arrived(self, neighbour: str, packet: Packet) -> None:
         if neighbour not in self._held or neighbour == LOCAL:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokerweave.cooperation.sf import SubscriptionFlooding
+from brokerweave.cooperation.sf import LOCAL, SubscriptionFlooding
 from brokerweave.mqtt.packets import Packet, Subscribe, Unsubscribe
 from brokerweave.mqtt.properties import Properties, Property, user_properties
 from tests.unit.cooperation.network import Network
@@ -46,4 +46,4 @@ def assert_nothing_is_left(network: Network) -> None:
         for neighbour in context.neighbours():
             assert node.interest_of(neighbour) == [], f"{name} holds interest of {neighbour}"
             assert node.asked_of(neighbour) == [], f"{name} still asks {neighbour}"
-        assert node.describe()["filters"] == 0
+        assert node.interest_of(LOCAL) == [], f"{name} holds interest of clients"
