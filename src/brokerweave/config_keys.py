@@ -126,7 +126,7 @@ class LimitsSection:
         ),
     )
     max_connections: int = field(
-        default=10_000,
+        default=9_500,
         metadata=about(
             integer(1, 1_000_000),
             "How many clients may be connected at once; one more is refused.",

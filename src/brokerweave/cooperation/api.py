@@ -76,6 +76,8 @@ class Strategy:
 
     def __init__(self, context: Context) -> None:
         self.context = context
+        self.counters: dict[str, int] = {}
+        """Whatever is worth counting; `status` shows it."""
 
     def route(self, topic: str, came_from: str | None) -> Route:
         """Where does `topic` go that `came_from` a neighbour (or None: a local client)?
@@ -106,6 +108,10 @@ class Strategy:
 
     def packet_arrived(self, neighbour: str, packet: Packet) -> None:
         """A control packet from a neighbour's strategy."""
+
+    def describe(self, neighbour: str) -> dict[str, int]:
+        """Numbers about a neighbour that `status` shows."""
+        return {}
 
 
 class Side(enum.Enum):

@@ -78,8 +78,8 @@ class SubscriptionFlooding(Strategy):
     def describe(self, neighbour: str) -> dict[str, int]:
         sent = self._sent.get(neighbour)
         return {
-            "inter_subscriptions_in": len(self._held.get(neighbour, {})),
-            "inter_subscriptions_out": len(sent) if sent is not None else 0,
+            "filters_from": len(self._held.get(neighbour, {})),
+            "filters_to": len(sent) if sent is not None else 0,
         }
 
     # What a node tells.

@@ -146,6 +146,12 @@ class Injector:
     def careful(self) -> bool:
         return self._sender.careful
 
+    def learn(self, abilities: BrokerAbilities) -> None:
+        """What a probe found out. Only before the first connection: later CONNACKs know better."""
+        self.abilities = abilities
+        self._sender.limits = abilities
+        self._version = abilities.version
+
     # The life of a connection
 
     def connected(self, now: float) -> bytes:

@@ -52,6 +52,10 @@ class Lane:
         self.acknowledged = acknowledged
         self.window_bytes = window_bytes
         self.batch_bytes = batch_bytes
+        self.sent = 0
+        """Messages written to the neighbour, repeated ones included."""
+        self.received = 0
+        """Messages that arrived, repeated ones not included."""
         self.repeated = 0
         """Runs that came again after a reconnect and were skipped."""
         self._up = False
@@ -110,6 +114,7 @@ class Lane:
             if not runs:
                 break
             parts.append(encode_batch(first, runs, now))
+            self.sent += sum(run.count for run in runs)
             if not self.acknowledged:
                 self.outbox.acknowledge(first + len(runs) - 1)
         return b"".join(parts)
@@ -129,6 +134,7 @@ class Lane:
             self._ack_due = self.acknowledged
             runs = runs[seen:]
         self._arrived += len(runs)
+        self.received += sum(run.count for run in runs)
         return runs
 
     def confirm(self) -> None:

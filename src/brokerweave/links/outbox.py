@@ -75,6 +75,11 @@ class Outbox:
         return len(self._memory) + self._spilled
 
     @property
+    def backlog_messages(self) -> int:
+        """Messages not acknowledged; a run that is on disk only counts as one. Walks the runs: for status."""
+        return sum(run.count for run, _ in self._memory) + self._spilled
+
+    @property
     def backlog_bytes(self) -> int:
         return self._memory_used + self._spilled_bytes
 
@@ -145,7 +150,7 @@ class Outbox:
 
     def clear(self) -> int:
         """Forget everything, in the journal too; returns how many messages that were."""
-        gone = sum(run.count for run, _ in self._memory) + self._spilled
+        gone = self.backlog_messages
         self._oldest += len(self._memory)
         self._memory.clear()
         self._memory_used = self._sent = self._sent_bytes = self._spilled = self._spilled_bytes = 0

@@ -8,6 +8,7 @@ not know: sockets, clocks, files. They come in through `NodeHost`, so the same c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
@@ -64,6 +65,9 @@ class NodeHost(Protocol):
 
     def write_client(self, pair: Pair, data: bytes) -> None: ...
 
+    def forget_lanes(self, neighbour: str) -> None:
+        """A neighbour was removed: hang up, and delete what its lanes kept on disk."""
+
     def warn(self, message: str) -> None: ...
 
 
@@ -93,7 +97,9 @@ class NodeCore:
         self.strategy = strategy(self)
         self.neighbour_table.attach(self.strategy)
         self.neighbour_table.forgotten = self._neighbour_forgotten
-        self.router = Router(self.strategy, settings.lanes if settings.ordered else None, self._strategy_failed)
+        self.router = Router(
+            self.strategy, settings.lanes if settings.ordered else None, self._strategy_failed
+        )
         self.interest = Interest(self.strategy)
         self._local_routes = self.router.cache(None)
         self._sequence = 0
@@ -168,6 +174,13 @@ class NodeCore:
         record.owner = pair
         return record
 
+    def remember(self, record: SessionRecord, filters: dict[str, int], away: float) -> None:
+        """A session from before a restart, `away` seconds of whose expiry are over."""
+        self.interest.records[record.client_id] = record
+        for topic_filter, qos in filters.items():
+            self.interest.add(record, topic_filter, qos)
+        self._expire_later(record, away)
+
     def granted(self, pair: Pair, filters: list[tuple[str, int]]) -> None:
         record = self._record_of(pair)
         if record is not None:
@@ -207,21 +220,24 @@ class NodeCore:
         record.expiry = pair.expiry
         if record.expiry <= 0:
             self.interest.forget(record)
-        elif record.expiry != float("inf"):
+        else:
             self._expire_later(record)
 
     def _record_of(self, pair: Pair) -> SessionRecord | None:
         record = self.interest.records.get(pair.client.client_id or f"\0{pair.client.id}")
         return record if record is not None and record.owner is pair else None
 
-    def _expire_later(self, record: SessionRecord) -> None:
+    def _expire_later(self, record: SessionRecord, away: float = 0.0) -> None:
+        if math.isinf(record.expiry):
+            return
+
         def expire() -> None:
             self._expiries.pop(record.client_id, None)
             if record.owner is None:
                 self.interest.forget(record)
                 self.counters.add("sessions_expired")
 
-        self._expiries[record.client_id] = self.host.call_later(record.expiry, expire)
+        self._expiries[record.client_id] = self.host.call_later(max(record.expiry - away, 0.0), expire)
 
     # Wills
 
@@ -279,6 +295,7 @@ class NodeCore:
     def _neighbour_forgotten(self, identifier: str) -> None:
         self.router.forget(identifier)
         self.routes_changed()
+        self.host.forget_lanes(identifier)
 
     def batch_arrived(self, neighbour: str, lane: int, first: int, runs: list[Run]) -> None:
         """Take what a lane brought into every next outbox, then let the lane confirm it."""

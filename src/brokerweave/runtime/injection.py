@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Protocol
+from typing import Protocol, cast
 
 from brokerweave.config import Address, LinksSection
 from brokerweave.errors import BrokerweaveError, RemoteProtocolError
@@ -41,8 +41,8 @@ class InjectorSocket(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._writable = True
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, base: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, base)  # uvloop's has the methods, not the class
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
         transport.write(self._injector.connected(self._injection.host.now()))

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import secrets
 import ssl
-from typing import Protocol
+from typing import Protocol, cast
 
 from brokerweave.config import Address, LinksSection
 from brokerweave.errors import RemoteProtocolError
@@ -62,8 +62,8 @@ class LinkSocket(asyncio.Protocol):
         self._links = links
         self._transport: asyncio.Transport | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, base: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, base)  # uvloop's has the methods, not the class
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
         self._links.sockets.add(self)
@@ -152,6 +152,10 @@ class Links:
             if peer == neighbour:
                 socket.connection.close(removed)
                 socket.close()
+
+    def address(self, neighbour: str) -> Address | None:
+        """Where a neighbour is dialed; None for one that only calls us."""
+        return self._addresses.get(neighbour)
 
     async def stop(self) -> None:
         """Say good-bye to everybody."""

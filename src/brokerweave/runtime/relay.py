@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
+from brokerweave.config import LimitsSection
 from brokerweave.cooperation.api import SessionState
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import ConnAck, Disconnect
@@ -30,6 +31,9 @@ class RelayHost(Protocol):
 
     @property
     def core(self) -> NodeCore: ...
+
+    @property
+    def limits(self) -> LimitsSection: ...
 
     @property
     def relays(self) -> dict[Pair, ClientConnection]: ...
@@ -59,21 +63,21 @@ class ClientConnection(asyncio.Protocol):
 
     # asyncio.Protocol
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, base: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, base)  # uvloop's has the methods, not the class
         host = self._host
         if host.connections_full:
             host.core.count("refused_connections_full")
             transport.abort()
             return
         self._transport = transport
-        transport.set_write_buffer_limits(high=host.core.limits.client_queue)
+        transport.set_write_buffer_limits(high=host.limits.client_queue)
         host.relays[self.pair] = self
         host.core.count("accepted_connections")
         self.pair.client.move(SessionState.ESTABLISHED)
         for listener in host.core.listeners:
             listener.session_established(self.pair.client)
-        self._deadline = host.later(host.core.limits.connect_timeout, self._connect_overdue)
+        self._deadline = host.later(host.limits.connect_timeout, self._connect_overdue)
 
     def data_received(self, data: bytes) -> None:
         out = self._feed(data)
@@ -139,6 +143,10 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(data)
 
+    def write_broker(self, data: bytes) -> None:
+        if self._broker is not None:
+            self._broker.write(data)
+
     # The shell calls
 
     def connect_arrived(self) -> None:
@@ -184,7 +192,7 @@ class ClientConnection(asyncio.Protocol):
         """Let what is written go out, but do not keep it for ever for somebody who does not read."""
         transport.close()
         if transport.get_write_buffer_size():
-            self._host.later(self._host.core.limits.drain, transport.abort)
+            self._host.later(self._host.limits.drain, transport.abort)
 
     def _connect_overdue(self) -> None:
         self._deadline = None
@@ -220,8 +228,8 @@ class BrokerConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.write_paused = False
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, base: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, base)  # uvloop's has the methods, not the class
         self._transport = transport
         transport.set_write_buffer_limits(high=self._client.pair.limits.client_queue)
 

@@ -474,4 +474,3 @@ def _publications(held: Routed | Publish | PubRel) -> int:
     if isinstance(held, Routed):
         return held.count
     return 1 if isinstance(held, Publish) else 0
-

@@ -188,8 +188,8 @@ def test_the_description_counts_what_is_held_and_what_was_sent() -> None:
     network.settle()
     a.unsubscribed("s")
     network.settle()
-    assert a.describe("b") == {"inter_subscriptions_in": 1, "inter_subscriptions_out": 0}
-    assert b.describe("a") == {"inter_subscriptions_in": 0, "inter_subscriptions_out": 1}
+    assert a.describe("b") == {"filters_from": 1, "filters_to": 0}
+    assert b.describe("a") == {"filters_from": 0, "filters_to": 1}
     assert a.counters == {"inter_subscribes_sent": 1, "inter_unsubscribes_sent": 1}
 
 

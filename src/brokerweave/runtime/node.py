@@ -1,0 +1,385 @@
+"""The node as a process: the core with real sockets, a real clock, real files and signals around it.
+
+Owns the order of starting (storage, core, links, injectors, clients, admin socket last, so that its presence
+means ready) and of stopping (clients first, then what is owed, then the state). Must not know: what the
+core decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import secrets
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+
+import uvloop
+
+from brokerweave.config import Address, LimitsSection, NodeConfig, claim_admin_folder, reload
+from brokerweave.cooperation import registry
+from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
+from brokerweave.links.abilities import BrokerAbilities
+from brokerweave.links.dead_letters import DeadLetters
+from brokerweave.links.handshake import Identity
+from brokerweave.links.injector import Injector
+from brokerweave.links.lane import Lane
+from brokerweave.links.outbox import Outbox
+from brokerweave.mqtt.packets import Packet
+from brokerweave.node import state
+from brokerweave.node.core import NodeCore, Settings
+from brokerweave.runtime import logs
+from brokerweave.runtime.admin import AdminServer
+from brokerweave.runtime.injection import Injection
+from brokerweave.runtime.journal import Note
+from brokerweave.runtime.neighbours import Links
+from brokerweave.runtime.relay import BrokerConnection, ClientConnection
+from brokerweave.runtime.sessions import RuntimeSessions
+from brokerweave.runtime.status import neighbour_rows, status
+from brokerweave.runtime.storage import Storage
+from brokerweave.session.pair import Pair
+
+log = logging.getLogger("brokerweave.node")
+
+DRAIN_POLL_SECONDS = 0.02
+
+
+def run(config: NodeConfig) -> int:
+    """Run a node until SIGTERM or SIGINT. Raises `BrokerweaveError` if it cannot start."""
+    logs.configure(config.node.log_level, config.node.log_format)
+    _raise_file_limit(config.limits.max_connections)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(Node(config).serve())
+
+
+class Node:
+    """Implements the hosts that core, relays, links and injection ask for."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.config = config
+        self.random = Random(secrets.randbits(64))
+        self.relays: dict[Pair, ClientConnection] = {}
+        self.warnings: list[str] = []
+        self.started = time.time()
+        self.storage: Storage
+        self.core: NodeCore
+        self.links: Links
+        self.injection: Injection
+        self.dead_letters = DeadLetters()
+        self._clock_offset = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
+        self._server: asyncio.Server | None = None
+        self._configured: set[str] = set()
+        self._notes: dict[tuple[str, int], Note] = {}
+
+    async def serve(self) -> int:
+        loop = asyncio.get_running_loop()
+        self._clock_offset = time.time() - loop.time()
+        admin = AdminServer(
+            self.config.admin_socket,
+            {
+                "status": lambda request: status(self),
+                "neighbours": lambda request: {"neighbours": neighbour_rows(self)},
+                "add_neighbour": self._add_command,
+                "remove_neighbour": self._remove_command,
+            },
+        )
+        self.storage = Storage(self.config.node.data_dir, self.warn)
+        try:
+            self._build()
+            await self._listen(loop)
+            if self.config.node.admin_socket is None:
+                claim_admin_folder()
+            await admin.start()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._stop_signal)
+            loop.add_signal_handler(signal.SIGHUP, self._reload)
+            log.info(
+                "node %s relays %s to %s", self.core.node_id, self.config.node.listen, self.config.node.broker
+            )
+            await self._stopping.wait()
+            await self._drain()
+            self.storage.save_state(state.dump(self.core, self.dead_letters))
+        except OSError as error:
+            raise Unavailable(
+                f"node {self.config.node.id} cannot start: {error.strerror or error}"
+            ) from error
+        finally:
+            await admin.stop()
+            self.storage.close()
+        return 0
+
+    def _build(self) -> None:
+        node, links = self.config.node, self.config.links
+        stored = self.storage.load_state()
+        epoch = max(int(time.time() * 1000), int(stored.get("epoch", 0)) + 1)
+        username, password = node.broker_username, _first_line(node.broker_password_file)
+        injectors = [
+            Injector(
+                f"brokerweave-{node.id}-{lane}",
+                BrokerAbilities(),
+                self._outbox(f"injectors/{lane}", durable=True),
+                self.dead_letters,
+                username=username,
+                password=password,
+            )
+            for lane in range(links.sessions)
+        ]
+        sessions = RuntimeSessions(self)
+        strategy = registry.strategy(node.strategy)
+        self.core = NodeCore(
+            Settings(
+                node_id=node.id,
+                epoch=epoch,
+                lanes=links.sessions,
+                ordered=links.order == "topic",
+                window=links.window,
+                forget_after=links.forget_after,
+                session_expiry=node.session_expiry,
+            ),
+            self.config.limits,
+            strategy,
+            tuple(registry.listener(name)(sessions) for name in node.listeners),
+            self,
+            self._make_lane,
+            injectors,
+        )
+        if stored:
+            try:
+                state.load(self.core, self.dead_letters, stored)
+            except BrokerweaveError as error:
+                self.storage.reject_state(error)
+        identity = Identity(node.id, epoch, strategy.name, links.sessions, _key(self.config))
+        self.links = Links(self, links, identity)
+        self.injection = Injection(
+            self, node.broker, links, self.config.limits.broker_timeout, username, password
+        )
+
+    async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        node = self.config.node
+        if node.link_listen is not None:
+            await _bind("link_listen", node.link_listen, self.links.listen(node.link_listen))
+        elif self.config.neighbours == ():
+            self.warn("neither link_listen nor a neighbour is configured: this site stands alone")
+        if node.key_file is None and node.link_listen is not None:
+            self.warn("no key_file: anyone who reaches link_listen may link")
+        for neighbour in self.config.neighbours:
+            self._add(neighbour.id, neighbour.address)
+        serving = loop.create_server(
+            lambda: ClientConnection(self), node.listen.host, node.listen.port, backlog=4096
+        )
+        self._server = await _bind("listen", node.listen, serving)
+
+    # Stopping and reloading
+
+    def _stop_signal(self) -> None:
+        if self._stopping.is_set():
+            raise SystemExit(1)
+        self._stopping.set()
+
+    async def _drain(self) -> None:
+        """Clients leave first, then what is owed gets its time, then neighbours hear good-bye."""
+        for listener in self.core.listeners:
+            listener.node_stopping()
+        if self._server is not None:
+            self._server.close()
+        for relay in list(self.relays.values()):
+            relay.shut_down()
+        deadline = self.now() + self.config.limits.drain
+        while self._owes_the_living() and self.now() < deadline:  # noqa: ASYNC110 (no one event ends it)
+            await asyncio.sleep(DRAIN_POLL_SECONDS)
+        await self.links.stop()
+        await self.injection.stop()
+
+    def _owes_the_living(self) -> bool:
+        """Whether anything waits for a neighbour or broker that is there to take it."""
+        lanes = [
+            lane
+            for neighbour in self.core.neighbour_table.all()
+            for lane, connected in zip(neighbour.lanes, neighbour.connected, strict=True)
+            if connected
+        ]
+        ready = [injector for injector in self.core.injectors if not injector.reason]
+        return any(lane.outbox.backlog_runs for lane in lanes) or not all(i.idle for i in ready)
+
+    def _reload(self) -> None:
+        """SIGHUP: neighbours and limits as the file says now; a file with a mistake changes nothing."""
+        try:
+            fresh = reload(self.config)
+        except ConfigError as error:
+            log.error("configuration not reloaded: %s", error)
+            return
+        wanted = {neighbour.id: neighbour.address for neighbour in fresh.neighbours}
+        before = {neighbour.id: neighbour.address for neighbour in self.config.neighbours}
+        for identifier in self._configured - wanted.keys():
+            self._remove(identifier)
+        for identifier, address in wanted.items():
+            if before.get(identifier) != address or identifier not in self._configured:
+                self.links.hang_up(identifier, removed=False)
+                self._add(identifier, address)
+        self.core.limits = fresh.limits
+        self.config = fresh
+        log.warning("configuration reloaded: %d neighbours", len(wanted))
+
+    # Neighbours
+
+    def _add(self, identifier: str, address: Address) -> None:
+        self._configured.add(identifier)
+        self.core.add_neighbour(identifier)
+        self.links.dial(identifier, address)
+
+    def _remove(self, identifier: str) -> None:
+        self._configured.discard(identifier)
+        self.links.hang_up(identifier, removed=True)
+        self.core.remove_neighbour(identifier)
+
+    def neighbour_left(self, neighbour: str) -> None:
+        log.warning("node %s removed this node from its neighbours", neighbour)
+        self._remove(neighbour)
+
+    def _add_command(self, request: dict[str, object]) -> object:
+        identifier, address = str(request.get("id")), Address.parse(str(request.get("address")))
+        if identifier == self.core.node_id:
+            raise ConfigError(f"{identifier} is this node itself")
+        if identifier in self._configured:
+            raise ConfigError(f"{identifier} is a neighbour already; remove it first to change its address")
+        self._add(identifier, address)
+        return {"neighbours": neighbour_rows(self)}
+
+    def _remove_command(self, request: dict[str, object]) -> object:
+        identifier = str(request.get("id"))
+        if identifier not in self.core.neighbour_table:
+            known = ", ".join(self.core.neighbours()) or "none"
+            raise ConfigError(f"{identifier} is not a neighbour; known are {known}")
+        self._remove(identifier)
+        return {"neighbours": neighbour_rows(self)}
+
+    # NodeHost, RelayHost, LinkHost, InjectionHost
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time() + self._clock_offset
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(seconds, callback)
+
+    later = call_later
+
+    def lane_ready(self, neighbour: str, lane: int) -> None:
+        self.links.lane_ready(neighbour, lane)
+
+    def injector_ready(self, lane: int) -> None:
+        self.injection.injector_ready(lane)
+
+    def send_control(self, neighbour: str, packet: Packet) -> None:
+        self.links.send_control(neighbour, packet)
+
+    def open_broker(self, pair: Pair) -> None:
+        self.relays[pair].connect_arrived()
+
+    def write_client(self, pair: Pair, data: bytes) -> None:
+        relay = self.relays.get(pair)
+        if relay is not None:
+            relay.write(data)
+
+    def forget_lanes(self, neighbour: str) -> None:
+        for key in [key for key in self._notes if key[0] == neighbour]:
+            del self._notes[key]
+        self.storage.delete(f"lanes/{neighbour}")
+
+    def remember_taken(self, neighbour: str, index: int, lane: Lane) -> None:
+        note = self._notes.get((neighbour, index))
+        if note is not None:
+            note.write(lane.snapshot())
+
+    def warn(self, message: str) -> None:
+        log.warning(message)
+        if message not in self.warnings and len(self.warnings) < 100:
+            self.warnings.append(message)
+
+    @property
+    def limits(self) -> LimitsSection:
+        return self.config.limits
+
+    @property
+    def connections_full(self) -> bool:
+        return len(self.relays) >= self.limits.max_connections
+
+    def dial_broker(self, relay: ClientConnection) -> None:
+        task = asyncio.get_running_loop().create_task(self._dial_broker(relay))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _dial_broker(self, relay: ClientConnection) -> None:
+        loop, broker = asyncio.get_running_loop(), self.config.node.broker
+        try:
+            async with asyncio.timeout(self.limits.broker_timeout):
+                _, connection = await loop.create_connection(lambda: BrokerConnection(relay), *broker)
+        except (OSError, TimeoutError) as error:
+            log.info("broker %s: %s", broker, error)
+            relay.broker_unreachable()
+        else:
+            relay.broker_connected(connection)
+
+    # Lanes
+
+    def _make_lane(self, neighbour: str, index: int) -> Lane:
+        acknowledged = self.config.links.qos > 0
+        folder = f"lanes/{neighbour}/{index}"
+        lane = Lane(self._outbox(folder, acknowledged), acknowledged=acknowledged)
+        note = self.storage.note(f"{folder}/taken") if acknowledged else None
+        if note is not None:
+            self._notes[neighbour, index] = note
+            stored = note.read()
+            if stored:
+                lane.restore(stored)
+        return lane
+
+    def _outbox(self, folder: str, durable: bool) -> Outbox:
+        links = self.config.links
+        stream = secrets.randbits(62) + 1
+        journal = self.storage.journal(folder) if durable else None
+        if journal is None:
+            return Outbox(stream, None, links.outbox_memory, 0)
+        return Outbox.restored(stream, journal, links.outbox_memory, links.outbox_disk)
+
+
+T = TypeVar("T")
+
+
+async def _bind(name: str, address: Address, serving: Awaitable[T]) -> T:
+    try:
+        return await serving
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise Unavailable(f"{name} {address} cannot be used ({reason}); is another program there?") from error
+
+
+def _first_line(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return path.read_bytes().splitlines()[0] if path.stat().st_size else b""
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _key(config: NodeConfig) -> bytes | None:
+    key = _first_line(config.node.key_file)
+    if key is not None and len(key) < 16:
+        raise ConfigError(f"the key in {config.node.key_file} is shorter than 16 bytes; make a longer one")
+    return key
+
+
+def _raise_file_limit(connections: int) -> None:
+    """Each client takes two files; ask for what the system allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard < 2 * connections + 100:
+        log.warning(
+            "max_connections = %d needs more files than the %d this process may open", connections, hard
+        )

@@ -1,0 +1,116 @@
+"""What `brokerweave status` shows: the node's state as plain data.
+
+Owns the shape of the answer, which scripts rely on. Must not know: how it is displayed.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import brokerweave
+from brokerweave.links.injector import State
+from brokerweave.links.outbox import Outbox
+from brokerweave.mqtt import frames
+
+if TYPE_CHECKING:
+    from brokerweave.runtime.node import Node
+
+
+def status(node: Node) -> dict[str, Any]:
+    core = node.core
+    drops = dict(core.counters.drops())
+    for outbox in _outboxes(node):
+        for cause, count in outbox.dropped.items():
+            if count:
+                drops[cause] = drops.get(cause, 0) + count
+    essentials = node.injection.essentials
+    return {
+        "node": {
+            "id": core.node_id,
+            "state": core.neighbour_table.state.value,
+            "uptime": round(time.time() - node.started, 3),
+            "version": brokerweave.__version__,
+            "scanner": "compiled" if frames.compiled else "uncompiled",
+            "strategy": core.strategy.name,
+            "epoch": core.settings.epoch,
+            "listen": str(node.config.node.listen),
+            "link_listen": str(node.config.node.link_listen) if node.config.node.link_listen else None,
+            "data_dir": str(node.storage.folder),
+            "broker": {
+                "address": str(node.config.node.broker),
+                "reachable": any(i.state is State.READY for i in core.injectors),
+                "abilities": asdict(essentials) if essentials else {},
+            },
+        },
+        "sessions": {
+            "open": len(node.relays),
+            "accepted": core.counters["accepted_connections"],
+            "refused": core.counters["refused_clients"] + core.counters["refused_connections_full"],
+            "remembered": len(core.interest.records),
+        },
+        "links": neighbour_rows(node),
+        "injectors": _injector_rows(node),
+        "filters": {"local": len(core.interest)},
+        "counters": {
+            **core.counters.others(),
+            "duplicates_suppressed": core.window.suppressed,
+            "refused_older_than_window": core.window.refused_old,
+            "dead_letters": len(node.dead_letters),
+            **core.strategy.counters,
+        },
+        "drops": drops,
+        "warnings": node.warnings,
+    }
+
+
+def neighbour_rows(node: Node) -> list[dict[str, Any]]:
+    core = node.core
+    rows = []
+    for neighbour in core.neighbour_table.all():
+        boxes = [lane.outbox for lane in neighbour.lanes]
+        rows.append(
+            {
+                "neighbour": neighbour.id,
+                "address": str(address) if (address := node.links.address(neighbour.id)) else None,
+                "state": "up" if neighbour.up else "down",
+                "reason": node.links.refusals.get(neighbour.id, ""),
+                "lanes_up": sum(neighbour.connected),
+                "lanes": len(neighbour.lanes),
+                **_backlog(node, boxes),
+                "sent": sum(lane.sent for lane in neighbour.lanes),
+                "received": sum(lane.received for lane in neighbour.lanes),
+                "repeated": sum(lane.repeated for lane in neighbour.lanes),
+                **core.strategy.describe(neighbour.id),
+            }
+        )
+    return rows
+
+
+def _injector_rows(node: Node) -> list[dict[str, Any]]:
+    return [
+        {
+            "lane": lane,
+            "state": injector.state.value,
+            "reason": injector.reason,
+            **_backlog(node, [injector.outbox]),
+            **asdict(injector.counters),
+            "injected": sum(injector.counters.injected),
+        }
+        for lane, injector in enumerate(node.core.injectors)
+    ]
+
+
+def _backlog(node: Node, boxes: list[Outbox]) -> dict[str, Any]:
+    born = [box.oldest_born for box in boxes if box.oldest_born is not None]
+    return {
+        "backlog_messages": sum(box.backlog_messages for box in boxes),
+        "backlog_bytes": sum(box.backlog_bytes for box in boxes),
+        "oldest_seconds": round(node.now() - min(born), 3) if born else 0.0,
+    }
+
+
+def _outboxes(node: Node) -> list[Outbox]:
+    lanes = [lane.outbox for n in node.core.neighbour_table.all() for lane in n.lanes]
+    return lanes + [injector.outbox for injector in node.core.injectors]
