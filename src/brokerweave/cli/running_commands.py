@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from brokerweave.cli import admin_client
 from brokerweave.cli.output import console, help_text
+from brokerweave.runtime import admin_client
 
 Socket = Annotated[Path | None, typer.Option("--socket", metavar="PATH", help="The node's admin socket.")]
 Id = Annotated[str | None, typer.Option("--id", metavar="ID", help="The node's id, if it runs as this user.")]

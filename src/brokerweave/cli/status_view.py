@@ -35,7 +35,7 @@ _INJECTOR_COLUMNS = {
     "oldest_seconds": "oldest",
     "injected": "injected",
 }
-_NEIGHBOUR_COLUMNS = {"id": "neighbour", "address": "address", "state": "state"}
+_NEIGHBOUR_COLUMNS = {"neighbour": "neighbour", "address": "address", "state": "state"}
 
 
 def status_view(status: Mapping[str, Any]) -> Iterator[RenderableType]:
@@ -64,11 +64,11 @@ def _head(status: Mapping[str, Any]) -> Iterator[str]:
     broker = _mapping(node.get("broker"))
     words = [f"node {_cell(node.get('id'))}", _cell(node.get("state"))]
     words.append(f"up {duration(node.get('uptime'))}")
-    words += [f"{name} {_cell(node.get(name))}" for name in ("strategy", "epoch", "version")]
+    words += [f"{name} {node.get(name, '-')}" for name in ("strategy", "epoch", "version", "scanner")]
     yield " · ".join(words)
     reachable = {True: "reachable", False: "not reachable"}.get(broker.get("reachable", ""), "-")
     yield f"broker {_cell(broker.get('address'))} · {reachable}"
-    counts = (f"{name} {_cell(sessions.get(name))}" for name in ("open", "accepted", "refused", "total"))
+    counts = (f"{name} {_cell(sessions.get(name))}" for name in ("open", "accepted", "refused", "remembered"))
     yield "sessions " + " · ".join(counts)
 
 
@@ -84,6 +84,8 @@ def _column(item: Mapping[str, Any], name: str) -> str:
         return f"{_cell(item.get('lanes_up'))} of {_cell(item.get('lanes'))}"
     if name == "oldest_seconds":
         return duration(item.get(name))
+    if name == "state" and item.get("reason"):
+        return f"{_cell(item.get(name))}: {item['reason']}"
     return _cell(item.get(name))
 
 

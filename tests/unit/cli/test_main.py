@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from brokerweave import __version__
-from brokerweave.cli import admin_client, main
+from brokerweave.cli import main
 from brokerweave.config import NodeConfig
 from brokerweave.config_keys import KEYS
 from brokerweave.errors import BrokerweaveError, Unavailable
+from brokerweave.runtime import admin_client
 
 Run = Callable[..., tuple[int, str, str]]
 

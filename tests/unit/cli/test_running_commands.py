@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from brokerweave.cli import admin_client, main
+from brokerweave.cli import main
 from brokerweave.cli.status_view import duration, neighbours_view, status_view
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
+from brokerweave.runtime import admin_client
 
 STATUS: dict[str, Any] = {
     "node": {
@@ -24,7 +25,7 @@ STATUS: dict[str, Any] = {
         "epoch": 3,
         "broker": {"address": "127.0.0.1:1884", "reachable": False, "abilities": {}},
     },
-    "sessions": {"open": 12, "accepted": 1300, "refused": 2, "total": 1302},
+    "sessions": {"open": 12, "accepted": 1300, "refused": 2, "remembered": 5},
     "links": [
         {
             "neighbour": "b",
@@ -40,7 +41,7 @@ STATUS: dict[str, Any] = {
             "filters_to": 8,
         }
     ],
-    "injectors": [{"lane": 0, "state": "up", "injected": 17}],
+    "injectors": [{"lane": 0, "state": "waiting", "reason": "refused", "injected": 17}],
     "filters": {"local": 2},
     "counters": {"duplicates_suppressed": 21, "never_happened": 0},
     "drops": {"outbox_full": 31},
@@ -107,7 +108,15 @@ def test_status_shows_what_an_operator_looks_for() -> None:
         "4,321",
         "1 min 1 s",
     ]
-    wanted += ["17", "duplicates suppressed", "21", "outbox full", "31", "warning: no data_dir"]
+    wanted += [
+        "waiting: refused",
+        "17",
+        "duplicates suppressed",
+        "21",
+        "outbox full",
+        "31",
+        "warning: no data_dir",
+    ]
     assert [word for word in wanted if word not in shown] == []
     assert "never happened" not in shown
 
@@ -120,7 +129,9 @@ def test_status_of_a_node_that_sends_less_is_still_shown(key: str) -> None:
 
 def test_neighbours_are_shown_with_address_and_state() -> None:
     shown = text_of(
-        neighbours_view({"neighbours": [{"id": "b", "address": "h:1", "state": "up"}, {"id": "c"}]})
+        neighbours_view(
+            {"neighbours": [{"neighbour": "b", "address": "h:1", "state": "up"}, {"neighbour": "c"}]}
+        )
     )
     rows = [line.split() for line in shown.splitlines()]
     assert ["b", "h:1", "up"] in rows
