@@ -3,11 +3,13 @@
 import pytest
 
 from brokerweave.links.injector import BrokerAbilities
+from brokerweave.links.sender import UNPROVEN
 from brokerweave.links.suspects import CAPACITY, HOLD, QUARANTINE_AFTER, Suspects, Verdict
 from brokerweave.mqtt.packets import Publish
 from tests.unit.links.model_broker import ModelBroker, World, message
 
 V5 = BrokerAbilities(version=5)
+PING = b"\xc0\x00"
 
 
 def poison(packet: Publish) -> bool:
@@ -220,6 +222,106 @@ def test_with_a_session_everything_goes_on_under_its_identifier() -> None:
     assert world.broker.payloads() == [b"taken", b"not yet", b"one", b"one"]
     assert world.broker.unreleased == set()
     assert world.injector.counters.resent == 2
+
+
+def test_a_message_goes_alone_only_when_nothing_unproven_is_before_it() -> None:
+    """Or it would be blamed for a QoS 0 message that was just written."""
+    broker = ModelBroker(deadly=lambda p: p.topic == "bad")
+    world = World(broker)
+    world.settle()
+    world.submit(message("a", topic="u"), message("b", topic="bad"))
+    world.turn()
+    assert not world.up
+    world.settle()
+    world.submit(message("unproven", topic="v"))
+    world.submit(message("alone", 1, topic="u"))
+    first = world.injector.poll(world.now)
+    assert b"unproven" in first
+    assert b"alone" not in first
+    assert first.endswith(PING)
+    assert world.injector.poll(world.now) == b""
+    world.injector.receive(b"\xd0\x00", world.now)
+    assert b"alone" in world.injector.poll(world.now)
+
+
+def test_a_message_that_the_broker_has_taken_is_not_to_blame_for_a_later_death() -> None:
+    world = World(ModelBroker(silent=True))
+    world.submit(message("a", 2))
+    for _ in range(2):  # among others, then alone: one attempt
+        world.connect()
+        world.turn()
+        world.turn()
+        world.cut()
+    world.broker.silent = False
+    world.connect()
+    world.turn()
+    world.turn()  # PUBREC has come, PUBREL has not gone
+    world.cut()
+    world.settle()
+    assert len(world.dead) == 0
+    assert world.broker.payloads() == [b"a"]
+
+
+def test_an_identifier_given_up_is_not_used_again_while_the_broker_may_know_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The model broker fails if a new message comes under an identifier that it keeps for an old one."""
+    monkeypatch.setattr("brokerweave.links.inflight.MAX_PACKET_ID", 20)
+
+    def known_and_deadly(packet: Publish) -> bool:
+        if poison(packet):
+            broker.unreleased.add(packet.packet_id)
+        return poison(packet)
+
+    broker = ModelBroker(deadly=known_and_deadly)
+    world = World(broker)
+    world.submit(message("poison1", 2))
+    world.settle()
+    assert dead(world) == [b"poison1"]
+    world.submit(*(message(str(n), 2) for n in range(50)))
+    world.settle()
+    assert len(broker.payloads()) == 50
+
+
+def test_a_refused_message_is_tried_again_before_what_was_not_yet_sent() -> None:
+    broker = ModelBroker(refused=lambda p: len(broker.arrived) == 1, window=1)
+    world = World(broker, BrokerAbilities(version=5, receive_maximum=1))
+    world.submit(message("a", 1), message("b", 1))
+    world.settle()
+    assert broker.payloads() == [b"a", b"b"]
+
+
+def test_qos_0_that_the_broker_has_read_is_not_under_suspicion() -> None:
+    """The answer to a later message proves it."""
+    world = World()
+    world.submit(message("a", topic="x"), message("b", 1, topic="y"))
+    world.settle()
+    world.cut()
+    world.settle()
+    run = world.submit(message("c", topic="x"))
+    assert world.injector.poll(world.now) == run.blob
+
+
+def test_a_ping_asks_for_a_proof_when_much_qos_0_was_written() -> None:
+    world = World()
+    world.settle()
+    for _ in range(UNPROVEN // 2 - 1):
+        run = world.submit(message("a"))
+        assert world.injector.poll(world.now) == run.blob
+    run = world.submit(message("a"))
+    assert world.injector.poll(world.now) == run.blob + PING
+
+
+def test_a_topic_that_comes_out_of_quarantine_has_one_attempt() -> None:
+    suspects = Suspects()
+    for _ in range(QUARANTINE_AFTER):
+        assert suspects.verdict(b"t", 0.0) is not Verdict.QUARANTINED
+        suspects.blame(b"t", 0.0)
+    assert suspects.verdict(b"t", HOLD - 1) is Verdict.QUARANTINED
+    assert suspects.verdict(b"t", HOLD) is Verdict.ALONE
+    assert suspects.verdict(b"t", HOLD + 1) is Verdict.ALONE
+    suspects.blame(b"t", HOLD + 1)
+    assert suspects.verdict(b"t", HOLD + 2) is Verdict.QUARANTINED
 
 
 def test_suspicion_passes_with_time_and_is_bounded() -> None:

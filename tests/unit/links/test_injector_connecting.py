@@ -62,6 +62,14 @@ def test_a_session_left_by_an_earlier_start_is_dropped_before_anything_is_publis
     assert [c.clean_start for c in broker.connects] == [False, True, False]
 
 
+def test_a_session_that_was_not_asked_for_is_not_believed() -> None:
+    for abilities in (V5, BrokerAbilities(persistent_sessions=False)):
+        world = World(abilities=abilities)
+        world.connect()
+        answer(world, ConnAck(0, session_present=True), abilities.version)
+        assert world.injector.state is State.READY
+
+
 def test_a_refusal_is_told_in_one_line() -> None:
     world = World()
     world.connect()
