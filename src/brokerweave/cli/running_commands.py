@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 
 from brokerweave.cli.output import console, help_text
-from brokerweave.runtime import admin_client
 
 Socket = Annotated[Path | None, typer.Option("--socket", metavar="PATH", help="The node's admin socket.")]
 Id = Annotated[str | None, typer.Option("--id", metavar="ID", help="The node's id, if it runs as this user.")]
@@ -104,6 +103,8 @@ def remove_neighbour(
 def _ask(
     socket: Path | None, node_id: str | None, config: Path | None, request: dict[str, object]
 ) -> dict[str, Any]:
+    from brokerweave.runtime import admin_client
+
     return admin_client.ask(admin_client.find(socket, node_id, config), request)
 
 
