@@ -37,10 +37,10 @@ endif
 	$(RUN) -m pip install --quiet -c constraints.txt setuptools Cython
 	$(RUN) -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[check]'
 	@mkdir -p $(@D) && touch $@
-	@$(RUN) -m brokerweave.cli.main --version
+	@$(RUN) -m brokerweave --version
 
 demo: setup ## three sites with different brokers, for about a minute
-	$(RUN) -m brokerweave.cli.main demo
+	$(RUN) -m brokerweave demo
 
 test: setup ## unit and integration tests, some minutes
 	$(RUN) -m pytest -m "not slow"
