@@ -235,6 +235,7 @@ class Injector:
     def close(self) -> bytes:
         """The DISCONNECT to write before the caller closes the connection by its own will."""
         self._blameless = True
+        self.reason = "closed by this node"
         return codec.encode(Disconnect(), self._version) if self.state is State.READY else b""
 
     def disconnected(self, now: float) -> None:
@@ -242,7 +243,7 @@ class Injector:
         if self.state is State.CONNECTING:
             self._closed_before_connack()
         if self.state is State.READY:
-            if not self.wants_reconnect:
+            if not self.wants_reconnect and not self._blameless:
                 self.reason = "the broker closed the connection"
             self._sender.interrupted(now, None if self._blameless else self.reason)
         if self.state is not State.REFUSED:

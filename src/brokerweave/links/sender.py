@@ -60,8 +60,8 @@ class Counters:
     retain_dropped: int = 0
     expired: int = 0
     dead_letters: int = 0
-    lost_qos0: int = 0
-    """QoS 0, alone in flight when the connection died, and on no topic known to be deadly: not repeated."""
+    maybe_lost_qos0: int = 0
+    """QoS 0 among the injected that nothing had proven to be read when the connection ended: not repeated."""
 
 
 class Sender:
@@ -319,6 +319,7 @@ class Sender:
             self._blame(alone, now, reason)
         elif reason is not None:
             self._suspect_all(now)
+        self.counters.maybe_lost_qos0 += sum(len(split(blob)) for _, blob in self._unproven)
         self._queue.extendleft(reversed(self._inflight.interrupted()))
         self._unproven.clear()
         self._unproven_bytes = 0
@@ -350,10 +351,9 @@ class Sender:
         deaths = self._suspects.blame(message.topic, now)
         message.suspect = True
         message.tried += 1
-        if message.qos == 0 and deaths < ATTEMPTS:
-            self.counters.lost_qos0 += 1
-        elif message.qos == 0:
-            self._bury_message(message, reason)
+        if message.qos == 0:
+            if deaths >= ATTEMPTS:  # the first one of its topic is only lost: the broker may have restarted
+                self._bury_message(message, reason)
         elif message.tried >= ATTEMPTS:
             self._inflight.finish(message, burn=message.qos == 2)
             self._dead(message, reason)

@@ -224,6 +224,7 @@ def test_closing_says_goodbye_and_blames_nobody() -> None:
     assert codec.decode(world.injector.close(), 4) == Disconnect()
     world.cut()
     assert not world.injector.careful
+    assert world.injector.reason == "closed by this node"
 
 
 def test_a_broker_that_says_it_shuts_down_makes_nobody_suspect() -> None:
