@@ -102,7 +102,9 @@ class NodeCore:
         )
         self.interest = Interest(self.strategy)
         self._local_routes = self.router.cache(None)
-        self._sequence = 0
+        # A sequence for each lane: messages on one lane arrive in order, so the duplicate window never has to
+        # reach back over what another, faster lane brought meanwhile.
+        self._sequences = [0] * settings.lanes
         self._pairs = 0
         self._round_robin = 0
         self._wills: dict[str, tuple[Timer, Pair]] = {}
@@ -195,8 +197,9 @@ class NodeCore:
 
     def forward(self, group: object, count: int, blob: bytes, max_qos: int, version: int) -> None:
         assert isinstance(group, Group)
-        first = self._sequence + 1
-        self._sequence += count
+        lane = max(group.lane, 0)
+        first = self._sequences[lane] + 1
+        self._sequences[lane] += count
         run = Run(
             origin=self.settings.node_id,
             epoch=self.settings.epoch,
@@ -301,16 +304,17 @@ class NodeCore:
         """Take what a lane brought into every next outbox, then let the lane confirm it."""
         receiving = self.neighbour_table[neighbour].lanes[lane]
         for run in receiving.received_batch(first, runs):
-            self._take(neighbour, run)
+            self._take(neighbour, lane, run)
         receiving.confirm()
         self.host.lane_ready(neighbour, lane)
 
-    def _take(self, neighbour: str, run: Run) -> None:
+    def _take(self, neighbour: str, lane: int, run: Run) -> None:
         if run.origin == self.settings.node_id:
             self.counters.add("returned_to_origin", run.count)
             return
         routes = self.router.cache(neighbour)
-        for offset, count in self.window.accept(run.origin, run.epoch, run.first, run.count):
+        stream = f"{run.origin}/{lane}" if self.settings.ordered else run.origin
+        for offset, count in self.window.accept(stream, run.epoch, run.first, run.count):
             fresh = run.part(offset, count)
             for group, at, length, blob in route_run(fresh.blob, fresh.version, routes):
                 if group is None:

@@ -11,6 +11,9 @@ from brokerweave.cooperation.api import Strategy
 from brokerweave.mqtt.topics import shared_filter
 from brokerweave.session.record import SessionRecord
 
+MAX_LEVELS = 200
+"""A deeper filter stays at its site: each level costs every node on the way a node in its trie."""
+
 
 class _Holders:
     """The clients that hold one filter, counted by QoS: the highest is known without looking at all."""
@@ -53,8 +56,8 @@ class Interest:
     def add(self, record: SessionRecord, topic_filter: str, qos: int) -> None:
         record.filters[topic_filter] = qos
         holder, plain = _holder(record.client_id, topic_filter)
-        if plain.startswith("$"):
-            return  # $SYS and its like are each broker's own
+        if plain.startswith("$") or plain.count("/") >= MAX_LEVELS:
+            return  # $SYS and its like are each broker's own; nobody needs a filter of 64 KiB of slashes
         holders = self._wanted.setdefault(plain, _Holders())
         before = holders.highest
         holders.put(holder, qos)

@@ -1,0 +1,376 @@
+"""A pair, fed bytes from both sides, with a host that writes down what it hears."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import pytest
+
+from brokerweave.cooperation.api import Listener, Reject, Session, SessionManager, Side
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.frames import RouteCache
+from brokerweave.mqtt.packets import (
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    PacketType,
+    PingReq,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    Subscription,
+    UnsubAck,
+    Unsubscribe,
+    Will,
+)
+from brokerweave.mqtt.properties import Property
+from brokerweave.session.pair import Pair, Phase
+from brokerweave.session.record import SessionRecord
+
+
+@dataclass
+class Limits:
+    max_packet: int = 1 << 20
+    client_queue: int = 1 << 12
+
+
+@dataclass
+class Host:
+    forwarded: list[Publish] = field(default_factory=list)
+    granted_filters: list[tuple[str, int]] = field(default_factory=list)
+    withdrawn_filters: list[str] = field(default_factory=list)
+    to_client: list[bytes] = field(default_factory=list)
+    ends: list[bool] = field(default_factory=list)
+    counters: dict[str, int] = field(default_factory=dict)
+    connects: int = 0
+    record: SessionRecord = field(default_factory=lambda: SessionRecord("c", 0))
+
+    def connect_arrived(self, pair: Pair) -> None:
+        self.connects += 1
+
+    def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
+        return self.record
+
+    def granted(self, pair: Pair, filters: list[tuple[str, int]]) -> None:
+        self.granted_filters += filters
+
+    def withdrawn(self, pair: Pair, filters: list[str]) -> None:
+        self.withdrawn_filters += filters
+
+    def forward(self, group: object, count: int, blob: bytes, max_qos: int, version: int) -> None:
+        from brokerweave.mqtt.frames import split
+
+        for frame in split(blob):
+            packet = codec.decode(frame, version)
+            assert isinstance(packet, Publish)
+            self.forwarded.append(packet)
+
+    def ended(self, pair: Pair, unexpected: bool) -> None:
+        self.ends.append(unexpected)
+
+    def write_client(self, pair: Pair, data: bytes) -> None:
+        self.to_client.append(data)
+
+    def count(self, counter: str, amount: int = 1) -> None:
+        self.counters[counter] = self.counters.get(counter, 0) + amount
+
+
+def everything_is_wanted(topic: bytes, retain: bool) -> object:
+    return "somewhere"
+
+
+class Site:
+    """A pair with its host, spoken to in packets."""
+
+    def __init__(self, version: int = 4, listeners: tuple[Listener, ...] = ()) -> None:
+        self.version = version
+        self.host = Host()
+        routes = RouteCache(everything_is_wanted)
+        self.pair = Pair(1, self.host, routes, Limits(), 100.0, listeners)
+
+    def client(self, *packets: Packet) -> bytes:
+        return self.pair.from_client(b"".join(codec.encode(p, self.version) for p in packets))
+
+    def broker(self, *packets: Packet) -> bytes:
+        return self.pair.from_broker(b"".join(codec.encode(p, self.version) for p in packets))
+
+    def connect(self, **options: object) -> None:
+        self.client(Connect("c", self.version, **options))  # type: ignore[arg-type]
+        self.broker(ConnAck())
+
+    @property
+    def topics(self) -> list[str]:
+        return [packet.topic for packet in self.host.forwarded]
+
+
+@pytest.fixture(params=[4, 5])
+def site(request: pytest.FixtureRequest) -> Site:
+    return Site(request.param)
+
+
+def test_bytes_pass_unchanged_in_both_directions(site: Site) -> None:
+    up = b"".join(
+        codec.encode(p, site.version)
+        for p in (
+            Connect("c", site.version),
+            Publish("t", b"1", qos=1, packet_id=7),
+            Publish("t", b"2", qos=2, packet_id=8),
+            PubRel(8),
+            PingReq(),
+        )
+    )
+    down = b"".join(
+        codec.encode(p, site.version) for p in (ConnAck(), PubAck(7), PubRec(8), PubComp(8), Publish("x", b"y"))
+    )
+    assert site.pair.from_client(up) == up
+    assert site.pair.from_broker(down) == down
+
+
+def test_a_partial_frame_waits_for_its_rest(site: Site) -> None:
+    site.connect()
+    frame = codec.encode(Publish("t", b"payload"), site.version)
+    assert site.pair.from_client(frame[:5]) == b""
+    assert site.host.forwarded == []
+    assert site.pair.from_client(frame[5:]) == frame
+    assert site.topics == ["t"]
+
+
+def test_connect_is_reported_once_it_is_whole(site: Site) -> None:
+    data = codec.encode(Connect("c", site.version), site.version)
+    for byte in data[:-1]:
+        assert site.pair.from_client(bytes((byte,))) == b""
+    assert site.host.connects == 0
+    assert site.pair.from_client(data[-1:]) == data
+    assert site.host.connects == 1
+
+
+@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\x00", b"\x30\x05\x00\x01tab", b"\xc0\x00"])
+def test_what_does_not_begin_with_connect_is_refused_at_once(garbage: bytes) -> None:
+    site = Site()
+    assert site.pair.from_client(garbage) == b""
+    assert site.pair.error is not None
+    assert site.host.connects == 0
+
+
+def test_a_second_connect_is_a_protocol_error(site: Site) -> None:
+    site.connect()
+    site.client(Connect("c", site.version))
+    assert site.pair.error is not None
+
+
+def test_nothing_is_forwarded_before_connack(site: Site) -> None:
+    site.client(Connect("c", site.version), Publish("a"), Publish("b", qos=2, packet_id=1))
+    assert site.topics == []
+    site.broker(ConnAck())
+    assert site.topics == ["a", "b"]
+
+
+def test_what_came_before_a_refusing_connack_is_dropped_and_counted(site: Site) -> None:
+    site.client(Connect("c", site.version), Publish("a"), Publish("b", qos=2, packet_id=1))
+    site.broker(ConnAck(reason_code=5 if site.version == 4 else 0x87))
+    site.client(Publish("c"))
+    assert site.topics == []
+    assert site.host.counters == {"refused_clients": 1, "refused_publications": 3}
+    assert site.pair.phase is Phase.REFUSED
+
+
+def test_reading_pauses_when_too_much_is_held_before_connack(site: Site) -> None:
+    site.client(Connect("c", site.version), Publish("a", bytes(5000)))
+    assert site.pair.wants_pause
+    site.broker(ConnAck())
+    assert not site.pair.wants_pause
+
+
+def test_a_filter_counts_when_suback_grants_it(site: Site) -> None:
+    site.connect()
+    site.client(Subscribe(3, (Subscription("a", 2), Subscription("b", 1), Subscription("c", 0))))
+    assert site.host.granted_filters == []
+    site.broker(SubAck(3, (1, 0x80, 0)))
+    assert site.host.granted_filters == [("a", 1), ("c", 0)]
+
+
+def test_a_filter_ends_with_unsuback(site: Site) -> None:
+    site.connect()
+    site.client(Unsubscribe(4, ("a", "b")))
+    assert site.host.withdrawn_filters == []
+    site.broker(UnsubAck(4, (0, 0x87) if site.version == 5 else ()))
+    assert site.host.withdrawn_filters == (["a"] if site.version == 5 else ["a", "b"])
+
+
+def test_a_suback_nobody_asked_for_grants_nothing(site: Site) -> None:
+    site.connect()
+    site.broker(SubAck(9, (1,)))
+    assert site.host.granted_filters == []
+
+
+def test_subscriptions_that_the_broker_never_answers_are_bounded(site: Site) -> None:
+    site.connect()
+    for packet_id in range(1, 100):
+        site.client(Subscribe(packet_id, (Subscription("f" * 100, 0),)))
+    assert site.pair.error is not None
+
+
+def test_a_qos2_publication_sent_again_before_its_release_is_forwarded_once(site: Site) -> None:
+    site.connect()
+    site.client(Publish("t", b"1", qos=2, packet_id=5))
+    site.client(Publish("t", b"1", qos=2, packet_id=5, dup=True))
+    assert len(site.host.forwarded) == 1
+    site.client(PubRel(5), Publish("t", b"2", qos=2, packet_id=5))
+    assert [p.payload for p in site.host.forwarded] == [b"1", b"2"]
+
+
+def test_a_qos2_publication_sent_again_on_a_new_connection_is_forwarded_once() -> None:
+    first, second = Site(), Site()
+    second.host.record = first.host.record
+    first.connect(clean_start=False)
+    first.client(Publish("t", b"1", qos=2, packet_id=5))
+    second.client(
+        Connect("c", 4, clean_start=False), Publish("t", b"1", qos=2, packet_id=5, dup=True), PubRel(5)
+    )
+    second.broker(ConnAck(session_present=True))
+    assert second.host.forwarded == []
+    assert second.host.record.incoming_qos2 == set()
+
+
+def test_forwarded_publications_are_no_redeliveries(site: Site) -> None:
+    site.connect()
+    site.client(Publish("t", qos=1, packet_id=5, dup=True))
+    assert [p.dup for p in site.host.forwarded] == [False]
+
+
+def test_topic_aliases_are_resolved_before_forwarding() -> None:
+    site = Site(5)
+    site.connect()
+    alias = ((Property.TOPIC_ALIAS, 3),)
+    whole = site.client(Publish("t", b"1", properties=alias), Publish("", b"2", properties=alias))
+    assert [(p.topic, p.payload, p.properties) for p in site.host.forwarded] == [
+        ("t", b"1", ()),
+        ("t", b"2", ()),
+    ]
+    assert codec.encode(Publish("", b"2", properties=alias), 5) in whole
+
+
+def test_an_alias_without_a_topic_is_a_protocol_error() -> None:
+    site = Site(5)
+    site.connect()
+    site.client(Publish("", b"2", properties=((Property.TOPIC_ALIAS, 3),)))
+    assert site.pair.error is not None
+
+
+def test_dollar_topics_are_not_forwarded(site: Site) -> None:
+    site.connect()
+    site.client(Publish("$SYS/x"), Publish("$x", qos=2, packet_id=1))
+    assert site.topics == []
+
+
+def test_disconnect_discards_the_will(site: Site) -> None:
+    site.connect(will=Will("w", b"gone"))
+    site.client(Disconnect())
+    site.pair.ended()
+    assert site.host.ends == [False]
+
+
+def test_disconnect_with_will_keeps_it() -> None:
+    site = Site(5)
+    site.connect(will=Will("w", b"gone"))
+    site.client(Disconnect(reason_code=0x04))
+    site.pair.ended()
+    assert site.host.ends == [True]
+
+
+def test_an_end_without_disconnect_is_unexpected(site: Site) -> None:
+    site.connect(will=Will("w", b"gone"))
+    site.pair.ended()
+    assert site.host.ends == [True]
+
+
+def test_a_client_that_was_never_accepted_leaves_no_trace(site: Site) -> None:
+    site.client(Connect("c", site.version, will=Will("w", b"gone")))
+    site.pair.ended()
+    assert site.host.ends == []
+
+
+def test_the_brokers_connack_and_the_clients_disconnect_may_change_the_expiry() -> None:
+    site = Site(5)
+    site.client(Connect("c", 5, properties=((Property.SESSION_EXPIRY_INTERVAL, 10),)))
+    assert site.pair.expiry == 10
+    site.broker(ConnAck(properties=((Property.SESSION_EXPIRY_INTERVAL, 20),)))
+    assert site.pair.expiry == 20
+    site.client(Disconnect(properties=((Property.SESSION_EXPIRY_INTERVAL, 0),)))
+    assert site.pair.expiry == 0
+
+
+def test_a_311_session_that_is_not_clean_expires_as_configured() -> None:
+    site = Site(4)
+    site.connect(clean_start=False)
+    assert site.pair.expiry == 100.0
+
+
+def test_the_assigned_client_id_is_taken_over() -> None:
+    site = Site(5)
+    site.client(Connect("", 5))
+    site.broker(ConnAck(properties=((Property.ASSIGNED_CLIENT_IDENTIFIER, "made"),)))
+    assert site.pair.client.client_id == "made"
+
+
+def test_garbage_from_the_broker_ends_the_pair(site: Site) -> None:
+    site.connect()
+    site.pair.from_broker(b"\x90\xff\xff\xff\xff\xff")
+    assert site.pair.error is not None
+
+
+def test_frames_before_garbage_still_count(site: Site) -> None:
+    site.connect()
+    good = codec.encode(Publish("t"), site.version)
+    assert site.pair.from_client(good + b"\x30\xff\xff\xff\xff") == good
+    assert site.topics == ["t"]
+    assert site.pair.error is not None
+
+
+class Validator(Listener):
+    name: ClassVar[str] = "validator"
+    packets = frozenset({(Side.CLIENT, PacketType.PUBLISH)})
+
+    def packet_arrived(self, session: Session, packet: Packet) -> Reject | None:
+        assert isinstance(packet, Publish)
+        return Reject(0x99, "bad") if packet.payload == b"bad" else None
+
+
+class NoSessions:
+    """A session manager for listeners that call none of it."""
+
+
+@pytest.fixture(params=[4, 5])
+def validated(request: pytest.FixtureRequest) -> Site:
+    manager: SessionManager = NoSessions()  # type: ignore[assignment]
+    site = Site(request.param, (Validator(manager),))
+    site.connect()
+    return site
+
+
+def test_a_rejected_publication_reaches_neither_broker_nor_links(validated: Site) -> None:
+    whole = validated.client(Publish("a", b"good"), Publish("b", b"bad"), PingReq(), Publish("c", b"good"))
+    expected = (Publish("a", b"good"), PingReq(), Publish("c", b"good"))
+    assert whole == b"".join(codec.encode(p, validated.version) for p in expected)
+    assert validated.topics == ["a", "c"]
+
+
+def test_a_rejected_qos1_publication_is_acknowledged_in_the_brokers_stead(validated: Site) -> None:
+    assert validated.client(Publish("b", b"bad", qos=1, packet_id=4)) == b""
+    code = 0x99 if validated.version == 5 else 0
+    assert validated.host.to_client == [codec.encode(PubAck(4, code), validated.version)]
+
+
+def test_a_rejected_qos2_exchange_of_311_is_seen_through_by_the_node() -> None:
+    manager: SessionManager = NoSessions()  # type: ignore[assignment]
+    site = Site(4, (Validator(manager),))
+    site.connect()
+    assert site.client(Publish("b", b"bad", qos=2, packet_id=4)) == b""
+    assert site.client(PubRel(4)) == b""
+    assert site.host.to_client == [codec.encode(PubRec(4), 4), codec.encode(PubComp(4), 4)]
