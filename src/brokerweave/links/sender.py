@@ -106,8 +106,6 @@ class Sender:
     def forget_old_suspects(self, now: float) -> None:
         self._suspects.forget_old(now)
 
-    # What to write
-
     def next(self, now: float) -> bytes | None:
         """The next bytes; empty if a message ended without being written; None if nothing may go now."""
         if self._alone is not None:
@@ -243,8 +241,6 @@ class Sender:
         self.counters.properties_dropped += message.has_properties and self.limits.version != 5
         self.counters.retain_dropped += message.retain and not self.limits.retain
 
-    # What the broker answers
-
     def puback(self, packet_id: int, reason: int) -> None:
         message = self._answered(packet_id, 1)
         if message is not None:
@@ -252,9 +248,13 @@ class Sender:
 
     def pubrec(self, packet_id: int, reason: int, version: int, now: float) -> bytes:
         """What to answer: PUBREL, also to what is not known (any more), so that the broker can end it."""
+        known = self._inflight.get(packet_id)
+        if known is not None and known.qos == 2 and known.stage is Stage.WAITING:
+            # Some brokers repeat PUBREC by themselves in a session that goes on: the message need not.
+            self._queue.remove(known)
+            self._inflight.sent(known, now)
         message = self._answered(packet_id, 2)
         if message is None:
-            known = self._inflight.get(packet_id) is not None
             return codec.encode(PubRel(packet_id, 0 if known or version < 5 else _UNKNOWN_ID), version)
         if reason >= _REFUSED:  # ends the handshake [MQTT-4.3.3-4]
             self._accepted(message, reason)
@@ -310,8 +310,6 @@ class Sender:
             self._alone = None
             self._suspects.clear(alone.topic)
 
-    # When the connection ends, and another begins
-
     def interrupted(self, now: float, reason: str | None) -> None:
         """The connection ended; `reason` is None where no message can be the cause."""
         alone, self._alone = self._alone, None
@@ -357,8 +355,6 @@ class Sender:
         elif message.tried >= ATTEMPTS:
             self._inflight.finish(message, burn=message.qos == 2)
             self._dead(message, reason)
-
-    # The end of a message
 
     def _give_up(self, message: Message, reason: str) -> bytes:
         """The message at the head of the queue is a dead letter without being sent (again)."""

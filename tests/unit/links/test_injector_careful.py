@@ -325,6 +325,23 @@ def test_a_topic_that_comes_out_of_quarantine_has_one_attempt() -> None:
     assert suspects.verdict(b"t", HOLD + 2) is Verdict.QUARANTINED
 
 
+def test_a_pubrec_that_the_broker_repeats_by_itself_spares_the_message() -> None:
+    world = World()
+    world.submit(message("a", 2), message("b", 2))
+    world.connect()
+    world.turn()
+    world.write()
+    world.carry(to_injector=0)
+    world.cut()
+    world.connect()
+    world.carry()
+    world.injector.receive(b"\x50\x02\x00\x02", world.now)
+    world.settle()
+    assert [(p.payload, p.dup) for p in world.broker.arrived] == [(b"a", False), (b"b", False), (b"a", True)]
+    assert world.broker.payloads() == [b"a", b"b"]
+    assert world.injector.in_flight == 0
+
+
 def test_suspicion_passes_with_time_and_is_bounded() -> None:
     suspects = Suspects()
     for n in range(CAPACITY + 10):
