@@ -47,7 +47,7 @@ class Mosquitto(Broker):
             f"allow_anonymous {'false' if self._passwords else 'true'}",
             f"persistence {'true' if self._persistence else 'false'}",
             f"persistence_location {self.directory}/",
-            # Every change is written at once, so that a kill loses nothing.
+            # Every change is written on the loop's next turn, so that a kill loses almost nothing.
             *(["autosave_on_changes true", "autosave_interval 1"] if self._persistence else []),
             *self._config,
         ]

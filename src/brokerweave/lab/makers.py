@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import json
 import os
 import sys
 from pathlib import Path
@@ -84,17 +85,30 @@ class Moquette(_Java):
             "telemetry_enabled false",
             f"data_path {self.directory}/",
             "persistence_enabled true",
+            "immediate_buffer_flush true",  # otherwise what it sends may wait for a second
             "websocket_port disabled",
         ]
         (config / "moquette.conf").write_text("\n".join(lines) + "\n")
-        return self.java(f"-Dmoquette.path={self.directory}", "io.moquette.broker.Server")
+        logging = config / "log4j.properties"
+        logging.write_text(
+            "log4j.rootLogger=WARN, out\n"
+            "log4j.appender.out=org.apache.log4j.ConsoleAppender\n"
+            "log4j.appender.out.layout=org.apache.log4j.SimpleLayout\n"
+        )
+        places = [f"-Dmoquette.path={self.directory}", f"-Dlog4j.configuration=file:{logging}"]
+        return self.java(*places, "io.moquette.broker.Server")
 
 
 class Aedes(_Installed):
-    """aedes, by its own command line."""
+    """aedes, by its own command line, which has a version of its own."""
 
     name = "aedes"
     runner = "node"
+
+    @property
+    def version(self) -> str:
+        package = json.loads((self.home() / "node_modules" / "aedes" / "package.json").read_text())
+        return str(package["version"])
 
     def command(self) -> list[str]:
         program = self.home() / "node_modules" / ".bin" / "aedes"

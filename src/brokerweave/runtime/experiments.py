@@ -192,6 +192,9 @@ async def keeps_sessions(bench: Bench) -> tuple[bool | None, bool | None]:
     try:
         async with await bench.open(**options) as sleeper:
             await sleeper.subscribe(topic, qos=1)
+            pause = sleeper.timeout / 10
+        # Nothing tells when the broker has noticed the end; before that the message would only be repeated.
+        await asyncio.sleep(pause)
         async with await bench.open() as publisher:
             await publisher.publish(topic, b"probe", bench.qos)
         async with await bench.open(**options) as sleeper:

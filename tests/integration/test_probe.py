@@ -1,0 +1,123 @@
+"""The probe finds what is known of real brokers, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from brokerweave import lab
+from brokerweave.errors import Unavailable
+from brokerweave.mqtt.packets import Publish
+from brokerweave.runtime.client import Client, Refused
+from brokerweave.runtime.probe import Abilities, probe, probe_essentials, rows
+
+
+def start(name: str, **options: object) -> lab.Broker:
+    if reason := lab.available()[name]:
+        pytest.skip(reason)
+    return lab.start(name, **options)
+
+
+def probed(name: str) -> Abilities:
+    with start(name) as broker:
+        return asyncio.run(probe(broker.host, broker.port))
+
+
+def test_mosquitto_can_everything() -> None:
+    found = probed("mosquitto")
+    assert found.versions == (3, 4, 5)
+    assert found.essentials.version == 5
+    assert found.essentials.max_qos == 2
+    assert found.qos2 == "exactly once"
+    assert found.retained_exact
+    assert found.retained_wildcard
+    assert found.wills
+    assert found.shared_subscriptions
+    assert found.persistent_sessions
+    assert found.session_present
+    assert found.no_local
+    assert found.retain_as_published
+    assert found.essentials.topic_alias_maximum > 0
+    assert found.odd_topics == ()
+
+
+def test_rabbitmq_3_has_no_qos_2_no_mqtt_5_and_no_retained_for_wildcards() -> None:
+    found = probed("rabbitmq")
+    assert found.versions == (3, 4)
+    assert found.essentials.max_qos == 1
+    assert found.max_qos_subscribe == 1
+    assert found.retained_exact
+    assert not found.retained_wildcard
+    assert found.wills
+    assert found.persistent_sessions
+    assert found.no_local is None
+    assert dict(found.odd_topics)["dot"] == "arrives as /a/b"
+
+
+def test_nats_closes_on_qos_2_and_on_topics_with_a_space_or_a_dot() -> None:
+    found = probed("nats")
+    assert found.versions == (4,)
+    assert found.essentials.max_qos == 1
+    assert found.qos2 == "closes the connection"
+    assert dict(found.odd_topics) == {"space": "closes the connection", "dot": "closes the connection"}
+
+
+def test_amqtt_speaks_one_version_and_forgets_what_anonymous_clients_missed() -> None:
+    found = probed("amqtt")
+    assert found.versions == (4,)
+    assert found.qos2 == "exactly once"
+    assert found.retained_wildcard
+    assert not found.persistent_sessions
+
+
+def test_a_declared_maximum_packet_is_believed() -> None:
+    with start("mosquitto", config=["max_packet_size 5000"]) as broker:
+        essentials = asyncio.run(probe_essentials(broker.host, broker.port))
+        assert essentials.maximum_packet == 5000
+
+
+def test_an_undeclared_maximum_packet_is_found_by_trying() -> None:
+    with start("mosquitto", config=["message_size_limit 100000"]) as broker:
+        found = asyncio.run(probe(broker.host, broker.port))
+        assert not found.maximum_packet_declared
+        assert found.maximum_packet == 64 * 1024
+        assert ("maximum packet", "at least 65,536 bytes") in rows(found)
+
+
+async def test_a_probe_leaves_no_retained_message_and_no_session() -> None:
+    with start("mosquitto", config=["sys_interval 1"]) as broker:
+        await probe(broker.host, broker.port)
+        async with await Client.connect(broker.host, broker.port) as client:
+            await client.subscribe("brokerweave-probe/#", "/brokerweave-probe/#", "$SYS/broker/clients/total")
+            seen: list[Publish] = []
+            while not seen or seen[-1].payload != b"1":
+                message = await client.message()
+                assert message is not None, f"sessions remain: {seen}"
+                assert message.topic.startswith("$SYS/")
+                seen.append(message)
+
+
+async def test_credentials_are_used_and_their_refusal_is_told() -> None:
+    with start("mosquitto", passwords={"ann": "secret"}) as broker:
+        essentials = await probe_essentials(broker.host, broker.port, username="ann", password="secret")
+        assert essentials.version == 5
+        with pytest.raises(Refused):
+            await probe_essentials(broker.host, broker.port, username="ann", password="wrong")
+
+
+async def test_a_port_where_nobody_listens_is_unavailable() -> None:
+    with pytest.raises(Unavailable, match="cannot reach a broker"):
+        await probe_essentials("127.0.0.1", lab.free_port())
+
+
+async def test_a_server_that_never_answers_is_unavailable() -> None:
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(mute, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(Unavailable, match="no ConnAck"):
+            await probe_essentials("127.0.0.1", port, timeout=0.1)
