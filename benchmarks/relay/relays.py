@@ -57,7 +57,7 @@ class Node(Broker):
 
     def __init__(self, node_id: str, broker_port: int) -> None:
         super().__init__()
-        self.node_id = node_id
+        self.node_id = f"{node_id}-{self.port}"  # a running node's id is its own on the whole machine
         self.link_port = free_port()
         self.neighbours: dict[str, int] = {}
         self._broker_port = broker_port

@@ -56,8 +56,8 @@ def scene() -> Iterator[Scene]:
         if missing is None:
             far_broker = stack.enter_context(lab.start("mosquitto", config=MOSQUITTO_CONFIG))
             near, far = Node("near", broker.port), Node("far", far_broker.port)
-            near.neighbours["far"] = far.link_port
-            far.neighbours["near"] = near.link_port
+            near.neighbours[far.node_id] = far.link_port
+            far.neighbours[near.node_id] = near.link_port
             start(far)
             start(near)
             ways.append(Way(NODE, near.port, near.pid, far.port, (far.pid, far_broker.pid)))
