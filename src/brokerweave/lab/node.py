@@ -56,7 +56,7 @@ class Node(Broker):
         return self.directory / "node.toml"
 
     def command(self) -> list[str]:
-        node = {
+        node: dict[str, object] = {
             "id": self.id,
             "listen": f"{HOST}:{self.port}",
             "broker": f"{HOST}:{self._broker_port}",
@@ -65,8 +65,8 @@ class Node(Broker):
             "data_dir": str(self.directory / "data"),
             "admin_socket": str(self._socket),
         }
+        node.update(self._settings.get("node", {}))
         sections = {"node": node, **{s: k for s, k in self._settings.items() if s != "node"}}
-        node.update(self._settings.get("node", {}))  # type: ignore[arg-type]
         lines = []
         for section, keys in sections.items():
             lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())]

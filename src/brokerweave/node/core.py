@@ -15,6 +15,7 @@ from random import Random
 from typing import Protocol
 
 from brokerweave.cooperation.api import Listener, Strategy, Timer
+from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.injector import Injector
 from brokerweave.links.run import Run
 from brokerweave.links.window import DuplicateWindow
@@ -315,8 +316,13 @@ class NodeCore:
         routes = self.router.cache(neighbour)
         stream = f"{run.origin}/{lane}" if self.settings.ordered else run.origin
         for offset, count in self.window.accept(stream, run.epoch, run.first, run.count):
-            fresh = run.part(offset, count)
-            for group, at, length, blob in route_run(fresh.blob, fresh.version, routes):
+            try:
+                fresh = run.part(offset, count)
+                parts = route_run(fresh.blob, fresh.version, routes)
+            except RemoteProtocolError:
+                self.counters.add("dropped_damaged", count)  # repeating it would block the lane for ever
+                continue
+            for group, at, length, blob in parts:
                 if group is None:
                     self.counters.add("not_wanted_any_more", length)
                     continue

@@ -1,9 +1,8 @@
-"""The sockets of links: who dials whom, which connection carries a lane, and when to write.
+"""The sockets of links: who dials whom, and when to write.
 
-Owns every connection to other nodes. Invariants: a lane has at most one connection; where two nodes dial
-each other at once, the one dialed by the smaller id stays; a lane is polled at most once per loop turn and
-only while its socket takes more, so a slow neighbour fills its outbox and nothing else. Must not know:
-what a run or a strategy's packet means.
+Owns every connection to other nodes. Invariant: a lane is polled at most once per loop turn and only while
+its socket takes more, so a slow neighbour fills its outbox and nothing else. Must not know: what arrives
+(`node.carriers` does).
 """
 
 from __future__ import annotations
@@ -16,19 +15,10 @@ from typing import Protocol, cast
 
 from brokerweave.config import Address, LinksSection
 from brokerweave.errors import RemoteProtocolError
-from brokerweave.links.connection import (
-    AckArrived,
-    BatchArrived,
-    ControlArrived,
-    Established,
-    Event,
-    LinkConnection,
-    PeerLeft,
-    Refused,
-)
-from brokerweave.links.handshake import Acceptor, Dialer, Hello, Identity
-from brokerweave.links.lane import Lane, Resume
+from brokerweave.links.connection import LinkConnection
+from brokerweave.links.handshake import Acceptor, Dialer, Identity
 from brokerweave.mqtt.packets import Packet
+from brokerweave.node.carriers import CarrierHost, Carriers
 from brokerweave.node.core import NodeCore
 
 log = logging.getLogger("brokerweave.links")
@@ -37,17 +27,9 @@ WRITE_BUFFER = 256 * 1024
 """Bytes written but not yet taken by the neighbour's socket before a lane waits."""
 
 
-class LinkHost(Protocol):
+class LinkHost(CarrierHost, Protocol):
     @property
     def core(self) -> NodeCore: ...
-
-    def now(self) -> float: ...
-
-    def remember_taken(self, neighbour: str, index: int, lane: Lane) -> None:
-        """Note on disk how far a lane's stream was taken, before it is acknowledged."""
-
-    def neighbour_left(self, neighbour: str) -> None:
-        """The other side's operator removed us."""
 
 
 class LinkSocket(asyncio.Protocol):
@@ -72,7 +54,7 @@ class LinkSocket(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for event in self.connection.receive(data, self._links.host.now()):
-                self._links.handle(self, event)
+                self._links.carriers.handle(self, event)
         except RemoteProtocolError as error:
             self._links.host.core.count("link_protocol_errors")
             log.warning("link with %s: %s", self.peer[0] if self.peer else "a stranger", error)
@@ -90,7 +72,8 @@ class LinkSocket(asyncio.Protocol):
             self._links.lane_ready(*self.peer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._links.lost(self)
+        self._links.sockets.discard(self)
+        self._links.carriers.lost(self)
         if not self.closed.done():
             self.closed.set_result(None)
 
@@ -114,11 +97,10 @@ class Links:
         self.host = host
         self.config = config
         self.sockets: set[LinkSocket] = set()
-        self.refusals: dict[str, str] = {}
-        """The last reason a neighbour and this node refused each other, for `status`."""
+        self.carriers = Carriers(host.core, host)
+        self.carriers.refused = lambda name, reason: log.warning("%s: %s", name, reason)
         self._identity = identity
         self._loop = asyncio.get_running_loop()
-        self._carriers: dict[tuple[str, int], LinkSocket] = {}
         self._dialers: dict[str, list[asyncio.Task[None]]] = {}
         self._addresses: dict[str, Address] = {}
         self._ready: set[tuple[str, int]] = set()
@@ -148,10 +130,9 @@ class Links:
         self._addresses.pop(neighbour, None)
         for task in self._dialers.pop(neighbour, ()):
             task.cancel()
-        for (peer, _), socket in list(self._carriers.items()):
-            if peer == neighbour:
-                socket.connection.close(removed)
-                socket.close()
+        for carrier in self.carriers.of(neighbour):
+            carrier.connection.close(removed)
+            carrier.close()
 
     def address(self, neighbour: str) -> Address | None:
         """Where a neighbour is dialed; None for one that only calls us."""
@@ -181,108 +162,19 @@ class Links:
         self._ready.add((neighbour, lane))
 
     def send_control(self, neighbour: str, packet: Packet) -> None:
-        socket = self._carriers.get((neighbour, 0))
-        if socket is not None and not socket.connection.closed:
-            socket.connection.send_control(packet)
+        if self.carriers.send_control(neighbour, packet):
             self.lane_ready(neighbour, 0)
 
     def _write_ready(self) -> None:
         ready, self._ready = self._ready, set()
-        now = self.host.now()
-        for key in ready:
-            socket = self._carriers.get(key)
-            if socket is None or socket.connection.closed:
-                continue
-            if socket.writable:
-                neighbour, index = key
-                lane = self.host.core.neighbour_table[neighbour].lanes[index]
-                socket.connection.send(lane.poll(now))
-            socket.flush()
-
-    # Events
-
-    def handle(self, socket: LinkSocket, event: Event) -> None:
-        core = self.host.core
-        if isinstance(event, Established):
-            self._established(socket, event)
-            return
-        if isinstance(event, Refused):
-            self._refused(socket, event)
-            return
-        if socket.peer is None or self._carriers.get(socket.peer) is not socket:
-            return  # it lost against another connection of the same lane
-        neighbour, index = socket.peer
-        if isinstance(event, BatchArrived):
-            core.batch_arrived(neighbour, index, event.first, event.runs)
-            self.host.remember_taken(neighbour, index, core.neighbour_table[neighbour].lanes[index])
-        elif isinstance(event, AckArrived):
-            core.neighbour_table[neighbour].lanes[index].received_ack(event.sequence)
-            self.lane_ready(neighbour, index)
-        elif isinstance(event, ControlArrived):
-            core.strategy.packet_arrived(neighbour, event.packet)
-        elif isinstance(event, PeerLeft) and event.removed:
-            self.host.neighbour_left(neighbour)
-
-    def _established(self, socket: LinkSocket, event: Established) -> None:
-        core = self.host.core
-        key = (event.peer_id, event.lane)
-        rival = self._carriers.get(key)
-        if rival is not None and not self._preferred(socket, rival, event.peer_id):
-            socket.connection.close()
-            return
-        if rival is not None:
-            self._drop(rival)
-        if event.peer_id not in core.neighbour_table:
-            core.add_neighbour(event.peer_id)
-        socket.peer = key
-        self._carriers[key] = socket
-        self.refusals.pop(event.peer_id, None)
-        core.neighbour_table.connected(event.peer_id, event.lane, event.resume)
-        if event.lane == 0:
-            log.info("link with %s is up", event.peer_id)
-        self.lane_ready(*key)
-
-    def _preferred(self, new: LinkSocket, old: LinkSocket, peer: str) -> bool:
-        """The newer of two that the same side dialed (the older is dead); else the smaller id's call."""
-        if new.dialed == old.dialed:
-            return True
-        return new.dialed == (self._identity.node_id < peer)
-
-    def _drop(self, socket: LinkSocket) -> None:
-        """Take a lane from its connection, which is then closed."""
-        self._release(socket)
-        socket.connection.close()
-        socket.close()
-
-    def _release(self, socket: LinkSocket) -> None:
-        if socket.peer is not None and self._carriers.get(socket.peer) is socket:
-            del self._carriers[socket.peer]
-            self.host.core.neighbour_table.lost(*socket.peer)
-            if socket.peer[1] == 0:
-                log.info("link with %s is down", socket.peer[0])
-
-    def lost(self, socket: LinkSocket) -> None:
-        self.sockets.discard(socket)
-        self._release(socket)
-
-    def _refused(self, socket: LinkSocket, event: Refused) -> None:
-        self.host.core.count("link_refusals")
-        name = socket.peer[0] if socket.peer else "an incoming link"
-        if self.refusals.get(name) != event.reason:
-            log.warning("%s: %s", name, event.reason)
-        self.refusals[name] = event.reason
-        socket.peer = None
+        for neighbour, lane in ready:
+            self.carriers.write(neighbour, lane)
 
     # Connecting
 
     def _accept(self) -> LinkSocket:
-        handshake = Acceptor(self._identity, self._admit, secrets.token_bytes)
+        handshake = Acceptor(self._identity, self.carriers.admit, secrets.token_bytes)
         return LinkSocket(self, self._connection(handshake), dialed=False)
-
-    def _admit(self, hello: Hello) -> Resume:
-        """An authenticated neighbour calls; one that is not configured becomes one (ILDM 4.4)."""
-        self.host.core.add_neighbour(hello.node_id)
-        return self.host.core.neighbour_table[hello.node_id].lanes[hello.lane].resume()
 
     def _connection(self, handshake: Dialer | Acceptor) -> LinkConnection:
         return LinkConnection(handshake, self.host.now(), ping_interval=self.config.ping_interval)
@@ -290,8 +182,8 @@ class Links:
     async def _keep_connected(self, neighbour: str, lane: int, address: Address) -> None:
         pause = self.config.reconnect_min
         while True:
-            carrier = self._carriers.get((neighbour, lane))
-            if carrier is not None:
+            carrier = self.carriers.get(neighbour, lane)
+            if isinstance(carrier, LinkSocket):
                 await carrier.closed
                 pause = self.config.reconnect_min
                 continue
@@ -299,7 +191,7 @@ class Links:
                 await self._dial_once(neighbour, lane, address)
             except (OSError, TimeoutError) as error:
                 log.debug("cannot reach %s at %s: %s", neighbour, address, error)
-            if (neighbour, lane) not in self._carriers:
+            if self.carriers.get(neighbour, lane) is None:
                 await asyncio.sleep(pause * (0.5 + self.host.core.random.random() / 2))
                 pause = min(pause * 2, self.config.reconnect_max)
 

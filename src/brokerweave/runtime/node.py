@@ -242,6 +242,9 @@ class Node:
         log.warning("node %s removed this node from its neighbours", neighbour)
         self._remove(neighbour)
 
+    def link_changed(self, neighbour: str, up: bool) -> None:
+        log.info("link with %s is %s", neighbour, "up" if up else "down")
+
     def _add_command(self, request: dict[str, object]) -> object:
         identifier, address = str(request.get("id")), Address.parse(str(request.get("address")))
         if identifier == self.core.node_id:

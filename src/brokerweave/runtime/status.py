@@ -75,7 +75,7 @@ def neighbour_rows(node: Node) -> list[dict[str, Any]]:
                 "neighbour": neighbour.id,
                 "address": str(address) if (address := node.links.address(neighbour.id)) else None,
                 "state": "up" if neighbour.up else "down",
-                "reason": node.links.refusals.get(neighbour.id, ""),
+                "reason": node.links.carriers.refusals.get(neighbour.id, ""),
                 "lanes_up": sum(neighbour.connected),
                 "lanes": len(neighbour.lanes),
                 **_backlog(node, boxes),

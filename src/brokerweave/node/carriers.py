@@ -1,0 +1,169 @@
+"""Which connection carries which lane, and what arrives on it.
+
+Owns the choice between two connections of one lane and the way from a connection's events into the core.
+Invariants: a lane has at most one connection; where two nodes dial each other at once, the one dialed by
+the smaller id stays; what arrives on a connection that carries nothing is ignored. Must not know: sockets,
+who dials and when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from brokerweave.links.connection import (
+    AckArrived,
+    BatchArrived,
+    ControlArrived,
+    Established,
+    Event,
+    LinkConnection,
+    PeerLeft,
+    Refused,
+)
+from brokerweave.links.handshake import Hello
+from brokerweave.links.lane import Lane, Resume
+from brokerweave.mqtt.packets import Packet
+from brokerweave.node.core import NodeCore
+
+
+class Carrier(Protocol):
+    """One connection of a link, dialed or accepted."""
+
+    @property
+    def connection(self) -> LinkConnection: ...
+
+    @property
+    def dialed(self) -> bool: ...
+
+    peer: tuple[str, int] | None
+    """The neighbour and lane that the connection is for; None until an accepted one is established."""
+
+    @property
+    def writable(self) -> bool:
+        """False while the neighbour takes no more."""
+
+    def flush(self) -> None:
+        """Write what the connection has to send."""
+
+    def close(self) -> None:
+        """Flush, then end the connection."""
+
+
+class CarrierHost(Protocol):
+    def now(self) -> float: ...
+
+    def remember_taken(self, neighbour: str, index: int, lane: Lane) -> None:
+        """Note on disk how far a lane's stream was taken, before it is acknowledged."""
+
+    def neighbour_left(self, neighbour: str) -> None:
+        """The other side's operator removed us."""
+
+    def link_changed(self, neighbour: str, up: bool) -> None:
+        """For the log."""
+
+
+class Carriers:
+    def __init__(self, core: NodeCore, host: CarrierHost) -> None:
+        self.refusals: dict[str, str] = {}
+        """The last reason a neighbour and this node refused each other, for `status`."""
+        self.refused: Callable[[str, str], None] = lambda name, reason: None
+        """Hears of a new reason."""
+        self._core = core
+        self._host = host
+        self._carriers: dict[tuple[str, int], Carrier] = {}
+
+    def get(self, neighbour: str, lane: int) -> Carrier | None:
+        return self._carriers.get((neighbour, lane))
+
+    def of(self, neighbour: str) -> list[Carrier]:
+        return [carrier for (peer, _), carrier in self._carriers.items() if peer == neighbour]
+
+    # Sending
+
+    def admit(self, hello: Hello) -> Resume:
+        """An authenticated neighbour calls; one that is not configured becomes one (ILDM 4.4)."""
+        self._core.add_neighbour(hello.node_id)
+        return self._core.neighbour_table[hello.node_id].lanes[hello.lane].resume()
+
+    def send_control(self, neighbour: str, packet: Packet) -> bool:
+        carrier = self._carriers.get((neighbour, 0))
+        if carrier is None or carrier.connection.closed:
+            return False
+        carrier.connection.send_control(packet)
+        return True
+
+    def write(self, neighbour: str, lane: int) -> None:
+        """Give a lane's connection what the lane has to send."""
+        carrier = self._carriers.get((neighbour, lane))
+        if carrier is None or carrier.connection.closed:
+            return
+        if carrier.writable:
+            carrier.connection.send(self._core.neighbour_table[neighbour].lanes[lane].poll(self._host.now()))
+        carrier.flush()
+
+    # Arriving
+
+    def handle(self, carrier: Carrier, event: Event) -> None:
+        """Raises `RemoteProtocolError` where the neighbour's strategy sent nonsense: close the connection."""
+        if isinstance(event, Established):
+            self._established(carrier, event)
+            return
+        if isinstance(event, Refused):
+            self._refused(carrier, event)
+            return
+        if carrier.peer is None or self._carriers.get(carrier.peer) is not carrier:
+            return  # it lost against another connection of the same lane
+        neighbour, index = carrier.peer
+        if isinstance(event, BatchArrived):
+            self._core.batch_arrived(neighbour, index, event.first, event.runs)
+            self._host.remember_taken(neighbour, index, self._core.neighbour_table[neighbour].lanes[index])
+        elif isinstance(event, AckArrived):
+            self._core.neighbour_table[neighbour].lanes[index].received_ack(event.sequence)
+            self._core.host.lane_ready(neighbour, index)
+        elif isinstance(event, ControlArrived):
+            self._core.strategy.packet_arrived(neighbour, event.packet)
+        elif isinstance(event, PeerLeft) and event.removed:
+            self._host.neighbour_left(neighbour)
+
+    def lost(self, carrier: Carrier) -> None:
+        """The connection is gone, whoever ended it."""
+        if carrier.peer is None or self._carriers.get(carrier.peer) is not carrier:
+            return
+        del self._carriers[carrier.peer]
+        self._core.neighbour_table.lost(*carrier.peer)
+        if carrier.peer[1] == 0:
+            self._host.link_changed(carrier.peer[0], up=False)
+
+    def _established(self, carrier: Carrier, event: Established) -> None:
+        key = (event.peer_id, event.lane)
+        rival = self._carriers.get(key)
+        if rival is not None and not self._preferred(carrier, rival, event.peer_id):
+            carrier.connection.close()
+            return
+        if rival is not None:
+            self.lost(rival)
+            rival.connection.close()
+            rival.close()
+        self._core.add_neighbour(event.peer_id)
+        carrier.peer = key
+        self._carriers[key] = carrier
+        self.refusals.pop(event.peer_id, None)
+        self._core.neighbour_table.connected(event.peer_id, event.lane, event.resume)
+        if event.lane == 0:
+            self._host.link_changed(event.peer_id, up=True)
+        self._core.host.lane_ready(*key)
+
+    def _preferred(self, new: Carrier, old: Carrier, peer: str) -> bool:
+        """The newer of two that the same side dialed (the older is dead); else the smaller id's call."""
+        if new.dialed == old.dialed:
+            return True
+        return new.dialed == (self._core.node_id < peer)
+
+    def _refused(self, carrier: Carrier, event: Refused) -> None:
+        self._core.count("link_refusals")
+        name = carrier.peer[0] if carrier.peer else "an incoming link"
+        if self.refusals.get(name) != event.reason:
+            self.refused(name, event.reason)
+        self.refusals[name] = event.reason
+        carrier.peer = None
