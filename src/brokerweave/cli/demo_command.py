@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from brokerweave.cli.output import help_text
 
 _HELP = """Show several sites with different brokers at work, on this machine, for about a minute.
 
-Sensors publish at one site and are heard at every other; a node is killed and comes back; the summary says
+Sensors publish at every site and are heard at every other; a node is killed and comes back; the summary says
 what was published, delivered, lost and doubled. Ends by itself; exit code 0 if nothing was lost or doubled.
 
 \b
-Example:
+Examples:
   brokerweave demo
+  brokerweave demo --seconds 60 --broker mosquitto --broker rabbitmq --broker mosquitto
 """
 
 
@@ -21,7 +24,14 @@ def register(app: typer.Typer) -> None:
     app.command("demo", help=help_text(_HELP))(demo)
 
 
-def demo() -> int:
+def demo(
+    seconds: Annotated[float, typer.Option(help="How long the sensors publish.", min=4, max=3600)] = 20,
+    plain: Annotated[bool, typer.Option("--plain", help="Print lines instead of a live picture.")] = False,
+    broker: Annotated[
+        list[str] | None,
+        typer.Option(help="The broker of one site, from left to right; by default whatever is installed."),
+    ] = None,
+) -> int:
     from brokerweave.demo import run
 
-    return run()
+    return run(seconds, plain=plain, brokers=broker)

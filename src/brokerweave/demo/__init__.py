@@ -1,1 +1,18 @@
 """`brokerweave demo`: several sites, different brokers, sensors, a crash, a summary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+SECONDS = 20.0
+
+
+def run(seconds: float = SECONDS, *, plain: bool = False, brokers: Sequence[str] | None = None) -> int:
+    """Show it: sensors publish for `seconds`; 0 if nothing was lost or doubled, else 1.
+
+    `plain` prints lines instead of a live picture. `brokers` are the lab's names, one for each site; by
+    default as many different ones as this machine has. Raises `BrokerweaveError` if it cannot start.
+    """
+    from brokerweave.demo.story import tell
+
+    return tell(seconds, plain=plain, brokers=brokers)

@@ -1,0 +1,142 @@
+"""The clients of the demo: sensors and one subscriber a site, on a library that is not ours (paho-mqtt).
+
+Owns what was given to a client, what was acknowledged, what arrived. Invariants: a message counts as
+published when its PUBACK came; while a node is away its sensors go on measuring, and their client library
+keeps the messages and sends them when it is connected again. Must not know: nodes, brokers, the summary.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from brokerweave.demo.ledger import Key, Sent
+from brokerweave.errors import Unavailable
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client
+
+FILTER = "plant/+/sensor/+"
+CONNECT_SECONDS = 20.0
+
+
+def _client(client_id: str, port: int) -> Client:
+    try:
+        from paho.mqtt.client import Client
+        from paho.mqtt.enums import CallbackAPIVersion
+    except ImportError as error:
+        raise Unavailable("the demo's clients need paho-mqtt: pip install 'brokerweave[demo]'") from error
+    client = Client(CallbackAPIVersion.VERSION2, client_id, clean_session=False)
+    client.reconnect_delay_set(1, 2)
+    client.connect_async("127.0.0.1", port, keepalive=30)
+    return client
+
+
+class Sensor:
+    """Publishes a temperature at QoS 1 each time it is told to measure."""
+
+    def __init__(self, site: str, name: str, port: int) -> None:
+        self.site = site
+        self.name = name
+        self._client = _client(f"{site}-{name}", port)
+        # The library calls back from its own thread, and holds its lock meanwhile: these two dictionaries
+        # are each written by one thread only, and matched by `sent`.
+        self._given: dict[int, tuple[Key, float]] = {}
+        self._acked: dict[int, float] = {}
+        self._client.on_publish = self._published
+
+    @property
+    def acknowledged(self) -> int:
+        return len(self._acked)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._given) - len(self._acked)
+
+    def start(self) -> None:
+        self._client.loop_start()
+
+    def measure(self) -> None:
+        sequence, now = len(self._given) + 1, time.time()
+        payload = {
+            "sensor": self.name,
+            "site": self.site,
+            "seq": sequence,
+            "sent": now,
+            "temperature": round(20 + 5 * math.sin(sequence / 7 + len(self.name)), 2),
+        }
+        info = self._client.publish(f"plant/{self.site}/sensor/{self.name}", json.dumps(payload), qos=1)
+        self._given[info.mid] = ((self.site, self.name, sequence), now)
+
+    def _published(self, client: Any, userdata: Any, mid: int, *_: Any) -> None:
+        self._acked[mid] = time.time()
+
+    def sent(self) -> list[Sent]:
+        return [Sent(key, at, self._acked.get(mid)) for mid, (key, at) in list(self._given.items())]
+
+    def close(self) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+
+class Subscriber:
+    """Listens to every site's sensors at QoS 1 in a session that outlives its connections."""
+
+    def __init__(self, site: str, port: int) -> None:
+        self.site = site
+        self.arrivals: list[tuple[Key, float]] = []
+        self.distinct: set[Key] = set()
+        self._client = _client(f"{site}-subscriber", port)
+        self._subscribed = threading.Event()
+        self._client.on_connect = self._connected
+        self._client.on_subscribe = lambda *_: self._subscribed.set()
+        self._client.on_message = self._arrived
+
+    def start(self) -> None:
+        self._client.loop_start()
+
+    def wait_until_subscribed(self) -> None:
+        """Raises `Unavailable` if the broker does not grant the filter in time."""
+        if not self._subscribed.wait(CONNECT_SECONDS):
+            raise Unavailable(f"site {self.site}: the subscriber got no SUBACK in {CONNECT_SECONDS:g} s")
+
+    def _connected(self, client: Client, userdata: Any, flags: Any, reason: Any, properties: Any) -> None:
+        # Again after each reconnect, as clients do that do not trust their session to be there.
+        if not reason.is_failure:
+            client.subscribe(FILTER, qos=1)
+
+    def _arrived(self, client: Any, userdata: Any, message: Any) -> None:
+        now = time.time()
+        reading = json.loads(message.payload)
+        key = (reading["site"], reading["sensor"], reading["seq"])
+        self.arrivals.append((key, now))
+        self.distinct.add(key)
+
+    def close(self) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+
+class Measuring(threading.Thread):
+    """Lets all sensors measure in turn, evenly spread over each period, until stopped."""
+
+    def __init__(self, sensors: list[Sensor], period: float) -> None:
+        super().__init__(name="sensors", daemon=True)
+        self._sensors = sensors
+        self._pause = period / len(sensors)
+        self._stop_asked = threading.Event()
+
+    def run(self) -> None:
+        due, turn = time.monotonic(), 0
+        while not self._stop_asked.wait(max(due - time.monotonic(), 0)):
+            self._sensors[turn % len(self._sensors)].measure()
+            turn += 1
+            due += self._pause
+
+    def stop(self) -> None:
+        self._stop_asked.set()
+        if self.is_alive():
+            self.join(5)

@@ -1,0 +1,149 @@
+"""The sites of the demo: which brokers this machine has, and a row of nodes in front of them.
+
+Owns every child process from start to end. Invariants: whatever was started is ended by `Row.close`, also
+when starting was interrupted; a broker that does not start is replaced, with a note. Must not know: clients,
+what is shown.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any
+
+from brokerweave import lab
+from brokerweave.errors import BrokerweaveError, Unavailable
+from brokerweave.lab.broker import Broker
+from brokerweave.lab.node import Node
+
+PREFERRED = ("mosquitto", "rabbitmq", "nats", "amqtt", "mochi", "aedes", "moquette", "activemq")
+"""The sturdiest and quickest to start first."""
+
+MOST_SITES, FEWEST_SITES = 5, 3
+STOP_SECONDS = 10.0
+
+
+def choose(available: Mapping[str, str | None]) -> list[str]:
+    """Brokers for the row, as different as possible, the first of `PREFERRED` in the middle.
+
+    The middle site's node is killed, and its broker must keep a session meanwhile. Empty if there is none.
+    """
+    chosen = [name for name in PREFERRED if name in available and available[name] is None][:MOST_SITES]
+    while 0 < len(chosen) < FEWEST_SITES:
+        chosen.append(chosen[len(chosen) % len(set(chosen))])
+    if chosen:
+        chosen.insert(len(chosen) // 2, chosen.pop(0))
+    return chosen
+
+
+def missing(available: Mapping[str, str | None]) -> list[str]:
+    """One line for each broker that would have made the row more different."""
+    kinds = sum(reason is None for reason in available.values())
+    return [reason for reason in available.values() if reason] if kinds < MOST_SITES else []
+
+
+@dataclass(slots=True)
+class Site:
+    id: str
+    broker: Broker
+    node: Node
+    broker_version: str
+    status: dict[str, Any] | None = field(default=None)
+    """The node's last answer; None while it is away."""
+
+
+class Row:
+    """The running sites. Children die with the thread that made them, so its threads last until `close`."""
+
+    def __init__(self) -> None:
+        self.sites: list[Site] = []
+        self._children: list[Broker] = []
+        self._starts: list[Future[None]] = []
+        self._threads = ThreadPoolExecutor(max_workers=2 * MOST_SITES, thread_name_prefix="site")
+        self._closing = threading.Event()
+        self._watch: threading.Thread | None = None
+
+    def start(self, brokers: Sequence[str], note: Callable[[str], None]) -> None:
+        """Raises `Unavailable` if no broker or not every node starts."""
+        running = self._start_brokers(brokers, note)
+        nodes: list[Node] = []
+        for letter, broker in zip("abcdefgh", running, strict=False):
+            # The default back-off waits up to 10 s, which is right for a network and long for a show.
+            settings = {"links": {"reconnect_max": 1.0}}
+            nodes.append(Node(letter, broker.port, tuple(nodes[-1:]), settings=settings))
+        self._children += nodes
+        for start in [self._begin(node) for node in nodes]:
+            start.result()
+        for index, node in enumerate(nodes):
+            node.wait_for_links(1 if index in (0, len(nodes) - 1) else 2)
+        self.sites = [Site(n.id, b, n, b.version) for n, b in zip(nodes, running, strict=True)]
+        self._watch = threading.Thread(target=self._watch_nodes, name="status", daemon=True)
+        self._watch.start()
+
+    def _start_brokers(self, names: Sequence[str], note: Callable[[str], None]) -> list[Broker]:
+        brokers = [lab.BROKERS[name]() for name in names]
+        self._children += brokers
+        started = [self._begin(broker) for broker in brokers]
+        running: list[Broker] = []
+        for broker, result in zip(brokers, started, strict=True):
+            try:
+                result.result()
+                running.append(broker)
+            except BrokerweaveError as error:
+                note(f"left out: {error}")
+        if not running:
+            raise Unavailable("no broker could be started")
+        while len(running) < FEWEST_SITES:
+            another = type(running[0])()
+            self._children.append(another)
+            self._begin(another).result()
+            running.append(another)
+        return running
+
+    def wait_for_interest(self, timeout: float = 20.0) -> None:
+        """Until every node was asked by every neighbour for what is wanted beyond it."""
+        for site in self.sites:
+            site.node.wait_for(lambda s: all(row["filters_from"] for row in s["links"]), "interest", timeout)
+
+    def kill(self, site: Site) -> None:
+        site.node.stop(kill=True)
+        site.status = None
+
+    def bring_back(self, site: Site) -> Future[None]:
+        return self._begin(site.node)
+
+    def _begin(self, child: Broker) -> Future[None]:
+        start = self._threads.submit(child.start)
+        self._starts.append(start)
+        return start
+
+    def whole(self) -> bool:
+        """Whether every link is up, as the nodes last said."""
+        rows = [row for site in self.sites if site.status for row in site.status["links"]]
+        return len(rows) == 2 * (len(self.sites) - 1) and all(row["state"] == "up" for row in rows)
+
+    def _watch_nodes(self) -> None:
+        while not self._closing.wait(0.25):
+            for site in self.sites:
+                try:
+                    site.status = site.node.status()
+                except BrokerweaveError:
+                    site.status = None
+
+    def close(self) -> None:
+        """End every child; they keep nothing worth a polite good-bye. Bounded; call it once."""
+        self._closing.set()
+        for start in self._starts:
+            start.cancel()
+        for child in self._children:
+            child.stop(kill=True)
+        # A start that was under way sees its child gone and gives up, or just made another.
+        wait(self._starts, timeout=STOP_SECONDS)
+        for child in self._children:
+            child.stop(kill=True)
+            child.close()
+        if self._watch is not None:
+            self._watch.join(STOP_SECONDS)
+        self._threads.shutdown(wait=False)
