@@ -1,0 +1,156 @@
+"""A network of sites from an edge list: a real broker and a real node each, as child processes.
+
+Owns the order of starting and ending. Invariants: brokers, then nodes, start at the same time; every link is
+up and every injector ready before a test sees the network. Must not know: what is tested.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from brokerweave import lab
+from brokerweave.lab.node import Node
+from tests.support.waiting import wait_until
+
+Edges = Iterable[tuple[str, str]]
+Settings = Mapping[str, Mapping[str, object]]
+
+QUICK: Settings = {"links": {"ping_interval": 0.5, "reconnect_min": 0.05, "reconnect_max": 0.5}}
+"""Links that notice and return fast enough for a test."""
+
+# A child dies with the thread that started it, so these threads live as long as the test run.
+_starters = ThreadPoolExecutor(8, "starter")
+
+
+def start_all(starts: Iterable[Callable[[], object]]) -> None:
+    for done in [_starters.submit(start) for start in starts]:
+        done.result(90)
+
+
+def start_broker(name: str, **options: Any) -> lab.Broker:
+    """A broker that outlives the test that asked for it, or a skip that says why there is none."""
+    if reason := lab.available()[name]:
+        pytest.skip(reason)
+    return _starters.submit(lab.start, name, **options).result(90)
+
+
+@dataclass
+class Site:
+    broker: lab.Broker
+    node: Node
+
+    @property
+    def port(self) -> int:
+        """Where clients connect."""
+        return self.node.port
+
+
+@dataclass
+class Network:
+    sites: dict[str, Site] = field(default_factory=dict)
+    links: list[tuple[str, str]] = field(default_factory=list)
+
+    def __getitem__(self, name: str) -> Site:
+        return self.sites[name]
+
+    def node(self, name: str) -> Node:
+        return self.sites[name].node
+
+    def port(self, name: str) -> int:
+        return self.sites[name].node.port
+
+    def degree(self, name: str) -> int:
+        return sum(name in link for link in self.links)
+
+    def wait_for_links(self) -> None:
+        for name, site in self.sites.items():
+            site.node.wait_for_links(self.degree(name))
+
+    def rows(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """The row of each link in `status`, by (whose status, neighbour)."""
+        found = {}
+        for name, site in self.sites.items():
+            for row in site.node.status()["links"]:
+                found[name, row["neighbour"]] = row
+        return found
+
+    def settle(self) -> None:
+        """Wait until every inter-subscription that was sent has arrived.
+
+        A node passes a filter on in the same turn in which it takes it, so while one is still on its way,
+        some two neighbours do not count the same.
+        """
+        wait_until(self._settled, "agreement about filters")
+
+    def _settled(self) -> bool:
+        rows = self.rows()
+        return all(
+            (b, a) in rows and row.get("filters_to") == rows[b, a].get("filters_from")
+            for (a, b), row in rows.items()
+        )
+
+    def wait_until_quiet(self) -> None:
+        """Wait until nobody wants anything and nothing is owed, so that the next test starts from nothing."""
+
+        def quiet() -> bool:
+            rows = self.rows().values()
+            return self._settled() and not any(r.get("filters_from") or r["backlog_messages"] for r in rows)
+
+        wait_until(quiet, "quiet")
+
+    def crossed(self) -> Counter[tuple[str, str]]:
+        """Messages that each direction of each link has carried; compare two to see what crossed between."""
+        return Counter({link: row["sent"] for link, row in self.rows().items()})
+
+    def counted(self, name: str) -> Counter[str]:
+        """One of `status`' counters at every node."""
+        each = {site: one.node.status()["counters"].get(name, 0) for site, one in self.sites.items()}
+        return Counter(each)
+
+
+@contextmanager
+def network(
+    edges: Edges,
+    *,
+    strategy: str = "sf",
+    brokers: Mapping[str, lab.Broker] | None = None,
+    settings: Settings = QUICK,
+    alone: Iterable[str] = (),
+) -> Iterator[Network]:
+    """Sites named in `edges` (and `alone`, without links), with Mosquittos where `brokers` has no other.
+
+    Brokers that are given stay when the network goes.
+    """
+    net = Network(links=list(edges))
+    names = list(dict.fromkeys([name for edge in net.links for name in edge] + list(alone)))
+    given = dict(brokers or {})
+    own = {name: lab.BROKERS["mosquitto"]() for name in names if name not in given}
+    try:
+        start_all(broker.start for broker in own.values())
+        for name in names:
+            dialed = tuple(net.node(b if a == name else a) for a, b in net.links if _dials(net, name, a, b))
+            port = (own.get(name) or given[name]).port
+            node = Node(name, port, dialed, strategy=strategy, settings=settings)
+            net.sites[name] = Site(own.get(name) or given[name], node)
+        start_all(site.node.start for site in net.sites.values())
+        net.wait_for_links()
+        yield net
+    except BaseException:
+        for name, site in net.sites.items():
+            print(f"node {name} said:\n{site.node.log_tail()}")
+        raise
+    finally:
+        start_all([site.node.close for site in net.sites.values()])
+        start_all([broker.close for broker in own.values()])
+
+
+def _dials(net: Network, name: str, a: str, b: str) -> bool:
+    """The later named of two dials the earlier."""
+    return name in (a, b) and (a if b == name else b) in net.sites
