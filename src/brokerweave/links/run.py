@@ -37,6 +37,12 @@ class Run:
     cap: int
     born: float
     blob: bytes
+    stamp: int = 0
+    """Version of the first message where all are to be retained, each next one's is one more; else 0."""
+    confirm: bool = False
+    """Its origin waits to hear that every node on the way has taken it."""
+    flood: bool = False
+    """It goes to every node, whatever they asked for: its way was cut, and the new one is not known yet."""
 
     @property
     def size(self) -> int:
@@ -54,7 +60,8 @@ class Run:
             return self
         start = _skip(self.blob, 0, offset)
         end = _skip(self.blob, start, count)
-        return replace(self, first=self.first + offset, count=count, blob=self.blob[start:end])
+        stamp = self.stamp + offset if self.stamp else 0
+        return replace(self, first=self.first + offset, count=count, blob=self.blob[start:end], stamp=stamp)
 
 
 def _skip(blob: bytes, position: int, frames: int) -> int:

@@ -7,8 +7,8 @@ Invariants: what is written reads back equal (ages to the millisecond); any othe
 looked at here. Must not know: lanes, what is acknowledged when.
 
 Batch payload, big-endian: wire version u8, stream sequence of the first run u64, runs u16, then for each
-run: origin (u8 length, UTF-8), epoch u64, first u64, count u32, flags u8, age in ms u32, blob (u32 length).
-Flags: bit 0 MQTT 5, bits 1-2 `max_qos`, bits 3-4 `cap`, the others 0.
+run: origin (u8 length, UTF-8), epoch u64, first u64, count u32, flags u8, stamp u64, age in ms u32, blob
+(u32 length). Flags: bit 0 MQTT 5, bits 1-2 `max_qos`, bits 3-4 `cap`, bit 5 `confirm`, bit 6 `flood`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _PLAIN_PUBLISH = 0x30
 _MAX_AGE = 0xFFFF_FFFF
 _MAX_SEQUENCE = 0x7FFF_FFFF_FFFF_FFFF
 _BATCH_HEAD = struct.Struct(">BQH")
-_RUN_HEAD = struct.Struct(">QQIBII")
-_RECORD_HEAD = struct.Struct(">QQIBd")
+_RUN_HEAD = struct.Struct(">QQIBQII")
+_RECORD_HEAD = struct.Struct(">QQIBQd")
 _SEQUENCE = struct.Struct(">Q")
 
 
@@ -42,7 +42,8 @@ def encode_batch(first_sequence: int, runs: Sequence[Run], now: float) -> bytes:
     for run in runs:
         age = min(max(int((now - run.born) * 1000), 0), _MAX_AGE)
         parts.append(_origin(run))
-        parts.append(_RUN_HEAD.pack(run.epoch, run.first, run.count, _flags(run), age, len(run.blob)))
+        numbers = (run.epoch, run.first, run.count, _flags(run), run.stamp, age, len(run.blob))
+        parts.append(_RUN_HEAD.pack(*numbers))
         parts.append(run.blob)
     return _publish(BATCH_TOPIC, parts)
 
@@ -60,13 +61,13 @@ def decode_batch(payload: bytes | memoryview, now: float) -> tuple[int, list[Run
         position = _BATCH_HEAD.size
         for _ in range(count):
             position, origin = _read_origin(view, position)
-            epoch, first, messages, flags, age, length = _RUN_HEAD.unpack_from(view, position)
+            epoch, first, messages, flags, stamp, age, length = _RUN_HEAD.unpack_from(view, position)
             position += _RUN_HEAD.size
             blob = bytes(view[position : position + length])
             if len(blob) != length:
                 raise RemoteProtocolError("a batch ends inside a run")
             position += length
-            runs.append(_run(origin, epoch, first, messages, flags, now - age / 1000, blob))
+            runs.append(_run(origin, epoch, first, messages, flags, stamp, now - age / 1000, blob))
     except struct.error:
         raise RemoteProtocolError("a batch ends inside a run") from None
     if position != len(view):
@@ -89,7 +90,7 @@ def decode_ack(payload: bytes | memoryview) -> int:
 
 def encode_record(run: Run) -> bytes:
     """A run as a journal keeps it: like on the wire, but with `born`, since ages grow while it lies there."""
-    head = _RECORD_HEAD.pack(run.epoch, run.first, run.count, _flags(run), run.born)
+    head = _RECORD_HEAD.pack(run.epoch, run.first, run.count, _flags(run), run.stamp, run.born)
     return b"".join((_origin(run), head, run.blob))
 
 
@@ -97,10 +98,11 @@ def decode_record(record: bytes) -> Run:
     view = memoryview(record)
     try:
         position, origin = _read_origin(view, 0)
-        epoch, first, count, flags, born = _RECORD_HEAD.unpack_from(view, position)
+        epoch, first, count, flags, stamp, born = _RECORD_HEAD.unpack_from(view, position)
     except struct.error:
         raise RemoteProtocolError("a record ends inside its head") from None
-    return _run(origin, epoch, first, count, flags, born, bytes(view[position + _RECORD_HEAD.size :]))
+    blob = bytes(view[position + _RECORD_HEAD.size :])
+    return _run(origin, epoch, first, count, flags, stamp, born, blob)
 
 
 def open_publish(frame: bytes) -> tuple[bytes, memoryview] | None:
@@ -143,13 +145,17 @@ def _read_origin(view: memoryview, position: int) -> tuple[int, str]:
 
 
 def _flags(run: Run) -> int:
-    return (run.version == 5) | run.max_qos << 1 | run.cap << 3
+    return (run.version == 5) | run.max_qos << 1 | run.cap << 3 | run.confirm << 5 | run.flood << 6
 
 
-def _run(origin: str, epoch: int, first: int, count: int, flags: int, born: float, blob: bytes) -> Run:
+def _run(
+    origin: str, epoch: int, first: int, count: int, flags: int, stamp: int, born: float, blob: bytes
+) -> Run:
     max_qos, cap = flags >> 1 & 3, flags >> 3 & 3
-    if flags > 0x1F or max_qos == 3 or cap == 3 or not isfinite(born):
+    if flags > 0x7F or max_qos == 3 or cap == 3 or not isfinite(born):
         raise RemoteProtocolError(f"a run with unknown flags {flags:#04x} or without a time")
     if not 0 < count <= len(blob) // SMALLEST_PUBLISH or first + count - 1 > _MAX_SEQUENCE:
         raise RemoteProtocolError(f"a run of {count} messages from {first} in {len(blob)} bytes")
-    return Run(origin, epoch, first, count, 5 if flags & 1 else 4, max_qos, cap, born, blob)
+    version = 5 if flags & 1 else 4
+    marks = bool(flags & 0x20), bool(flags & 0x40)
+    return Run(origin, epoch, first, count, version, max_qos, cap, born, blob, stamp, *marks)

@@ -27,6 +27,7 @@ cdef class RouteCache:
 cdef class Frame:
     cdef public int type
     cdef public bytes data
+    cdef public Py_ssize_t at
 
 
 @cython.final

@@ -63,13 +63,14 @@ class RouteCache:
 
 
 class Frame:
-    """A frame handed out whole: `data` begins with its fixed header."""
+    """A frame handed out whole: `data` begins with its fixed header, `at` is its place among the frames."""
 
-    __slots__ = ("data", "type")
+    __slots__ = ("at", "data", "type")
 
-    def __init__(self, type: int, data: bytes) -> None:
+    def __init__(self, type: int, data: bytes, at: int = 0) -> None:
         self.type = type
         self.data = data
+        self.at = at
 
 
 class Routed:
@@ -243,7 +244,7 @@ class _Found:
 
     def whole(self, at: int, end: int) -> None:
         self.close()  # or a later frame of a topic could end up before this one
-        self.items.append(Frame(self.data[at] >> 4, self.data[at:end]))
+        self.items.append(Frame(self.data[at] >> 4, self.data[at:end], at))
 
     def routed(self, group: object, at: int, end: int) -> None:
         last = self._last

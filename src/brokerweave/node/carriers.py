@@ -122,7 +122,7 @@ class Carriers:
             self._core.neighbour_table[neighbour].lanes[index].received_ack(event.sequence)
             self._core.host.lane_ready(neighbour, index)
         elif isinstance(event, ControlArrived):
-            self._core.strategy.packet_arrived(neighbour, event.packet)
+            self._core.control_arrived(neighbour, event.packet)
         elif isinstance(event, PeerLeft) and event.removed:
             self._host.neighbour_left(neighbour)
 

@@ -30,6 +30,8 @@ from brokerweave.node.router import Group, Router
 from brokerweave.session.pair import Limits, Pair
 from brokerweave.session.record import SessionRecord
 
+OWN_TOPICS = "$brokerweave/"
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -102,6 +104,8 @@ class NodeCore:
             self.strategy, settings.lanes if settings.ordered else None, self._strategy_failed
         )
         self.interest = Interest(self.strategy)
+        self.controls: dict[str, Callable[[str, bytes], None]] = {}
+        """What hears of control packets on the topics of the node's own parts: (neighbour, payload)."""
         self._local_routes = self.router.cache(None)
         # A sequence for each lane: messages on one lane arrive in order, so the duplicate window never has to
         # reach back over what another, faster lane brought meanwhile.
@@ -130,6 +134,22 @@ class NodeCore:
     def send(self, neighbour: str, packet: Packet) -> None:
         if neighbour in self.neighbour_table and self.neighbour_table[neighbour].up:
             self.host.send_control(neighbour, packet)
+
+    def control_arrived(self, neighbour: str, packet: Packet) -> None:
+        """A control packet: the node's own parts have their topics, the rest is the strategy's."""
+        if isinstance(packet, Publish) and packet.topic.startswith(OWN_TOPICS):
+            handler = self.controls.get(packet.topic)
+            if handler is None:
+                raise RemoteProtocolError(
+                    f"{neighbour} speaks of {packet.topic!r}, which this node does not know"
+                )
+            handler(neighbour, packet.payload)
+        else:
+            self.strategy.packet_arrived(neighbour, packet)
+
+    def send_own(self, neighbour: str, topic: str, payload: bytes) -> None:
+        """Send a control packet of one of the node's own parts, in order with the strategy's."""
+        self.send(neighbour, Publish(topic, payload))
 
     def routes_changed(self) -> None:
         self.router.changed()
@@ -329,7 +349,13 @@ class NodeCore:
                 assert isinstance(group, Group)
                 part = fresh
                 if length != fresh.count:
-                    part = replace(fresh, first=fresh.first + at, count=length, blob=blob)
+                    part = replace(
+                        fresh,
+                        first=fresh.first + at,
+                        count=length,
+                        blob=blob,
+                        stamp=fresh.stamp + at if fresh.stamp else 0,
+                    )
                 self._dispatch(part, group)
 
     def _dispatch(self, run: Run, group: Group) -> None:
