@@ -17,8 +17,10 @@ import pytest
 
 from brokerweave import lab
 from brokerweave.lab.node import Node
+from tests.support.raw import FakeBroker
 from tests.support.waiting import wait_until
 
+AnyBroker = lab.Broker | FakeBroker
 Edges = Iterable[tuple[str, str]]
 Settings = Mapping[str, Mapping[str, object]]
 
@@ -43,7 +45,7 @@ def start_broker(name: str, **options: Any) -> lab.Broker:
 
 @dataclass
 class Site:
-    broker: lab.Broker
+    broker: AnyBroker
     node: Node
 
     @property
@@ -120,7 +122,7 @@ def network(
     edges: Edges,
     *,
     strategy: str = "sf",
-    brokers: Mapping[str, lab.Broker] | None = None,
+    brokers: Mapping[str, AnyBroker] | None = None,
     settings: Settings = QUICK,
     alone: Iterable[str] = (),
 ) -> Iterator[Network]:
@@ -136,9 +138,9 @@ def network(
         start_all(broker.start for broker in own.values())
         for name in names:
             dialed = tuple(net.node(b if a == name else a) for a, b in net.links if _dials(net, name, a, b))
-            port = (own.get(name) or given[name]).port
-            node = Node(name, port, dialed, strategy=strategy, settings=settings)
-            net.sites[name] = Site(own.get(name) or given[name], node)
+            broker = own.get(name) or given[name]
+            node = Node(name, broker.port, dialed, strategy=strategy, settings=settings)
+            net.sites[name] = Site(broker, node)
         start_all(site.node.start for site in net.sites.values())
         net.wait_for_links()
         yield net
