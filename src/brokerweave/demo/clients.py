@@ -11,24 +11,19 @@ import json
 import math
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from paho.mqtt.client import Client
+from paho.mqtt.enums import CallbackAPIVersion
 
 from brokerweave.demo.ledger import Key, Sent
 from brokerweave.errors import Unavailable
-
-if TYPE_CHECKING:
-    from paho.mqtt.client import Client
 
 FILTER = "plant/+/sensor/+"
 CONNECT_SECONDS = 20.0
 
 
 def _client(client_id: str, port: int) -> Client:
-    try:
-        from paho.mqtt.client import Client
-        from paho.mqtt.enums import CallbackAPIVersion
-    except ImportError as error:
-        raise Unavailable("the demo's clients need paho-mqtt: pip install 'brokerweave[demo]'") from error
     client = Client(CallbackAPIVersion.VERSION2, client_id, clean_session=False)
     client.reconnect_delay_set(1, 2)
     client.connect_async("127.0.0.1", port, keepalive=30)
@@ -55,6 +50,10 @@ class Sensor:
     @property
     def waiting(self) -> int:
         return len(self._given) - len(self._acked)
+
+    @property
+    def connected(self) -> bool:
+        return self._client.is_connected()
 
     def start(self) -> None:
         self._client.loop_start()
@@ -94,6 +93,10 @@ class Subscriber:
         self._client.on_connect = self._connected
         self._client.on_subscribe = lambda *_: self._subscribed.set()
         self._client.on_message = self._arrived
+
+    @property
+    def connected(self) -> bool:
+        return self._client.is_connected()
 
     def start(self) -> None:
         self._client.loop_start()

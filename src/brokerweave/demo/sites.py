@@ -39,9 +39,9 @@ def choose(available: Mapping[str, str | None]) -> list[str]:
 
 
 def missing(available: Mapping[str, str | None]) -> list[str]:
-    """One line for each broker that would have made the row more different."""
+    """Where there are few different brokers, one line for each that could be installed."""
     kinds = sum(reason is None for reason in available.values())
-    return [reason for reason in available.values() if reason] if kinds < MOST_SITES else []
+    return [reason for reason in available.values() if reason] if kinds < FEWEST_SITES else []
 
 
 @dataclass(slots=True)

@@ -126,6 +126,9 @@ class Demo:
         if not self._wait(self._row.whole, LINKS_SECONDS):
             raise Unavailable(f"node {site.id} did not find its neighbours again in {LINKS_SECONDS:g} s")
         self._view.event(f"node {site.id} is back, its links are up")
+        if not self._wait(lambda: all(client.connected for client in self._clients()), LINKS_SECONDS):
+            raise Unavailable(f"the clients of site {site.id} did not return in {LINKS_SECONDS:g} s")
+        self._view.event(f"the clients of site {site.id} are back")
         return Outage(site.id, begin, end, over=time.time())
 
     def _settle(self) -> None:
@@ -165,12 +168,14 @@ class Demo:
             outage,
         )
 
+    def _clients(self) -> list[Sensor | Subscriber]:
+        return [*self.scene.sensors, *self.scene.subscribers]
+
     def close(self) -> None:
         if self._measuring is not None:
             self._measuring.stop()
         # Clients wait for their thread, which may sit in a connect: all at once.
-        clients: list[Sensor | Subscriber] = [*self.scene.sensors, *self.scene.subscribers]
-        leaving = [threading.Thread(target=client.close, daemon=True) for client in clients]
+        leaving = [threading.Thread(target=client.close, daemon=True) for client in self._clients()]
         for each in leaving:
             each.start()
         for each in leaving:
