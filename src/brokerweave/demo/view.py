@@ -135,9 +135,8 @@ class View:
 def show_summary(console: Console, sites: Sequence[Site], summary: Summary, outage: Outage) -> None:
     row = " - ".join(f"{site.id} {site.broker.name}" for site in sites)
     console.print(f"\nSummary: {row}")
-    console.print(
-        f"Node {outage.site} was killed; after {outage.over - outage.end:.1f} s it and its clients were back.\n"
-    )
+    back = outage.over - outage.end
+    console.print(f"Node {outage.site} was killed; {back:.1f} s later it and its clients were back.\n")
     counts = _table("", ">messages")
     counts.add_row("published, acknowledged to the sensor", f"{summary.published:,}")
     if summary.unacknowledged:
