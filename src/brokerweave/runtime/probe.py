@@ -78,7 +78,7 @@ async def probe(
     bench.qos = min(1, essentials.max_qos)
     async with asyncio.TaskGroup() as group:
         versions = group.create_task(experiments.versions_spoken(bench))
-        qos2 = group.create_task(tried(experiments.fate_of_qos2, bench, "a repeat is not answered"))
+        qos2 = group.create_task(tried(experiments.fate_of_qos2, bench, "closes the connection"))
         granted = group.create_task(tried(experiments.granted_qos, bench, None))
         exact = group.create_task(tried(experiments.retains_for_exact, bench, False))
         wildcard = group.create_task(tried(experiments.retains_for_wildcard, bench, False))
