@@ -141,6 +141,8 @@ class Node:
                 window=links.window,
                 forget_after=links.forget_after,
                 session_expiry=node.session_expiry,
+                cluster_timeout=node.cluster_timeout if node.delivery == "cluster" else None,
+                barrier_timeout=node.barrier_timeout if node.subscribe == "barrier" else None,
             ),
             self.config.limits,
             strategy,
@@ -287,7 +289,7 @@ class Node:
     def write_client(self, pair: Pair, data: bytes) -> None:
         relay = self.relays.get(pair)
         if relay is not None:
-            relay.write(data)
+            relay.write_own(data)
 
     def forget_lanes(self, neighbour: str) -> None:
         for key in [key for key in self._notes if key[0] == neighbour]:
