@@ -24,6 +24,7 @@ from brokerweave.mqtt.frames import route_run
 from brokerweave.mqtt.packets import Packet, Publish, Will
 from brokerweave.mqtt.properties import Property, get_int, without
 from brokerweave.node import barrier, confirmations
+from brokerweave.node.admission import Admission
 from brokerweave.node.barrier import Barrier
 from brokerweave.node.confirmations import Confirmations, Publication
 from brokerweave.node.counters import Counters
@@ -121,6 +122,7 @@ class NodeCore:
         self.neighbour_table.went_down = self._neighbour_down
         self._to_confirm: dict[str, list[Publication]] = {}
         self._local_routes = self.router.cache(None)
+        self.admission = Admission(self.router, self.counters.add)
         # A sequence for each lane: messages on one lane arrive in order, so the duplicate window never has to
         # reach back over what another, faster lane brought meanwhile.
         self._sequences = [0] * settings.lanes
@@ -195,6 +197,7 @@ class NodeCore:
         )
 
     def connect_arrived(self, pair: Pair) -> None:
+        self.admission.joined(pair)
         self.host.open_broker(pair)
 
     def write_client(self, pair: Pair, data: bytes) -> None:
@@ -206,6 +209,7 @@ class NodeCore:
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
         client_id = pair.client.client_id or f"\0{pair.client.id}"  # assigned by a 3.1.1 broker: unknown
         assert pair.connect is not None
+        self.admission.joined(pair)  # the broker may have given it its client id
         self._client_returned(client_id, session_present)
         record = self.interest.records.get(client_id)
         if record is not None and not session_present:
@@ -233,9 +237,10 @@ class NodeCore:
         record = self._record_of(pair)
         if record is None:
             return True
+        filters = self.admission.readable(pair, filters)
         for topic_filter, qos in filters:
             self.interest.add(record, topic_filter, qos)
-        if self.settings.barrier_timeout is None:
+        if self.settings.barrier_timeout is None or not filters:
             return True
         # Also what an earlier filter is still waiting for counts: it may be the one that covers this.
         return self._await(
@@ -334,6 +339,9 @@ class NodeCore:
         else:
             self._expire_later(record)
 
+    def closed(self, pair: Pair) -> None:
+        self.admission.left(pair)
+
     def _record_of(self, pair: Pair) -> SessionRecord | None:
         record = self.interest.records.get(pair.client.client_id or f"\0{pair.client.id}")
         return record if record is not None and record.owner is pair else None
@@ -384,8 +392,10 @@ class NodeCore:
                 self._send_will(pair, pair.will)
 
     def _send_will(self, pair: Pair, will: Will) -> None:
+        if will.topic.startswith("$") or not self.admission.may_write(pair, will.topic):
+            return
         group = self._local_routes.lookup(will.topic.encode(), will.retain)
-        if group is None or will.topic.startswith("$"):
+        if group is None:
             return
         properties = without(will.properties, Property.WILL_DELAY_INTERVAL)
         packet_id = 1 if will.qos else 0  # stands for any: each injector gives its own
