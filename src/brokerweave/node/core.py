@@ -9,18 +9,20 @@ not know: sockets, clocks, files. They come in through `NodeHost`, so the same c
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Protocol
 
 from brokerweave.cooperation.api import Listener, Strategy, Timer
-from brokerweave.errors import RemoteProtocolError
+from brokerweave.errors import LocalProtocolError, RemoteProtocolError
+from brokerweave.links.dead_letters import DeadLetter
 from brokerweave.links.injector import Injector
 from brokerweave.links.run import Run
 from brokerweave.links.window import DuplicateWindow
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import route_run
+from brokerweave.mqtt.frames import publish_head, route_run
 from brokerweave.mqtt.packets import Packet, Publish, Will
 from brokerweave.mqtt.properties import Property, get_int, without
 from brokerweave.node import barrier, confirmations
@@ -473,6 +475,22 @@ class NodeCore:
                 self._dispatch(part, group)
                 reached.update(hop for hop, _ in group.hops)
         return reached
+
+    def retry(self, letter: DeadLetter) -> bool:
+        """Give the broker here once more what it would not take, as a message of this node's own.
+
+        False: the injector's outbox is full. Raises `LocalProtocolError` for a letter without its frame.
+        """
+        if not letter.frame:
+            raise LocalProtocolError(f"letter {letter.id} was too large to be kept: it cannot be retried")
+        head = publish_head(letter.frame, letter.version)
+        lane = zlib.crc32(head.topic) % self.settings.lanes
+        run = self._new_run(Group((), True, lane), 1, letter.frame, head.qos, letter.version)
+        if not self.injectors[lane % len(self.injectors)].submit(run):
+            return False
+        self.counters.add("dead_letters_retried")
+        self.host.injector_ready(lane % len(self.injectors))
+        return True
 
     def _confirm(self, neighbour: str, publication: Publication) -> None:
         """Tell where a publication came from that it is taken here and behind; one packet per loop turn."""

@@ -84,6 +84,7 @@ class Client:
         will: Will | None = None,
         properties: Properties = (),
         timeout: float = 5.0,
+        preamble: bytes = b"",
     ) -> Self:
         """Connect and wait for CONNACK. Raises `Refused`, or `Unavailable` if there is no sound answer."""
         try:
@@ -106,6 +107,7 @@ class Client:
             properties=properties,
         )
         try:
+            writer.write(preamble)
             client.send(packet)
             client.connack = await client.answer(ConnAck)
             if client.connack.reason_code:

@@ -45,7 +45,7 @@ class InjectorSocket(asyncio.Protocol):
         transport = cast(asyncio.Transport, base)  # uvloop's has the methods, not the class
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
-        transport.write(self._injector.connected(self._injection.host.now()))
+        transport.write(self._injection.preamble + self._injector.connected(self._injection.host.now()))
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -101,8 +101,11 @@ class Injection:
         broker_timeout: float,
         username: str | None,
         password: bytes | None,
+        preamble: bytes = b"",
     ) -> None:
+        """`preamble` goes before the first packet of each connection."""
         self.host = host
+        self.preamble = preamble
         self.essentials: Essentials | None = None
         """What the broker can do; None until it was reached once."""
         self._broker = broker
@@ -143,7 +146,11 @@ class Injection:
             try:
                 password = None if self._password is None else self._password.decode()
                 self.essentials = await probe_essentials(
-                    *self._broker, username=self._username, password=password, timeout=self._timeout
+                    *self._broker,
+                    username=self._username,
+                    password=password,
+                    timeout=self._timeout,
+                    preamble=self.preamble,
                 )
             except BrokerweaveError as error:
                 log.info("broker %s: %s", self._broker, error)

@@ -59,13 +59,19 @@ class Abilities:
 
 
 async def probe_essentials(
-    host: str, port: int, *, username: str | None = None, password: str | None = None, timeout: float = 2.0
+    host: str,
+    port: int,
+    *,
+    username: str | None = None,
+    password: str | None = None,
+    timeout: float = 2.0,
+    preamble: bytes = b"",
 ) -> Essentials:
     """What an injector needs, with two or three connections. Raises `Unavailable`.
 
-    `timeout` bounds each single wait, in seconds.
+    `timeout` bounds each single wait, in seconds; `preamble` goes before the first packet of each connection.
     """
-    return await _essentials(Bench(host, port, username, password, timeout))
+    return await _essentials(Bench(host, port, username, password, timeout, preamble))
 
 
 async def probe(

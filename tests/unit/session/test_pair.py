@@ -497,7 +497,7 @@ class TestInClusterDelivery:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_what_comes_in_one_chunk_with_connect_takes_the_routes_that_connect_chose(site: Site, qos: int) -> None:
+def test_what_comes_in_one_chunk_with_connect_takes_the_routes_it_chose(site: Site, qos: int) -> None:
     def route_later(pair: Pair) -> None:
         pair.use_routes(RouteCache(lambda topic, retain: "somewhere" if topic == b"own" else None))
 
