@@ -54,7 +54,7 @@ class Bench:
         username: str | None,
         password: str | None,
         timeout: float,
-        preamble: bytes = b"",
+        proxied: bool = False,
     ) -> None:
         self.version = 5
         self.qos = 1
@@ -64,7 +64,7 @@ class Bench:
             "password": password,
             "timeout": timeout,
             "keep_alive": 60,
-            "preamble": preamble,
+            "proxied": proxied,
         }
 
     def open(self, **options: Any) -> Coroutine[Any, Any, Client]:

@@ -17,6 +17,7 @@ from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.injector import Injector, State
 from brokerweave.node.core import NodeCore
 from brokerweave.runtime.probe import Essentials, probe_essentials
+from brokerweave.session import proxy_header
 
 log = logging.getLogger("brokerweave.injection")
 
@@ -45,7 +46,9 @@ class InjectorSocket(asyncio.Protocol):
         transport = cast(asyncio.Transport, base)  # uvloop's has the methods, not the class
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
-        transport.write(self._injection.preamble + self._injector.connected(self._injection.host.now()))
+        if self._injection.proxied:
+            transport.write(proxy_header.own(transport.get_extra_info))
+        transport.write(self._injector.connected(self._injection.host.now()))
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -101,11 +104,11 @@ class Injection:
         broker_timeout: float,
         username: str | None,
         password: bytes | None,
-        preamble: bytes = b"",
+        proxied: bool = False,
     ) -> None:
-        """`preamble` goes before the first packet of each connection."""
+        """`proxied`: each connection begins with a PROXY header."""
         self.host = host
-        self.preamble = preamble
+        self.proxied = proxied
         self.essentials: Essentials | None = None
         """What the broker can do; None until it was reached once."""
         self._broker = broker
@@ -150,7 +153,7 @@ class Injection:
                     username=self._username,
                     password=password,
                     timeout=self._timeout,
-                    preamble=self.preamble,
+                    proxied=self.proxied,
                 )
             except BrokerweaveError as error:
                 log.info("broker %s: %s", self._broker, error)

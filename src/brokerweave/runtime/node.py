@@ -42,7 +42,6 @@ from brokerweave.runtime.relay import BrokerConnection, ClientConnection
 from brokerweave.runtime.sessions import RuntimeSessions
 from brokerweave.runtime.status import neighbour_rows, status
 from brokerweave.runtime.storage import Storage
-from brokerweave.session import proxy_header
 from brokerweave.session.pair import Pair
 
 log = logging.getLogger("brokerweave.node")
@@ -169,7 +168,7 @@ class Node:
             self.config.limits.broker_timeout,
             username,
             password,
-            preamble=proxy_header.LOCAL if node.proxy_protocol else b"",
+            proxied=node.proxy_protocol,
         )
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:

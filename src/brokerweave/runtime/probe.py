@@ -65,13 +65,13 @@ async def probe_essentials(
     username: str | None = None,
     password: str | None = None,
     timeout: float = 2.0,
-    preamble: bytes = b"",
+    proxied: bool = False,
 ) -> Essentials:
     """What an injector needs, with two or three connections. Raises `Unavailable`.
 
-    `timeout` bounds each single wait, in seconds; `preamble` goes before the first packet of each connection.
+    `timeout` bounds each single wait, in seconds; `proxied`: each connection begins with a PROXY header.
     """
-    return await _essentials(Bench(host, port, username, password, timeout, preamble))
+    return await _essentials(Bench(host, port, username, password, timeout, proxied))
 
 
 async def probe(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokerweave.session.proxy_header import LOCAL, encode
+from brokerweave.session.proxy_header import LOCAL, encode, own
 
 SIGNATURE = bytes.fromhex("0D 0A 0D 0A 00 0D 0A 51 55 49 54 0A")
 
@@ -36,7 +36,10 @@ def test_an_ipv4_client_of_a_listener_for_both_is_an_ipv4_client() -> None:
         ((), ()),
     ],
 )
-def test_what_has_no_ip_addresses_is_a_connection_of_the_nodes_own(
-    source: object, destination: object
-) -> None:
+def test_what_has_no_ip_addresses_leaves_the_connection_as_it_is(source: object, destination: object) -> None:
     assert encode(source, destination) == LOCAL == SIGNATURE + bytes.fromhex("20 00 0000")
+
+
+def test_a_connection_of_the_nodes_own_names_its_own_ends() -> None:
+    ends = {"sockname": ("127.0.0.1", 50000), "peername": ("127.0.0.1", 1884)}
+    assert own(ends.get) == encode(ends["sockname"], ends["peername"])
