@@ -72,6 +72,7 @@ class Node:
         self.injection: Injection
         self.dead_letters = DeadLetters()
         self._clock_offset = 0.0
+        self._loop_time: Callable[[], float] = time.monotonic
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._server: asyncio.Server | None = None
@@ -80,6 +81,7 @@ class Node:
 
     async def serve(self) -> int:
         loop = asyncio.get_running_loop()
+        self._loop_time = loop.time
         self._clock_offset = time.time() - loop.time()
         admin = AdminServer(
             self.config.admin_socket,
@@ -278,7 +280,7 @@ class Node:
     # NodeHost, RelayHost, LinkHost, InjectionHost
 
     def now(self) -> float:
-        return asyncio.get_running_loop().time() + self._clock_offset
+        return self._loop_time() + self._clock_offset
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         return asyncio.get_running_loop().call_later(seconds, callback)
