@@ -55,7 +55,7 @@ check: setup ## style, types, import rules
 	$(RUN) -m pytest -q tests/unit/test_layers.py
 
 docs: setup ## write the pages that are made from code
-	$(RUN) -m brokerweave.config_reference > docs/configuration.md
+	$(RUN) -m brokerweave.config.reference > docs/configuration.md
 
 bench: setup ## scanner, topic trie, then the relay against HAProxy, on this machine
 	$(RUN) -m benchmarks.scanner

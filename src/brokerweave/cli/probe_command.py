@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from brokerweave.cli.output import console, help_text, table
-from brokerweave.config_values import Address, BadValue
+from brokerweave.config.values import Address, BadValue
 from brokerweave.errors import ConfigError
 
 _HELP = """Find out what a broker can do, by trying it.

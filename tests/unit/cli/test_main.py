@@ -13,7 +13,7 @@ import pytest
 from brokerweave import __version__
 from brokerweave.cli import main
 from brokerweave.config import NodeConfig
-from brokerweave.config_keys import KEYS
+from brokerweave.config.keys import KEYS
 from brokerweave.errors import BrokerweaveError, Unavailable
 from brokerweave.runtime import admin_client
 

@@ -2,7 +2,7 @@
 
 Owns the names that users write (a contract) and what each means; docs/configuration.md is made from here.
 Invariants: a `NodeConfig` that `load` returned is complete and checked, and never changes. Must not know: the
-runtime that uses it, MQTT, which plug-ins are installed. `config` reads files and flags into this.
+runtime that uses it, MQTT, which plug-ins are installed. The package itself reads files and flags into this.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from brokerweave.config_socket import default_admin_socket
-from brokerweave.config_values import (
+from brokerweave.config.socket import default_admin_socket
+from brokerweave.config.values import (
     ID,
     LISTENING,
     NAMES,
