@@ -51,7 +51,7 @@ def test_version_says_which_frame_scanner_runs(run: Run) -> None:
     assert code == 0
     assert out.strip() in {
         f"brokerweave {__version__} (frame scanner: compiled)",
-        f"brokerweave {__version__} (frame scanner: pure Python)",
+        f"brokerweave {__version__} (frame scanner: uncompiled)",
     }
 
 
