@@ -52,7 +52,7 @@ class NodeSection:
     )
     strategy: str = field(
         default="sf",
-        metadata=about(PLUGIN, "The cooperation strategy; every node of a deployment should use the same."),
+        metadata=about(PLUGIN, "The cooperation strategy; nodes with different ones do not link."),
     )
     listeners: tuple[str, ...] = field(
         default=(),
@@ -228,7 +228,7 @@ class LinksSection:
         default=2,
         metadata=about(
             integer(1, 64),
-            "Lanes (connections) to each neighbour.",
+            "Lanes (connections) to each neighbour; nodes with different numbers do not link.",
             cost="each lane has its own outbox, with its own bounds",
         ),
     )
