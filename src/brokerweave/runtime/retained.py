@@ -1,0 +1,176 @@
+"""Reads retained messages back from the local broker, with short sessions of the node's own.
+
+Owns three occasions: the first contact with a broker, whose own messages are then told to the other sites;
+the check of single topics that the core asks for; and the broker's return after it was away. Invariants:
+every read is bounded in time and bytes; nothing is published here but by a probe where nothing else can tell
+an empty broker from one that gives no retained messages to wildcard filters. Must not know: which version
+wins, what is done with what was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Protocol
+
+from brokerweave.config import Address, RetainedSection
+from brokerweave.errors import BrokerweaveError, Unavailable
+from brokerweave.links.injector import State
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.packets import Publish
+from brokerweave.node.core import NodeCore
+from brokerweave.node.retained_check import BATCH, Found
+from brokerweave.runtime.experiments import Bench, retains_for_wildcard, tried
+from brokerweave.runtime.injection import Injection
+from brokerweave.runtime.retained_store import SqliteStore
+
+log = logging.getLogger("brokerweave.retained")
+
+QUIET = 1.0
+"""Seconds without a retained message after which a broker is taken to have sent all."""
+LONGEST = 60.0
+"""Seconds that one reading may take, however much comes."""
+POLL = 0.2
+PAUSE = 10.0
+"""Seconds between two returns of the broker that are acted on."""
+SLICE = 200
+"""Messages adopted before clients get their turn again."""
+
+
+class RetainedReaderHost(Protocol):
+    @property
+    def core(self) -> NodeCore: ...
+
+    @property
+    def injection(self) -> Injection: ...
+
+    def warn(self, message: str) -> None: ...
+
+
+class RetainedReader:
+    def __init__(
+        self,
+        host: RetainedReaderHost,
+        store: SqliteStore,
+        broker: Address,
+        config: RetainedSection,
+        login: tuple[str | None, bytes | None],
+    ) -> None:
+        self.state = "waiting for the broker"
+        """What is known of the broker's own retained messages, for `status`."""
+        self._host = host
+        self._store = store
+        self._broker = broker
+        self._config = config
+        self._login = (login[0], None if login[1] is None else login[1].decode())
+        self._version = 4
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._spawn(self._run())
+
+    async def stop(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self) -> None:
+        await self._broker_ready()
+        essentials = self._host.injection.essentials
+        assert essentials is not None
+        self._version = essentials.version
+        if not essentials.retain:
+            self.state = "the broker retains nothing"
+            return
+        retained = self._host.core.retained
+        retained.check.reader = lambda topics, done: self._spawn(self._check(topics, done))
+        first = self._config.read_broker == "first" and not self._store.broker_was_read
+        if first or self._config.read_broker == "always":
+            await self._first_contact()
+        else:
+            self.state = "read at an earlier start" if self._store.broker_was_read else "not read"
+        while self._config.restore == "missing":
+            losses = self._host.injection.losses
+            retained.broker_returned()
+            await asyncio.sleep(PAUSE)
+            while self._host.injection.losses == losses:  # noqa: ASYNC110 (no one event ends it)
+                await asyncio.sleep(POLL)
+            await self._broker_ready()
+
+    async def _broker_ready(self) -> None:
+        core = self._host.core
+        while not all(i.state is State.READY for i in core.injectors):  # noqa: ASYNC110 (as above)
+            await asyncio.sleep(POLL)
+
+    # First contact
+
+    async def _first_contact(self) -> None:
+        retained = self._host.core.retained
+        try:
+            found = await self._read("#", qos=0)
+            readable = bool(found) or await tried(retains_for_wildcard, self._bench(), False)
+        except BrokerweaveError as error:
+            log.info("broker %s: %s", self._broker, error)
+            found, readable = {}, False
+        if not readable:
+            retained.broker_read = False
+            self.state = "the broker gives no retained messages to wildcard filters"
+            self._host.warn(f"{self.state}: what it retained before this node stood there stays at this site")
+        news, topics = 0, list(found)
+        for at in range(0, len(topics), SLICE):
+            some = topics[at : at + SLICE]
+            # Asked for at QoS 0 all came, but without their QoS; a queue for QoS 1 would not hold them all.
+            again = await self._read_exact(some) or {}
+            messages = [again.get(topic, found[topic]) for topic in some]
+            news += retained.adopt((codec.encode(m, self._version), self._version) for m in messages)
+        if readable:
+            self.state = f"{news} messages of the broker's own read"
+        self._store.mark_broker_read()
+
+    # Reading
+
+    async def _check(self, topics: list[str], done: Callable[[Found], None]) -> None:
+        found = await self._read_exact(topics)
+        done(None if found is None else {topic: message.payload for topic, message in found.items()})
+
+    async def _read_exact(self, topics: list[str]) -> dict[str, Publish] | None:
+        found: dict[str, Publish] = {}
+        try:
+            for at in range(0, len(topics), BATCH):
+                found |= await self._read(*topics[at : at + BATCH], qos=2)
+        except BrokerweaveError as error:
+            log.info("broker %s: %s", self._broker, error)
+            return None
+        return found
+
+    async def _read(self, *filters: str, qos: int) -> dict[str, Publish]:
+        """The retained messages that match, by topic. Ends early when every exact topic has come."""
+        found: dict[str, Publish] = {}
+        size, loop = 0, asyncio.get_running_loop()
+        wanted = len(filters) if filters != ("#",) else -1
+        async with await self._bench().open() as client:
+            codes = await client.subscribe(*filters, qos=qos)
+            if all(code >= 0x80 for code in codes):
+                raise Unavailable("the broker refuses this node's subscription")
+            last = started = loop.time()
+            while len(found) != wanted and size < self._config.max_bytes and last - started < LONGEST:
+                message = await client.message(timeout=max(last + QUIET - loop.time(), 0.001))
+                if message is None and (client.messages.empty() or client.closed.is_set()):
+                    break
+                if message is not None and message.retain:
+                    found[message.topic] = message
+                    size += len(message.payload) + len(message.topic)
+                    last = loop.time()
+            if client.closed.is_set():
+                raise Unavailable(client.close_reason)
+        return found
+
+    def _bench(self) -> Bench:
+        bench = Bench(*self._broker, *self._login, 5.0)
+        bench.version = self._version
+        return bench
