@@ -2,8 +2,8 @@
 
 Owns three occasions: the first contact with a broker, whose own messages are then told to the other sites;
 the check of single topics that the core asks for; and the broker's return after it was away. Invariants:
-every read is bounded in time and bytes; nothing is published here but by a probe where nothing else can tell
-an empty broker from one that gives no retained messages to wildcard filters. Must not know: which version
+every read is bounded in time and bytes; nothing is published here but by a probe, once, where nothing else
+can tell an empty broker of MQTT 3.1.1 from one that gives no retained messages to wildcard filters. Must not know: which version
 wins, what is done with what was read.
 """
 
@@ -21,7 +21,7 @@ from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Publish
 from brokerweave.node.core import NodeCore
 from brokerweave.node.retained_check import BATCH, Found
-from brokerweave.runtime.experiments import Bench, retains_for_wildcard, tried
+from brokerweave.runtime.experiments import Bench, retains_for_wildcard
 from brokerweave.runtime.injection import Injection
 from brokerweave.runtime.retained_store import SqliteStore
 
@@ -32,8 +32,9 @@ QUIET = 1.0
 LONGEST = 60.0
 """Seconds that one reading may take, however much comes."""
 POLL = 0.2
-PAUSE = 10.0
+PAUSE = 2.0
 """Seconds between two returns of the broker that are acted on."""
+FIRST_ATTEMPTS = 3
 SLICE = 200
 """Messages adopted before clients get their turn again."""
 
@@ -90,32 +91,39 @@ class RetainedReader:
         retained = self._host.core.retained
         retained.check.reader = lambda topics, done: self._spawn(self._check(topics, done))
         first = self._config.read_broker == "first" and not self._store.broker_was_read
-        if first or self._config.read_broker == "always":
-            await self._first_contact()
-        else:
+        attempts = FIRST_ATTEMPTS if first or self._config.read_broker == "always" else 0
+        if not attempts:
             self.state = "read at an earlier start" if self._store.broker_was_read else "not read"
-        while self._config.restore == "missing":
+        while True:
             losses = self._host.injection.losses
-            retained.broker_returned()
+            if attempts:
+                attempts = 0 if await self._first_contact(attempts == 1) else attempts - 1
+            if self._config.restore == "missing":
+                retained.broker_returned()
             await asyncio.sleep(PAUSE)
-            while self._host.injection.losses == losses:  # noqa: ASYNC110 (no one event ends it)
+            while self._host.injection.losses == losses and not attempts:  # noqa: ASYNC110 (as below)
                 await asyncio.sleep(POLL)
             await self._broker_ready()
 
     async def _broker_ready(self) -> None:
         core = self._host.core
-        while not all(i.state is State.READY for i in core.injectors):  # noqa: ASYNC110 (as above)
+        while not all(i.state is State.READY for i in core.injectors):  # noqa: ASYNC110 (no one event ends it)
             await asyncio.sleep(POLL)
 
     # First contact
 
-    async def _first_contact(self) -> None:
+    async def _first_contact(self, last: bool) -> bool:
+        """Read all that the broker holds. False: that failed, and may go better another time."""
         retained = self._host.core.retained
+        self.state = "being read"
         try:
             found = await self._read("#", qos=0)
-            readable = bool(found) or await tried(retains_for_wildcard, self._bench(), False)
+            # An MQTT 5 broker that finds nothing has nothing; of the older ones some cannot look.
+            readable = bool(found) or self._version == 5 or await retains_for_wildcard(self._bench())
         except BrokerweaveError as error:
-            log.info("broker %s: %s", self._broker, error)
+            self.state = f"could not be read: {error}"
+            if not last:
+                return False
             found, readable = {}, False
         if not readable:
             retained.broker_read = False
@@ -131,6 +139,7 @@ class RetainedReader:
         if readable:
             self.state = f"{news} messages of the broker's own read"
         self._store.mark_broker_read()
+        return True
 
     # Reading
 

@@ -2,9 +2,9 @@
 
 Crash safety: write-ahead log, `synchronous=NORMAL`. What is committed survives the death of the process at
 any moment; the death of the whole machine may take the last commits with it, never the file (neighbours
-still have them, and repair them at the next link-up). A damaged file is moved aside and the index begins anew; a
-disk that fails costs what is written from then on, loudly, and never stops relaying. Must not know: which
-version wins.
+still have them, and repair them at the next link-up). A damaged file is moved aside and the index begins
+anew; a disk that fails costs what is written from then on, loudly, and never stops relaying. Must not know:
+which version wins.
 """
 
 from __future__ import annotations
