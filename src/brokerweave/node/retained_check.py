@@ -25,7 +25,7 @@ RACE = 5.0
 BATCH = 500
 """Topics in one question: a broker's queue for one client holds more (Mosquitto: 1,000)."""
 ATTEMPTS = 5
-"""How often a question that the broker does not answer is asked."""
+"""How often a question that the broker does not answer is asked, with fewer topics each time."""
 
 Found: TypeAlias = dict[str, bytes] | None
 """Topic to payload; None if the broker could not be read."""
@@ -102,13 +102,13 @@ class BrokerCheck:
     def _ask(self) -> None:
         self._waiting = False
         if self.reader is None:
-            self._host.counters.add("retained_unchecked", len(self._doubtful))
-            self._doubtful.clear()
+            self._give_up(list(self._doubtful))
             return
         still = self._host.now() - SETTLE / 2
         topics: list[str] = []
         if self._host.injectors_idle():
-            topics = [t for t, changed in self._doubtful.items() if changed <= still][:BATCH]
+            size = max(BATCH >> 2 * self._failures, 1)  # one topic may be what the broker cannot stand
+            topics = [t for t, changed in self._doubtful.items() if changed <= still][:size]
         if not topics:
             self._wait()
             return
@@ -120,12 +120,9 @@ class BrokerCheck:
         if found is None:
             self._failures += 1
             if self._failures >= ATTEMPTS:
-                self._failures = 0
-                self._host.counters.add("retained_unchecked", len(asked))
-                for topic in asked:
-                    self._doubtful.pop(topic, None)
+                self._give_up(list(asked) if self._failures < 2 * ATTEMPTS else list(self._doubtful))
         else:
-            self._failures = 0
+            self._failures = max(self._failures - 1, 0)
             for topic, changed in asked.items():
                 if self._doubtful.get(topic) == changed:
                     self._judge(topic, found.get(topic, b""))
@@ -149,5 +146,12 @@ class BrokerCheck:
             self._doubtful[topic] = self._doubtful.pop(topic)
 
     def _settled(self, topic: str) -> None:
-        del self._doubtful[topic]
+        self._doubtful.pop(topic, None)
         self._wrong.discard(topic)
+
+    def _give_up(self, topics: list[str]) -> None:
+        self._host.counters.add("retained_unchecked", len(topics))
+        for topic in topics:
+            self._settled(topic)
+        if not self._doubtful:
+            self._failures = 0

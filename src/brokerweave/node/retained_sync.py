@@ -27,10 +27,12 @@ from brokerweave.node.retained import (
     BROKERS_OWN,
     BUCKETS,
     OLDEST,
+    Entry,
     RetainedIndex,
     RetainedSettings,
     RetainedStore,
     Verdict,
+    tag_of,
 )
 from brokerweave.node.retained_check import BrokerCheck, CheckHost
 from brokerweave.node.retained_wire import ASK, HAVE, answer, decode_have, encode_ask
@@ -79,6 +81,7 @@ class Retained:
         self.check = BrokerCheck(host, self.index, self._correct)
         self.broker_read = True
         """False: the broker may hold messages from before this node that the index does not know."""
+        self._held: dict[str, bytes] | None = None
         self._host = host
         self._repairs: dict[str, _Repair] = {}
         self._rounds = 0
@@ -123,9 +126,7 @@ class Retained:
         before = self.index.get(topic)
         verdict = self.index.offer(run.stamp + offset, run.origin, frame, head, run.version, run.born, now)
         if verdict is Verdict.NEW:
-            absent = before is None or before.dead
-            # A repaired deletion of what is not there would only be an empty message to live subscribers.
-            local = not (run.repair and absent and head.payload_start == len(frame) and self.broker_read)
+            local = not run.repair or self._needs(before, frame[head.payload_start :])
             if local:
                 self.check.injected(topic)
             return True, local
@@ -134,6 +135,14 @@ class Retained:
         if not run.repair:
             self._host.counters.add(f"retained_{verdict.value}")
         return False, True
+
+    def _needs(self, before: Entry | None, payload: bytes) -> bool:
+        """Whether the broker needs a repair: not what was there before this node, nor a deletion of what is
+        not there. To live subscribers both would only be a message too many."""
+        if before is not None and before.origin == BROKERS_OWN and before.tag == tag_of(BROKERS_OWN, payload):
+            return False
+        absent = before is None or before.dead
+        return bool(payload) or not absent or not self.broker_read
 
     def commit(self) -> None:
         self.index.commit()
@@ -168,12 +177,15 @@ class Retained:
     def linked(self, neighbour: str) -> None:
         """A link came up, or its two ends may differ: compare."""
         self.unlinked(neighbour)
-        if neighbour in self._host.neighbour_table and self._host.neighbour_table[neighbour].up:
+        table = self._host.neighbour_table
+        if self._held is None and neighbour in table and table[neighbour].up:
             self._rounds = self._rounds % 0xFFFF_FFFF + 1
             self._repairs[neighbour] = _Repair(self._rounds)
             self._ask(neighbour)
 
     def unlinked(self, neighbour: str) -> None:
+        if self._held is not None:
+            self._held.pop(neighbour, None)
         repair = self._repairs.pop(neighbour, None)
         for timer in (repair.timer if repair else None, self._later.pop(neighbour, None)):
             if timer is not None:
@@ -192,6 +204,18 @@ class Retained:
         """The injector had no room for a retained message."""
         self.check.doubt(publish_head(frame, run.version).topic.decode() for frame in split(run.blob))
 
+    def hold(self) -> None:
+        """Compare with nobody until `go_on`: this node does not know yet what its broker has."""
+        self._held = {}
+
+    def go_on(self) -> None:
+        if self._held is not None:
+            held, self._held = self._held, None
+            for neighbour, ask in held.items():
+                self._asked(neighbour, ask)
+            for neighbour in self._host.neighbour_table.ids():
+                self.linked(neighbour)
+
     def _ask(self, neighbour: str) -> None:
         repair = self._repairs[neighbour]
         if any(self.index.fingerprints):
@@ -201,7 +225,10 @@ class Retained:
             self._finished(neighbour)
 
     def _asked(self, neighbour: str, payload: bytes) -> None:
-        self._host.send_own(neighbour, HAVE, answer(payload, self.index))
+        if self._held is not None:
+            self._held[neighbour] = payload
+        else:
+            self._host.send_own(neighbour, HAVE, answer(payload, self.index))
 
     def _told(self, neighbour: str, payload: bytes) -> None:
         have = decode_have(payload)

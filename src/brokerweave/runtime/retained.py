@@ -3,8 +3,8 @@
 Owns three occasions: the first contact with a broker, whose own messages are then told to the other sites;
 the check of single topics that the core asks for; and the broker's return after it was away. Invariants:
 every read is bounded in time and bytes; nothing is published here but by a probe, once, where nothing else
-can tell an empty broker of MQTT 3.1.1 from one that gives no retained messages to wildcard filters. Must not know: which version
-wins, what is done with what was read.
+can tell an empty broker of MQTT 3.1.1 from one that gives no retained messages to wildcard filters. Must not
+know: which version wins, what is done with what was read.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ POLL = 0.2
 PAUSE = 2.0
 """Seconds between two returns of the broker that are acted on."""
 FIRST_ATTEMPTS = 3
+HOLD = 10.0
+"""Seconds that neighbours wait for the first contact before they compare indexes all the same."""
 SLICE = 200
 """Messages adopted before clients get their turn again."""
 
@@ -67,7 +69,17 @@ class RetainedReader:
         self._login = (login[0], None if login[1] is None else login[1].decode())
         self._version = 4
         self._tasks: set[asyncio.Task[None]] = set()
+        if self._first:
+            # Or what the broker has already would come from a neighbour first, as news for its subscribers.
+            host.core.retained.hold()
+            host.core.call_later(HOLD, host.core.retained.go_on)
         self._spawn(self._run())
+
+    @property
+    def _first(self) -> bool:
+        """Whether the broker is to be read as a whole."""
+        when = self._config.read_broker
+        return when == "always" or (when == "first" and not self._store.broker_was_read)
 
     async def stop(self) -> None:
         tasks = list(self._tasks)
@@ -90,14 +102,14 @@ class RetainedReader:
             return
         retained = self._host.core.retained
         retained.check.reader = lambda topics, done: self._spawn(self._check(topics, done))
-        first = self._config.read_broker == "first" and not self._store.broker_was_read
-        attempts = FIRST_ATTEMPTS if first or self._config.read_broker == "always" else 0
+        attempts = FIRST_ATTEMPTS if self._first else 0
         if not attempts:
             self.state = "read at an earlier start" if self._store.broker_was_read else "not read"
         while True:
             losses = self._host.injection.losses
             if attempts:
                 attempts = 0 if await self._first_contact(attempts == 1) else attempts - 1
+                retained.go_on()
             if self._config.restore == "missing":
                 retained.broker_returned()
             await asyncio.sleep(PAUSE)

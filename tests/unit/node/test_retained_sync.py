@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Publish, Will
 from brokerweave.node.retained import BROKERS_OWN, RetainedSettings
+from brokerweave.node.retained_check import Found
 from tests.unit.node.network import Client
 from tests.unit.node.retained_sites import Sites
 
@@ -143,6 +145,30 @@ class TestABrokersOwnMessages:
         sites.rest()
         assert [broker.live for broker in sites.brokers.values()] == [[], []]
 
+    def test_are_not_repeated_to_subscribers_when_a_neighbour_knows_them_as_its_own(self) -> None:
+        lost = Sites("a", "b")  # a lost its disk, not its broker
+        lost.publish("b", "t", b"same")
+        lost.node("a").retained.adopt([(codec.encode(Publish("t", b"same", retain=True), 4), 4)])
+        lost.network.link("a", "b")
+        lost.rest()
+        assert lost.brokers["a"].live == []
+        assert lost.node("a").retained.index.get("t") == lost.node("b").retained.index.get("t")
+
+    def test_are_waited_for_before_indexes_are_compared(self) -> None:
+        sites = Sites("a", "b")
+        sites.node("a").retained.hold()
+        sites.publish("b", "t", b"same")
+        sites.network.link("a", "b")
+        sites.rest()
+        assert len(sites.node("a").retained.index) == 0
+        sites.node("a").retained.adopt(
+            [(codec.encode(Publish(t, b"same", retain=True), 4), 4) for t in ("t", "a")]
+        )
+        sites.node("a").retained.go_on()
+        sites.rest()
+        assert sites.brokers["a"].live == []
+        assert sites.brokers["b"].retained == {"t": b"same", "a": b"same"}
+
 
 class TestTheBrokerCheck:
     def test_corrects_a_broker_where_a_client_and_the_node_overtook_each_other(self) -> None:
@@ -177,9 +203,31 @@ class TestTheBrokerCheck:
         sites.rest()
         sites.node("b").retained.check.reader = lambda topics, done: done(None)
         sites.node("b").retained.broker_returned()
-        sites.rest()
+        sites.rest(15)
         assert sites.node("b").counters["retained_unchecked"] == 1
         assert len(sites.node("b").retained.check) == 0
+
+    def test_finds_the_one_topic_that_a_broker_cannot_be_asked_for(self) -> None:
+        sites = row("a", "b")
+        for number in range(20):
+            sites.publish("a", f"t/{number}", b"1")
+        sites.rest()
+        sites.brokers["b"].retained.clear()
+        check = sites.node("b").retained.check
+        reader = check.reader
+        assert reader is not None
+
+        def picky(topics: list[str], done: Callable[[Found], None]) -> None:
+            if "t/7" in topics:
+                done(None)
+            else:
+                reader(topics, done)
+
+        check.reader = picky
+        sites.node("b").retained.broker_returned()
+        sites.rest(120)
+        assert sites.node("b").counters["retained_unchecked"] == 1
+        assert len(sites.brokers["b"].retained) == 19
 
 
 class TestBounds:
