@@ -22,6 +22,8 @@ CREATE TABLE IF NOT EXISTS retained (
     born REAL, expires REAL, size INTEGER, frame BLOB
 ) WITHOUT ROWID
 """
+_CHECKPOINT_PAGES = 4_000
+"""Pages (of 4 KiB) in the write-ahead log before it is worked in: the only moment that waits for the disk."""
 _UNSIGNED = 1 << 63
 """SQLite's integers are signed: tags are kept less this."""
 
@@ -106,6 +108,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     try:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
+        db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         db.execute(_SCHEMA)
         db.execute("SELECT count(*), max(stamp) FROM retained").fetchone()
     except sqlite3.DatabaseError:
