@@ -99,9 +99,10 @@ class Demo:
         self.scene.sites = self._row.sites
         for site in self.scene.sites:
             self._view.event(f"site {site.id}: a node in front of {site.broker.name} {site.broker_version}")
-            self.scene.subscribers.append(Subscriber(site.id, site.node.port))
+            way_in = site.node.port, site.username
+            self.scene.subscribers.append(Subscriber(site.id, *way_in))
             for number in range(1, SENSORS_A_SITE + 1):
-                self.scene.sensors.append(Sensor(site.id, f"s{number}", site.node.port))
+                self.scene.sensors.append(Sensor(site.id, f"s{number}", *way_in))
         for subscriber in self.scene.subscribers:
             subscriber.start()
         for subscriber in self.scene.subscribers:

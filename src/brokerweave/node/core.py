@@ -9,21 +9,24 @@ not know: sockets, clocks, files. They come in through `NodeHost`, so the same c
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol
 
 from brokerweave.cooperation.api import Listener, Strategy, Timer
-from brokerweave.errors import RemoteProtocolError
+from brokerweave.errors import LocalProtocolError, RemoteProtocolError
+from brokerweave.links.dead_letters import DeadLetter
 from brokerweave.links.injector import Injector
 from brokerweave.links.run import Run
 from brokerweave.links.window import DuplicateWindow
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import route_run
+from brokerweave.mqtt.frames import publish_head, route_run
 from brokerweave.mqtt.packets import Packet, Publish, Will
 from brokerweave.mqtt.properties import Property, get_int, without
 from brokerweave.node import barrier, confirmations
+from brokerweave.node.admission import Admission
 from brokerweave.node.barrier import Barrier
 from brokerweave.node.confirmations import Confirmations, Publication
 from brokerweave.node.counters import Counters
@@ -37,6 +40,10 @@ from brokerweave.session.record import SessionRecord
 from brokerweave.session.standing import HeldAck, Stand
 
 OWN_TOPICS = "$brokerweave/"
+ACK_DELAY = 0.02
+"""Seconds that an acknowledgement on a link waits for others to share its packet."""
+GATHERED_BYTES = 256 * 1024
+"""QoS 0 publications gathered before runs are made of them without waiting for the next write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +134,14 @@ class NodeCore:
         self.retained = Retained(self, settings.retained, retained_store or MemoryStore())
         self.neighbour_table.linked = self.retained.linked
         self._local_routes = self.router.cache(None)
+        self.admission = Admission(self.router, self.counters.add)
         # A sequence for each lane: messages on one lane arrive in order, so the duplicate window never has to
         # reach back over what another, faster lane brought meanwhile.
         self._sequences = [0] * settings.lanes
         self._pairs = 0
         self._round_robin = 0
+        self._gathered: dict[tuple[Group, int], list[tuple[int, bytes]]] = {}
+        self._gathered_bytes = 0
         self._wills: dict[str, tuple[Timer, Pair]] = {}
         self._expiries: dict[str, Timer] = {}
 
@@ -201,6 +211,7 @@ class NodeCore:
         )
 
     def connect_arrived(self, pair: Pair) -> None:
+        self.admission.joined(pair)
         self.host.open_broker(pair)
 
     def write_client(self, pair: Pair, data: bytes) -> None:
@@ -212,6 +223,7 @@ class NodeCore:
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
         client_id = pair.client.client_id or f"\0{pair.client.id}"  # assigned by a 3.1.1 broker: unknown
         assert pair.connect is not None
+        self.admission.joined(pair)  # the broker may have given it its client id
         self._client_returned(client_id, session_present)
         record = self.interest.records.get(client_id)
         if record is not None and not session_present:
@@ -239,9 +251,10 @@ class NodeCore:
         record = self._record_of(pair)
         if record is None:
             return True
+        filters = self.admission.readable(pair, filters)
         for topic_filter, qos in filters:
             self.interest.add(record, topic_filter, qos)
-        if self.settings.barrier_timeout is None:
+        if self.settings.barrier_timeout is None or not filters:
             return True
         # Also what an earlier filter is still waiting for counts: it may be the one that covers this.
         return self._await(
@@ -287,13 +300,39 @@ class NodeCore:
 
     def forward(self, group: object, count: int, blob: bytes, max_qos: int, version: int) -> None:
         assert isinstance(group, Group)
-        self._dispatch(self._new_run(group, count, blob, max_qos, version), group)
+        if max_qos or group.retained:  # these must be in the index before the broker sees them
+            self.settle()
+            self._dispatch(self._new_run(group, count, blob, max_qos, version), group)
+            return
+        key = (group, version)
+        gathered = self._gathered.get(key)
+        if gathered is None:
+            gathered = self._gathered[key] = []
+            for neighbour, _ in group.hops:
+                self.host.lane_ready(neighbour, max(group.lane, 0))
+        gathered.append((count, blob))
+        self._gathered_bytes += len(blob)
+        if self._gathered_bytes > GATHERED_BYTES:
+            self.settle()
+
+    def settle(self) -> None:
+        """Make runs of the QoS 0 publications gathered so far. The host calls it before it writes.
+
+        Publications of one group that arrive one by one thus cost one run per write, not one each.
+        """
+        if not self._gathered:
+            return
+        gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
+        for (group, version), parts in gathered.items():
+            blob = parts[0][1] if len(parts) == 1 else b"".join([blob for _, blob in parts])
+            self._dispatch(self._new_run(group, sum(count for count, _ in parts), blob, 0, version), group)
 
     def forward_confirmed(
         self, group: object, publish: Publish, version: int, pair: Pair, ack: HeldAck
     ) -> bool:
         assert isinstance(group, Group)
         assert self.settings.cluster_timeout is not None
+        self.settle()
         blob = codec.encode(publish, version)
         run = replace(self._new_run(group, 1, blob, publish.qos, version), confirm=True)
         publication = Publication(run.origin, run.epoch, max(group.lane, 0), run.first)
@@ -340,6 +379,9 @@ class NodeCore:
             self.interest.forget(record)
         else:
             self._expire_later(record)
+
+    def closed(self, pair: Pair) -> None:
+        self.admission.left(pair)
 
     def _record_of(self, pair: Pair) -> SessionRecord | None:
         record = self.interest.records.get(pair.client.client_id or f"\0{pair.client.id}")
@@ -391,8 +433,10 @@ class NodeCore:
                 self._send_will(pair, pair.will)
 
     def _send_will(self, pair: Pair, will: Will) -> None:
+        if will.topic.startswith("$") or not self.admission.may_write(pair, will.topic):
+            return
         group = self._local_routes.lookup(will.topic.encode(), will.retain)
-        if group is None or will.topic.startswith("$"):
+        if group is None:
             return
         properties = without(will.properties, Property.WILL_DELAY_INTERVAL)
         packet_id = 1 if will.qos else 0  # stands for any: each injector gives its own
@@ -431,7 +475,16 @@ class NodeCore:
         if any(run.stamp for run in runs):
             self.retained.commit()
         receiving.confirm()
-        self.host.lane_ready(neighbour, lane)
+        if receiving.ack_urgent:
+            self.host.lane_ready(neighbour, lane)
+        elif not receiving.ack_scheduled:
+            receiving.ack_scheduled = True
+            self.host.call_later(ACK_DELAY, lambda: self._acknowledge(neighbour, lane))
+
+    def _acknowledge(self, neighbour: str, lane: int) -> None:
+        if neighbour in self.neighbour_table:
+            self.neighbour_table[neighbour].lanes[lane].ack_scheduled = False
+            self.host.lane_ready(neighbour, lane)
 
     def _take(self, neighbour: str, lane: int, run: Run) -> None:
         if run.origin == self.settings.node_id and not run.repair:
@@ -482,6 +535,24 @@ class NodeCore:
                 reached.update(hop for hop, _ in group.hops)
         return reached
 
+    def retry(self, letter: DeadLetter) -> bool:
+        """Give the broker here once more what it would not take, as a message of this node's own.
+
+        False: the injector's outbox is full. Raises `LocalProtocolError` for a letter without its frame.
+        """
+        if not letter.frame:
+            raise LocalProtocolError(f"letter {letter.id} was too large to be kept: it cannot be retried")
+        head = publish_head(letter.frame, letter.version)
+        lane = zlib.crc32(head.topic) % self.settings.lanes
+        run = self._new_run(Group((), True, lane), 1, letter.frame, head.qos, letter.version)
+        if not self.injectors[lane % len(self.injectors)].submit(run):
+            return False
+        if head.retain:
+            self.retained.check.doubt((head.topic.decode(),))  # there may be a newer one by now
+        self.counters.add("dead_letters_retried")
+        self.host.injector_ready(lane % len(self.injectors))
+        return True
+
     def _confirm(self, neighbour: str, publication: Publication) -> None:
         """Tell where a publication came from that it is taken here and behind; one packet per loop turn."""
         if not self._to_confirm:
@@ -503,7 +574,9 @@ class NodeCore:
             self._round_robin += 1
             lane = self._round_robin % self.settings.lanes
         for neighbour, cap in group.hops:
-            if not run.repair or self._is_up(neighbour):  # else the next link-up repairs
+            if neighbour not in self.neighbour_table:
+                self.counters.add("dropped_neighbour_removed", run.count)  # between routing and now
+            elif not run.repair or self._is_up(neighbour):  # else the next link-up repairs
                 self.owe(neighbour, lane, run if cap >= run.cap else replace(run, cap=cap))
         if group.local:
             self.inject(lane, run)

@@ -33,7 +33,8 @@ from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
 from brokerweave.node.core import NodeCore, Settings
 from brokerweave.node.retained import RetainedSettings
-from brokerweave.runtime import logs
+from brokerweave.runtime import dead_letter_commands, logs
+from brokerweave.runtime.acl_file import load_acl
 from brokerweave.runtime.admin import AdminServer
 from brokerweave.runtime.injection import Injection
 from brokerweave.runtime.journal import Note
@@ -76,6 +77,7 @@ class Node:
         self.retained_reader: RetainedReader
         self.dead_letters = DeadLetters()
         self._clock_offset = 0.0
+        self._loop_time: Callable[[], float] = time.monotonic
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._server: asyncio.Server | None = None
@@ -84,6 +86,7 @@ class Node:
 
     async def serve(self) -> int:
         loop = asyncio.get_running_loop()
+        self._loop_time = loop.time
         self._clock_offset = time.time() - loop.time()
         admin = AdminServer(
             self.config.admin_socket,
@@ -92,6 +95,7 @@ class Node:
                 "neighbours": lambda request: {"neighbours": neighbour_rows(self)},
                 "add_neighbour": self._add_command,
                 "remove_neighbour": self._remove_command,
+                **dead_letter_commands.commands(self),
             },
         )
         self.storage = Storage(self.config.node.data_dir, self.warn)
@@ -163,6 +167,7 @@ class Node:
             injectors,
             self.retained_store,
         )
+        self.core.admission.replace(load_acl(self.config))
         if stored:
             try:
                 state.load(self.core, self.dead_letters, stored)
@@ -171,11 +176,15 @@ class Node:
         identity = Identity(node.id, epoch, strategy.name, links.sessions, _key(self.config))
         self.links = Links(self, links, identity)
         self.injection = Injection(
-            self, node.broker, links, self.config.limits.broker_timeout, username, password
+            self,
+            node.broker,
+            links,
+            self.config.limits.broker_timeout,
+            username,
+            password,
+            proxied=node.proxy_protocol,
         )
-        self.retained_reader = RetainedReader(
-            self, self.retained_store, node.broker, self.config.retained, (username, password)
-        )
+        self.retained_reader = RetainedReader(self, self.retained_store, self.config, (username, password))
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         node = self.config.node
@@ -227,9 +236,10 @@ class Node:
         return any(lane.outbox.backlog_runs for lane in lanes) or not all(i.idle for i in ready)
 
     def _reload(self) -> None:
-        """SIGHUP: neighbours and limits as the file says now; a file with a mistake changes nothing."""
+        """SIGHUP: neighbours, limits and access list as the files say now; a mistake changes nothing."""
         try:
             fresh = reload(self.config)
+            acl = load_acl(fresh)
         except ConfigError as error:
             log.error("configuration not reloaded: %s", error)
             return
@@ -242,6 +252,7 @@ class Node:
                 self.links.hang_up(identifier, removed=False)
                 self._add(identifier, address)
         self.core.limits = fresh.limits
+        self.core.admission.replace(acl)
         self.config = fresh
         log.warning("configuration reloaded: %d neighbours", len(wanted))
 
@@ -284,7 +295,7 @@ class Node:
     # NodeHost, RelayHost, LinkHost, InjectionHost
 
     def now(self) -> float:
-        return asyncio.get_running_loop().time() + self._clock_offset
+        return self._loop_time() + self._clock_offset
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         return asyncio.get_running_loop().call_later(seconds, callback)
@@ -345,6 +356,8 @@ class Node:
             log.info("broker %s: %s", broker, error)
             relay.broker_unreachable()
         else:
+            if self.config.node.proxy_protocol:
+                connection.write(relay.proxy_header())
             relay.broker_connected(connection)
 
     # Lanes

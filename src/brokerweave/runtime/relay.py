@@ -17,6 +17,7 @@ from brokerweave.cooperation.api import SessionState
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import ConnAck, Disconnect
 from brokerweave.node.core import NodeCore
+from brokerweave.session import proxy_header
 from brokerweave.session.pair import Pair, Phase
 
 log = logging.getLogger("brokerweave.relay")
@@ -172,6 +173,13 @@ class ClientConnection(asyncio.Protocol):
             self._broker.write(data)
 
     # The shell calls
+
+    def proxy_header(self) -> bytes:
+        """Who the client is, for a broker that takes the PROXY protocol."""
+        if self._transport is None:
+            return proxy_header.LOCAL
+        info = self._transport.get_extra_info
+        return proxy_header.encode(info("peername"), info("sockname"))
 
     def connect_arrived(self) -> None:
         """CONNECT was read. Read no more until the broker session stands: nothing piles up here."""

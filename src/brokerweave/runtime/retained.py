@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Protocol
 
-from brokerweave.config import Address, RetainedSection
+from brokerweave.config import NodeConfig
 from brokerweave.errors import BrokerweaveError, Unavailable
 from brokerweave.links.injector import State
 from brokerweave.mqtt import codec
@@ -31,6 +31,8 @@ QUIET = 1.0
 """Seconds without a retained message after which a broker is taken to have sent all."""
 LONGEST = 60.0
 """Seconds that one reading may take, however much comes."""
+TIMEOUT = 5.0
+"""Seconds that the broker may take for one answer."""
 POLL = 0.2
 PAUSE = 2.0
 """Seconds between two returns of the broker that are acted on."""
@@ -56,16 +58,16 @@ class RetainedReader:
         self,
         host: RetainedReaderHost,
         store: SqliteStore,
-        broker: Address,
-        config: RetainedSection,
+        config: NodeConfig,
         login: tuple[str | None, bytes | None],
     ) -> None:
         self.state = "waiting for the broker"
         """What is known of the broker's own retained messages, for `status`."""
         self._host = host
         self._store = store
-        self._broker = broker
-        self._config = config
+        self._broker = config.node.broker
+        self._proxied = config.node.proxy_protocol
+        self._config = config.retained
         self._login = (login[0], None if login[1] is None else login[1].decode())
         self._version = 4
         self._tasks: set[asyncio.Task[None]] = set()
@@ -192,6 +194,6 @@ class RetainedReader:
         return found
 
     def _bench(self) -> Bench:
-        bench = Bench(*self._broker, *self._login, 5.0)
+        bench = Bench(*self._broker, *self._login, TIMEOUT, self._proxied)
         bench.version = self._version
         return bench

@@ -165,6 +165,8 @@ class Network:
                 callback()
 
     def _collect(self) -> None:
+        for node in self.nodes.values():
+            node.core.settle()
         while self.ready:
             source, target = self.ready.popleft()
             if (source, target) in self.wires:

@@ -47,6 +47,7 @@ def test_a_message_for_a_neighbour_that_is_away_waits_for_its_return(row: Networ
     row.link("b", "c")
     row.settle()
     assert row.nodes["c"].injected() == ["t"]
+    row.advance(0.1)
     assert row.nodes["b"].core.neighbour_table["c"].backlog_bytes == 0
 
 
@@ -105,6 +106,30 @@ def test_a_taken_over_session_keeps_its_filters(row: Network) -> None:
     old.end()
     row.settle()
     assert set(row.nodes["c"].core.interest.filters()) == {"u"}
+
+
+def test_qos0_publications_that_arrive_one_by_one_travel_in_one_run(row: Network) -> None:
+    Client(row, "b", "subscriber").subscribe("#", 1)
+    row.settle()
+    publisher = Client(row, "a", "publisher")
+    for _ in range(10):
+        publisher.publish("t")
+    publisher.publish("u", qos=1)
+    publisher.publish("t")
+    row.settle()
+    outbox = row.nodes["b"].core.injectors[0].outbox
+    assert outbox.backlog_runs == 3
+    assert row.nodes["b"].injected() == ["t"] * 10 + ["u", "t"]
+
+
+def test_what_was_routed_to_a_neighbour_that_is_removed_before_the_write_is_counted(row: Network) -> None:
+    Client(row, "b", "subscriber").subscribe("t")
+    row.settle()
+    Client(row, "a", "publisher").publish("t")
+    core = row.nodes["a"].core
+    core.remove_neighbour("b")
+    core.settle()
+    assert core.counters["dropped_neighbour_removed"] == 1
 
 
 class TestTheBarrier:

@@ -248,7 +248,7 @@ class TestBounds:
         sites.node("a").add_neighbour("b")
         sites.node("a").neighbour_table["b"].lanes[0].outbox.memory_bytes = 20_000
         sites.network.link("a", "b")
-        sites.rest(30)
+        sites.rest(60)
         assert sites.retained()[1] == sites.retained()[0]
         assert not sites.node("a").neighbour_table["b"].lanes[0].outbox.dropped
 
