@@ -143,7 +143,9 @@ class RetainedReader:
             retained.broker_read = False
             self.state = "the broker gives no retained messages to wildcard filters"
             self._host.warn(f"{self.state}: what it retained before this node stood there stays at this site")
-        news, topics = 0, list(found)
+        # Who published them is not known; the node itself must be allowed to.
+        admits = self._host.core.admission.may_write_as
+        news, topics = 0, [topic for topic in found if admits(self._login[0], topic)]
         for at in range(0, len(topics), SLICE):
             some = topics[at : at + SLICE]
             # Asked for at QoS 0 all came, but without their QoS; a queue for QoS 1 would not hold them all.
