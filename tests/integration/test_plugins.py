@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from brokerweave.lab.node import Node
+from brokerweave.mqtt import packets as mqtt
 from brokerweave.mqtt.packets import Packet
 from tests.integration.conftest import Connect
 from tests.support.clients import MqttClient
-from tests.support.raw import FakeBroker
-from tests.support.sites import QUICK, Network, merged, network
+from tests.support.raw import FakeBroker, RawClient
+from tests.support.sites import QUICK, Network, merged, network, start_broker
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -109,3 +111,16 @@ def test_a_listener_hears_when_its_own_session_is_no_mqtt_or_goes_down(connect: 
                 "receive_failed established",
                 "session_closed closed",
             ]
+
+
+def test_a_listener_that_raises_at_the_end_of_a_session_keeps_no_connection_open() -> None:
+    settings = merged(QUICK, {"node": {"listeners": ["tests.support.recorder:Clumsy"]}})
+    broker = start_broker("mosquitto")
+    with pytest.MonkeyPatch.context() as patch, broker:
+        patch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
+        with Node("a", broker.port, settings=settings) as node, RawClient(node.port) as client:
+            client.send(mqtt.Connect("c"))
+            client.read_packets(1)
+            client.socket.sendall(NO_PACKET)
+            assert client.read_to_end() == b""
+            assert "ZeroDivisionError" in node.log_tail(40)

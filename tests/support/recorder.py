@@ -66,3 +66,12 @@ class Recorder(Listener):
 
     def session_closed(self, session: Session) -> None:
         self._note("session_closed", session)
+
+
+class Clumsy(Listener):
+    """Raises when a session closes."""
+
+    name: ClassVar[str] = "clumsy"
+
+    def session_closed(self, session: Session) -> None:
+        raise ZeroDivisionError
