@@ -117,9 +117,9 @@ class Injector:
 
     # What the node asks
 
-    def submit(self, run: Run) -> bool:
-        """Keep a run until the broker has it. False: the outbox was full, and has counted it."""
-        return self.outbox.append(run)
+    def submit(self, run: Run, number: int = 0) -> bool:
+        """Keep a run until the broker has it; `number` as for the outbox. False: it was full, and counted."""
+        return self.outbox.append(run, number)
 
     @property
     def counters(self) -> Counters:

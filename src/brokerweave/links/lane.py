@@ -64,12 +64,12 @@ class Lane:
         self._arrived = 0
         self._ack_due = False
 
-    def append(self, run: Run) -> bool:
-        """Owe a run to the neighbour. False: it was dropped, and counted."""
+    def append(self, run: Run, number: int = 0) -> bool:
+        """Owe a run to the neighbour; `number` as for the outbox. False: it was dropped, and counted."""
         if not self._up and not self.acknowledged:
             self.outbox.dropped[LINK_DOWN] += run.count
             return False
-        return self.outbox.append(run)
+        return self.outbox.append(run, number)
 
     def resume(self) -> Resume:
         return Resume(self.outbox.stream_id, self.outbox.oldest, self._peer_stream, self._taken)

@@ -24,11 +24,12 @@ from brokerweave.mqtt.frames import route_run
 from brokerweave.mqtt.packets import Packet, Publish, Will
 from brokerweave.mqtt.properties import Property, get_int, without
 from brokerweave.node.counters import Counters
+from brokerweave.node.daybook import OWN, Daybook, RunEntry
 from brokerweave.node.interest import Interest
 from brokerweave.node.neighbours import LaneMaker, Neighbours
 from brokerweave.node.router import Group, Router
 from brokerweave.session.pair import Limits, Pair
-from brokerweave.session.record import SessionRecord
+from brokerweave.session.record import SessionRecord, state_of
 
 OWN_TOPICS = "$brokerweave/"
 
@@ -45,6 +46,8 @@ class Settings:
     window: int
     forget_after: float
     session_expiry: float
+    unknown_session: str = "warn"
+    """`flood`: take everything for a client whose session the broker knows and this node does not."""
 
 
 class NodeHost(Protocol):
@@ -86,8 +89,10 @@ class NodeCore:
         host: NodeHost,
         make_lane: LaneMaker,
         injectors: list[Injector],
+        daybook: Daybook | None = None,
     ) -> None:
         self.settings = settings
+        self.daybook = daybook or Daybook()
         self.limits = limits
         self.listeners = listeners
         self.host = host
@@ -103,7 +108,7 @@ class NodeCore:
         self.router = Router(
             self.strategy, settings.lanes if settings.ordered else None, self._strategy_failed
         )
-        self.interest = Interest(self.strategy)
+        self.interest = Interest(self.strategy, self.daybook)
         self.controls: dict[str, Callable[[str, bytes], None]] = {}
         """What hears of control packets on the topics of the node's own parts: (neighbour, payload)."""
         self._local_routes = self.router.cache(None)
@@ -189,19 +194,36 @@ class NodeCore:
         if record is None:
             record = self.interest.records[client_id] = SessionRecord(client_id, pair.expiry)
             if session_present:
-                self.counters.add("unknown_sessions")
-                self.host.warn(
-                    f"client {client_id!r} goes on with a session whose filters this node has not seen; "
-                    "they count for other sites when it subscribes again"
-                )
+                self._unknown_session(record)
         record.owner = pair
+        record.since = None
+        if pair.expiry > 0 and pair.client.client_id:
+            record.expiry = pair.expiry
+            self._write_session(record)
         return record
+
+    def _unknown_session(self, record: SessionRecord) -> None:
+        record.unknown = True
+        self.counters.add("unknown_sessions")
+        goes_on = f"client {record.client_id!r} goes on with a session whose filters this node has not seen; "
+        if self.settings.unknown_session == "flood":
+            self.interest.flood(record)
+            self.host.warn(f"{goes_on}everything comes to this site until it subscribes again")
+        else:
+            self.host.warn(f"{goes_on}they count for other sites when it subscribes again")
+
+    def _write_session(self, record: SessionRecord) -> None:
+        self.daybook.note("session", state_of(record, whole=not record.stored))
+        record.stored = self.daybook.keeps
 
     def remember(self, record: SessionRecord, filters: dict[str, int], away: float) -> None:
         """A session from before a restart, `away` seconds of whose expiry are over."""
         self.interest.records[record.client_id] = record
         for topic_filter, qos in filters.items():
             self.interest.add(record, topic_filter, qos)
+        if record.unknown and self.settings.unknown_session == "flood":
+            self.interest.flood(record)
+        record.stored = self.daybook.keeps
         self._expire_later(record, away)
 
     def granted(self, pair: Pair, filters: list[tuple[str, int]]) -> None:
@@ -209,6 +231,10 @@ class NodeCore:
         if record is not None:
             for topic_filter, qos in filters:
                 self.interest.add(record, topic_filter, qos)
+            if record.unknown:
+                self.interest.calm(record)
+                if record.stored:
+                    self._write_session(record)
 
     def withdrawn(self, pair: Pair, filters: list[str]) -> None:
         record = self._record_of(pair)
@@ -216,7 +242,18 @@ class NodeCore:
             for topic_filter in filters:
                 self.interest.discard(record, topic_filter)
 
-    def forward(self, group: object, count: int, blob: bytes, max_qos: int, version: int) -> None:
+    def released(self, pair: Pair, packet_id: int) -> None:
+        self.daybook.note("release", pair.client.client_id, packet_id)
+
+    def forward(
+        self,
+        group: object,
+        count: int,
+        blob: bytes,
+        max_qos: int,
+        version: int,
+        taken: tuple[str, int] | None = None,
+    ) -> None:
         assert isinstance(group, Group)
         lane = max(group.lane, 0)
         first = self._sequences[lane] + 1
@@ -232,7 +269,7 @@ class NodeCore:
             born=self.host.now(),
             blob=blob,
         )
-        self._dispatch(run, group)
+        self._dispatch(run, group, taken=taken)
 
     def ended(self, pair: Pair, unexpected: bool) -> None:
         record = self._record_of(pair)
@@ -242,9 +279,12 @@ class NodeCore:
             return  # another pair took this session over
         record.owner = None
         record.expiry = pair.expiry
+        record.since = self.host.now()
         if record.expiry <= 0:
             self.interest.forget(record)
         else:
+            if record.stored:
+                self._write_session(record)
             self._expire_later(record)
 
     def _record_of(self, pair: Pair) -> SessionRecord | None:
@@ -356,16 +396,38 @@ class NodeCore:
                         blob=blob,
                         stamp=fresh.stamp + at if fresh.stamp else 0,
                     )
-                self._dispatch(part, group)
+                self._dispatch(part, group, lane)
 
-    def _dispatch(self, run: Run, group: Group) -> None:
+    def _dispatch(
+        self, run: Run, group: Group, came_on: int = OWN, taken: tuple[str, int] | None = None
+    ) -> None:
         lane = group.lane
         if lane < 0:
             self._round_robin += 1
             lane = self._round_robin % self.settings.lanes
+        number = self._write_run(run, group, lane, came_on, taken) if run.max_qos else 0
         for neighbour, cap in group.hops:
             capped = run if cap >= run.cap else replace(run, cap=cap)
-            if self.neighbour_table[neighbour].lanes[lane].append(capped):
+            if self.neighbour_table[neighbour].lanes[lane].append(capped, number):
                 self.host.lane_ready(neighbour, lane)
-        if group.local and self.injectors[lane % len(self.injectors)].submit(run):
+        if group.local and self.injectors[lane % len(self.injectors)].submit(run, number):
             self.host.injector_ready(lane % len(self.injectors))
+
+    def _write_run(
+        self, run: Run, group: Group, lane: int, came_on: int, taken: tuple[str, int] | None
+    ) -> int:
+        """Before anyone has a run: who owes it, in one entry, so that a crash leaves all of it or nothing."""
+        if not self.daybook.keeps:
+            return 0
+        owing = [
+            (self.neighbour_table[neighbour].lanes[lane].outbox.name, min(cap, run.cap))
+            for neighbour, cap in group.hops
+        ]
+        if group.local:
+            owing.append((self.injectors[lane % len(self.injectors)].outbox.name, run.cap))
+        kept = tuple((name, cap) for name, cap in owing if name and cap)
+        if kept:
+            return self.daybook.run(RunEntry(run, came_on, kept, *(taken or ())))
+        if taken is not None:
+            self.daybook.note("take", *taken)
+        return 0

@@ -48,6 +48,8 @@ class Host:
     to_client: list[bytes] = field(default_factory=list)
     ends: list[bool] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
+    taken: list[tuple[str, int]] = field(default_factory=list)
+    released_ids: list[int] = field(default_factory=list)
     connects: int = 0
     record: SessionRecord = field(default_factory=lambda: SessionRecord("c", 0))
 
@@ -63,13 +65,26 @@ class Host:
     def withdrawn(self, pair: Pair, filters: list[str]) -> None:
         self.withdrawn_filters += filters
 
-    def forward(self, group: object, count: int, blob: bytes, max_qos: int, version: int) -> None:
+    def forward(
+        self,
+        group: object,
+        count: int,
+        blob: bytes,
+        max_qos: int,
+        version: int,
+        taken: tuple[str, int] | None = None,
+    ) -> None:
+        if taken is not None:
+            self.taken.append(taken)
         from brokerweave.mqtt.frames import split
 
         for frame in split(blob):
             packet = codec.decode(frame, version)
             assert isinstance(packet, Publish)
             self.forwarded.append(packet)
+
+    def released(self, pair: Pair, packet_id: int) -> None:
+        self.released_ids.append(packet_id)
 
     def ended(self, pair: Pair, unexpected: bool) -> None:
         self.ends.append(unexpected)
@@ -126,7 +141,8 @@ def test_bytes_pass_unchanged_in_both_directions(site: Site) -> None:
         )
     )
     down = b"".join(
-        codec.encode(p, site.version) for p in (ConnAck(), PubAck(7), PubRec(8), PubComp(8), Publish("x", b"y"))
+        codec.encode(p, site.version)
+        for p in (ConnAck(), PubAck(7), PubRec(8), PubComp(8), Publish("x", b"y"))
     )
     assert site.pair.from_client(up) == up
     assert site.pair.from_broker(down) == down
