@@ -46,6 +46,8 @@ class Outbox:
         """Messages lost, by cause; where only the disk knew a run's messages it counts as one."""
         self.journal_failures = 0
         """Calls that the disk failed; what it should have kept lives in memory only."""
+        self.inherited = 0
+        """The last number of what an earlier outbox left in the journal."""
         self._journal = journal
         # Each run in memory with its number on disk, 0 if it is not there.
         self._memory: deque[tuple[Run, int]] = deque()
@@ -64,7 +66,7 @@ class Outbox:
     ) -> Outbox:
         """An outbox that goes on with what an earlier one left in the journal, in a new stream."""
         outbox = cls(stream_id, journal, memory_bytes, disk_bytes)
-        outbox._last_record = journal.last
+        outbox._last_record = outbox.inherited = journal.last
         outbox._spilled = journal.records
         outbox._spilled_bytes = journal.size + journal.records * RUN_OVERHEAD
         return outbox

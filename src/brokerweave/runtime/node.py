@@ -131,6 +131,7 @@ class Node:
                 self.dead_letters,
                 username=username,
                 password=password,
+                progress=self.storage.progress(f"injectors/{lane}/progress"),
             )
             for lane in range(links.sessions)
         ]

@@ -5,7 +5,7 @@ disk that fails degrades a lane to memory, loudly, and never stops relaying; a d
 aside, not silently replaced. Must not know: what the state means.
 
     data_dir/lock  state.json  daybook/{*.log, trimmed}
-             lanes/NEIGHBOUR/INDEX/{*.log, trimmed, taken}  injectors/LANE/{*.log, trimmed, handshakes}
+             lanes/NEIGHBOUR/INDEX/{*.log, trimmed, taken}  injectors/LANE/{*.log, trimmed, progress}
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 from brokerweave.errors import ConfigError
 from brokerweave.links.journal import StorageError
 from brokerweave.runtime.journal import FileJournal, Note, write_atomically
+from brokerweave.runtime.progress import FileProgress
 
 
 class Storage:
@@ -42,6 +43,7 @@ class Storage:
         self.folder = data_dir
         self._journals: dict[str, FileJournal] = {}
         self._notes: dict[str, Note] = {}
+        self._progresses: list[FileProgress] = []
 
     def journal(self, name: str) -> FileJournal | None:
         """The journal at this path below the folder; None, with a warning, if the disk fails."""
@@ -64,6 +66,15 @@ class Storage:
             self._warn(f"note {name} cannot be used: {error.strerror}")
             return None
         return note
+
+    def progress(self, name: str) -> FileProgress | None:
+        try:
+            progress = FileProgress(self.folder / name, self._warn)
+        except OSError as error:
+            self._warn(f"{name} cannot be used, a crash may double what is in flight: {error.strerror}")
+            return None
+        self._progresses.append(progress)
+        return progress
 
     def delete(self, name: str) -> None:
         """Forget a folder of journals and notes."""
@@ -106,6 +117,8 @@ class Storage:
             journal.close()
         for note in self._notes.values():
             note.close()
+        for progress in self._progresses:
+            progress.close()
         os.close(self._lock)
         if self.temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
