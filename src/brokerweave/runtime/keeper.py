@@ -21,6 +21,7 @@ from brokerweave.links.window import DuplicateWindow
 from brokerweave.links.wire import decode_record
 from brokerweave.node.daybook import Daybook
 from brokerweave.node.recovery import Recovery
+from brokerweave.runtime.journal import Note
 from brokerweave.runtime.storage import Storage
 
 DAYBOOK_BYTES = 16 << 20
@@ -30,7 +31,7 @@ DAYBOOK_BYTES = 16 << 20
 class Keeper:
     def __init__(self, storage: Storage, links: LinksSection, warn: Callable[[str], None]) -> None:
         self.failures = 0
-        """Times that the state could not be saved."""
+        """Times that the state or a note could not be written."""
         self.daybook = Daybook()
         self._storage = storage
         self._links = links
@@ -77,6 +78,15 @@ class Keeper:
             for number, run in self._unposted.pop(name, ()):
                 outbox.append(run, number)
         return outbox
+
+    def note(self, note: Note, data: bytes) -> None:
+        """Write a note; one that the disk does not take costs a repetition after a crash, no more."""
+        try:
+            note.write(data)
+        except OSError as error:
+            if not self.failures:
+                self._warn(f"a note could not be written: {error.strerror}")
+            self.failures += 1
 
     def checkpoint(self, dump: Callable[[], dict[str, Any]], outboxes: Iterable[Outbox], sync: bool) -> None:
         """Begin the daybook anew. `dump` gives the state, with the entries that it covers."""

@@ -306,7 +306,7 @@ class Node:
     def remember_taken(self, neighbour: str, index: int, lane: Lane) -> None:
         note = self._notes.get((neighbour, index))
         if note is not None:
-            note.write(lane.snapshot())
+            self.keeper.note(note, lane.snapshot())
 
     def warn(self, message: str) -> None:
         log.warning(message)

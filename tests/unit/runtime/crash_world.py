@@ -1,4 +1,4 @@
-"""A site with a real core and real files, between two neighbours, a broker and a client that are never killed.
+"""A site with a real core and real files; its two neighbours, its broker and its client are never killed.
 
 Any write to the disk can be the last: `Killer` lets a chosen one happen partly, and then nothing more. What
 the site had in memory is dropped; the others see a lost connection and do what MQTT and links ask of them.
@@ -6,6 +6,7 @@ the site had in memory is dropped; the others see a lost connection and do what 
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 from collections import Counter
@@ -55,9 +56,13 @@ class Killed(BaseException):
 
 
 class Killer:
-    """Counts what changes the disk. The change planned next happens by half and is the last of a life."""
+    """Counts what changes the disk. The change planned next is the last of a life: it happens by half, or,
+    with `whole`, as a whole."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.full = False
+        """The disk takes nothing."""
+        self.whole = False
         self.changes = 0
         self._plan: list[int] = []
         self._pwrite = os.pwrite
@@ -73,20 +78,25 @@ class Killer:
         self.arm(*self._plan[1:])
 
     def _dies(self) -> bool:
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.changes += 1
         return bool(self._plan) and self.changes >= self._plan[0]
 
     def _write(self, descriptor: int, data: bytes, offset: int) -> int:
         if self._dies():
-            self._pwrite(descriptor, data[: len(data) // 32 * 16], offset)
+            part = len(data) if self.whole else len(data) // 32 * 16
+            self._pwrite(descriptor, data[:part], offset)
             raise Killed
         return self._pwrite(descriptor, data, offset)
 
     def _change(self, real: Callable[..., None]) -> Callable[..., None]:
         def changed(*arguments: Any, **options: Any) -> None:
-            if self._dies():
+            dies = self._dies()
+            if not dies or self.whole:
+                real(*arguments, **options)
+            if dies:
                 raise Killed
-            real(*arguments, **options)
 
         return changed
 
@@ -208,7 +218,7 @@ class Site:
                 lane.received_ack(decode_ack(payload))
             else:
                 self.core.batch_arrived(peer.name, 0, *decode_batch(payload, NOW))
-                self.notes[peer.name].write(lane.snapshot())
+                self.keeper.note(self.notes[peer.name], lane.snapshot())
         leaving = lane.poll(NOW)
         for topic, payload in map(_opened, split(leaving)):
             if topic == ACK_TOPIC:

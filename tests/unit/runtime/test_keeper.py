@@ -30,7 +30,7 @@ def scenario(world: World) -> list[Callable[[], None]]:
         lambda: world.site.settle(),
         lambda: c.publish(*messages("c1")),
         lambda: world.publish(7, b"l1"),
-        lambda: world.site.inject(),
+        lambda: void(world.site.inject()),
         lambda: b.publish(*messages("b4")),
         lambda: void(world.site.exchange(b)),
         lambda: world.release(7),
@@ -67,7 +67,11 @@ def live(folder: Path, killer: Killer, kills: list[int]) -> tuple[World, int]:
     return world, changes
 
 
-def test_killed_at_any_write_a_node_loses_nothing_and_doubles_nothing(tmp_path: Path, killer: Killer) -> None:
+@pytest.mark.parametrize("whole", [False, True], ids=["in the middle", "right after"])
+def test_killed_at_any_write_a_node_loses_nothing_and_doubles_nothing(
+    tmp_path: Path, killer: Killer, whole: bool
+) -> None:
+    killer.whole = whole
     _, changes = live(tmp_path / "whole", killer, [])
     assert changes > 50
     for at in range(1, changes + 1):
@@ -81,3 +85,74 @@ def test_killed_again_while_it_recovers_it_still_does(tmp_path: Path, killer: Ki
     for at in range(1, changes + 1, 3):
         world, _ = live(tmp_path / str(at), killer, [at, second])
         assert world.kills == 2 or at > changes - second
+
+
+def test_while_the_disk_takes_nothing_everything_is_relayed_and_it_is_said(
+    tmp_path: Path, killer: Killer
+) -> None:
+    world = World(tmp_path, killer)
+    world.start()
+    actions = scenario(world)
+    for action in actions[:4]:
+        action()
+    killer.full = True
+    for action in actions[4:]:
+        action()
+    world.site.settle()
+    assert world.site.keeper.daybook.failures > 0
+    assert world.site.keeper.failures > 2
+    assert sum("daybook cannot be written" in warning for warning in world.site.warnings) == 1
+    killer.full = False
+    world.site.warnings.clear()
+    world.check()
+
+
+def test_once_the_disk_works_again_a_checkpoint_makes_up_for_what_it_missed(
+    tmp_path: Path, killer: Killer
+) -> None:
+    world = World(tmp_path, killer)
+    world.start()
+    killer.full = True
+    world.subscribe("while/full")
+    world.publish(7, b"published while full")
+    killer.full = False
+    world.site.checkpoint()
+    killer.arm(1)
+    world.run(lambda: world.release(7))
+    world.site.settle()
+    world.check()
+    assert world.kills == 1
+
+
+def test_what_does_not_fit_into_memory_is_owed_from_disk_after_a_kill(tmp_path: Path, killer: Killer) -> None:
+    world = World(tmp_path, killer)
+    world.start()
+    b, c = world.peers["b"], world.peers["c"]
+    owing = world.site.core.neighbour_table["c"].lanes[0].outbox
+    owing.memory_bytes = 2_000
+    for number in range(20):
+        b.publish(*messages(f"b{number}"))
+        world.site.exchange(b)
+    assert owing.backlog_runs == 20
+    assert c.got == []
+    killer.arm(1)
+    world.run(lambda: world.publish(9, b"the last"))
+    world.run(lambda: world.release(9))
+    world.site.settle()
+    world.check()
+    assert c.got == [*b.sent, b"the last"]
+    world.site.storage.close()
+
+
+def test_a_state_that_is_damaged_leaves_what_is_owed(tmp_path: Path, killer: Killer) -> None:
+    world = World(tmp_path, killer)
+    world.start()
+    b, c = world.peers["b"], world.peers["c"]
+    b.publish(*messages("owed"))
+    world.site.exchange(b)
+    (tmp_path / "state.json").write_text('{"sessions": 5}')
+    killer.arm(1)
+    world.run(lambda: world.publish(9, b"killed here"))
+    world.site.settle()
+    assert c.got == [b"owed", b"killed here"]
+    assert (tmp_path / "state.damaged").exists()
