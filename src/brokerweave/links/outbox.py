@@ -12,6 +12,7 @@ Must not know: connections, bytes on the wire, files.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 from itertools import islice
 
 from brokerweave.errors import RemoteProtocolError
@@ -46,6 +47,8 @@ class Outbox:
         """Messages lost, by cause; where only the disk knew a run's messages it counts as one."""
         self.journal_failures = 0
         """Calls that the disk failed; what it should have kept lives in memory only."""
+        self.next_number: Callable[[], int] = lambda: self._last_record + 1
+        """A number on disk for what is written again; the daybook gives it where there is one."""
         self.inherited = 0
         """The last number of what an earlier outbox left in the journal."""
         self._journal = journal
@@ -208,7 +211,7 @@ class Outbox:
         if number and not self._spilled and not self.settle():
             return 0  # the journal keeps the order, so what is before this run must be in it too
         record = encode_record(run)
-        number = number or self._last_record + 1
+        number = number or self.next_number()
         try:
             if self._journal.size + len(record) > self.disk_bytes:
                 return 0

@@ -75,6 +75,11 @@ class Daybook:
         if self._journal is not None:
             self._write(json.dumps((kind, *values), separators=(",", ":")).encode())
 
+    def next_number(self) -> int:
+        """A number that no entry has, for what an outbox writes into its own journal again."""
+        self._last += 1
+        return self._last
+
     def begin_after(self, number: int) -> None:
         """Some journal knows this number already, whatever became of the daybook itself."""
         self._last = max(self._last, number)

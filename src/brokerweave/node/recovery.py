@@ -37,6 +37,7 @@ class Recovery:
     """Entries that came after the state."""
     damaged: int = 0
     _sessions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _neighbours: dict[str, dict[str, int]] = field(default_factory=dict)
     _letters: DeadLetters = field(default_factory=DeadLetters)
 
     def replay(self, journal: Journal) -> dict[str, Any]:
@@ -58,6 +59,7 @@ class Recovery:
             "epoch": self.state.get("epoch", 0),
             "covers": number,
             "sessions": list(self._sessions.values()),
+            "neighbours": self._neighbours,
             "window": base64.b64encode(self.window.snapshot()).decode(),
             "dead_letters": self._letters.snapshot(),
         }
@@ -65,6 +67,7 @@ class Recovery:
     def _open(self) -> None:
         try:
             self._sessions = {str(kept["client"]): kept for kept in self.state.get("sessions", ())}
+            self._neighbours = dict(self.state.get("neighbours", {}))
             self.window.restore(base64.b64decode(self.state.get("window", "")))
             if "dead_letters" in self.state:
                 self._letters.restore(self.state["dead_letters"])
@@ -96,6 +99,13 @@ class Recovery:
                 session = self._sessions[values[0]]
                 others = [packet_id for packet_id in session["qos2"] if packet_id != values[1]]
                 session["qos2"] = [*others, values[1]] if kind == "take" else others
+            case "neighbour":
+                self._neighbours.setdefault(values[0], {})
+            case "neighbour gone":
+                self._neighbours.pop(values[0], None)
+            case "keep":
+                kept = self._neighbours[values[0]] | values[1]
+                self._neighbours[values[0]] = {name: one for name, one in kept.items() if one is not None}
             case "letter":
                 when, topic, qos, version, reason, frame = values
                 self._letters.add(when, topic, qos, version, reason, base64.b64decode(frame))

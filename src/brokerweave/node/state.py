@@ -1,8 +1,9 @@
 """What a node remembers over a restart, as plain data.
 
-Owns which of the core's state is kept: persistent sessions with their filters, the duplicate window, dead
-letters. It is written when the daybook begins anew, and at a stop; what changes in between is in the daybook
-(`recovery` puts the two together). Journals and lane notes are kept beside it. Must not know: files, formats.
+Owns which of the core's state is kept: persistent sessions with their filters, neighbours and what they want,
+the duplicate window, dead letters. It is written when the daybook begins anew, and at a stop; what changes in
+between is in the daybook (`recovery` puts the two together). Journals and lane notes are kept beside it. Must
+not know: files, formats.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ def dump(core: NodeCore, dead_letters: DeadLetters) -> dict[str, Any]:
         "covers": core.daybook.last,
         "epoch": core.settings.epoch,
         "sessions": [state_of(record) for record in core.interest.records.values() if record.stored],
+        "strategy": core.strategy.name,
+        "neighbours": {neighbour: dict(kept) for neighbour, kept in core.kept.items()},
         "window": base64.b64encode(core.window.snapshot()).decode(),
         "dead_letters": dead_letters.snapshot(),
     }
@@ -36,6 +39,9 @@ def load(core: NodeCore, dead_letters: DeadLetters, state: dict[str, Any]) -> No
             away = 0.0 if record.since is None else max(core.now() - record.since, 0.0)
             record.since = core.now() - away
             core.remember(record, {str(f): int(qos) for f, qos in kept["filters"].items()}, away)
+        same = state.get("strategy", core.strategy.name) == core.strategy.name
+        for neighbour, kept in state.get("neighbours", {}).items():
+            core.recall(neighbour, kept if same else {})
         core.window.restore(base64.b64decode(state["window"]))
         dead_letters.restore(state["dead_letters"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -74,6 +74,7 @@ class Keeper:
         outbox = Outbox.restored(stream, journal, links.outbox_memory, links.outbox_disk)
         if self.daybook.keeps:
             outbox.name = name
+            outbox.next_number = self.daybook.next_number
             self.daybook.begin_after(journal.last)
             for number, run in self._unposted.pop(name, ()):
                 outbox.append(run, number)

@@ -74,6 +74,7 @@ class Node:
         self.dead_letters = DeadLetters()
         self._clock_offset = 0.0
         self._checkpointing: asyncio.Handle | None = None
+        self._loop_time: Callable[[], float] = time.monotonic
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._server: asyncio.Server | None = None
@@ -82,6 +83,7 @@ class Node:
 
     async def serve(self) -> int:
         loop = asyncio.get_running_loop()
+        self._loop_time = loop.time
         self._clock_offset = time.time() - loop.time()
         admin = AdminServer(
             self.config.admin_socket,
@@ -147,6 +149,8 @@ class Node:
                 forget_after=links.forget_after,
                 session_expiry=node.session_expiry,
                 unknown_session=node.unknown_session,
+                cluster_timeout=node.cluster_timeout if node.delivery == "cluster" else None,
+                barrier_timeout=node.barrier_timeout if node.subscribe == "barrier" else None,
             ),
             self.config.limits,
             strategy,
@@ -273,7 +277,7 @@ class Node:
     # NodeHost, RelayHost, LinkHost, InjectionHost
 
     def now(self) -> float:
-        return asyncio.get_running_loop().time() + self._clock_offset
+        return self._loop_time() + self._clock_offset
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         return asyncio.get_running_loop().call_later(seconds, callback)
@@ -295,7 +299,7 @@ class Node:
     def write_client(self, pair: Pair, data: bytes) -> None:
         relay = self.relays.get(pair)
         if relay is not None:
-            relay.write(data)
+            relay.write_own(data)
 
     def forget_lanes(self, neighbour: str) -> None:
         for key in [key for key in self._notes if key[0] == neighbour]:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from brokerweave.config import LimitsSection, LinksSection
-from brokerweave.cooperation.pf import PublicationFlooding
+from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.dead_letters import DeadLetters, plain
 from brokerweave.links.injector import Injector, State
@@ -39,6 +39,7 @@ from brokerweave.mqtt.packets import (
     Subscribe,
     Subscription,
 )
+from brokerweave.mqtt.properties import Property
 from brokerweave.node import state
 from brokerweave.node.core import NodeCore, Settings
 from brokerweave.runtime.journal import Note
@@ -49,6 +50,7 @@ from tests.unit.links.model_broker import ModelBroker
 
 NOW = 1_000_000.0
 CLIENT = "sensor"
+WHOLE = ((Property.USER_PROPERTY, ("sync", "whole")),)
 
 
 class Killed(BaseException):
@@ -154,7 +156,7 @@ class Site:
         self.core = NodeCore(
             settings,
             LimitsSection(),
-            PublicationFlooding,
+            SubscriptionFlooding,
             (),
             self,
             self._make_lane,
@@ -283,6 +285,8 @@ class World:
         except Killed:
             self._bury()
             self.start()
+            if action in (self.want, self.subscribe):
+                self.run(action)
 
     def _bury(self) -> None:
         self.kills += 1
@@ -311,10 +315,15 @@ class World:
         self.site.client_says(packet)
         self.unanswered = None
 
-    def subscribe(self, topic_filter: str) -> None:
-        self.site.client_says(Subscribe(5, (Subscription(topic_filter, 2),)))
-        self.site.broker_says(SubAck(5, (2,)))
-        self.filters[topic_filter] = 2
+    def subscribe(self) -> None:
+        self.site.client_says(Subscribe(5, (Subscription("t/#", 2), Subscription("other", 1))))
+        self.site.broker_says(SubAck(5, (2, 1)))
+        self.filters = {"t/#": 2, "other": 1}
+
+    def want(self) -> None:
+        """The neighbours say once what they want, and never again: the site has to remember it."""
+        for peer in self.peers:
+            self.site.core.control_arrived(peer, Subscribe(1, (Subscription("#", 2),), WHOLE))
 
     def publish(self, packet_id: int, payload: bytes) -> None:
         self.published.append(payload)
@@ -327,7 +336,7 @@ class World:
 
     def check(self) -> None:
         record = self.site.core.interest.records[CLIENT]
-        assert self.filters.items() <= record.filters.items()
+        assert record.filters == self.filters
         assert record.incoming_qos2 == set()
         injected = Counter(p.payload for p in self.broker.taken)
         for peer, other in (("b", "c"), ("c", "b")):

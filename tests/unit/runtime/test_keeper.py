@@ -25,7 +25,8 @@ def scenario(world: World) -> list[Callable[[], None]]:
     """Everything that is written down: runs, sessions, filters, handshakes, positions, checkpoints."""
     b, c = world.peers["b"], world.peers["c"]
     return [
-        lambda: world.subscribe("wanted/#"),
+        world.want,
+        world.subscribe,
         lambda: b.publish(*messages("b1", "b2", "b3")),
         lambda: world.site.settle(),
         lambda: c.publish(*messages("c1")),
@@ -92,11 +93,13 @@ def test_while_the_disk_takes_nothing_everything_is_relayed_and_it_is_said(
 ) -> None:
     world = World(tmp_path, killer)
     world.start()
+    world.want()
+    world.subscribe()
     actions = scenario(world)
-    for action in actions[:4]:
+    for action in actions[:5]:
         action()
     killer.full = True
-    for action in actions[4:]:
+    for action in actions[5:]:
         action()
     world.site.settle()
     assert world.site.keeper.daybook.failures > 0
@@ -112,8 +115,9 @@ def test_once_the_disk_works_again_a_checkpoint_makes_up_for_what_it_missed(
 ) -> None:
     world = World(tmp_path, killer)
     world.start()
+    world.want()
     killer.full = True
-    world.subscribe("while/full")
+    world.subscribe()
     world.publish(7, b"published while full")
     killer.full = False
     world.site.checkpoint()
@@ -127,6 +131,8 @@ def test_once_the_disk_works_again_a_checkpoint_makes_up_for_what_it_missed(
 def test_what_does_not_fit_into_memory_is_owed_from_disk_after_a_kill(tmp_path: Path, killer: Killer) -> None:
     world = World(tmp_path, killer)
     world.start()
+    world.want()
+    world.subscribe()
     b, c = world.peers["b"], world.peers["c"]
     owing = world.site.core.neighbour_table["c"].lanes[0].outbox
     owing.memory_bytes = 2_000
@@ -147,6 +153,8 @@ def test_what_does_not_fit_into_memory_is_owed_from_disk_after_a_kill(tmp_path: 
 def test_a_state_that_is_damaged_leaves_what_is_owed(tmp_path: Path, killer: Killer) -> None:
     world = World(tmp_path, killer)
     world.start()
+    world.want()
+    world.subscribe()
     b, c = world.peers["b"], world.peers["c"]
     b.publish(*messages("owed"))
     world.site.exchange(b)
