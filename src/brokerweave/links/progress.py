@@ -31,6 +31,8 @@ class Mark:
     record: int
     offset: int
     step: Step
+    qos: int = 0
+    """At which it was sent: a repetition must not differ."""
 
 
 class Progress(Protocol):
@@ -45,7 +47,7 @@ class Progress(Protocol):
     def marks(self) -> list[Mark]:
         """What an earlier start of the node left, but for FREE. For the beginning only."""
 
-    def put(self, packet_id: int, record: int, offset: int, step: Step) -> None:
+    def put(self, packet_id: int, record: int, offset: int, step: Step, qos: int = 0) -> None:
         """Safe from the next `flush` on."""
 
     def flush(self) -> None: ...
@@ -65,8 +67,8 @@ class MemoryProgress:
     def marks(self) -> list[Mark]:
         return [mark for mark in self._kept.values() if mark.step is not Step.FREE]
 
-    def put(self, packet_id: int, record: int, offset: int, step: Step) -> None:
-        self._waiting[packet_id] = Mark(packet_id, record, offset, step)
+    def put(self, packet_id: int, record: int, offset: int, step: Step, qos: int = 0) -> None:
+        self._waiting[packet_id] = Mark(packet_id, record, offset, step, qos)
 
     def flush(self) -> None:
         self._kept |= self._waiting

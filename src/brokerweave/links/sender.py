@@ -226,7 +226,7 @@ class Sender:
     def _enqueue(self, message: Message, mark: Mark | None) -> None:
         if mark is not None:
             released = mark.step is Step.RECEIVED
-            message.qos = 2 if released else min(message.published_qos, message.cap, self.limits.max_qos)
+            message.qos = mark.qos
             self._inflight.restore(message, mark.packet_id, released)
             if released:
                 return
@@ -448,7 +448,7 @@ class Sender:
     def _keep(self, message: Message, step: Step) -> None:
         """Find it again after a crash, if its run is found again."""
         if self._progress is not None and message.record:
-            self._progress.put(message.packet_id, message.record, message.offset, step)
+            self._progress.put(message.packet_id, message.record, message.offset, step, message.qos)
 
     def _done(self, message: Message, packet_id: int) -> None:
         """The broker has it. If its run goes on, that must be kept: the run would come again."""

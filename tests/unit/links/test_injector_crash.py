@@ -38,7 +38,9 @@ class CrashingWorld(World):
     def _start(self) -> None:
         self.starts += 1
         self.outbox = Outbox.restored(self.starts, self.journal)
-        self.injector = Injector("injector", self._abilities, self.outbox, self.dead, progress=self.progress)
+        unlearned = BrokerAbilities(version=self._abilities.version)
+        self.injector = Injector("injector", unlearned, self.outbox, self.dead, progress=self.progress)
+        self.injector.learn(self._abilities)
 
 
 def established(version: int = 5) -> CrashingWorld:
@@ -188,3 +190,15 @@ def test_a_mark_is_kept_for_the_packet_types_that_matter() -> None:
     world.write()
     assert [mark.step for mark in world.progress.marks()] == [Step.RECEIVED]
     assert world.to_broker[0] >> 4 == PacketType.PUBREL
+
+
+def test_what_was_sent_at_a_lower_qos_is_repeated_at_that_qos() -> None:
+    world = CrashingWorld(abilities=BrokerAbilities(version=5, max_qos=1))
+    world.settle()
+    world.submit(message("m", 2))
+    world.write()
+    world.carry(None, 0)
+    world.crash()
+    world.injector.learn(BrokerAbilities(version=5, max_qos=1))
+    world.settle()
+    assert [(p.qos, p.dup) for p in world.broker.arrived] == [(1, False), (1, True)]

@@ -17,12 +17,12 @@ def opened(path: Path) -> FileProgress:
 def test_marks_are_found_again_after_a_flush_and_not_before(tmp_path: Path) -> None:
     progress = opened(tmp_path / "p")
     progress.put(1, 100, 0, Step.SENT)
-    progress.put(65535, 101, 3, Step.RECEIVED)
+    progress.put(65535, 101, 3, Step.RECEIVED, 2)
     progress.flush()
     progress.put(2, 102, 0, Step.SENT)
     assert opened(tmp_path / "p").marks() == [
         Mark(1, 100, 0, Step.SENT),
-        Mark(65535, 101, 3, Step.RECEIVED),
+        Mark(65535, 101, 3, Step.RECEIVED, 2),
     ]
     progress.put(1, 100, 0, Step.FREE)
     progress.flush()
