@@ -155,6 +155,7 @@ def main() -> int:
             console.print(line, highlight=False)
 
     with contextlib.ExitStack() as stack:
+        stack.enter_context(machine.one_benchmark())
         if flags.first and not stack.enter_context(preferred()):
             outcome.notes.append("CPU control groups are not writable here: --first had no effect")
         stage = stack.enter_context(scene())

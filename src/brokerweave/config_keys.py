@@ -21,6 +21,7 @@ from brokerweave.config_values import (
     PATH,
     PLUGIN,
     REMOTE,
+    SWITCH,
     TEXT,
     About,
     Address,
@@ -89,6 +90,14 @@ class NodeSection:
     broker_password_file: Path | None = field(
         default=None,
         metadata=about(PATH, "A file whose first line is the password that goes with `broker_username`."),
+    )
+    proxy_protocol: bool = field(
+        default=False,
+        metadata=about(
+            SWITCH,
+            "Begin every connection to the broker with a PROXY protocol (version 2) header, so that it sees "
+            "the real client's address. The broker's listener must expect it.",
+        ),
     )
     session_expiry: float = field(
         default=7 * DAY,
@@ -323,6 +332,22 @@ class LinksSection:
 
 
 @dataclass(frozen=True, slots=True)
+class AclSection:
+    """Which clients may send what to other sites."""
+
+    file: Path | None = field(
+        default=None,
+        metadata=about(
+            PATH,
+            "An access list in the syntax of Mosquitto's `acl_file`; what it does not grant stays at this "
+            "site. See docs/security.md. Without it, all that accepted clients publish may go to other "
+            "sites.",
+            cost="one look at the list for each new topic of a user (of a client, where a pattern has %c)",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Neighbour:
     """A node that this node links to: one `[[neighbour]]` each."""
 
@@ -340,6 +365,7 @@ class NodeConfig:
     node: NodeSection
     limits: LimitsSection = LimitsSection()
     links: LinksSection = LinksSection()
+    acl: AclSection = AclSection()
     neighbours: tuple[Neighbour, ...] = ()
     path: Path | None = field(default=None, compare=False)
     flags: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
@@ -373,7 +399,7 @@ class Key:
 
 
 SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
-    {"node": NodeSection, "limits": LimitsSection, "links": LinksSection}
+    {"node": NodeSection, "limits": LimitsSection, "links": LinksSection, "acl": AclSection}
 )
 
 

@@ -9,21 +9,24 @@ not know: sockets, clocks, files. They come in through `NodeHost`, so the same c
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Protocol
 
 from brokerweave.cooperation.api import Listener, Strategy, Timer
-from brokerweave.errors import RemoteProtocolError
+from brokerweave.errors import LocalProtocolError, RemoteProtocolError
+from brokerweave.links.dead_letters import DeadLetter
 from brokerweave.links.injector import Injector
 from brokerweave.links.run import Run
 from brokerweave.links.window import DuplicateWindow
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import route_run
+from brokerweave.mqtt.frames import publish_head, route_run
 from brokerweave.mqtt.packets import Packet, Publish, Will
 from brokerweave.mqtt.properties import Property, get_int, without
 from brokerweave.node import barrier, confirmations
+from brokerweave.node.admission import Admission
 from brokerweave.node.barrier import Barrier
 from brokerweave.node.confirmations import Confirmations, Publication
 from brokerweave.node.counters import Counters
@@ -132,6 +135,7 @@ class NodeCore:
         self.neighbour_table.went_down = self._neighbour_down
         self._to_confirm: dict[str, list[Publication]] = {}
         self._local_routes = self.router.cache(None)
+        self.admission = Admission(self.router, self.counters.add)
         # A sequence for each lane: messages on one lane arrive in order, so the duplicate window never has to
         # reach back over what another, faster lane brought meanwhile.
         self._sequences = [0] * settings.lanes
@@ -219,6 +223,7 @@ class NodeCore:
         )
 
     def connect_arrived(self, pair: Pair) -> None:
+        self.admission.joined(pair)
         self.host.open_broker(pair)
 
     def write_client(self, pair: Pair, data: bytes) -> None:
@@ -230,6 +235,7 @@ class NodeCore:
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
         client_id = pair.client.client_id or f"\0{pair.client.id}"  # assigned by a 3.1.1 broker: unknown
         assert pair.connect is not None
+        self.admission.joined(pair)  # the broker may have given it its client id
         self._client_returned(client_id, session_present)
         record = self.interest.records.get(client_id)
         if record is not None and not session_present:
@@ -274,13 +280,14 @@ class NodeCore:
         record = self._record_of(pair)
         if record is None:
             return True
+        filters = self.admission.readable(pair, filters)
         for topic_filter, qos in filters:
             self.interest.add(record, topic_filter, qos)
         if record.unknown:
             self.interest.calm(record)
             if record.stored:
                 self._write_session(record)
-        if self.settings.barrier_timeout is None:
+        if self.settings.barrier_timeout is None or not filters:
             return True
         # Also what an earlier filter is still waiting for counts: it may be the one that covers this.
         return self._await(
@@ -421,6 +428,9 @@ class NodeCore:
                 self._write_session(record)
             self._expire_later(record)
 
+    def closed(self, pair: Pair) -> None:
+        self.admission.left(pair)
+
     def _record_of(self, pair: Pair) -> SessionRecord | None:
         record = self.interest.records.get(pair.client.client_id or f"\0{pair.client.id}")
         return record if record is not None and record.owner is pair else None
@@ -471,8 +481,10 @@ class NodeCore:
                 self._send_will(pair, pair.will)
 
     def _send_will(self, pair: Pair, will: Will) -> None:
+        if will.topic.startswith("$") or not self.admission.may_write(pair, will.topic):
+            return
         group = self._local_routes.lookup(will.topic.encode(), will.retain)
-        if group is None or will.topic.startswith("$"):
+        if group is None:
             return
         properties = without(will.properties, Property.WILL_DELAY_INTERVAL)
         packet_id = 1 if will.qos else 0  # stands for any: each injector gives its own
@@ -568,6 +580,22 @@ class NodeCore:
                 self._dispatch(part, group, lane)
                 reached.update(hop for hop, _ in group.hops)
         return reached
+
+    def retry(self, letter: DeadLetter) -> bool:
+        """Give the broker here once more what it would not take, as a message of this node's own.
+
+        False: the injector's outbox is full. Raises `LocalProtocolError` for a letter without its frame.
+        """
+        if not letter.frame:
+            raise LocalProtocolError(f"letter {letter.id} was too large to be kept: it cannot be retried")
+        head = publish_head(letter.frame, letter.version)
+        lane = zlib.crc32(head.topic) % self.settings.lanes
+        run = self._new_run(Group((), True, lane), 1, letter.frame, head.qos, letter.version)
+        if not self.injectors[lane % len(self.injectors)].submit(run):
+            return False
+        self.counters.add("dead_letters_retried")
+        self.host.injector_ready(lane % len(self.injectors))
+        return True
 
     def _confirm(self, neighbour: str, publication: Publication) -> None:
         """Tell where a publication came from that it is taken here and behind; one packet per loop turn."""

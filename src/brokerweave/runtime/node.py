@@ -32,7 +32,8 @@ from brokerweave.links.lane import Lane
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
 from brokerweave.node.core import NodeCore, Settings
-from brokerweave.runtime import logs
+from brokerweave.runtime import dead_letter_commands, logs
+from brokerweave.runtime.acl_file import load_acl
 from brokerweave.runtime.admin import AdminServer
 from brokerweave.runtime.injection import Injection
 from brokerweave.runtime.journal import Note
@@ -92,6 +93,7 @@ class Node:
                 "neighbours": lambda request: {"neighbours": neighbour_rows(self)},
                 "add_neighbour": self._add_command,
                 "remove_neighbour": self._remove_command,
+                **dead_letter_commands.commands(self),
             },
         )
         self.storage = Storage(self.config.node.data_dir, self.warn)
@@ -160,6 +162,7 @@ class Node:
             injectors,
             self.keeper.daybook,
         )
+        self.core.admission.replace(load_acl(self.config))
         if stored:
             try:
                 state.load(self.core, self.dead_letters, stored)
@@ -169,7 +172,13 @@ class Node:
         identity = Identity(node.id, epoch, strategy.name, links.sessions, _key(self.config))
         self.links = Links(self, links, identity)
         self.injection = Injection(
-            self, node.broker, links, self.config.limits.broker_timeout, username, password
+            self,
+            node.broker,
+            links,
+            self.config.limits.broker_timeout,
+            username,
+            password,
+            proxied=node.proxy_protocol,
         )
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -220,9 +229,10 @@ class Node:
         return any(lane.outbox.backlog_runs for lane in lanes) or not all(i.idle for i in ready)
 
     def _reload(self) -> None:
-        """SIGHUP: neighbours and limits as the file says now; a file with a mistake changes nothing."""
+        """SIGHUP: neighbours, limits and access list as the files say now; a mistake changes nothing."""
         try:
             fresh = reload(self.config)
+            acl = load_acl(fresh)
         except ConfigError as error:
             log.error("configuration not reloaded: %s", error)
             return
@@ -235,6 +245,7 @@ class Node:
                 self.links.hang_up(identifier, removed=False)
                 self._add(identifier, address)
         self.core.limits = fresh.limits
+        self.core.admission.replace(acl)
         self.config = fresh
         log.warning("configuration reloaded: %d neighbours", len(wanted))
 
@@ -339,6 +350,8 @@ class Node:
             log.info("broker %s: %s", broker, error)
             relay.broker_unreachable()
         else:
+            if self.config.node.proxy_protocol:
+                connection.write(relay.proxy_header())
             relay.broker_connected(connection)
 
     # Lanes

@@ -65,8 +65,14 @@ def status(node: Node) -> dict[str, Any]:
             **core.strategy.counters,
         },
         "drops": drops,
-        "warnings": node.warnings,
+        "warnings": [*node.warnings, *_unguarded(node)],
     }
+
+
+def _unguarded(node: Node) -> list[str]:
+    if node.core.admission.guarded or not node.core.neighbours():
+        return []
+    return ["no [acl] file: what the broker acknowledges but denies still goes to other sites"]
 
 
 def neighbour_rows(node: Node) -> list[dict[str, Any]]:
