@@ -32,7 +32,7 @@ class Host:
     def __init__(self) -> None:
         self.forwarded = 0
 
-    def forward(self, group: object, count: int, blob: bytes, max_qos: int, version: int) -> None:
+    def forward(self, group: object, count: int, *rest: object, **more: object) -> None:
         self.forwarded += count
 
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:

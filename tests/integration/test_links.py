@@ -279,7 +279,6 @@ def test_what_a_node_owes_outlives_its_own_restart(connect: Connect, kill: bool)
         assert back.payloads() == [*(b"%d" % n for n in range(50)), b"end"]
 
 
-@pytest.mark.xfail(reason="what clients want is written down at a stop only, so a killed node forgets it")
 def test_a_killed_node_still_knows_what_absent_clients_want(connect: Connect) -> None:
     with network([("a", "b")]) as net:
         far = connect(net.port("b"), "far", clean=False)
@@ -293,7 +292,6 @@ def test_a_killed_node_still_knows_what_absent_clients_want(connect: Connect) ->
         back.wait_for_payload(b"owed", 5)
 
 
-@pytest.mark.xfail(reason="a node that was killed takes what it is owed before it knows who it is for")
 def test_a_killed_node_passes_on_what_it_is_owed_for_a_neighbour_that_is_not_back_yet(
     connect: Connect,
 ) -> None:

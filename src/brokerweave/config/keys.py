@@ -109,6 +109,16 @@ class NodeSection:
             cost="messages for clients that never return cross the links until then",
         ),
     )
+    unknown_session: str = field(
+        default="warn",
+        metadata=about(
+            choice("warn", "flood"),
+            "What to do for a client that goes on with a session whose filters this node has never seen, "
+            "because the node was put before a broker in use, or lost its `data_dir`. `warn` waits until "
+            "the client subscribes again; `flood` takes everything that other sites publish until then.",
+            cost="with `flood`, one such client draws all publications of all sites to this one",
+        ),
+    )
     delivery: str = field(
         default="local",
         metadata=about(
