@@ -24,6 +24,7 @@ from brokerweave.config_keys import (
     Neighbour,
     NodeConfig,
     NodeSection,
+    RetainedSection,
     keys_of,
 )
 from brokerweave.config_socket import claim_admin_folder, default_admin_socket
@@ -37,6 +38,7 @@ __all__ = [
     "Neighbour",
     "NodeConfig",
     "NodeSection",
+    "RetainedSection",
     "claim_admin_folder",
     "default_admin_socket",
     "explain",

@@ -332,6 +332,57 @@ class LinksSection:
 
 
 @dataclass(frozen=True, slots=True)
+class RetainedSection:
+    """How retained messages are kept the same at all sites."""
+
+    tombstone_age: float = field(
+        default=7 * DAY,
+        metadata=about(
+            seconds(60),
+            "How long a deletion is remembered. A site that was away for longer may bring a deleted message "
+            "back. Every node of a deployment should use the same.",
+            unit="seconds",
+            cost="some 300 bytes of memory for each topic deleted within that time",
+        ),
+    )
+    max_bytes: int = field(
+        default=256 * MIB,
+        metadata=about(
+            integer(0, _LARGEST),
+            "What the index may take in `data_dir`. Beyond it only the versions of further messages are "
+            "kept, counted: they still win or lose, but this node cannot repair them at other sites.",
+            unit="bytes",
+            cost="in memory, some 300 bytes for each topic",
+        ),
+    )
+    max_skew: float = field(
+        default=3_600.0,
+        metadata=about(
+            seconds(1),
+            "How far ahead another node's clock may be; its messages are not retained beyond that, counted.",
+            unit="seconds",
+        ),
+    )
+    read_broker: str = field(
+        default="first",
+        metadata=about(
+            choice("first", "always", "never"),
+            "When to read the messages that the broker retains by itself, to tell other sites of them: at "
+            "the `first` start in front of it, `always` at a start, or `never`.",
+        ),
+    )
+    restore: str = field(
+        default="missing",
+        metadata=about(
+            choice("missing", "never"),
+            "After the broker, or this node, was away: read all topics back from the broker, and give it "
+            "what it is `missing` or has wrong; or `never`.",
+            cost="each topic is read once whenever the broker returns",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class AclSection:
     """Which clients may send what to other sites."""
 
@@ -365,6 +416,7 @@ class NodeConfig:
     node: NodeSection
     limits: LimitsSection = LimitsSection()
     links: LinksSection = LinksSection()
+    retained: RetainedSection = RetainedSection()
     acl: AclSection = AclSection()
     neighbours: tuple[Neighbour, ...] = ()
     path: Path | None = field(default=None, compare=False)
@@ -399,7 +451,13 @@ class Key:
 
 
 SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
-    {"node": NodeSection, "limits": LimitsSection, "links": LinksSection, "acl": AclSection}
+    {
+        "node": NodeSection,
+        "limits": LimitsSection,
+        "links": LinksSection,
+        "retained": RetainedSection,
+        "acl": AclSection,
+    }
 )
 
 

@@ -145,7 +145,6 @@ def test_a_link_that_is_cut_again_and_again_loses_doubles_and_moves_nothing(
     net.wait_for_links()
 
 
-@pytest.mark.xfail(reason="the scanner joins the frames of a chunk by route, and retained ones have another")
 @pytest.mark.parametrize("qos", [0, 1])
 def test_retained_and_other_messages_of_one_topic_stay_in_order(
     proxied: tuple[Network, Proxy], connect: Connect, qos: int

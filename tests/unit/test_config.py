@@ -96,7 +96,7 @@ def test_reload_sees_the_changed_file_and_keeps_the_flags(tmp_path: Path) -> Non
         (NODE + "[limts]\ndrain = 1\n", ["unknown section [limts]", "did you mean [limits]?"]),
         (
             NODE + "[edge_log]\n",
-            ["unknown section [edge_log]", "known are node, limits, links, acl and neighbour"],
+            ["unknown section [edge_log]", "known are node, limits, links, retained, acl and neighbour"],
         ),
         (NODE + "[[neighbor]]\n", ["unknown section [neighbor]", "did you mean [[neighbour]]?"]),
         ("id = 'a'\n", ["'id'", "outside any section", "[node]"]),

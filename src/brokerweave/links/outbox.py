@@ -174,10 +174,15 @@ class Outbox:
         """
         if self._journal is None:
             return True
+        missing: list[tuple[Run, int]] = []
+        for run, number in reversed(self._memory):
+            if number > self._journal.last:
+                missing.append((run, number))
+            elif number:
+                break
         try:
-            for run, number in self._memory:
-                if number > self._journal.last:
-                    self._journal.append(number, encode_record(run))
+            for run, number in reversed(missing):
+                self._journal.append(number, encode_record(run))
         except StorageError:
             self.journal_failures += 1
             return False

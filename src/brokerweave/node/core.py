@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol
 
@@ -33,6 +33,8 @@ from brokerweave.node.counters import Counters
 from brokerweave.node.daybook import OWN, Daybook, RunEntry
 from brokerweave.node.interest import Interest
 from brokerweave.node.neighbours import LaneMaker, Neighbours
+from brokerweave.node.retained import MemoryStore, RetainedSettings, RetainedStore
+from brokerweave.node.retained_sync import Retained
 from brokerweave.node.router import Group, Router
 from brokerweave.session.pair import Limits, Pair
 from brokerweave.session.record import SessionRecord, state_of
@@ -63,6 +65,7 @@ class Settings:
     """Seconds an acknowledgement waits for other sites at most; None: it does not (`delivery = "local"`)."""
     barrier_timeout: float | None = None
     """Seconds a SUBACK waits for the other sites at most; None: it does not (`subscribe = "async"`)."""
+    retained: RetainedSettings = field(default_factory=RetainedSettings)
 
 
 class NodeHost(Protocol):
@@ -104,6 +107,7 @@ class NodeCore:
         host: NodeHost,
         make_lane: LaneMaker,
         injectors: list[Injector],
+        retained_store: RetainedStore | None = None,
         daybook: Daybook | None = None,
     ) -> None:
         self.settings = settings
@@ -134,6 +138,8 @@ class NodeCore:
         self.controls[confirmations.TOPIC] = self._confirmations_arrived
         self.neighbour_table.went_down = self._neighbour_down
         self._to_confirm: dict[str, list[Publication]] = {}
+        self.retained = Retained(self, settings.retained, retained_store or MemoryStore())
+        self.neighbour_table.linked = self.retained.linked
         self._local_routes = self.router.cache(None)
         self.admission = Admission(self.router, self.counters.add)
         # A sequence for each lane: messages on one lane arrive in order, so the duplicate window never has to
@@ -344,7 +350,7 @@ class NodeCore:
         taken: tuple[str, int] | None = None,
     ) -> None:
         assert isinstance(group, Group)
-        if max_qos:
+        if max_qos or group.retained:  # these must be in the index before the broker sees them
             self.settle()
             self._dispatch(self._new_run(group, count, blob, max_qos, version), group, taken=taken)
             return
@@ -400,7 +406,7 @@ class NodeCore:
         lane = max(group.lane, 0)
         first = self._sequences[lane] + 1
         self._sequences[lane] += count
-        return Run(
+        run = Run(
             origin=self.settings.node_id,
             epoch=self.settings.epoch,
             first=first,
@@ -411,6 +417,7 @@ class NodeCore:
             born=self.host.now(),
             blob=blob,
         )
+        return self.retained.published(run) if group.retained else run
 
     def ended(self, pair: Pair, unexpected: bool) -> None:
         record = self._record_of(pair)
@@ -513,6 +520,7 @@ class NodeCore:
         """Nobody waits for a neighbour that is not there; it is owed from the outbox."""
         self.barrier.gone(identifier)
         self.confirmations.gone(identifier)
+        self.retained.unlinked(identifier)
 
     def _neighbour_forgotten(self, identifier: str) -> None:
         self._neighbour_down(identifier)
@@ -520,6 +528,7 @@ class NodeCore:
         self.daybook.note("neighbour gone", identifier)
         self.router.forget(identifier)
         self.routes_changed()
+        self.retained.forgotten(identifier)
         self.host.forget_lanes(identifier)
 
     def batch_arrived(self, neighbour: str, lane: int, first: int, runs: list[Run]) -> None:
@@ -527,6 +536,8 @@ class NodeCore:
         receiving = self.neighbour_table[neighbour].lanes[lane]
         for run in receiving.received_batch(first, runs):
             self._take(neighbour, lane, run)
+        if any(run.stamp for run in runs):
+            self.retained.commit()
         receiving.confirm()
         if receiving.ack_urgent:
             self.host.lane_ready(neighbour, lane)
@@ -540,7 +551,7 @@ class NodeCore:
             self.host.lane_ready(neighbour, lane)
 
     def _take(self, neighbour: str, lane: int, run: Run) -> None:
-        if run.origin == self.settings.node_id:
+        if run.origin == self.settings.node_id and not run.repair:
             self.counters.add("returned_to_origin", run.count)
             return
         reached = self._take_new(neighbour, lane, run)
@@ -554,16 +565,23 @@ class NodeCore:
     def _take_new(self, neighbour: str, lane: int, run: Run) -> set[str]:
         """Dispatch what of a run was not here before; returns the neighbours it was passed on to."""
         reached: set[str] = set()
-        routes = self.router.cache(neighbour)
         stream = f"{run.origin}/{lane}" if self.settings.ordered else run.origin
-        for offset, count in self.window.accept(stream, run.epoch, run.first, run.count):
+        fresh = [(0, run.count)]  # a repair is known by its version, not by its sequence
+        if not run.repair:
+            fresh = self.window.accept(stream, run.epoch, run.first, run.count)
+        for offset, count in fresh:
             try:
-                fresh = run.part(offset, count)
-                parts = route_run(fresh.blob, fresh.version, routes)
+                reached |= self._pass_on(neighbour, lane, run.part(offset, count))
             except RemoteProtocolError:
                 self.counters.add("dropped_damaged", count)  # repeating it would block the lane for ever
-                continue
-            for group, at, length, blob in parts:
+        return reached
+
+    def _pass_on(self, neighbour: str, lane: int, run: Run) -> set[str]:
+        """Send messages to where they go next. Raises RemoteProtocolError if a frame is damaged."""
+        reached: set[str] = set()
+        routes = self.router.cache(neighbour)
+        for fresh, local in self.retained.taken(run) if run.stamp else ((run, True),):
+            for group, at, length, blob in route_run(fresh.blob, fresh.version, routes):
                 if group is None:
                     self.counters.add("not_wanted_any_more", length)
                     continue
@@ -577,7 +595,7 @@ class NodeCore:
                         blob=blob,
                         stamp=fresh.stamp + at if fresh.stamp else 0,
                     )
-                self._dispatch(part, group, lane)
+                self._dispatch(part, group if local else replace(group, local=False), lane)
                 reached.update(hop for hop, _ in group.hops)
         return reached
 
@@ -593,6 +611,8 @@ class NodeCore:
         run = self._new_run(Group((), True, lane), 1, letter.frame, head.qos, letter.version)
         if not self.injectors[lane % len(self.injectors)].submit(run):
             return False
+        if head.retain:
+            self.retained.check.doubt((head.topic.decode(),))  # there may be a newer one by now
         self.counters.add("dead_letters_retried")
         self.host.injector_ready(lane % len(self.injectors))
         return True
@@ -619,29 +639,51 @@ class NodeCore:
         if lane < 0:
             self._round_robin += 1
             lane = self._round_robin % self.settings.lanes
-        number = self._write_run(run, group, lane, came_on, taken) if run.max_qos else 0
-        for neighbour, cap in group.hops:
-            if neighbour not in self.neighbour_table:
-                self.counters.add("dropped_neighbour_removed", run.count)  # between routing and now
-                continue
-            capped = run if cap >= run.cap else replace(run, cap=cap)
-            if self.neighbour_table[neighbour].lanes[lane].append(capped, number):
-                self.host.lane_ready(neighbour, lane)
-        if group.local and self.injectors[lane % len(self.injectors)].submit(run, number):
-            self.host.injector_ready(lane % len(self.injectors))
+        hops = [hop for hop in group.hops if self._owes(hop[0], run)]
+        number = self._write_run(run, hops, group.local, lane, came_on, taken) if run.max_qos else 0
+        for neighbour, cap in hops:
+            self.owe(neighbour, lane, run if cap >= run.cap else replace(run, cap=cap), number)
+        if group.local:
+            self.inject(lane, run, number)
+
+    def _owes(self, neighbour: str, run: Run) -> bool:
+        if neighbour not in self.neighbour_table:
+            self.counters.add("dropped_neighbour_removed", run.count)  # between routing and now
+            return False
+        return not run.repair or self._is_up(neighbour)  # else the next link-up repairs
+
+    def owe(self, neighbour: str, lane: int, run: Run, number: int = 0) -> None:
+        """Put a run into the outbox of a neighbour's lane; `number` is its own in the daybook."""
+        if self.neighbour_table[neighbour].lanes[lane].append(run, number):
+            self.host.lane_ready(neighbour, lane)
+        elif run.stamp:
+            self.retained.missed(neighbour)
+
+    def inject(self, lane: int, run: Run, number: int = 0) -> None:
+        """Put a run into the outbox towards the local broker."""
+        lane %= len(self.injectors)
+        if self.injectors[lane].submit(run, number):
+            self.host.injector_ready(lane)
+        elif run.stamp:
+            self.retained.not_injected(run)
 
     def _write_run(
-        self, run: Run, group: Group, lane: int, came_on: int, taken: tuple[str, int] | None
+        self,
+        run: Run,
+        hops: list[tuple[str, int]],
+        local: bool,
+        lane: int,
+        came_on: int,
+        taken: tuple[str, int] | None,
     ) -> int:
         """Before anyone has a run: who owes it, in one entry, so that a crash leaves all of it or nothing."""
         if not self.daybook.keeps:
             return 0
         owing = [
             (self.neighbour_table[neighbour].lanes[lane].outbox.booked_as, min(cap, run.cap))
-            for neighbour, cap in group.hops
-            if neighbour in self.neighbour_table
+            for neighbour, cap in hops
         ]
-        if group.local:
+        if local:
             owing.append((self.injectors[lane % len(self.injectors)].outbox.booked_as, run.cap))
         kept = tuple((name, cap) for name, cap in owing if name and cap)
         if kept:
@@ -649,3 +691,12 @@ class NodeCore:
         if taken is not None:
             self.daybook.note("take", *taken)
         return 0
+
+    # For the retained index
+
+    def lane_of(self, topic: str) -> int:
+        group = self._local_routes.lookup(topic.encode(), True)
+        return max(group.lane, 0) if isinstance(group, Group) else 0
+
+    def injectors_idle(self) -> bool:
+        return all(injector.idle for injector in self.injectors)

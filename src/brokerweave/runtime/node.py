@@ -33,6 +33,7 @@ from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
 from brokerweave.node.core import NodeCore, Settings
 from brokerweave.node.keeper import Bounds, Keeper
+from brokerweave.node.retained import RetainedSettings
 from brokerweave.runtime import dead_letter_commands, logs
 from brokerweave.runtime.acl_file import load_acl
 from brokerweave.runtime.admin import AdminServer
@@ -40,6 +41,8 @@ from brokerweave.runtime.injection import Injection
 from brokerweave.runtime.journal import Note
 from brokerweave.runtime.neighbours import Links
 from brokerweave.runtime.relay import BrokerConnection, ClientConnection
+from brokerweave.runtime.retained import RetainedReader
+from brokerweave.runtime.retained_store import SqliteStore
 from brokerweave.runtime.sessions import RuntimeSessions
 from brokerweave.runtime.status import neighbour_rows, outboxes, status
 from brokerweave.runtime.storage import Storage
@@ -72,6 +75,8 @@ class Node:
         self.core: NodeCore
         self.links: Links
         self.injection: Injection
+        self.retained_store: SqliteStore
+        self.retained_reader: RetainedReader
         self.dead_letters = DeadLetters()
         self._clock_offset = 0.0
         self._checkpointing: asyncio.Handle | None = None
@@ -141,6 +146,7 @@ class Node:
             for lane in range(links.sessions)
         ]
         sessions = RuntimeSessions(self)
+        self.retained_store = SqliteStore(self.storage.folder / "retained.db", self.warn)
         strategy = registry.strategy(node.strategy)
         self.core = NodeCore(
             Settings(
@@ -154,6 +160,11 @@ class Node:
                 unknown_session=node.unknown_session,
                 cluster_timeout=node.cluster_timeout if node.delivery == "cluster" else None,
                 barrier_timeout=node.barrier_timeout if node.subscribe == "barrier" else None,
+                retained=RetainedSettings(
+                    self.config.retained.tombstone_age,
+                    self.config.retained.max_skew,
+                    self.config.retained.max_bytes,
+                ),
             ),
             self.config.limits,
             strategy,
@@ -161,6 +172,7 @@ class Node:
             self,
             self._make_lane,
             injectors,
+            self.retained_store,
             self.keeper.daybook,
         )
         self.core.admission.replace(load_acl(self.config))
@@ -181,6 +193,7 @@ class Node:
             password,
             proxied=node.proxy_protocol,
         )
+        self.retained_reader = RetainedReader(self, self.retained_store, self.config, (username, password))
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         node = self.config.node
@@ -217,6 +230,8 @@ class Node:
             await asyncio.sleep(DRAIN_POLL_SECONDS)
         await self.links.stop()
         await self.injection.stop()
+        await self.retained_reader.stop()
+        self.retained_store.close()
 
     def _owes_the_living(self) -> bool:
         """Whether anything waits for a neighbour or broker that is there to take it."""

@@ -54,6 +54,7 @@ def status(node: Node) -> dict[str, Any]:
         "links": neighbour_rows(node),
         "injectors": _injector_rows(node),
         "filters": {"local": len(core.interest)},
+        "retained": {**core.retained.status(), "broker": node.retained_reader.state},
         "counters": {
             **core.counters.others(),
             "duplicates_suppressed": core.window.suppressed,
@@ -94,6 +95,7 @@ def neighbour_rows(node: Node) -> list[dict[str, Any]]:
                 "received": sum(lane.received for lane in neighbour.lanes),
                 "repeated": sum(lane.repeated for lane in neighbour.lanes),
                 **core.strategy.describe(neighbour.id),
+                **core.retained.describe(neighbour.id),
             }
         )
     return rows

@@ -161,7 +161,7 @@ class Site:
             self,
             self._make_lane,
             [self.injector],
-            self.keeper.daybook,
+            daybook=self.keeper.daybook,
         )
         if stored:
             state.load(self.core, self.letters, stored)

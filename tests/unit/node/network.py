@@ -117,7 +117,7 @@ class Network:
     stuck: set[tuple[str, str]] = field(default_factory=set)
     """Directions on which nothing is delivered for now."""
 
-    def add(self, *identifiers: str, **settings: float | None) -> None:
+    def add(self, *identifiers: str, **settings: Any) -> None:
         for identifier in identifiers:
             self.nodes[identifier] = Node(self, identifier, **settings)
 
