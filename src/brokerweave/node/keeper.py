@@ -74,6 +74,7 @@ class Keeper:
         self._new_stream = new_stream
         self._warn = warn
         self._outbox = outbox
+        self._failing = False
         self._unposted: dict[str, list[tuple[int, Run]]] = {}
 
     def recover(self) -> dict[str, Any]:
@@ -117,10 +118,13 @@ class Keeper:
                 outbox.append(run, number)
         return outbox
 
-    def checkpoint(self, dump: Callable[[], dict[str, Any]], outboxes: Iterable[Outbox], sync: bool) -> None:
-        """Begin the daybook anew. `dump` gives the state, with the entries that it covers."""
+    def checkpoint(self, dump: Callable[[], dict[str, Any]], outboxes: Iterable[Outbox], sync: bool) -> bool:
+        """Begin the daybook anew. `dump` gives the state, with the entries that it covers.
+
+        False: the disk did not take it; try again after a while.
+        """
         if self._storage.temporary:
-            return
+            return True
         self.daybook.limit = self.daybook.size + DAYBOOK_BYTES
         try:
             if not all(outbox.settle() for outbox in outboxes):
@@ -129,10 +133,16 @@ class Keeper:
             size = self._storage.save_state(state, sync)
         except StorageError as error:
             self.failures += 1
-            self._warn(f"the disk does not take the node's state, a crash now may lose or double: {error}")
-            return
+            if not self._failing:
+                self._warn(
+                    f"the disk does not take the node's state, a crash now may lose or double: {error}"
+                )
+            self._failing = True
+            return False
+        self._failing = False
         self.daybook.trim(int(state["covers"]))
         self.daybook.limit = max(DAYBOOK_BYTES, 8 * size)
+        return True
 
     def _recovery(self, state: dict[str, Any]) -> Recovery:
         return Recovery(state, DuplicateWindow(self._bounds.window), self._bounds.ordered, self._post)

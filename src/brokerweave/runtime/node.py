@@ -51,6 +51,7 @@ from brokerweave.session.pair import Pair
 log = logging.getLogger("brokerweave.node")
 
 DRAIN_POLL_SECONDS = 0.02
+CHECKPOINT_RETRY_SECONDS = 1.0
 
 
 def run(config: NodeConfig) -> int:
@@ -402,7 +403,8 @@ class Node:
     def _checkpoint(self, sync: bool = False) -> None:
         self._checkpointing = None
         dump = functools.partial(state.dump, self.core, self.dead_letters)
-        self.keeper.checkpoint(dump, outboxes(self), sync)
+        if not self.keeper.checkpoint(dump, outboxes(self), sync) and not self._stopping.is_set():
+            self._checkpointing = self.call_later(CHECKPOINT_RETRY_SECONDS, self._checkpoint)
 
 
 T = TypeVar("T")
