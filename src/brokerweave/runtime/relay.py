@@ -226,6 +226,11 @@ class ClientConnection(asyncio.Protocol):
             self._deadline.cancel()
             self._deadline = None
         self._host.relays.pop(pair, None)
+        # Before any listener hears of it: one that raises must not keep the connections open.
+        if self._transport is not None:
+            self._close(self._transport)
+        if self._broker is not None:
+            self._broker.close()
         listeners = self._host.core.listeners
         for handle in (pair.client, pair.broker):
             if handle.state is SessionState.ESTABLISHED:
@@ -236,10 +241,6 @@ class ClientConnection(asyncio.Protocol):
                 handle.move(SessionState.CLOSED)
                 for listener in listeners:
                     listener.session_closed(handle)
-        if self._transport is not None:
-            self._close(self._transport)
-        if self._broker is not None:
-            self._broker.close()
 
     def _close(self, transport: asyncio.Transport) -> None:
         """Let what is written go out, but do not keep it for ever for somebody who does not read."""
