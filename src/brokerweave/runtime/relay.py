@@ -58,6 +58,7 @@ class ClientConnection(asyncio.Protocol):
         "_feed",
         "_host",
         "_transport",
+        "_turn_due",
         "_write_paused",
         "pair",
         "read_paused",
@@ -69,6 +70,7 @@ class ClientConnection(asyncio.Protocol):
         self._broker: BrokerConnection | None = None
         self._early: list[bytes] = []
         self._write_paused = False
+        self._turn_due = False
         self.read_paused = False
         self._deadline: asyncio.TimerHandle | None = None
         self.pair: Pair = host.core.new_pair()
@@ -93,7 +95,10 @@ class ClientConnection(asyncio.Protocol):
         self._deadline = host.later(host.limits.connect_timeout, self._connect_overdue)
 
     def data_received(self, data: bytes) -> None:
-        out = self._feed(data)
+        self._fed(self._feed(data))
+
+    def _fed(self, out: bytes) -> None:
+        """The pair took something: `out` goes to the broker, and then it may be too much, or wrong."""
         broker = self._broker
         if broker is not None:
             if out:
@@ -106,6 +111,20 @@ class ClientConnection(asyncio.Protocol):
         elif pair.wants_pause and self._transport is not None:
             self.read_paused = True
             self._transport.pause_reading()
+        elif pair.put_off is not None:
+            self.pause_reading()
+            if broker is not None and not broker.write_paused:
+                self.resume_reading()
+
+    def _next_turn(self) -> None:
+        """Others had their turn: go on with what the client sent."""
+        self._turn_due = False
+        broker, pair = self._broker, self.pair
+        if pair.phase is not Phase.ENDED and broker is not None and not broker.write_paused:
+            if pair.put_off is not None and not pair.wants_pause:
+                self._fed(pair.next_turn())
+            if pair.put_off is None:
+                self.resume_reading()
 
     def pause_writing(self) -> None:
         """The client does not read: stop reading the broker on its behalf."""
@@ -154,7 +173,11 @@ class ClientConnection(asyncio.Protocol):
     def resume_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing() and not self.pair.wants_pause:
             self.read_paused = False
-            self._transport.resume_reading()
+            if self.pair.put_off is None:
+                self._transport.resume_reading()
+            elif not self._turn_due:
+                self._turn_due = True
+                self._host.later(0, self._next_turn)
 
     def write(self, data: bytes) -> None:
         if self._transport is not None:
@@ -216,11 +239,11 @@ class ClientConnection(asyncio.Protocol):
                 for listener in listeners:
                     listener.session_closed(handle)
         if self._transport is not None:
-            self._close(self._transport)
+            self.close_in_time(self._transport)
         if self._broker is not None:
             self._broker.close()
 
-    def _close(self, transport: asyncio.Transport) -> None:
+    def close_in_time(self, transport: asyncio.Transport) -> None:
         """Let what is written go out, but do not keep it for ever for somebody who does not read."""
         transport.close()
         if transport.get_write_buffer_size():
@@ -309,4 +332,4 @@ class BrokerConnection(asyncio.Protocol):
 
     def close(self) -> None:
         if self._transport is not None:
-            self._transport.close()
+            self._client.close_in_time(self._transport)
