@@ -46,5 +46,5 @@ def load(core: NodeCore, dead_letters: DeadLetters, state: dict[str, Any]) -> No
             core.remember(record, {str(f): int(qos) for f, qos in kept["filters"].items()}, away)
         core.window.restore(base64.b64decode(state["window"]))
         dead_letters.restore(state["dead_letters"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise BrokerweaveError(f"the stored state is damaged ({error!r})") from error

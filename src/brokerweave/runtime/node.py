@@ -317,7 +317,11 @@ class Node:
     def remember_taken(self, neighbour: str, index: int, lane: Lane) -> None:
         note = self._notes.get((neighbour, index))
         if note is not None:
-            note.write(lane.snapshot())
+            try:
+                note.write(lane.snapshot())
+            except OSError as error:
+                del self._notes[neighbour, index]
+                self.warn(f"what {neighbour} sent is noted no more, it may repeat it: {error.strerror}")
 
     def warn(self, message: str) -> None:
         log.warning(message)

@@ -56,6 +56,7 @@ class ClientConnection(asyncio.Protocol):
         "_deadline",
         "_early",
         "_feed",
+        "_heard",
         "_host",
         "_transport",
         "_turn_due",
@@ -71,10 +72,11 @@ class ClientConnection(asyncio.Protocol):
         self._early: list[bytes] = []
         self._write_paused = False
         self._turn_due = False
+        self._heard = False
         self.read_paused = False
         self._deadline: asyncio.TimerHandle | None = None
         self.pair: Pair = host.core.new_pair()
-        self._feed = self.pair.from_client
+        self._feed: Callable[[bytes], bytes] = self.pair.from_client
 
     # asyncio.Protocol
 
@@ -132,9 +134,45 @@ class ClientConnection(asyncio.Protocol):
         self._write_paused = True
         if self._broker is not None:
             self._broker.pause_reading()
+            self._watch()
+
+    def _watch(self) -> None:
+        """While the broker is not read, nobody hears it end the session of a client that is silent too long:
+        keep the time ourselves [MQTT-3.1.2-22]."""
+        connect, transport = self.pair.connect, self._transport
+        if connect is not None and connect.keep_alive and transport is not None:
+            self._heard = False
+            self._feed = self._hear
+            waiting = transport.get_write_buffer_size()
+            self._set_deadline(1.5 * connect.keep_alive, lambda: self._watched(waiting))
+
+    def _hear(self, data: bytes) -> bytes:
+        self._heard = True
+        self._feed = self.pair.from_client
+        return self._feed(data)
+
+    def _watched(self, waiting: int) -> None:
+        """The client lives if it sent or took anything meanwhile."""
+        if self._heard or (
+            self._transport is not None and self._transport.get_write_buffer_size() != waiting
+        ):
+            self._watch()
+        else:
+            self._host.core.count("client_stalls")
+            self.end()
+
+    def _set_deadline(self, seconds: float, overdue: Callable[[], None]) -> None:
+        self._drop_deadline()
+        self._deadline = self._host.later(seconds, overdue)
+
+    def _drop_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self._drop_deadline()
         if self._broker is not None and not self._broker.standing:
             self._broker.resume_reading()
 
@@ -156,6 +194,7 @@ class ClientConnection(asyncio.Protocol):
             listener.session_established(self.pair.broker)
         broker.write(b"".join(self._early))
         self._early = []
+        self._set_deadline(self._host.limits.broker_timeout, self.broker_unreachable)
         self.resume_reading()
 
     def broker_unreachable(self) -> None:
@@ -206,9 +245,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connect_arrived(self) -> None:
         """CONNECT was read. Read no more until the broker session stands: nothing piles up here."""
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        self._drop_deadline()
         self.pause_reading()
         self._host.dial_broker(self)
 
@@ -224,9 +261,7 @@ class ClientConnection(asyncio.Protocol):
         if pair.phase is Phase.ENDED:
             return
         unexpected = pair.ended()
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        self._drop_deadline()
         self._host.relays.pop(pair, None)
         listeners = self._host.core.listeners
         for handle in (pair.client, pair.broker):
@@ -266,6 +301,8 @@ class ClientConnection(asyncio.Protocol):
 
     def check(self) -> None:
         """The broker's half fed the pair: it may have failed, or no longer need the pause."""
+        if not self._write_paused:
+            self._drop_deadline()  # the broker answers
         if self.pair.error is not None:
             self._fail()
         elif self._broker is not None and not self._broker.write_paused:
