@@ -41,7 +41,11 @@ class RawClient:
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(TIMEOUT)
-        self.socket.connect((HOST, port))
+        try:
+            self.socket.connect((HOST, port))
+        except OSError:
+            self.socket.close()
+            raise
 
     def send(self, *packets: Packet, version: int = 4) -> None:
         self.socket.sendall(b"".join(codec.encode(packet, version) for packet in packets))

@@ -171,6 +171,8 @@ def _ones(bits: int) -> list[tuple[int, int]]:
 
 def _read_origin(data: bytes, position: int) -> tuple[int, str, list[_Epoch]]:
     length, count = _ORIGIN_HEAD.unpack_from(data, position)
+    if not length or not count:
+        raise struct.error
     position += _ORIGIN_HEAD.size + length
     origin = data[position - length : position].decode()
     epochs = []

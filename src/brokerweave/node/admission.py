@@ -71,6 +71,10 @@ class Admission:
         principal = self._principal(pair)
         return principal is None or self._allows(principal, topic)
 
+    def may_write_as(self, username: str | None, topic: str) -> bool:
+        """For a message whose client nobody knows: whether this user might have sent it. A refusal counts."""
+        return self._allows((username, ""), topic)
+
     def readable(self, pair: Pair, filters: list[tuple[str, int]]) -> list[tuple[str, int]]:
         """The filters that other sites should know of.
 

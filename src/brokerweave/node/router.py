@@ -26,6 +26,8 @@ class Group:
     local: bool
     lane: int
     """-1: any lane will do (`order = "round-robin"`)."""
+    retained: bool = False
+    """The messages are to be retained: the node's index hears of them, even if they go nowhere."""
 
 
 class Router:
@@ -96,17 +98,18 @@ class Router:
         ask = self._strategy.route_retained if retain else self._strategy.route
         try:
             route = ask(text, came_from)
-            return self._group(route, came_from, zlib.crc32(topic) % self._lanes if self._lanes else -1)
+            lane = zlib.crc32(topic) % self._lanes if self._lanes else -1
+            return self._group(route, came_from, lane, retain)
         except Exception as error:
             self._failed(error)
             return None
 
-    def _group(self, route: Route, came_from: str | None, lane: int) -> Group | None:
+    def _group(self, route: Route, came_from: str | None, lane: int, retained: bool) -> Group | None:
         hops = tuple((hop.neighbour, hop.qos) for hop in route.hops)
         if any(neighbour == came_from for neighbour, _ in hops):
             raise LocalProtocolError(f"strategy {self._strategy.name} routes back to {came_from}")
         local = route.local and came_from is not None
-        if not hops and not local:
+        if not hops and not local and not retained:
             return None
-        group = Group(hops, local, lane)
+        group = Group(hops, local, lane, retained)
         return self._groups.setdefault(group, group)

@@ -111,6 +111,8 @@ class Injection:
         self.proxied = proxied
         self.essentials: Essentials | None = None
         """What the broker can do; None until it was reached once."""
+        self.losses = 0
+        """Connections to the broker that ended."""
         self._broker = broker
         self._config = config
         self._timeout = broker_timeout
@@ -147,11 +149,10 @@ class Injection:
         pause = self._config.reconnect_min
         while self.essentials is None:
             try:
-                password = None if self._password is None else self._password.decode()
                 self.essentials = await probe_essentials(
                     *self._broker,
                     username=self._username,
-                    password=password,
+                    password=self._password,
                     timeout=self._timeout,
                     proxied=self.proxied,
                 )
@@ -186,6 +187,7 @@ class Injection:
                 self._sockets[lane] = socket
                 await socket.closed
                 del self._sockets[lane]
+                self.losses += 1
                 if injector.reason:
                     log.info("injector %d: %s", lane, injector.reason)
                 if injector.state is not State.REFUSED:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -48,6 +49,23 @@ class RelayHost(Protocol):
         """Connect to the broker, then call `broker_connected`, or `broker_unreachable`."""
 
 
+def _write_now(transport: asyncio.Transport, file: int, data: bytes) -> None:
+    """Write at once what the socket takes, and leave the rest to the transport.
+
+    A transport writes at the end of the loop's turn; under load that is a while, and there is never more than
+    this one write for it to join.
+    """
+    if not transport.get_write_buffer_size() and not transport.is_closing():
+        try:
+            written = os.write(file, data)
+        except OSError:
+            written = 0  # full, or gone: the transport finds out which
+        if written == len(data):
+            return
+        data = data[written:]
+    transport.write(data)
+
+
 class ClientConnection(asyncio.Protocol):
     """The client's half, and the owner of the pair."""
 
@@ -56,6 +74,7 @@ class ClientConnection(asyncio.Protocol):
         "_deadline",
         "_early",
         "_feed",
+        "_file",
         "_heard",
         "_host",
         "_transport",
@@ -69,6 +88,7 @@ class ClientConnection(asyncio.Protocol):
         self._host = host
         self._transport: asyncio.Transport | None = None
         self._broker: BrokerConnection | None = None
+        self._file = -1
         self._early: list[bytes] = []
         self._write_paused = False
         self._turn_due = False
@@ -88,6 +108,7 @@ class ClientConnection(asyncio.Protocol):
             transport.abort()
             return
         self._transport = transport
+        self._file = transport.get_extra_info("socket").fileno()
         transport.set_write_buffer_limits(high=host.limits.client_queue)
         host.relays[self.pair] = self
         host.core.count("accepted_connections")
@@ -220,7 +241,7 @@ class ClientConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         if self._transport is not None:
-            self._transport.write(data)
+            _write_now(self._transport, self._file, data)
 
     def write_own(self, data: bytes) -> None:
         """Write what the pair had kept back, or an answer of our own; the broker may be read again."""
@@ -263,6 +284,11 @@ class ClientConnection(asyncio.Protocol):
         unexpected = pair.ended()
         self._drop_deadline()
         self._host.relays.pop(pair, None)
+        # Before any listener hears of it: one that raises must not keep the connections open.
+        if self._transport is not None:
+            self.close_in_time(self._transport)
+        if self._broker is not None:
+            self._broker.close()
         listeners = self._host.core.listeners
         for handle in (pair.client, pair.broker):
             if handle.state is SessionState.ESTABLISHED:
@@ -273,10 +299,6 @@ class ClientConnection(asyncio.Protocol):
                 handle.move(SessionState.CLOSED)
                 for listener in listeners:
                     listener.session_closed(handle)
-        if self._transport is not None:
-            self.close_in_time(self._transport)
-        if self._broker is not None:
-            self._broker.close()
 
     def close_in_time(self, transport: asyncio.Transport) -> None:
         """Let what is written go out, but do not keep it for ever for somebody who does not read."""
@@ -312,11 +334,12 @@ class ClientConnection(asyncio.Protocol):
 class BrokerConnection(asyncio.Protocol):
     """The broker's half."""
 
-    __slots__ = ("_client", "_feed", "_transport", "standing", "write_paused")
+    __slots__ = ("_client", "_feed", "_file", "_transport", "standing", "write_paused")
 
     def __init__(self, client: ClientConnection) -> None:
         self._client = client
         self._feed = client.pair.from_broker
+        self._file = -1
         self._transport: asyncio.Transport | None = None
         self.write_paused = False
         self.standing = False
@@ -325,6 +348,7 @@ class BrokerConnection(asyncio.Protocol):
     def connection_made(self, base: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, base)  # uvloop's has the methods, not the class
         self._transport = transport
+        self._file = transport.get_extra_info("socket").fileno()
         transport.set_write_buffer_limits(high=self._client.pair.limits.client_queue)
 
     def data_received(self, data: bytes) -> None:
@@ -357,7 +381,7 @@ class BrokerConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         assert self._transport is not None
-        self._transport.write(data)
+        _write_now(self._transport, self._file, data)
 
     def pause_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -92,8 +92,22 @@ class PairHost(Protocol):
 
     def withdrawn(self, pair: Pair, filters: list[str]) -> None: ...
 
-    def forward(self, group: object, count: int, blob: bytes, max_qos: int, version: int) -> None:
-        """Publications of an accepted client, for the links."""
+    def forward(
+        self,
+        group: object,
+        count: int,
+        blob: bytes,
+        max_qos: int,
+        version: int,
+        taken: tuple[str, int] | None = None,
+    ) -> None:
+        """Publications of an accepted client, for the links.
+
+        `taken` is one QoS 2 publication's client and packet id, where its session outlives the connection.
+        """
+
+    def released(self, pair: Pair, packet_id: int) -> None:
+        """The same client may use this QoS 2 packet id for something new."""
 
     def forward_confirmed(
         self, group: object, publish: Publish, version: int, pair: Pair, ack: HeldAck
@@ -332,8 +346,10 @@ class Pair:
             self._hold(packet, _size(packet))
         elif isinstance(packet, Publish):
             self._publish(packet)
-        elif self._record is not None:
+        elif self._record is not None and packet.packet_id in self._record.incoming_qos2:
             self._record.incoming_qos2.discard(packet.packet_id)
+            if self._record.stored:
+                self._host.released(self, packet.packet_id)
 
     def _hold(self, item: Routed | Publish | PubRel, size: int) -> None:
         """Keep from the links what came before CONNACK, in order: it is released or dropped as a whole."""
@@ -357,7 +373,8 @@ class Pair:
             return
         group = self._routes.lookup(topic.encode(), packet.retain)
         if group is not None:
-            self._forward(Routed(group, 1, codec.encode(packet, self.version), packet.qos))
+            blob = codec.encode(packet, self.version)
+            self._forward(Routed(group, 1, blob, packet.qos), packet.packet_id if packet.qos == 2 else 0)
 
     def _await_ack(self, packet: Publish) -> None:
         """Cluster delivery: keep a publication until the broker has acknowledged it."""
@@ -395,9 +412,12 @@ class Pair:
             taken.add(packet_id)
         return False
 
-    def _forward(self, routed: Routed) -> None:
+    def _forward(self, routed: Routed, qos2_id: int = 0) -> None:
         if self.phase is Phase.ACCEPTED:
-            self._host.forward(routed.group, routed.count, routed.blob, routed.max_qos, self.version)
+            taken = None
+            if qos2_id and self._record is not None and self._record.stored:
+                taken = (self._record.client_id, qos2_id)
+            self._host.forward(routed.group, routed.count, routed.blob, routed.max_qos, self.version, taken)
         elif self.phase is Phase.CONNECTING:
             self._hold(routed, _HELD + len(routed.blob))
         else:

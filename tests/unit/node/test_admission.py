@@ -126,3 +126,12 @@ def test_a_topic_that_a_client_may_not_read_is_not_asked_of_other_sites(pair_of_
     assert sorted(core.interest.filters()) == ["allowed/1", "else/#"]
     assert core.counters["denied_filters"] == 3
     assert ann.got() == ["SubAck"] * 5
+
+
+def test_a_message_whose_client_nobody_knows_is_judged_by_the_nodes_own_user(pair_of_sites: Network) -> None:
+    admission = pair_of_sites.nodes["a"].core.admission
+    assert admission.may_write_as("ann", "allowed/1")
+    assert not admission.may_write_as("ann", "allowed/not/1")
+    assert not admission.may_write_as(None, "allowed/1")
+    admission.replace(None)
+    assert admission.may_write_as(None, "anything")

@@ -49,6 +49,8 @@ class Host:
     to_client: list[bytes] = field(default_factory=list)
     ends: list[bool] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
+    taken: list[tuple[str, int]] = field(default_factory=list)
+    released_ids: list[int] = field(default_factory=list)
     connects: int = 0
     closes: int = 0
     barrier: bool = False
@@ -70,13 +72,26 @@ class Host:
     def withdrawn(self, pair: Pair, filters: list[str]) -> None:
         self.withdrawn_filters += filters
 
-    def forward(self, group: object, count: int, blob: bytes, max_qos: int, version: int) -> None:
+    def forward(
+        self,
+        group: object,
+        count: int,
+        blob: bytes,
+        max_qos: int,
+        version: int,
+        taken: tuple[str, int] | None = None,
+    ) -> None:
+        if taken is not None:
+            self.taken.append(taken)
         from brokerweave.mqtt.frames import split
 
         for frame in split(blob):
             packet = codec.decode(frame, version)
             assert isinstance(packet, Publish)
             self.forwarded.append(packet)
+
+    def released(self, pair: Pair, packet_id: int) -> None:
+        self.released_ids.append(packet_id)
 
     def forward_confirmed(
         self, group: object, publish: Publish, version: int, pair: Pair, ack: HeldAck

@@ -2,7 +2,7 @@
 
 Owns the names that users write (a contract) and what each means; docs/configuration.md is made from here.
 Invariants: a `NodeConfig` that `load` returned is complete and checked, and never changes. Must not know: the
-runtime that uses it, MQTT, which plug-ins are installed. `config` reads files and flags into this.
+runtime that uses it, MQTT, which plug-ins are installed. The package itself reads files and flags into this.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from brokerweave.config_socket import default_admin_socket
-from brokerweave.config_values import (
+from brokerweave.config.socket import default_admin_socket
+from brokerweave.config.values import (
     ID,
     LISTENING,
     NAMES,
@@ -52,7 +52,7 @@ class NodeSection:
     )
     strategy: str = field(
         default="sf",
-        metadata=about(PLUGIN, "The cooperation strategy; every node of a deployment should use the same."),
+        metadata=about(PLUGIN, "The cooperation strategy; nodes with different ones do not link."),
     )
     listeners: tuple[str, ...] = field(
         default=(),
@@ -107,6 +107,16 @@ class NodeSection:
             "MQTT 5 clients say it themselves.",
             unit="seconds",
             cost="messages for clients that never return cross the links until then",
+        ),
+    )
+    unknown_session: str = field(
+        default="warn",
+        metadata=about(
+            choice("warn", "flood"),
+            "What to do for a client that goes on with a session whose filters this node has never seen, "
+            "because the node was put before a broker in use, or lost its `data_dir`. `warn` waits until "
+            "the client subscribes again; `flood` takes everything that other sites publish until then.",
+            cost="with `flood`, one such client draws all publications of all sites to this one",
         ),
     )
     delivery: str = field(
@@ -229,7 +239,7 @@ class LinksSection:
         default=2,
         metadata=about(
             integer(1, 64),
-            "Lanes (connections) to each neighbour.",
+            "Lanes (connections) to each neighbour; nodes with different numbers do not link.",
             cost="each lane has its own outbox, with its own bounds",
         ),
     )
@@ -323,6 +333,57 @@ class LinksSection:
 
 
 @dataclass(frozen=True, slots=True)
+class RetainedSection:
+    """How retained messages are kept the same at all sites."""
+
+    tombstone_age: float = field(
+        default=7 * DAY,
+        metadata=about(
+            seconds(60),
+            "How long a deletion is remembered. A site that was away for longer may bring a deleted message "
+            "back. Every node of a deployment should use the same.",
+            unit="seconds",
+            cost="some 300 bytes of memory for each topic deleted within that time",
+        ),
+    )
+    max_bytes: int = field(
+        default=256 * MIB,
+        metadata=about(
+            integer(0, _LARGEST),
+            "What the index may take in `data_dir`. Beyond it only the versions of further messages are "
+            "kept, counted: they still win or lose, but this node cannot repair them at other sites.",
+            unit="bytes",
+            cost="in memory, some 300 bytes for each topic",
+        ),
+    )
+    max_skew: float = field(
+        default=3_600.0,
+        metadata=about(
+            seconds(1),
+            "How far ahead another node's clock may be; its messages are not retained beyond that, counted.",
+            unit="seconds",
+        ),
+    )
+    read_broker: str = field(
+        default="first",
+        metadata=about(
+            choice("first", "always", "never"),
+            "When to read the messages that the broker retains by itself, to tell other sites of them: at "
+            "the `first` start in front of it, `always` at a start, or `never`.",
+        ),
+    )
+    restore: str = field(
+        default="missing",
+        metadata=about(
+            choice("missing", "never"),
+            "After the broker, or this node, was away: read all topics back from the broker, and give it "
+            "what it is `missing` or has wrong; or `never`.",
+            cost="each topic is read once whenever the broker returns",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class AclSection:
     """Which clients may send what to other sites."""
 
@@ -356,6 +417,7 @@ class NodeConfig:
     node: NodeSection
     limits: LimitsSection = LimitsSection()
     links: LinksSection = LinksSection()
+    retained: RetainedSection = RetainedSection()
     acl: AclSection = AclSection()
     neighbours: tuple[Neighbour, ...] = ()
     path: Path | None = field(default=None, compare=False)
@@ -390,7 +452,13 @@ class Key:
 
 
 SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
-    {"node": NodeSection, "limits": LimitsSection, "links": LinksSection, "acl": AclSection}
+    {
+        "node": NodeSection,
+        "limits": LimitsSection,
+        "links": LinksSection,
+        "retained": RetainedSection,
+        "acl": AclSection,
+    }
 )
 
 

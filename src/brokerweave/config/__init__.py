@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from brokerweave.config_keys import (
+from brokerweave.config.keys import (
     KEYS,
     SECTIONS,
     Key,
@@ -24,10 +24,11 @@ from brokerweave.config_keys import (
     Neighbour,
     NodeConfig,
     NodeSection,
+    RetainedSection,
     keys_of,
 )
-from brokerweave.config_socket import claim_admin_folder, default_admin_socket
-from brokerweave.config_values import Address, BadValue
+from brokerweave.config.socket import claim_admin_folder, default_admin_socket
+from brokerweave.config.values import Address, BadValue
 from brokerweave.errors import ConfigError
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Neighbour",
     "NodeConfig",
     "NodeSection",
+    "RetainedSection",
     "claim_admin_folder",
     "default_admin_socket",
     "explain",
