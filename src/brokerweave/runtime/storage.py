@@ -89,7 +89,7 @@ class Storage:
         path = self.folder / "state.json"
         try:
             state = json.loads(path.read_bytes())
-            if not isinstance(state, dict) or not isinstance(state.get("epoch"), int):
+            if not isinstance(state, dict) or not isinstance(state.get("epoch", 0), int):
                 raise ValueError("not a node's state")
         except FileNotFoundError:
             return {}
