@@ -683,11 +683,11 @@ class NodeCore:
         if not self.daybook.keeps:
             return 0
         owing = [
-            (self.neighbour_table[neighbour].lanes[lane].outbox.name, min(cap, run.cap))
+            (self.neighbour_table[neighbour].lanes[lane].outbox.booked_as, min(cap, run.cap))
             for neighbour, cap in hops
         ]
         if local:
-            owing.append((self.injectors[lane % len(self.injectors)].outbox.name, run.cap))
+            owing.append((self.injectors[lane % len(self.injectors)].outbox.booked_as, run.cap))
         kept = tuple((name, cap) for name, cap in owing if name and cap)
         if kept:
             return self.daybook.run(RunEntry(run, came_on, kept, *(taken or ())))

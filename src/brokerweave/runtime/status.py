@@ -63,6 +63,7 @@ def status(node: Node) -> dict[str, Any]:
             "dead_letters": len(node.dead_letters),
             "disk_failures": core.daybook.failures
             + node.keeper.failures
+            + node.storage.failures
             + sum(box.journal_failures for box in outboxes(node)),
             **core.strategy.counters,
         },

@@ -29,6 +29,8 @@ class Storage:
     def __init__(self, data_dir: Path | None, warn: Callable[[str], None]) -> None:
         self._warn = warn
         self.temporary = data_dir is None
+        self.failures = 0
+        """Notes that the disk did not take."""
         try:
             if data_dir is None:
                 data_dir = Path(tempfile.mkdtemp(prefix="brokerweave-"))
@@ -66,6 +68,15 @@ class Storage:
             self._warn(f"note {name} cannot be used: {error.strerror}")
             return None
         return note
+
+    def write_note(self, note: Note, data: bytes) -> None:
+        """One that the disk does not take costs a repetition after a crash, no more."""
+        try:
+            note.write(data)
+        except OSError as error:
+            if not self.failures:
+                self._warn(f"a note could not be written: {error.strerror}")
+            self.failures += 1
 
     def progress(self, name: str) -> FileProgress | None:
         try:
