@@ -208,7 +208,8 @@ class LimitsSection:
         default=5.0,
         metadata=about(
             seconds(0.1),
-            "How long the broker may take to accept a connection before the client is told that it is away.",
+            "How long the broker may take to accept a connection, and then to answer CONNECT, before the "
+            "client is told that it is away.",
             unit="seconds",
         ),
     )

@@ -229,6 +229,9 @@ class NodeCore:
         )
 
     def connect_arrived(self, pair: Pair) -> None:
+        if any(injector.client_id == pair.client.client_id for injector in self.injectors):
+            # The broker would give it the injector's session, and nothing would arrive here any more.
+            raise RemoteProtocolError("this client id is the node's own", 0x85)
         self.admission.joined(pair)
         self.host.open_broker(pair)
 

@@ -22,6 +22,7 @@ from typing import TypeVar
 import uvloop
 
 from brokerweave.config import Address, LimitsSection, NodeConfig, claim_admin_folder, reload
+from brokerweave.config.values import ID, BadValue
 from brokerweave.cooperation import registry
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.links.abilities import BrokerAbilities
@@ -286,7 +287,11 @@ class Node:
         log.info("link with %s is %s", neighbour, "up" if up else "down")
 
     def _add_command(self, request: dict[str, object]) -> object:
-        identifier, address = str(request.get("id")), Address.parse(str(request.get("address")))
+        try:
+            identifier = str(ID.read(request.get("id")))
+            address = Address.parse(str(request.get("address")))
+        except BadValue as error:
+            raise ConfigError(f"a neighbour's id and address should be {error}") from error
         if identifier == self.core.node_id:
             raise ConfigError(f"{identifier} is this node itself")
         if identifier in self._configured:

@@ -100,11 +100,11 @@ class Storage:
         path = self.folder / "state.json"
         try:
             state = json.loads(path.read_bytes())
-            if not isinstance(state, dict):
-                raise ValueError("not an object")
+            if not isinstance(state, dict) or not isinstance(state.get("epoch", 0), int):
+                raise ValueError("not a node's state")
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             self.reject_state(error)
             return {}
         return state
