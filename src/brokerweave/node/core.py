@@ -43,6 +43,9 @@ from brokerweave.session.standing import HeldAck, Stand
 OWN_TOPICS = "$brokerweave/"
 ACK_DELAY = 0.02
 """Seconds that an acknowledgement on a link waits for others to share its packet."""
+CONFIRM_LIMIT = 60.0
+"""Seconds after which a node that passed a publication on no longer waits to hear of it; its origin gave up
+long before."""
 GATHERED_BYTES = 256 * 1024
 """QoS 0 publications gathered before runs are made of them without waiting for the next write."""
 
@@ -327,6 +330,7 @@ class NodeCore:
 
         def time_is_up() -> None:
             self.counters.add(overdue)
+            self.barrier.forget(heard)
             heard()
 
         if register(heard):
@@ -564,6 +568,8 @@ class NodeCore:
                 publication, filter(self._is_up, reached), lambda: self._confirm(neighbour, publication)
             ):
                 self._confirm(neighbour, publication)
+            else:
+                self.host.call_later(CONFIRM_LIMIT, lambda: self.confirmations.abandon(publication))
 
     def _take_new(self, neighbour: str, lane: int, run: Run) -> set[str]:
         """Dispatch what of a run was not here before; returns the neighbours it was passed on to."""

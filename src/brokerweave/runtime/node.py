@@ -277,7 +277,8 @@ class Node:
     def _remove(self, identifier: str) -> None:
         self._configured.discard(identifier)
         self.links.hang_up(identifier, removed=True)
-        self.core.remove_neighbour(identifier)
+        if identifier in self.core.neighbour_table:  # it may have been forgotten while it was away
+            self.core.remove_neighbour(identifier)
 
     def neighbour_left(self, neighbour: str) -> None:
         log.warning("node %s removed this node from its neighbours", neighbour)
