@@ -1,0 +1,82 @@
+"""A node's disk: what a kill leaves behind.
+
+Owns journals, notes and the saved state by name, as `runtime.storage` does with files. Invariants: what was
+written stays until it is deleted or the disk is lost; while `failing`, nothing is written or read. Must not
+know: what is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from brokerweave.links.journal import MemoryJournal
+from brokerweave.sim.world import Killed
+
+
+class DiskJournal(MemoryJournal):
+    def __init__(self, disk: Disk) -> None:
+        super().__init__()
+        self._disk = disk
+
+    def contents(self) -> list[bytes]:
+        """Every record, also while the disk fails: for those who look on from outside."""
+        return list(self._records.values())
+
+    def append(self, sequence: int, record: bytes) -> None:
+        self._disk.moment()
+        super().append(sequence, record)
+        self._disk.moment()
+
+    def trim(self, up_to: int) -> None:
+        self._disk.moment()
+        super().trim(up_to)
+        self._disk.moment()
+
+
+class Disk:
+    def __init__(self, kill: Callable[[], None]) -> None:
+        self._kill = kill
+        self.journals: dict[str, DiskJournal] = {}
+        self.notes: dict[str, bytes] = {}
+        self.state: dict[str, Any] = {}
+        self.failed = False
+        """Whether it ever failed since it was made."""
+        self.kill_at_write = 0
+        """Counts down before and after each write; where it reaches 0 the process is killed."""
+        self._failing = False
+
+    @property
+    def failing(self) -> bool:
+        return self._failing
+
+    @failing.setter
+    def failing(self, value: bool) -> None:
+        self._failing = value
+        self.failed = self.failed or value
+        for journal in self.journals.values():
+            journal.failing = value
+
+    def journal(self, name: str) -> DiskJournal | None:
+        """None while the disk fails, as `runtime.storage` does."""
+        if self._failing:
+            return None
+        return self.journals.setdefault(name, DiskJournal(self))
+
+    def write_note(self, name: str, data: bytes) -> None:
+        if self._failing:
+            return
+        self.moment()
+        self.notes[name] = data
+        self.moment()
+
+    def delete(self, folder: str) -> None:
+        self.journals = {n: j for n, j in self.journals.items() if not n.startswith(f"{folder}/")}
+        self.notes = {n: data for n, data in self.notes.items() if not n.startswith(f"{folder}/")}
+
+    def moment(self) -> None:
+        """Before and after each write: the process may be killed here."""
+        if self.kill_at_write:
+            self.kill_at_write -= 1
+            if not self.kill_at_write:
+                raise Killed(self._kill)

@@ -1,0 +1,117 @@
+"""What must be true when nothing happens any more.
+
+Owns the conditions for rest (links up, nothing owed, subscriptions known everywhere) and for emptiness (no
+interest left when the last subscriber has gone). Each check gives the first problem in words, or nothing.
+Must not know: how long it may take.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokerweave.cooperation.sf import SubscriptionFlooding
+from brokerweave.mqtt.topics import covers
+from brokerweave.sim.ledger import INJECTOR
+
+if TYPE_CHECKING:
+    from brokerweave.sim.run import Simulation
+
+
+def unrest(simulation: Simulation) -> str:
+    """The first thing that is not at rest."""
+    return _links(simulation) or _queues(simulation) or _clients(simulation) or _interest(simulation)
+
+
+def left_behind(simulation: Simulation) -> str:
+    """The first thing that the last subscriber left behind."""
+    for name, node in simulation.nodes.items():
+        if node.core.interest.filters() or node.core.interest.records:
+            return f"{name} still has interest {node.core.interest.filters()}"
+        strategy = node.core.strategy
+        if isinstance(strategy, SubscriptionFlooding):
+            for neighbour in node.core.neighbours():
+                if strategy.interest_of(neighbour) or strategy.asked_of(neighbour):
+                    return f"{name} still holds {strategy.interest_of(neighbour)} for {neighbour}"
+    for name, broker in simulation.brokers.items():
+        sessions = [client for client in broker.sessions if not client.startswith(INJECTOR)]
+        if sessions:
+            return f"the broker of {name} still has sessions of {sessions}"
+    return ""
+
+
+def _links(simulation: Simulation) -> str:
+    for name, node in simulation.nodes.items():
+        wanted = simulation.topology.neighbours(name)
+        known = sorted(node.core.neighbours())
+        if known != wanted:
+            return f"{name} has the neighbours {known}, not {wanted}"
+        for neighbour in node.core.neighbour_table.all():
+            if not all(neighbour.connected):
+                return f"the link from {name} to {neighbour.id} is down"
+    return ""
+
+
+def _queues(simulation: Simulation) -> str:
+    for name, node in simulation.nodes.items():
+        for outbox in node.outboxes:
+            if outbox.backlog_runs:
+                return f"{name} {outbox.name} still owes {outbox.backlog_runs} runs"
+    return ""
+
+
+def _clients(simulation: Simulation) -> str:
+    for client in simulation.clients.values():
+        if not client.connected:
+            return f"{client.name} is not connected"
+        if client.busy:
+            return f"{client.name} has unacknowledged messages"
+        session = simulation.brokers[client.site].sessions.get(client.name)
+        if session is None or session.filters != client.wanted:
+            return f"{client.name}'s filters are not at its broker"
+        if session.queue or session.sent:
+            return f"messages wait for {client.name} at its broker"
+    return ""
+
+
+def _interest(simulation: Simulation) -> str:
+    """Subscriptions are known as a fresh start would know them (ILDM 3.2)."""
+    wanted: dict[str, dict[str, int]] = {name: {} for name in simulation.names}
+    for client in simulation.clients.values():
+        for topic_filter, qos in client.wanted.items():
+            here = wanted[client.site]
+            here[topic_filter] = max(qos, here.get(topic_filter, 0))
+    for name, node in simulation.nodes.items():
+        if node.core.interest.filters() != wanted[name]:
+            return f"{name} knows {node.core.interest.filters()} of its clients, not {wanted[name]}"
+        strategy = node.core.strategy
+        if isinstance(strategy, SubscriptionFlooding):
+            for neighbour in simulation.topology.neighbours(name):
+                held = dict(strategy.interest_of(neighbour))
+                problem = _differs(held, _beyond(simulation, name, neighbour, wanted))
+                if problem:
+                    return f"{name} holds {held} for {neighbour}: {problem}"
+    return ""
+
+
+def _beyond(
+    simulation: Simulation, name: str, neighbour: str, wanted: dict[str, dict[str, int]]
+) -> dict[str, int]:
+    """What is wanted at `neighbour` and all nodes behind it, seen from `name`."""
+    found: dict[str, int] = {}
+    for other in simulation.names:
+        path = simulation.topology.path(name, other)
+        if path is not None and len(path) > 1 and path[1] == neighbour:
+            for topic_filter, qos in wanted[other].items():
+                found[topic_filter] = max(qos, found.get(topic_filter, 0))
+    return found
+
+
+def _differs(held: dict[str, int], wanted: dict[str, int]) -> str:
+    """Everything wanted is covered, and nothing is held that nobody wants."""
+    for topic_filter, qos in held.items():
+        if wanted.get(topic_filter, -1) < qos:
+            return f"nobody there wants {topic_filter} at QoS {qos}"
+    for topic_filter, qos in wanted.items():
+        if not any(covers(f, topic_filter) and q >= qos for f, q in held.items()):
+            return f"{topic_filter} at QoS {qos} is missing"
+    return ""
