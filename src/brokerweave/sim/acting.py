@@ -105,7 +105,7 @@ class Actor:
         node = self._sim.nodes[name]
         if writes:
             node.disk.kill_at_write = writes if node.up else 0
-            self._world.later(down, lambda: node.kill())  # if it did not write that much
+            self._world.later(down, lambda: self._healed or node.kill())  # if it did not write that much
         else:
             node.kill()
 

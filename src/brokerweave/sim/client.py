@@ -101,6 +101,8 @@ class ModelClient:
         self._out: dict[int, _Out] = {}
         self._taken: set[int] = set()
         self._asked: dict[int, dict[str, int]] = {}
+        self._unwanted: dict[str, int] = {}
+        """Filters to be withdrawn -> the packet id that asks for it, until the broker has confirmed."""
 
     @property
     def busy(self) -> bool:
@@ -120,6 +122,7 @@ class ModelClient:
 
     def subscribe(self, topic_filter: str, qos: int) -> None:
         self.wanted[topic_filter] = qos
+        self._unwanted.pop(topic_filter, None)
         if self.connected:
             self._ask({topic_filter: qos})
 
@@ -127,9 +130,9 @@ class ModelClient:
         if self.wanted.pop(topic_filter, None) is None:
             return
         self._observer.unsubscribing(self, topic_filter)
+        self._unwanted[topic_filter] = 0
         if self.connected:
-            self._last_id = self._last_id % 0xFFFF + 1
-            self._send(Unsubscribe(self._last_id, (topic_filter,)))
+            self._withdraw(topic_filter)
 
     def arrive(self) -> None:
         """Connect, and stay connected."""
@@ -224,7 +227,9 @@ class ModelClient:
                 for topic_filter, qos in self._asked.pop(packet.packet_id, {}).items():
                     if self.wanted.get(topic_filter) == qos:
                         self._observer.granted(self, topic_filter, qos)
-            case UnsubAck() | Disconnect():
+            case UnsubAck():
+                self._unwanted = {f: n for f, n in self._unwanted.items() if n != packet.packet_id}
+            case Disconnect():
                 pass
             case _:
                 raise AssertionError(f"{packet.type.name} to a client")
@@ -246,12 +251,18 @@ class ModelClient:
                 self._publish_now(out.message, packet_id, dup=True)
         if self.wanted:
             self._ask(dict(self.wanted))
+        for topic_filter in self._unwanted:
+            self._withdraw(topic_filter)
         self._flush()
 
     def _ask(self, filters: dict[str, int]) -> None:
         self._last_id = self._last_id % 0xFFFF + 1
         self._asked[self._last_id] = filters
         self._send(Subscribe(self._last_id, tuple(Subscription(f, qos) for f, qos in filters.items())))
+
+    def _withdraw(self, topic_filter: str) -> None:
+        self._last_id = self._unwanted[topic_filter] = self._last_id % 0xFFFF + 1
+        self._send(Unsubscribe(self._last_id, (topic_filter,)))
 
     def _flush(self) -> None:
         while self._waiting and self.connected:

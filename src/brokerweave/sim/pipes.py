@@ -77,6 +77,8 @@ class End(Mortal):
         self.handler: Handler | None = None
         self.closed = False
         """Nothing can be written or will be read any more."""
+        self.severed = False
+        """Whatever is written is gone, but the owner does not know that yet."""
         self.in_flight = 0
         """Bytes written here that the peer has not read."""
         self.written = self.read = 0
@@ -124,7 +126,8 @@ class End(Mortal):
         if self.closed:
             return
         self.closed = True
-        self._send(None)
+        if not self.severed:
+            self._send(None)
         self._tell(0.0)
 
     def abort(self) -> None:
@@ -146,23 +149,24 @@ class End(Mortal):
         silent = random.randrange(2) if half_open else -1
         for number, end in enumerate((self, self.peer)):
             end._drop()
-            if not end.closed:
-                end.closed = True
-                if number != silent:
-                    end._tell(random.random() * 0.5)
+            end.severed = True
+            if not end.closed and number != silent:
+                end.owner.later(random.random() * 0.5, end.close)
 
     def owner_died(self) -> None:
         self.handler = None
-        if not self.closed:
-            self.closed = True
+        if not self.closed and not self.severed:
             self.peer._drop()
             self._send(None)
+        self.closed = True
         self._leave()
 
     def _send(self, data: bytes | None) -> None:
         peer, world = self.peer, self.owner.world
         size = len(data) if data is not None else 0
         self.in_flight += size
+        if self.severed:
+            return
         arrival = max(peer._last_arrival, world.now + self.wire.latency(size))
         peer._last_arrival = arrival
         peer._coming.append((arrival, data))

@@ -136,7 +136,7 @@ class Simulation:
         here, there = node.links.carriers.get(other.name, 0), other.links.carriers.get(node.name, 0)
         if not isinstance(here, Socket) or not isinstance(there, Socket) or here.end.peer is not there.end:
             return False
-        waiting = other.links.has_to_write or there.end.in_flight
+        waiting = other.links.has_to_write or there.end.in_flight or there.end.severed
         return not (here.end.closed or there.end.closed or waiting)
 
 
@@ -227,7 +227,10 @@ def _check_debts(simulation: Simulation) -> None:
         if ledger.deliveries[debt.client, payload] or not ledger.publications[payload].acknowledged:
             continue
         had = [node for node in debt.path if ledger.visits[node, payload]] or [debt.path[0]]
-        causes = [cause for node, cause in ledger.drops[payload] if node == had[-1]]
+        holders = had[-1:]
+        if any(end.mid_write for end in ledger.ends[had[-1]]):
+            holders = had[-2:]  # killed while it took the message: the one before may still have had it
+        causes = [cause for node, cause in ledger.drops[payload] if node in holders]
         if not causes:
             raise Broken(
                 f"{payload!r} ({ledger.publications[payload].topic}) never reached {debt.client} "
