@@ -107,6 +107,10 @@ class MqttClient:
         info.wait_for_publish(LIMIT)
         assert info.is_published(), f"{topic} was not acknowledged"
 
+    def publish_unwatched(self, topic: str, payload: bytes, qos: int) -> Callable[[], bool]:
+        """Publish without waiting; what is given tells whether it is acknowledged by now."""
+        return self._client.publish(topic, payload, qos).is_published
+
     def publish_all(self, topic: str, payloads: Iterable[bytes], qos: int) -> None:
         """Publish without waiting between messages, then wait for the last."""
         sent = [self._client.publish(topic, payload, qos) for payload in payloads]
@@ -140,8 +144,11 @@ class MqttClient:
         self._answered.set()
 
     def _on_message(self, _client: Any, _data: Any, message: paho.MQTTMessage) -> None:
-        properties = message.properties.json() if self._v5 and message.properties is not None else {}
-        self.received.append(Message(message.topic, message.payload, message.qos, message.retain, properties))
+        properties: dict[str, Any] = {}
+        if self._v5 and message.properties is not None:
+            properties = message.properties.json()  # type: ignore[no-untyped-call]
+        payload = bytes(message.payload)
+        self.received.append(Message(message.topic, payload, message.qos, message.retain, properties))
 
 
 def _properties(kind: int, values: dict[str, Any] | None) -> Properties:

@@ -60,6 +60,8 @@ class Neighbours:
         self._all: dict[str, Neighbour] = {}
         self.forgotten: Callable[[str], None] = lambda neighbour: None
         """Called after a neighbour was removed, whoever removed it."""
+        self.went_down: Callable[[str], None] = lambda neighbour: None
+        """Called when a neighbour's link went down."""
 
     def attach(self, strategy: Strategy) -> None:
         self._strategy = strategy
@@ -125,6 +127,7 @@ class Neighbours:
         if index == 0:
             assert self._strategy is not None
             self._strategy.neighbour_down(identifier)
+            self.went_down(identifier)
         if not any(neighbour.connected):
             self._await_return(neighbour)
 
