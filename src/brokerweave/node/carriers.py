@@ -102,6 +102,16 @@ class Carriers:
             carrier.connection.send(self._core.neighbour_table[neighbour].lanes[lane].poll(self._host.now()))
         carrier.flush()
 
+    def stalled(self) -> list[tuple[str, int]]:
+        """Connected lanes with something unsent: to be asked again now and then, for what kept them from
+        sending (a disk that did not answer) need not tell when it is over."""
+        table = self._core.neighbour_table
+        return [
+            (neighbour, lane)
+            for (neighbour, lane), carrier in self._carriers.items()
+            if not carrier.connection.closed and table[neighbour].lanes[lane].outbox.unsent
+        ]
+
     # Arriving
 
     def handle(self, carrier: Carrier, event: Event) -> None:
@@ -165,7 +175,10 @@ class Carriers:
         if key[0] not in self._core.neighbour_table:
             return False
         said = carrier.connection.said
-        return said is not None and said.stream == self._core.neighbour_table[key[0]].lanes[key[1]].outbox.stream_id
+        return (
+            said is not None
+            and said.stream == self._core.neighbour_table[key[0]].lanes[key[1]].outbox.stream_id
+        )
 
     def _preferred(self, new: Carrier, old: Carrier, peer: str) -> bool:
         """The newer of two that the same side dialed (the older is dead); else the smaller id's call."""

@@ -175,6 +175,7 @@ class Actor:
             return
         old = neighbours[int(where * len(neighbours))]
         self._sim.owed.unlinked(name, old)
+        self._sim.ledger.wiring_changes()
         topology.remove(name, old)
         behind = topology.component(name)
         others = [other for other in self._sim.names if other not in behind]
@@ -208,5 +209,6 @@ class Actor:
                 return
             new = apart[0]
         self._world.note("schedule", f"{name} is linked with {new}")
+        self._sim.ledger.wiring_changes()
         self._sim.topology.add(name, new)
         self._sim.nodes[name].add(new)

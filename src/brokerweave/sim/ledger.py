@@ -34,6 +34,7 @@ class Publication:
     qos: int
     retain: bool
     is_will: bool
+    at: float
     acknowledged: bool = False
     resent: int = 0
     keys: list[Key] = field(default_factory=list)
@@ -77,10 +78,12 @@ class Ledger:
         self.counts: Counter[str] = Counter()
         self._takes: defaultdict[tuple[str, bytes], list[float]] = defaultdict(list)
         self._given: Counter[tuple[str, bytes]] = Counter()
-        self._last: dict[tuple[str, str, str, int], int] = {}
+        self._last: dict[tuple[str, str, str, int, bool], int] = {}
         self._broker_losses: defaultdict[str, list[float]] = defaultdict(list)
         self._injector_losses: defaultdict[str, list[float]] = defaultdict(list)
         self._goodbyes: set[bytes] = set()
+        self._starts: defaultdict[str, list[float]] = defaultdict(list)
+        self._wired: list[float] = []
 
     def broken(self, text: str) -> NoReturn:
         raise Broken(text)
@@ -91,7 +94,7 @@ class Ledger:
         name, mark, number = payload.decode().replace("!", ":!").partition(":")
         is_will = number.startswith("!")
         self.publications[payload] = Publication(
-            payload, name, int(number.lstrip("!")), client.site, topic, qos, retain, is_will
+            payload, name, int(number.lstrip("!")), client.site, topic, qos, retain, is_will, self.world.now
         )
         self.counts["wills" if is_will else "publications"] += 1
 
@@ -105,10 +108,19 @@ class Ledger:
         publication = self.publications.get(payload)
         if publication is None or publication.is_will:
             self._goodbyes.add(payload)  # the mark behind a DISCONNECT
-        elif not self.visits[node.name, payload]:
-            # No route at all: is that right?
-            self.owed.published(publication.payload, publication.topic, publication.qos, node.name)
+        elif not node.options.cluster_timeout and publication.qos and not self._forwarded_before(publication):
+            # It was read and went nowhere: is that right?
+            if not self.visits[node.name, payload]:
+                self.owed.published(publication.payload, publication.topic, publication.qos, node.name)
             self.owed.passing(node.name, payload, {}, False)
+
+    def _forwarded_before(self, publication: Publication) -> bool:
+        """Whether its node knows that it has forwarded it."""
+        site = publication.site
+        since = self._starts[site][-1]
+        if publication.qos == 2:
+            since = max((end.at for end in self.ends[site] if not self._keeps_ids(end)), default=0.0)
+        return any(visit.at > since for visit in self.visits[site, publication.payload])
 
     # The nodes
 
@@ -169,7 +181,7 @@ class Ledger:
             self.excuses["doubled: a node lost its disk"] += 1
         elif any(end.disk_failed or end.mid_write for end in forgot):
             self.excuses["doubled: a node was killed in the middle of taking it"] += 1
-        elif self._ended(came_from, since):
+        elif any(at >= since for at in self._starts[came_from]):
             self.excuses["doubled: both ends of a link were restarted"] += 1
         else:
             self.broken(f"{text}, though {came_from} knew how far it had got")
@@ -180,8 +192,9 @@ class Ledger:
         return end.graceful or (self.promises.window_survives_kill and not end.mid_write)
 
     def arrived(self, node: str, came_from: str, payloads: list[bytes]) -> None:
+        forgot = max((end.at for end in self.ends[node] if not self._keeps_window(end)), default=0.0)
         for payload in payloads:
-            if not self.visits[node, payload]:
+            if not any(visit.at > forgot for visit in self.visits[node, payload]):
                 self.owed.passing(node, payload, {}, False)
 
     def dropped(self, node: str, where: str, payloads: list[bytes], cause: str) -> None:
@@ -205,6 +218,12 @@ class Ledger:
         end = NodeEnd(self.world.now, graceful, node.mid_write, node.disk.failed, frozenset(held))
         self.ends[node.name].append(end)
         self.owed.node_ended(node.name, graceful)
+
+    def node_starts(self, node: SimNode) -> None:
+        self._starts[node.name].append(self.world.now)
+
+    def wiring_changes(self) -> None:
+        self._wired.append(self.world.now)
 
     def disk_lost(self, node: SimNode) -> None:
         if self.ends[node.name]:
@@ -292,11 +311,14 @@ class Ledger:
             self._check_order(client.name, publication)
 
     def _check_order(self, client: str, publication: Publication) -> None:
-        stream = (client, publication.client, publication.topic, publication.qos)
+        # Messages to be retained go to every node, others where they are wanted: two ways, two orders.
+        stream = (client, publication.client, publication.topic, publication.qos, publication.retain)
         last = self._last.get(stream, 0)
         if publication.number > last:
             self._last[stream] = publication.number
         elif publication.resent and self.drops[publication.payload]:
             self.excuses["order: its first copy was dropped, its publisher sent it again"] += 1
+        elif any(at >= publication.at for at in self._wired):
+            self.excuses["order: the wiring changed while it was on its way"] += 1
         else:
             self.broken(f"{client} got {publication.payload!r} on {publication.topic} after number {last}")

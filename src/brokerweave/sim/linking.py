@@ -18,6 +18,9 @@ from brokerweave.sim.pipes import End, Handler
 if TYPE_CHECKING:
     from brokerweave.sim.node import SimNode
 
+WRITE_INTERVAL = 0.005
+"""Seconds between two writes under load."""
+
 
 class Socket:
     """One connection, dialed or accepted; implements `Carrier`."""
@@ -128,6 +131,8 @@ class Links:
         self.carriers = Carriers(node.core, node)
         self._dialing: dict[str, list[Dialing]] = {}
         self._ready: dict[tuple[str, int], None] = {}
+        self._controls: dict[str, None] = {}
+        self._wrote = 0.0
         self.carriers.refused = lambda name, reason: node.world.note(node.name, f"{name}: {reason}")
         self._tick()
 
@@ -160,20 +165,28 @@ class Links:
         return LinkConnection(handshake, self.node.now(), ping_interval=self.node.options.ping_interval)
 
     def lane_ready(self, neighbour: str, lane: int) -> None:
+        """Write at once if the last write was a while ago; under load, together with what comes meanwhile."""
         if not self._ready:
-            self.node.host.later(0.0, self._write_ready)
+            self.node.host.later(self._wrote + WRITE_INTERVAL - self.node.world.now, self._write_ready)
         self._ready[neighbour, lane] = None
 
     def send_control(self, neighbour: str, packet: Packet) -> None:
         if self.carriers.send_control(neighbour, packet):
-            self.lane_ready(neighbour, 0)
+            self._controls[neighbour] = None
+            self.node.host.later(0.0, lambda: self._write_control(neighbour))
+
+    def _write_control(self, neighbour: str) -> None:
+        self._controls.pop(neighbour, None)
+        self.carriers.write(neighbour, 0)
 
     @property
     def has_to_write(self) -> bool:
-        return bool(self._ready)
+        return bool(self._ready or self._controls)
 
     def _write_ready(self) -> None:
         ready, self._ready = self._ready, {}
+        self._wrote = self.node.world.now
+        self.node.core.settle()
         for neighbour, lane in ready:
             self.carriers.write(neighbour, lane)
 
@@ -186,4 +199,6 @@ class Links:
             else:
                 self.node.core.count("links_dead")
                 socket.end.abort()
+        for neighbour, lane in self.carriers.stalled():
+            self.lane_ready(neighbour, lane)
         self.node.host.later(self.node.options.ping_interval / 4, self._tick)

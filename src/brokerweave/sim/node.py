@@ -28,7 +28,7 @@ from brokerweave.sim.injecting import Injection
 from brokerweave.sim.linking import Links
 from brokerweave.sim.pipes import End, Handler, Network
 from brokerweave.sim.relaying import Relay
-from brokerweave.sim.watching import WatchedCore, WatchedDeadLetters, WatchedOutbox, Watcher
+from brokerweave.sim.watching import WatchedCore, WatchedDeadLetters, WatchedOutbox, Watcher, in_journal
 from brokerweave.sim.world import Event, Host, World
 
 KEY = b"the shared key"
@@ -57,6 +57,8 @@ class NodeOptions:
     forget_after: float = 3600.0
     session_expiry: float = 3600.0
     injector_version: int = 4
+    cluster_timeout: float | None = None
+    barrier_timeout: float | None = None
 
 
 class SimNode:
@@ -100,7 +102,9 @@ class SimNode:
         self.mid_write = False
         self.relays = {}
         self.outboxes = []
-        options, stored = self.options, self.disk.state
+        self.watcher.node_starts(self)
+        # What an earlier stop saved is good for one start: after a kill it would be out of date.
+        options, stored, self.disk.state = self.options, self.disk.state, {}
         self._epoch = max(int(self.now() * 1000), self._epoch + 1, int(stored.get("epoch", 0)) + 1)
         self.dead_letters = WatchedDeadLetters(self.watcher, self.name)
         abilities = BrokerAbilities(version=options.injector_version)
@@ -122,6 +126,8 @@ class SimNode:
             window=options.window,
             forget_after=options.forget_after,
             session_expiry=options.session_expiry,
+            cluster_timeout=options.cluster_timeout,
+            barrier_timeout=options.barrier_timeout,
         )
         self.core = WatchedCore(
             settings, NodeLimits(), options.strategy, (), self, self._make_lane, injectors, self.watcher
@@ -217,7 +223,7 @@ class SimNode:
     def write_client(self, pair: Pair, data: bytes) -> None:
         relay = self.relays.get(pair)
         if relay is not None:
-            relay.end_of_client.write(data)
+            relay.write_own(data)
 
     def forget_lanes(self, neighbour: str) -> None:
         self.watcher.lanes_deleted(self, neighbour)
@@ -244,6 +250,10 @@ class SimNode:
         journal = self.disk.journal(folder)
         options = self.options
         if journal is None:
+            kept = self.disk.journals.get(folder)
+            if kept is not None:
+                left = list(in_journal(kept))
+                self.watcher.dropped(self.name, folder, left, "on a disk that failed at the start")
             outbox = WatchedOutbox(stream, None, options.outbox_memory, 0)
         else:
             restored = WatchedOutbox.restored(stream, journal, options.outbox_memory, options.outbox_disk)

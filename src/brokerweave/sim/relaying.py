@@ -29,6 +29,8 @@ class Relay:
         self.pair: Pair = node.core.new_pair()
         self._broker: End | None = None
         self._early: list[bytes] = []
+        self._standing = False
+        """The broker is not read because too much stands behind a SUBACK."""
         node.relays[self.pair] = self
 
     # The client's end
@@ -50,8 +52,16 @@ class Relay:
         self.end()
 
     def writable_again(self) -> None:
-        if self._broker is not None:
+        if self._broker is not None and not self._standing:
             self._broker.resume()
+
+    def write_own(self, data: bytes) -> None:
+        """Write what the pair had kept back; the broker may be read again."""
+        self.end_of_client.write(data)
+        if self._standing and not self.pair.wants_broker_pause:
+            self._standing = False
+            if self._broker is not None and self.end_of_client.writable:
+                self._broker.resume()
 
     # The broker's end
 
@@ -83,7 +93,9 @@ class Relay:
             self._fail()
             return
         self._resume_reading()
-        if self._broker is not None and not self.end_of_client.writable:
+        if self.pair.wants_broker_pause:
+            self._standing = True
+        if self._broker is not None and (self._standing or not self.end_of_client.writable):
             self._broker.pause()
 
     def _resume_reading(self) -> None:

@@ -75,9 +75,15 @@ class Simulation:
         self.nodes: dict[str, SimNode] = {}
         self.brokers: dict[str, ModelBroker] = {}
         strategy = STRATEGIES[options.strategy]
+        cluster = random.random() < 0.3
         for name in self.names:
-            version = random.choice((4, 5))
-            self._build_site(name, NodeOptions(strategy, injector_version=version))
+            node_options = NodeOptions(
+                strategy,
+                injector_version=random.choice((4, 5)),
+                cluster_timeout=2.0 if cluster else None,
+                barrier_timeout=0.5 if random.random() < 0.8 else None,
+            )
+            self._build_site(name, node_options)
         shape = random.choice(topology.SHAPES)
         for dialer, dialed in topology.tree(self.names, shape, random):
             self.topology.add(dialer, dialed)
@@ -240,12 +246,8 @@ def _check_debts(simulation: Simulation) -> None:
 
 
 def _delay(one: str, other: str) -> float:
-    """Nodes are far from each other, a client and a broker are near their node."""
-    return (
-        _WIDE
-        if len(one) <= 3 and len(other) <= 3 and not one[-1:].isdigit() and "/" not in one + other
-        else _NEAR
-    )
+    """Seconds. Nodes are far from each other; a broker and a client are near their node."""
+    return _NEAR if "/" in one + other or "-" in one + other else _WIDE
 
 
 __all__ = ["Options", "Outcome", "plan", "replace", "run"]

@@ -61,7 +61,7 @@ class ClientPlan:
 def plan_clients(random: Random, sites: list[str]) -> list[ClientPlan]:
     return [
         ClientPlan(
-            name=f"{site}{number}",
+            name=f"{site}-{number}",
             site=site,
             version=random.choice((4, 5)),
             persistent=random.random() < 0.6,

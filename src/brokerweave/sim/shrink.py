@@ -13,7 +13,7 @@ from collections.abc import Callable
 from brokerweave.sim.run import Options, Outcome, run
 from brokerweave.sim.schedule import Action
 
-_DETAIL = re.compile(r"b'[^']*'|\d+|\{[^}]*\}|\([^)]*\)|\b[a-z]\d*\b")
+_DETAIL = re.compile(r"b'[^']*'|\d+|\{[^}]*\}|\([^)]*\)|\b[a-z](-\d+)?\b")
 
 
 def kind_of(problem: str) -> str:
