@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from brokerweave.cli import demo_command, node_command, probe_command, running_commands
+from brokerweave.cli import demo_command, node_command, probe_command, running_commands, sim_command
 from brokerweave.cli.output import help_text
 from brokerweave.errors import BrokerweaveError, ConfigError
 
@@ -42,6 +42,7 @@ node_command.register(app)
 running_commands.register(app)
 probe_command.register(app)
 demo_command.register(app)
+sim_command.register(app)
 
 
 def version_text() -> str:

@@ -16,6 +16,10 @@ from brokerweave.sim.world import START
 if TYPE_CHECKING:
     from brokerweave.sim.run import Simulation
 
+LONGEST = 12.0
+"""Seconds: no fault lasts longer."""
+_FAULTS = frozenset(("delay", "cut", "partition", "kill", "stop", "broker", "freeze", "disk", "skew", "move"))
+
 
 class Actor:
     def __init__(self, simulation: Simulation) -> None:
@@ -27,18 +31,21 @@ class Actor:
 
     def do(self, action: Action) -> None:
         self._world.note("schedule", str(action)[10:])
+        if action.kind in _FAULTS:
+            self._sim.disturb(LONGEST)
         getattr(self, f"_do_{action.kind}")(*action.arguments)
 
     def heal(self) -> None:
         """The end of all faults: whatever is broken is repaired at once."""
         self._healed = True
         self._world.note("schedule", "everything heals")
+        self._sim.disturb()
         for wire in self._sim.network.wires():
             wire.jitter = wire.rate = 0.0
             wire.delay = min(wire.delay, 0.05)
             wire.heal()
-        for node in list(self._moving):
-            self._link_again(node)
+        for name in list(self._moving):
+            self._link_again(name)
         for name in self._sim.names:
             self._start_broker(name)
             node = self._sim.nodes[name]
@@ -97,15 +104,26 @@ class Actor:
         wires = [self._sim.network.wire(name, other) for other in self._sim.names if other != name]
         for wire in wires:
             wire.block()
-        self._world.later(lasts, lambda: [wire.heal() for wire in wires] and None)
+
+        def over() -> None:
+            for wire in wires:
+                wire.heal()
+
+        self._world.later(lasts, over)
 
     # Nodes and brokers
 
     def _do_kill(self, name: str, writes: int, down: float, lose_disk: bool) -> None:
         node = self._sim.nodes[name]
+
+        def late() -> None:
+            """It did not write that much."""
+            if not self._healed:
+                node.kill()
+
         if writes:
             node.disk.kill_at_write = writes if node.up else 0
-            self._world.later(down, lambda: self._healed or node.kill())  # if it did not write that much
+            self._world.later(down, late)
         else:
             node.kill()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from math import inf
 from typing import NoReturn
 
 from brokerweave.mqtt.packets import Publish
@@ -60,16 +61,21 @@ class NodeEnd:
     held: frozenset[bytes]
     """What its injectors owed the broker, and would find again on disk."""
     disk_kept: bool = True
+    restarted: float = inf
 
 
 class Ledger:
     """Implements `Watcher` for nodes and `Observer` for clients."""
 
-    def __init__(self, world: World, owed: Owed, promises: Promises) -> None:
+    def __init__(self, world: World, owed: Owed, promises: Promises, cluster: bool) -> None:
+        """`cluster`: whether nodes run with `delivery = "cluster"`."""
         self.world = world
+        self.cluster = cluster
         self.owed = owed
         self.promises = promises
         self.excuses = owed.excuses
+        self.barriers: dict[str, bool] = {}
+        """Which nodes run with `subscribe = "barrier"`."""
         self.publications: dict[bytes, Publication] = {}
         self.visits: defaultdict[tuple[str, bytes], list[Visit]] = defaultdict(list)
         self.deliveries: Counter[tuple[str, bytes]] = Counter()
@@ -82,7 +88,7 @@ class Ledger:
         self._broker_losses: defaultdict[str, list[float]] = defaultdict(list)
         self._injector_losses: defaultdict[str, list[float]] = defaultdict(list)
         self._goodbyes: set[bytes] = set()
-        self._starts: defaultdict[str, list[float]] = defaultdict(list)
+        self._starts: dict[str, float] = {}
         self._wired: list[float] = []
 
     def broken(self, text: str) -> NoReturn:
@@ -91,7 +97,7 @@ class Ledger:
     # The publisher
 
     def made(self, client: ModelClient, payload: bytes, topic: str, qos: int, retain: bool) -> None:
-        name, mark, number = payload.decode().replace("!", ":!").partition(":")
+        name, _, number = payload.decode().replace("!", ":!").partition(":")
         is_will = number.startswith("!")
         self.publications[payload] = Publication(
             payload, name, int(number.lstrip("!")), client.site, topic, qos, retain, is_will, self.world.now
@@ -99,7 +105,17 @@ class Ledger:
         self.counts["wills" if is_will else "publications"] += 1
 
     def acknowledged(self, payload: bytes) -> None:
-        self.publications[payload].acknowledged = True
+        publication = self.publications[payload]
+        publication.acknowledged = True
+        if self.cluster and self.owed.calm():
+            for debt in self.owed.open_of(payload):
+                missing = [node for node in debt.path if not self.visits[node, payload]]
+                if missing:
+                    self.broken(f"{payload!r} was acknowledged before {missing} had it")
+        if self.cluster and self.ends[publication.site] and not self._forwarded_before(publication):
+            # Cluster delivery looks for the way when the broker has acknowledged: after a restart it may
+            # not have known it yet.
+            self.owed.not_settled(payload, publication.site)
 
     def resent(self, payload: bytes) -> None:
         self.publications[payload].resent += 1
@@ -108,7 +124,7 @@ class Ledger:
         publication = self.publications.get(payload)
         if publication is None or publication.is_will:
             self._goodbyes.add(payload)  # the mark behind a DISCONNECT
-        elif not node.options.cluster_timeout and publication.qos and not self._forwarded_before(publication):
+        elif not self.cluster and publication.qos and not self._forwarded_before(publication):
             # It was read and went nowhere: is that right?
             if not self.visits[node.name, payload]:
                 self.owed.published(publication.payload, publication.topic, publication.qos, node.name)
@@ -117,7 +133,7 @@ class Ledger:
     def _forwarded_before(self, publication: Publication) -> bool:
         """Whether its node knows that it has forwarded it."""
         site = publication.site
-        since = self._starts[site][-1]
+        since = self._starts[site]
         if publication.qos == 2:
             since = max((end.at for end in self.ends[site] if not self._keeps_ids(end)), default=0.0)
         return any(visit.at > since for visit in self.visits[site, publication.payload])
@@ -181,7 +197,7 @@ class Ledger:
             self.excuses["doubled: a node lost its disk"] += 1
         elif any(end.disk_failed or end.mid_write for end in forgot):
             self.excuses["doubled: a node was killed in the middle of taking it"] += 1
-        elif any(at >= since for at in self._starts[came_from]):
+        elif self._ended(came_from, since):
             self.excuses["doubled: both ends of a link were restarted"] += 1
         else:
             self.broken(f"{text}, though {came_from} knew how far it had got")
@@ -211,16 +227,20 @@ class Ledger:
             if name.startswith("injectors/"):
                 held |= found
         for outbox in node.outboxes:
-            on_disk = set(outbox.on_disk())
-            gone = [payload for payload in outbox.in_memory() if payload not in on_disk]
+            gone = list(outbox.only_in_memory())
             if gone:
                 self.dropped(node.name, outbox.name, gone, "only in the memory of a node that ended")
+            careless = list(outbox.only_in_memory(durable=True))
+            if careless and not node.disk.failed and not outbox.disk_full:
+                self.broken(f"{node.name} {outbox.name} kept {careless} in memory only")
         end = NodeEnd(self.world.now, graceful, node.mid_write, node.disk.failed, frozenset(held))
         self.ends[node.name].append(end)
         self.owed.node_ended(node.name, graceful)
 
     def node_starts(self, node: SimNode) -> None:
-        self._starts[node.name].append(self.world.now)
+        self._starts[node.name] = self.world.now
+        if self.ends[node.name]:
+            self.ends[node.name][-1].restarted = self.world.now
 
     def wiring_changes(self) -> None:
         self._wired.append(self.world.now)
@@ -248,7 +268,8 @@ class Ledger:
         self.broken(f"{node.name}: {error}")
 
     def _ended(self, node: str, since: float) -> list[NodeEnd]:
-        return [end for end in self.ends[node] if end.at >= since]
+        """The ends from which a node came back after `since`: what it had written may arrive after it."""
+        return [end for end in self.ends[node] if end.restarted >= since]
 
     # The brokers
 
@@ -282,7 +303,7 @@ class Ledger:
     # The subscriber
 
     def granted(self, client: ModelClient, topic_filter: str, qos: int) -> None:
-        self.owed.granted(client, topic_filter, qos)
+        self.owed.granted(client, topic_filter, qos, self.barriers[client.site])
 
     def unsubscribing(self, client: ModelClient, topic_filter: str) -> None:
         self.owed.unsubscribed(client.name, topic_filter)

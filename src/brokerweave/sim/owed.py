@@ -21,6 +21,8 @@ from brokerweave.sim.client import ModelClient
 from brokerweave.sim.promises import Broken, Promises
 from brokerweave.sim.topology import Topology
 
+RESTARTED = "interest not settled on the way (a node there was restarted)"
+
 
 @dataclass(slots=True)
 class Subscription:
@@ -42,10 +44,15 @@ class Debt:
 
 class Owed:
     def __init__(
-        self, topology: Topology, promises: Promises, leads: Callable[[str, str | None, str, str, int], bool]
+        self,
+        topology: Topology,
+        promises: Promises,
+        leads: Callable[[str, str | None, str, int, bool], bool],
+        calm: Callable[[], bool],
     ) -> None:
-        """`leads(node, to, client, filter, qos)`: does `node`, for good, route what the filter matches to
-        the neighbour `to` (None: to its own broker)?"""
+        """`leads(node, to, filter, qos, for_good)`: does `node` route what the filter matches to the
+        neighbour `to` (None: to its own broker), and can nothing on the way change that?"""
+        self.calm = calm
         self.excuses: Counter[str] = Counter()
         self.promised = 0
         self.unsettled = 0
@@ -58,11 +65,18 @@ class Owed:
 
     # Subscriptions
 
-    def granted(self, client: ModelClient, topic_filter: str, qos: int) -> None:
+    def granted(self, client: ModelClient, topic_filter: str, qos: int, barrier: bool) -> None:
+        """`barrier`: SUBACK promises that every node knows the filter."""
         key = (client.name, topic_filter)
         known = self._subscriptions.get(key)
         if known is None or known.qos != qos:
             self._subscriptions[key] = Subscription(client, topic_filter, qos, set())
+        if barrier and self.calm():
+            for node in self._topology.component(client.site):
+                path = self._topology.path(node, client.site) or ()
+                towards = path[1] if len(path) > 1 else None
+                if not self._leads(node, towards, topic_filter, qos, False):
+                    raise Broken(f"SUBACK for {topic_filter} reached {client.name} before {node} knew of it")
 
     def unsubscribed(self, client: str, topic_filter: str) -> None:
         self._subscriptions.pop((client, topic_filter), None)
@@ -113,7 +127,7 @@ class Owed:
         while waiting:
             node, nearer = waiting.pop()
             if node not in settled:
-                if not self._leads(node, nearer, client.name, subscription.topic_filter, subscription.qos):
+                if not self._leads(node, nearer, subscription.topic_filter, subscription.qos, True):
                     continue
                 settled.add(node)
             waiting += [(n, node) for n in self._topology.neighbours(node) if n != nearer]
@@ -144,7 +158,7 @@ class Owed:
             place = debt.path.index(node)
             subscription = self._subscriptions.get((debt.client, debt.topic_filter))
             if subscription is None or node not in subscription.settled:
-                self._forgive(debt, "interest not settled on the way (a node there was restarted)")
+                self._forgive(debt, RESTARTED)
                 continue
             if place == len(debt.path) - 1:
                 goes_on = local or place == 0  # at home the broker has it from its publisher
@@ -155,6 +169,15 @@ class Owed:
                     f"{node} does not send {payload!r} on towards {debt.client} ({debt.topic_filter} at "
                     f"{debt.path[-1]})"
                 )
+
+    def not_settled(self, payload: bytes, node: str) -> None:
+        """A node that forgot its interest had no way for a message."""
+        for debt in self._debts.get(payload, ()):
+            if not debt.let_go and node in debt.path[:-1]:
+                self._forgive(debt, RESTARTED)
+
+    def open_of(self, payload: bytes) -> list[Debt]:
+        return [debt for debt in self._debts.get(payload, ()) if not debt.let_go]
 
     def open(self) -> list[tuple[bytes, Debt]]:
         return [(payload, d) for payload, debts in self._debts.items() for d in debts if not d.let_go]

@@ -1,7 +1,7 @@
 """Connections as TCP gives them: ordered bytes, delays, back-pressure, and ends that come unannounced.
 
-Owns the wires between hosts and the connections on them. Invariants: bytes of a connection arrive in order and
-once, or not at all; what was written and not yet read is bounded by what writers respect (`writable`). So
+Owns the wires between hosts and the connections on them. Invariants: bytes of a connection arrive in order
+and once, or not at all; what was written and not yet read is bounded by what writers respect (`writable`). So
 loss, repetition and reordering of messages do not happen inside a connection: they come from cuts (bytes in
 flight are gone, the two ends notice at different times or, half-open, one never does), from what is sent
 again on the next connection, and from several connections side by side. Must not know: what the bytes mean.

@@ -35,6 +35,8 @@ LOOK_SECONDS = 0.5
 REST_BOUND = 60.0
 """Seconds after the last fault in which everything must have come to rest."""
 LEAVE_BOUND = 20.0
+CALM_SECONDS = 4.0
+"""How long a fault that is over can still be felt: a dead link is noticed after three pings."""
 _WIDE, _NEAR = 0.02, 0.0005
 
 
@@ -45,7 +47,7 @@ class Options:
     faults: frozenset[str] = frozenset(schedule.FAULTS)
     duration: float = 20.0
     wiring: str = "tree"
-    promises: Promises = Promises()
+    promises: Promises = field(default_factory=Promises)
 
 
 @dataclass(slots=True)
@@ -70,12 +72,13 @@ class Simulation:
         self.names = [chr(ord("a") + n) if n < 26 else f"n{n}" for n in range(options.nodes)]
         self.topology = topology.Topology(self.names)
         self.network = Network(world, _delay)
-        self.owed = Owed(self.topology, options.promises, self.leads)
-        self.ledger = Ledger(world, self.owed, options.promises)
+        self.owed = Owed(self.topology, options.promises, self.leads, self.calm)
+        self._calm_at = world.now + CALM_SECONDS
+        cluster = random.random() < 0.3
+        self.ledger = Ledger(world, self.owed, options.promises, cluster)
         self.nodes: dict[str, SimNode] = {}
         self.brokers: dict[str, ModelBroker] = {}
         strategy = STRATEGIES[options.strategy]
-        cluster = random.random() < 0.3
         for name in self.names:
             node_options = NodeOptions(
                 strategy,
@@ -118,12 +121,20 @@ class Simulation:
         )
         self.brokers[name] = broker
         self.network.listen(f"{name}/broker", host, broker.accept)
+        ledger.barriers[name] = options.barrier_timeout is not None
         self.nodes[name] = SimNode(world, self.network, ledger, name, options)
 
-    def leads(self, name: str, to: str | None, client: str, topic_filter: str, qos: int) -> bool:
-        """For `Owed`: whether a node routes what a filter matches towards `to`, and will go on doing so."""
+    def calm(self) -> bool:
+        """Whether no fault or change of a link can still be felt."""
+        return self.world.now > self._calm_at
+
+    def disturb(self, lasts: float = 0.0) -> None:
+        self._calm_at = max(self._calm_at, self.world.now + lasts + CALM_SECONDS)
+
+    def leads(self, name: str, to: str | None, topic_filter: str, qos: int, for_good: bool) -> bool:
+        """For `Owed`: whether a node routes what a filter matches towards `to`."""
         node = self.nodes[name]
-        if not node.up or (to is not None and not self._sound(node, self.nodes[to])):
+        if not node.up or (for_good and to is not None and not self._sound(node, self.nodes[to])):
             return False
         for topic in schedule.TOPICS:
             if matches(topic_filter, topic):

@@ -90,20 +90,19 @@ def _traffic(random: Random, clients: list[ClientPlan], duration: float) -> list
     actions = []
     for client in clients:
         actions.append(Action(random.random() * 0.5, "arrive", (client.name,)))
-        for topic_filter in random.sample(FILTERS, random.choice((0, 1, 1, 2))):
-            actions.append(_subscribe(random, client.name, topic_filter, random.random() * 1.5))
+        filters = random.sample(FILTERS, random.choice((0, 1, 1, 2)))
+        actions += [_subscribe(client.name, each, random.random() * 1.5) for each in filters]
     at = QUIET
     while (at := at + random.expovariate(MESSAGES_PER_SECOND)) < duration:
         client = random.choice(clients)
         burst = random.choice((1, 1, 1, 3))
         topic, qos = random.choice(TOPICS), random.choice((0, 1, 1, 2, 2))
         retain = random.random() < 0.05
-        for _ in range(burst):
-            actions.append(Action(at, "publish", (client.name, topic, qos, retain)))
+        actions += [Action(at, "publish", (client.name, topic, qos, retain))] * burst
     return actions
 
 
-def _subscribe(random: Random, client: str, topic_filter: str, at: float) -> Action:
+def _subscribe(client: str, topic_filter: str, at: float) -> Action:
     # One QoS for each client and filter, for good: then it is plain what a subscriber is owed.
     qos = (len(client) + ord(client[0]) + ord(client[-1]) + len(topic_filter)) % 4
     return Action(at, "subscribe", (client, topic_filter, min(qos, 2)))
@@ -116,7 +115,7 @@ def _churn(random: Random, clients: list[ClientPlan], duration: float) -> list[A
         client = random.choice(clients).name
         kind = random.choice(("subscribe", "subscribe", "unsubscribe", "unsubscribe", "drop", "leave"))
         if kind == "subscribe":
-            actions.append(_subscribe(random, client, random.choice(FILTERS), at))
+            actions.append(_subscribe(client, random.choice(FILTERS), at))
         elif kind == "unsubscribe":
             actions.append(Action(at, kind, (client, random.choice(FILTERS))))
         else:

@@ -1,8 +1,8 @@
 """Cuts a failing schedule down to what it takes to fail.
 
-Owns delta debugging over a schedule's actions (Zeller and Hildebrandt's ddmin, without testing complements
-separately from subsets). Invariant: what is returned fails, in the same way as far as words can tell. Must not
-know: what an action does.
+Owns delta debugging over a schedule's actions: leave out ever smaller pieces, as long as it fails without
+them. Invariant: what is returned fails, in the same way as far as words can tell. Must not know: what an
+action does.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Topology:
         return [other for other in self.names if self.path(name, other) is not None]
 
     def _find(self, start: str, end: str) -> tuple[str, ...] | None:
-        waiting = [(start,)]
+        waiting: list[tuple[str, ...]] = [(start,)]
         seen = {start}
         while waiting:
             path = waiting.pop(0)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 Key = tuple[str, int, int, int]
 """What makes a message one message to the nodes: origin, epoch, lane, sequence."""
 
+_RUN_BYTES = 1_000
+"""More than a run of a simulated client takes."""
+
 
 class Watcher(Protocol):
     def dispatched(
@@ -97,6 +100,17 @@ class WatchedOutbox(Outbox):
         """Everything not acknowledged, in memory and on disk; a message in both comes twice."""
         yield from self.in_memory()
         yield from self.on_disk()
+
+    def only_in_memory(self, durable: bool = False) -> Iterator[bytes]:
+        """What a kill would lose; with `durable`, of that only what should be on disk."""
+        for run, record in self._memory:
+            if not record and (run.durable or not durable):
+                yield from payloads(run)
+
+    @property
+    def disk_full(self) -> bool:
+        """Whether another run may not have fitted on disk."""
+        return self._journal is None or self._journal.size + _RUN_BYTES > self.disk_bytes
 
     def on_disk(self) -> Iterator[bytes]:
         if isinstance(self._journal, DiskJournal):
