@@ -107,7 +107,7 @@ class Ledger:
     def acknowledged(self, payload: bytes) -> None:
         publication = self.publications[payload]
         publication.acknowledged = True
-        if self.cluster and self.owed.calm():
+        if self.cluster and self.owed.calm() and not self.drops[payload]:
             for debt in self.owed.open_of(payload):
                 missing = [node for node in debt.path if not self.visits[node, payload]]
                 if missing:
