@@ -49,9 +49,6 @@ def count(name: str, output: str) -> int:
     return int(found[1].replace(",", ""))
 
 
-@pytest.mark.xfail(
-    reason="a killed node forgets what its neighbours and clients want, and drops what it was owed"
-)
 def test_the_demo_kills_a_node_and_loses_nothing(demo: subprocess.Popen[str], tmp_path: Path) -> None:
     output, _ = demo.communicate(timeout=END_SECONDS)
     assert demo.returncode == 0, output

@@ -60,6 +60,8 @@ class Neighbours:
         self._all: dict[str, Neighbour] = {}
         self.forgotten: Callable[[str], None] = lambda neighbour: None
         """Called after a neighbour was removed, whoever removed it."""
+        self.linked: Callable[[str], None] = lambda neighbour: None
+        """Called when a neighbour's link is up, after the strategy."""
         self.went_down: Callable[[str], None] = lambda neighbour: None
         """Called when a neighbour's link went down."""
 
@@ -115,6 +117,7 @@ class Neighbours:
         if index == 0:
             assert self._strategy is not None
             self._strategy.neighbour_up(identifier)
+            self.linked(identifier)
 
     def lost(self, identifier: str, index: int) -> None:
         """A lane's connection ended."""

@@ -104,6 +104,9 @@ class ModelBroker:
         self._passed_on = passed_on
         self._session_over = session_over
 
+    def retained_payloads(self) -> dict[str, bytes] | None:
+        return {topic: m.payload for topic, m in self.retained.items()} if self.host.up else None
+
     def accept(self, end: End) -> Handler:
         return Connection(self, end)
 

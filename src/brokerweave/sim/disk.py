@@ -1,17 +1,22 @@
 """A node's disk: what a kill leaves behind.
 
-Owns journals, notes and the saved state by name, as `runtime.storage` does with files. Invariants: what was
-written stays until it is deleted or the disk is lost; while `failing`, nothing is written or read. Must not
-know: what is written.
+Owns journals, notes, injectors' progress, the retained index and the saved state by name, as
+`runtime.storage` does with files. Invariants: what was written stays until it is deleted or the disk is lost;
+while `failing`, nothing is written or read. Must not know: what is written.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
-from brokerweave.links.journal import MemoryJournal
+from brokerweave.links.journal import MemoryJournal, StorageError
+from brokerweave.links.progress import MemoryProgress
+from brokerweave.node.retained import MemoryStore
 from brokerweave.sim.world import Killed
+
+DAYBOOK = "daybook"
 
 
 class DiskJournal(MemoryJournal):
@@ -34,16 +39,36 @@ class DiskJournal(MemoryJournal):
         self._disk.moment()
 
 
+class DiskProgress(MemoryProgress):
+    def __init__(self, disk: Disk) -> None:
+        super().__init__()
+        self._disk = disk
+
+    def flush(self) -> None:
+        if self._disk.failing:
+            self.crash()  # as the one in real files does
+        elif self._waiting:
+            self._disk.moment()
+            super().flush()
+            self._disk.moment()
+
+
 class Disk:
+    """Implements `node.keeper.Storage`."""
+
+    temporary = False
+
     def __init__(self, kill: Callable[[], None]) -> None:
         self._kill = kill
         self.journals: dict[str, DiskJournal] = {}
         self.notes: dict[str, bytes] = {}
-        self.state: dict[str, Any] = {}
+        self.progresses: dict[str, DiskProgress] = {}
+        self.retained = MemoryStore()
         self.failed = False
-        """Whether it ever failed since it was made."""
+        """Whether it failed since the node started."""
         self.kill_at_write = 0
         """Counts down before and after each write; where it reaches 0 the process is killed."""
+        self._state = b"{}"
         self._failing = False
 
     @property
@@ -58,17 +83,38 @@ class Disk:
             journal.failing = value
 
     def journal(self, name: str) -> DiskJournal | None:
-        """None while the disk fails, as `runtime.storage` does."""
-        if self._failing:
+        """None while the disk fails and it was not opened before."""
+        if name not in self.journals and self._failing:
             return None
         return self.journals.setdefault(name, DiskJournal(self))
 
+    def progress(self, name: str) -> DiskProgress:
+        progress = self.progresses.setdefault(name, DiskProgress(self))
+        progress.crash()
+        return progress
+
     def write_note(self, name: str, data: bytes) -> None:
+        if not self._failing:
+            self.moment()
+            self.notes[name] = data
+            self.moment()
+
+    def load_state(self) -> dict[str, Any]:
+        loaded = json.loads(self._state)
+        assert isinstance(loaded, dict)
+        return loaded
+
+    def save_state(self, state: dict[str, Any], sync: bool) -> int:
         if self._failing:
-            return
+            raise StorageError("the disk does not answer")
+        data = json.dumps(state).encode()
         self.moment()
-        self.notes[name] = data
+        self._state = data
         self.moment()
+        return len(data)
+
+    def reject_state(self, error: Exception) -> None:
+        raise AssertionError(f"a state that this node saved is damaged: {error}")
 
     def delete(self, folder: str) -> None:
         self.journals = {n: j for n, j in self.journals.items() if not n.startswith(f"{folder}/")}

@@ -61,6 +61,7 @@ class _Socket:
         self._end = None
         self._injector.disconnected(self._node.now())
         self._node.watcher.injector_lost(self._node)
+        self._node.injection.losses += 1
         if self._injector.state is not State.REFUSED:
             self._pause = self._node.options.reconnect_min
         self._failed()
@@ -96,6 +97,8 @@ class Injection:
         self._node = node
         self._sockets = [_Socket(node, injector) for injector in node.core.injectors]
         self._ready: dict[int, None] = {}
+        self.losses = 0
+        """Connections to the broker that ended."""
         self._tick()
 
     def injector_ready(self, lane: int) -> None:

@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NoReturn
 
+from brokerweave.links.run import Run
 from brokerweave.mqtt.packets import Publish
 from brokerweave.node.router import Group
 from brokerweave.sim.client import ModelClient
+from brokerweave.sim.disk import DAYBOOK
 from brokerweave.sim.node import SimNode
 from brokerweave.sim.owed import Owed
 from brokerweave.sim.promises import Broken, Promises
-from brokerweave.sim.watching import Key, in_journal
+from brokerweave.sim.watching import Key, WatchedOutbox, in_daybook, in_journal
 from brokerweave.sim.world import World
 
 INJECTOR = "brokerweave-"
@@ -84,7 +86,7 @@ class Ledger:
         self.counts: Counter[str] = Counter()
         self._takes: defaultdict[tuple[str, bytes], list[float]] = defaultdict(list)
         self._given: Counter[tuple[str, bytes]] = Counter()
-        self._last: dict[tuple[str, str, str, int, bool], int] = {}
+        self._last: dict[tuple[str, str, str, int], int] = {}
         self._broker_losses: defaultdict[str, list[float]] = defaultdict(list)
         self._injector_losses: defaultdict[str, list[float]] = defaultdict(list)
         self._goodbyes: set[bytes] = set()
@@ -141,12 +143,16 @@ class Ledger:
     # The nodes
 
     def dispatched(
-        self, node: str, came_from: str | None, payload: bytes, key: Key, group: Group, cap: int
+        self, node: str, came_from: str | None, payload: bytes, key: Key, group: Group, run: Run
     ) -> None:
         publication = self.publications.get(payload)
         if publication is None:
             self.broken(f"{node} passes on {payload!r}, which nobody published")
         before = self.visits[node, payload]
+        if run.repair:
+            self.excuses["retained: sent again to repair an index"] += 1
+            before.append(Visit(self.world.now, key, came_from, group.local))
+            return
         if came_from is None:
             self._forwarded(node, publication, key, before)
         else:
@@ -159,7 +165,7 @@ class Ledger:
         self.counts["dispatches"] += 1
         if came_from is None and len(publication.keys) == 1 and not publication.is_will:
             self.owed.published(payload, publication.topic, publication.qos, node)
-        hops = {neighbour: min(cap, qos) for neighbour, qos in group.hops}
+        hops = {neighbour: min(run.cap, qos) for neighbour, qos in group.hops}
         self.owed.passing(node, payload, hops, group.local)
 
     def _forwarded(self, node: str, publication: Publication, key: Key, before: list[Visit]) -> None:
@@ -184,7 +190,7 @@ class Ledger:
     def _keeps_ids(self, end: NodeEnd) -> bool:
         if not end.disk_kept or end.disk_failed:
             return False
-        return end.graceful or (self.promises.ids_survive_kill and not end.mid_write)
+        return end.graceful or self.promises.ids_survive_kill
 
     def _repeated(self, node: str, came_from: str, publication: Publication, since: float) -> None:
         """The same message under the same number again: only a node that forgot may let it pass."""
@@ -195,8 +201,8 @@ class Ledger:
             self.broken(f"{text}, though it should remember it")
         if any(not end.disk_kept for end in forgot):
             self.excuses["doubled: a node lost its disk"] += 1
-        elif any(end.disk_failed or end.mid_write for end in forgot):
-            self.excuses["doubled: a node was killed in the middle of taking it"] += 1
+        elif any(end.disk_failed for end in forgot):
+            self.excuses["doubled: a node was killed while its disk failed"] += 1
         elif self._ended(came_from, since):
             self.excuses["doubled: both ends of a link were restarted"] += 1
         else:
@@ -205,7 +211,7 @@ class Ledger:
     def _keeps_window(self, end: NodeEnd) -> bool:
         if not end.disk_kept or end.disk_failed:
             return False
-        return end.graceful or (self.promises.window_survives_kill and not end.mid_write)
+        return end.graceful or self.promises.window_survives_kill
 
     def arrived(self, node: str, came_from: str, payloads: list[bytes]) -> None:
         forgot = max((end.at for end in self.ends[node] if not self._keeps_window(end)), default=0.0)
@@ -219,23 +225,37 @@ class Ledger:
             self.world.note(node, f"drops {payload.decode()} from {where}: {cause}")
 
     def node_ends(self, node: SimNode, graceful: bool) -> None:
-        held: set[bytes] = set()
-        kept: set[bytes] = set()
-        for name, journal in node.disk.journals.items():
-            found = set(in_journal(journal))
-            kept |= found
-            if name.startswith("injectors/"):
-                held |= found
+        disk = node.disk
+        written: defaultdict[str, set[bytes]] = defaultdict(set)
+        for payload, owing in in_daybook(disk.journals.get(DAYBOOK)):
+            for name in owing:
+                written[name].add(payload)
+        for name, journal in disk.journals.items():
+            if name != DAYBOOK:
+                written[name].update(in_journal(journal))
+        if node.mid_write:
+            self._undo(node.name, set().union(*written.values()))
         for outbox in node.outboxes:
-            gone = list(outbox.only_in_memory())
-            if gone:
-                self.dropped(node.name, outbox.name, gone, "only in the memory of a node that ended")
-            careless = list(outbox.only_in_memory(durable=True))
-            if careless and not node.disk.failed and not outbox.disk_full:
-                self.broken(f"{node.name} {outbox.name} kept {careless} in memory only")
-        end = NodeEnd(self.world.now, graceful, node.mid_write, node.disk.failed, frozenset(held))
-        self.ends[node.name].append(end)
-        self.owed.node_ended(node.name, graceful)
+            self._lose(node, outbox, written[outbox.place])
+        held = frozenset().union(*(kept for name, kept in written.items() if name.startswith("injectors/")))
+        self.ends[node.name].append(NodeEnd(self.world.now, graceful, node.mid_write, disk.failed, held))
+        if disk.failed or not self.promises.interest_survives_restart:
+            self.owed.node_forgot(node.name)
+
+    def _undo(self, node: str, written: set[bytes]) -> None:
+        """A node was killed in the middle of a turn: what it had not written down did not happen."""
+        for (name, payload), visits in self.visits.items():
+            if name == node and payload not in written:
+                while visits and visits[-1].at == self.world.now:
+                    visits.pop()
+
+    def _lose(self, node: SimNode, outbox: WatchedOutbox, written: set[bytes]) -> None:
+        gone = [payload for payload in outbox.in_memory() if payload not in written]
+        if gone:
+            self.dropped(node.name, outbox.place, gone, "only in the memory of a node that ended")
+        careless = [payload for payload in outbox.in_memory(durable=True) if payload not in written]
+        if careless and not node.disk.failed and not outbox.disk_full and not node.mid_write:
+            self.broken(f"{node.name} {outbox.place} kept {careless} in memory only")
 
     def node_starts(self, node: SimNode) -> None:
         self._starts[node.name] = self.world.now
@@ -249,13 +269,11 @@ class Ledger:
         if self.ends[node.name]:
             self.ends[node.name][-1].disk_kept = False
         for name, journal in node.disk.journals.items():
-            self.dropped(node.name, name, list(in_journal(journal)), "disk lost")
-        self.owed.node_ended(node.name, graceful=False)
-
-    def lanes_deleted(self, node: SimNode, neighbour: str) -> None:
-        for name, journal in node.disk.journals.items():
-            if name.startswith(f"lanes/{neighbour}/"):
-                self.dropped(node.name, name, list(in_journal(journal)), "neighbour removed")
+            if name != DAYBOOK:
+                self.dropped(node.name, name, list(in_journal(journal)), "disk lost")
+        daybook = node.disk.journals.get(DAYBOOK)
+        self.dropped(node.name, DAYBOOK, [payload for payload, _ in in_daybook(daybook)], "disk lost")
+        self.owed.node_forgot(node.name)
 
     def injector_lost(self, node: SimNode) -> None:
         self._injector_losses[node.name].append(self.world.now)
@@ -280,13 +298,17 @@ class Ledger:
         takes = self._takes[site, payload]
         takes.append(self.world.now)
         self.counts["injections"] += 1
+        if self.publications[payload].retain and len(takes) > 1:
+            self.excuses["retained: injected again"] += 1
+            return
         asked = sum(visit.local for visit in self.visits[site, payload])
         if not asked:
             self.broken(f"{site} injects {payload!r}, which it was not to")
         if len(takes) <= asked:
             return
         since = takes[0]
-        restarts = sum(payload in end.held for end in self._ended(site, since))
+        ends = [end for end in self._ended(site, since) if payload in end.held]
+        restarts = sum(message.qos == 1 or end.disk_failed or not end.disk_kept for end in ends)
         losses = sum(at >= since for at in self._broker_losses[site])
         cuts = sum(at >= since for at in self._injector_losses[site]) if message.qos == 1 else 0
         if len(takes) - asked > restarts + losses + cuts:
@@ -328,12 +350,11 @@ class Ledger:
             self._given[key] += 1
         if self.deliveries[key] > self._given[key]:
             self.broken(f"{client.name} got {payload!r} more often than its broker passed it on")
-        if first and not publication.is_will:
+        if first and not publication.is_will and not publication.retain:
             self._check_order(client.name, publication)
 
     def _check_order(self, client: str, publication: Publication) -> None:
-        # Messages to be retained go to every node, others where they are wanted: two ways, two orders.
-        stream = (client, publication.client, publication.topic, publication.qos, publication.retain)
+        stream = (client, publication.client, publication.topic, publication.qos)
         last = self._last.get(stream, 0)
         if publication.number > last:
             self._last[stream] = publication.number

@@ -14,7 +14,7 @@ from random import Random
 from brokerweave.cooperation.api import Strategy
 from brokerweave.errors import BrokerweaveError
 from brokerweave.links.abilities import BrokerAbilities
-from brokerweave.links.dead_letters import DeadLetters
+from brokerweave.links.dead_letters import DeadLetters, plain
 from brokerweave.links.handshake import Identity
 from brokerweave.links.injector import Injector
 from brokerweave.links.lane import Lane
@@ -22,13 +22,15 @@ from brokerweave.links.outbox import Outbox
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
 from brokerweave.node.core import NodeCore, Settings
+from brokerweave.node.keeper import Keeper, KeeperSettings
 from brokerweave.session.pair import Pair
 from brokerweave.sim.disk import Disk
 from brokerweave.sim.injecting import Injection
 from brokerweave.sim.linking import Links
 from brokerweave.sim.pipes import End, Handler, Network
+from brokerweave.sim.reading import RetainedReader
 from brokerweave.sim.relaying import Relay
-from brokerweave.sim.watching import WatchedCore, WatchedDeadLetters, WatchedOutbox, Watcher, in_journal
+from brokerweave.sim.watching import WatchedCore, WatchedDeadLetters, WatchedOutbox, Watcher
 from brokerweave.sim.world import Event, Host, World
 
 KEY = b"the shared key"
@@ -53,6 +55,7 @@ class NodeOptions:
     reconnect_max: float = 2.0
     outbox_memory: int = 64 << 10
     outbox_disk: int = 1 << 20
+    daybook_bytes: int = 8 << 10
     window: int = 10_000
     forget_after: float = 3600.0
     session_expiry: float = 3600.0
@@ -70,6 +73,8 @@ class SimNode:
         self.world = world
         self.network = network
         self.watcher = watcher
+        self.read_broker: Callable[[], dict[str, bytes] | None] = lambda: None
+        """Topic to payload of what the broker retains; None while it is down."""
         self.name = name
         self.options = options
         self.host = Host(world, name)
@@ -87,6 +92,11 @@ class SimNode:
         self.relays: dict[Pair, Relay] = {}
         self.random: Random = world.random(f"node/{name}")
         self.outboxes: list[WatchedOutbox] = []
+        self.keeper: Keeper
+        self.reader: RetainedReader
+        self._checkpointing: Event | None = None
+        self._removed: set[str] = set()
+        """Neighbours that were removed while this node was down."""
         self._epoch = 0
         network.listen(name, self.host, self._accept_client)
         network.listen(f"{name}/link", self.host, lambda end: self.links.accept(end))
@@ -102,9 +112,16 @@ class SimNode:
         self.mid_write = False
         self.relays = {}
         self.outboxes = []
+        self._checkpointing = None
         self.watcher.node_starts(self)
-        # What an earlier stop saved is good for one start: after a kill it would be out of date.
-        options, stored, self.disk.state = self.options, self.disk.state, {}
+        options, self.disk.failed = self.options, self.disk.failing
+        settings = KeeperSettings(
+            options.window, True, options.outbox_memory, options.outbox_disk, options.daybook_bytes
+        )
+        self.keeper = Keeper(
+            self.disk, settings, lambda: self.random.getrandbits(62) + 1, self.warn, WatchedOutbox
+        )
+        stored = self.keeper.recover()
         self._epoch = max(int(self.now() * 1000), self._epoch + 1, int(stored.get("epoch", 0)) + 1)
         self.dead_letters = WatchedDeadLetters(self.watcher, self.name)
         abilities = BrokerAbilities(version=options.injector_version)
@@ -115,10 +132,11 @@ class SimNode:
                 self._outbox(f"injectors/{lane}"),
                 self.dead_letters,
                 ack_timeout=5.0,
+                progress=self.disk.progress(f"injectors/{lane}"),
             )
             for lane in range(options.lanes)
         ]
-        settings = Settings(
+        core_settings = Settings(
             node_id=self.name,
             epoch=self._epoch,
             lanes=options.lanes,
@@ -130,16 +148,30 @@ class SimNode:
             barrier_timeout=options.barrier_timeout,
         )
         self.core = WatchedCore(
-            settings, NodeLimits(), options.strategy, (), self, self._make_lane, injectors, self.watcher
+            core_settings,
+            NodeLimits(),
+            options.strategy,
+            (),
+            self,
+            self._make_lane,
+            injectors,
+            self.disk.retained,
+            self.keeper.daybook,
+            self.watcher,
         )
         if stored:
             try:
                 state.load(self.core, self.dead_letters, stored)
             except BrokerweaveError as error:
                 self.warn(str(error))
+        self._keep_changes()
         identity = Identity(self.name, self._epoch, options.strategy.name, options.lanes, KEY)
         self.links = Links(self, identity)
         self.injection = Injection(self)
+        self.reader = RetainedReader(self)
+        for neighbour in self._removed & set(self.core.neighbours()):
+            self.core.remove_neighbour(neighbour)  # its operator comes to that now
+        self._removed.clear()
         for neighbour in self.neighbours:
             self.core.add_neighbour(neighbour)
             self.links.dial(neighbour)
@@ -164,8 +196,7 @@ class SimNode:
             relay.end()
         self.links.stop()
         self.injection.stop()
-        if not self.disk.failing:
-            self.disk.state = state.dump(self.core, self.dead_letters)
+        self._checkpoint()
         self.watcher.node_ends(self, graceful=not self.disk.failing)
         self.host.die()
 
@@ -179,6 +210,7 @@ class SimNode:
     def add(self, neighbour: str) -> None:
         if neighbour not in self.neighbours:
             self.neighbours.append(neighbour)
+        self._removed.discard(neighbour)
         if self.up:
             self.core.add_neighbour(neighbour)
             self.links.dial(neighbour)
@@ -187,8 +219,7 @@ class SimNode:
         if neighbour in self.neighbours:
             self.neighbours.remove(neighbour)
         if not self.up:
-            self.watcher.lanes_deleted(self, neighbour)
-            self.disk.delete(f"lanes/{neighbour}")
+            self._removed.add(neighbour)
         elif neighbour in self.core.neighbour_table:
             self.links.hang_up(neighbour, removed=True)
             self.core.remove_neighbour(neighbour)
@@ -226,8 +257,8 @@ class SimNode:
             relay.write_own(data)
 
     def forget_lanes(self, neighbour: str) -> None:
-        self.watcher.lanes_deleted(self, neighbour)
         self.disk.delete(f"lanes/{neighbour}")
+        self._checkpoint()  # the daybook may name them still
 
     def remember_taken(self, neighbour: str, index: int, lane: Lane) -> None:
         self.disk.write_note(f"lanes/{neighbour}/{index}/taken", lane.snapshot())
@@ -246,22 +277,31 @@ class SimNode:
         return lane
 
     def _outbox(self, folder: str) -> Outbox:
-        stream = self.random.getrandbits(62) + 1
-        journal = self.disk.journal(folder)
-        options = self.options
-        if journal is None:
-            kept = self.disk.journals.get(folder)
-            if kept is not None:
-                left = list(in_journal(kept))
-                self.watcher.dropped(self.name, folder, left, "on a disk that failed at the start")
-            outbox = WatchedOutbox(stream, None, options.outbox_memory, 0)
-        else:
-            restored = WatchedOutbox.restored(stream, journal, options.outbox_memory, options.outbox_disk)
-            assert isinstance(restored, WatchedOutbox)
-            outbox = restored
+        outbox = self.keeper.outbox(folder, durable=True)
+        assert isinstance(outbox, WatchedOutbox)
         outbox.watch(self.watcher, self.name, folder)
         self.outboxes.append(outbox)
         return outbox
+
+    # What a crash must not lose
+
+    def _keep_changes(self) -> None:
+        daybook, letters = self.core.daybook, self.dead_letters
+        letters.added = lambda letter: daybook.note("letter", *plain(letter))
+        letters.removed = lambda letter_id: daybook.note("letter gone", letter_id)
+        daybook.grown = self._checkpoint_soon
+        self._checkpoint()
+
+    def _checkpoint_soon(self) -> None:
+        """Not at once: what was just written down is not in its outboxes yet."""
+        if self._checkpointing is None:
+            self._checkpointing = self.host.later(0.0, self._checkpoint)
+
+    def _checkpoint(self) -> None:
+        self._checkpointing = None
+        lanes = [lane.outbox for n in self.core.neighbour_table.all() for lane in n.lanes]
+        outboxes = lanes + [injector.outbox for injector in self.core.injectors]
+        self.keeper.checkpoint(lambda: state.dump(self.core, self.dead_letters), outboxes, True)
 
     def _accept_client(self, end: End) -> Handler:
         return Relay(self, end)

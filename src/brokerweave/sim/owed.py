@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from brokerweave.mqtt.topics import matches
 from brokerweave.sim.client import ModelClient
-from brokerweave.sim.promises import Broken, Promises
+from brokerweave.sim.promises import Broken
 from brokerweave.sim.topology import Topology
 
 RESTARTED = "interest not settled on the way (a node there was restarted)"
@@ -46,7 +46,6 @@ class Owed:
     def __init__(
         self,
         topology: Topology,
-        promises: Promises,
         leads: Callable[[str, str | None, str, int, bool], bool],
         calm: Callable[[], bool],
     ) -> None:
@@ -58,7 +57,6 @@ class Owed:
         self.unsettled = 0
         """Messages that a subscriber wanted but was not promised, because it had not settled."""
         self._topology = topology
-        self._promises = promises
         self._leads = leads
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         self._debts: dict[bytes, list[Debt]] = {}
@@ -89,10 +87,8 @@ class Owed:
         if gone:
             self._let_go(reason, lambda debt: debt.client == client)
 
-    def node_ended(self, node: str, graceful: bool) -> None:
+    def node_forgot(self, node: str) -> None:
         """What it knew of others' interest is gone, and so is what those behind it knew through it."""
-        if self._promises.interest_survives_restart:
-            return
         for subscription in self._subscriptions.values():
             self._unsettle(subscription, lambda path: node in path)
 

@@ -17,11 +17,11 @@ class Broken(BaseException):
 class Promises:
     """Each False is a loss or repetition that is let pass, and counted, where its cause happened."""
 
-    interest_survives_restart: bool = False
+    interest_survives_restart: bool = True
     """A node restarted with its disk knows at once who wants what, here and behind each neighbour."""
-    ids_survive_kill: bool = False
+    ids_survive_kill: bool = True
     """After kill -9 a node still knows which QoS 2 publications it has forwarded."""
-    window_survives_kill: bool = False
+    window_survives_kill: bool = True
     """After kill -9 a node still knows which messages of other origins it has taken."""
     retained: bool = False
     """After the last fault every broker retains the same messages."""

@@ -55,7 +55,7 @@ def _queues(simulation: Simulation) -> str:
     for name, node in simulation.nodes.items():
         for outbox in node.outboxes:
             if outbox.backlog_runs:
-                return f"{name} {outbox.name} still owes {outbox.backlog_runs} runs"
+                return f"{name} {outbox.place} still owes {outbox.backlog_runs} runs"
     return ""
 
 

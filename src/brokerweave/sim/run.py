@@ -72,7 +72,7 @@ class Simulation:
         self.names = [chr(ord("a") + n) if n < 26 else f"n{n}" for n in range(options.nodes)]
         self.topology = topology.Topology(self.names)
         self.network = Network(world, _delay)
-        self.owed = Owed(self.topology, options.promises, self.leads, self.calm)
+        self.owed = Owed(self.topology, self.leads, self.calm)
         self._calm_at = world.now + CALM_SECONDS
         cluster = random.random() < 0.3
         self.ledger = Ledger(world, self.owed, options.promises, cluster)
@@ -123,6 +123,7 @@ class Simulation:
         self.network.listen(f"{name}/broker", host, broker.accept)
         ledger.barriers[name] = options.barrier_timeout is not None
         self.nodes[name] = SimNode(world, self.network, ledger, name, options)
+        self.nodes[name].read_broker = broker.retained_payloads
 
     def calm(self) -> bool:
         """Whether no fault or change of a link can still be felt."""
@@ -208,7 +209,7 @@ def _carry_out(simulation: Simulation, actions: list[Action]) -> None:
                 for outbox in node.outboxes:
                     problem = outbox.bound_broken()
                     if problem is not None:
-                        raise Broken(f"{node.name} {outbox.name}: {problem}")
+                        raise Broken(f"{node.name} {outbox.place}: {problem}")
         simulation.owed.look()
         world.later(LOOK_SECONDS, look)
 

@@ -15,6 +15,7 @@ from brokerweave.links.run import Run
 from brokerweave.links.wire import decode_record
 from brokerweave.mqtt.frames import publish_head, split
 from brokerweave.node.core import NodeCore
+from brokerweave.node.daybook import RunEntry, decode_entry
 from brokerweave.node.router import Group
 from brokerweave.sim.disk import DiskJournal
 
@@ -30,7 +31,7 @@ _RUN_BYTES = 1_000
 
 class Watcher(Protocol):
     def dispatched(
-        self, node: str, came_from: str | None, payload: bytes, key: Key, group: Group, cap: int
+        self, node: str, came_from: str | None, payload: bytes, key: Key, group: Group, run: Run
     ) -> None:
         """A node put a message where its route says."""
 
@@ -48,8 +49,6 @@ class Watcher(Protocol):
     def node_starts(self, node: SimNode) -> None: ...
 
     def disk_lost(self, node: SimNode) -> None: ...
-
-    def lanes_deleted(self, node: SimNode, neighbour: str) -> None: ...
 
     def injector_lost(self, node: SimNode) -> None: ...
 
@@ -72,40 +71,34 @@ class WatchedCore(NodeCore):
             self._came_from = None
         self._watcher.arrived(self.node_id, neighbour, payloads(run))
 
-    def _dispatch(self, run: Run, group: Group) -> None:
+    def _dispatch(self, run: Run, group: Group, *rest: Any, **named: Any) -> None:
         watcher, lane = self._watcher, max(group.lane, 0)
         for number, payload in enumerate(payloads(run)):
             key = (run.origin, run.epoch, lane, run.first + number)
-            watcher.dispatched(self.node_id, self._came_from, payload, key, group, run.cap)
-        super()._dispatch(run, group)
+            watcher.dispatched(self.node_id, self._came_from, payload, key, group, run)
+        super()._dispatch(run, group, *rest, **named)
 
 
 class WatchedOutbox(Outbox):
     def watch(self, watcher: Watcher, node: str, name: str) -> None:
         self._watcher = watcher
         self._node = node
-        self.name = name
+        self.place = name
 
-    def append(self, run: Run) -> bool:
-        kept = super().append(run)
+    def append(self, run: Run, number: int = 0) -> bool:
+        kept = super().append(run, number)
         if not kept:
-            self._watcher.dropped(self._node, self.name, payloads(run), "queue full")
+            self._watcher.dropped(self._node, self.place, payloads(run), "queue full")
         return kept
 
     def clear(self) -> int:
-        self._watcher.dropped(self._node, self.name, list(self.held()), "neighbour removed")
+        self._watcher.dropped(self._node, self.place, list(self.held()), "neighbour removed")
         return super().clear()
 
     def held(self) -> Iterator[bytes]:
         """Everything not acknowledged, in memory and on disk; a message in both comes twice."""
         yield from self.in_memory()
         yield from self.on_disk()
-
-    def only_in_memory(self, durable: bool = False) -> Iterator[bytes]:
-        """What a kill would lose; with `durable`, of that only what should be on disk."""
-        for run, record in self._memory:
-            if not record and (run.durable or not durable):
-                yield from payloads(run)
 
     @property
     def disk_full(self) -> bool:
@@ -116,17 +109,21 @@ class WatchedOutbox(Outbox):
         if isinstance(self._journal, DiskJournal):
             yield from in_journal(self._journal)
 
-    def in_memory(self) -> Iterator[bytes]:
+    def in_memory(self, durable: bool = False) -> Iterator[bytes]:
+        """With `durable`, only what should be on disk as well."""
         for run, _ in self._memory:
-            yield from payloads(run)
+            if run.durable or not durable:
+                yield from payloads(run)
 
     def bound_broken(self) -> str | None:
         """In words, if more is kept than may be. One run may always be kept."""
         largest = max((run.size for run, _ in self._memory), default=0)
         if self._memory_used > self.memory_bytes + largest:
             return f"{self._memory_used} bytes in memory, {self.memory_bytes} allowed"
-        if self._journal is not None and self._journal.size > max(self.disk_bytes, 0):
-            return f"{self._journal.size} bytes on disk, {self.disk_bytes} allowed"
+        # What lies in memory may be in the journal as well, since the daybook was begun anew.
+        allowed = self.disk_bytes + self.memory_bytes + largest
+        if self._journal is not None and self._journal.size > allowed:
+            return f"{self._journal.size} bytes on disk, {allowed} allowed"
         return None
 
 
@@ -149,3 +146,13 @@ def payloads(run: Run) -> list[bytes]:
 def in_journal(journal: DiskJournal) -> Iterator[bytes]:
     for record in journal.contents():
         yield from payloads(decode_record(record))
+
+
+def in_daybook(journal: DiskJournal | None) -> Iterator[tuple[bytes, tuple[str, ...]]]:
+    """Each message that the daybook has, and the outboxes that owe it."""
+    for data in journal.contents() if journal is not None else ():
+        entry = decode_entry(data)
+        if isinstance(entry, RunEntry):
+            owing = tuple(name for name, _ in entry.destinations)
+            for payload in payloads(entry.run):
+                yield payload, owing
