@@ -298,10 +298,10 @@ class Ledger:
         takes = self._takes[site, payload]
         takes.append(self.world.now)
         self.counts["injections"] += 1
-        if self.publications[payload].retain and len(takes) > 1:
-            self.excuses["retained: injected again"] += 1
-            return
         asked = sum(visit.local for visit in self.visits[site, payload])
+        if self.publications[payload].retain and len(takes) > asked:
+            self.excuses["retained: injected again to correct a broker"] += 1
+            return
         if not asked:
             self.broken(f"{site} injects {payload!r}, which it was not to")
         if len(takes) <= asked:

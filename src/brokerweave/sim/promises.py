@@ -23,5 +23,5 @@ class Promises:
     """After kill -9 a node still knows which QoS 2 publications it has forwarded."""
     window_survives_kill: bool = True
     """After kill -9 a node still knows which messages of other origins it has taken."""
-    retained: bool = False
+    retained: bool = True
     """After the last fault every broker retains the same messages."""

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 def unrest(simulation: Simulation) -> str:
     """The first thing that is not at rest."""
-    return _links(simulation) or _queues(simulation) or _clients(simulation) or _interest(simulation)
+    found = _links(simulation) or _queues(simulation) or _clients(simulation) or _interest(simulation)
+    if not found and simulation.options.promises.retained:
+        found = _retained(simulation)
+    return found
 
 
 def left_behind(simulation: Simulation) -> str:
@@ -90,6 +93,18 @@ def _interest(simulation: Simulation) -> str:
                 problem = _differs(held, _beyond(simulation, name, neighbour, wanted))
                 if problem:
                     return f"{name} holds {held} for {neighbour}: {problem}"
+    return ""
+
+
+def _retained(simulation: Simulation) -> str:
+    """Every broker retains the same, and no node doubts that."""
+    first = simulation.names[0]
+    held = simulation.brokers[first].retained_payloads()
+    for name, broker in simulation.brokers.items():
+        if len(simulation.nodes[name].core.retained.check):
+            return f"{name} still doubts its broker's retained messages"
+        if broker.retained_payloads() != held:
+            return f"the broker of {name} retains {broker.retained_payloads()}, that of {first} {held}"
     return ""
 
 
