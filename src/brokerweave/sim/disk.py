@@ -64,6 +64,7 @@ class Disk:
         self.notes: dict[str, bytes] = {}
         self.progresses: dict[str, DiskProgress] = {}
         self.retained = MemoryStore()
+        self.broker_was_read = False
         self.failed = False
         """Whether it failed since the node started."""
         self.kill_at_write = 0

@@ -261,6 +261,11 @@ class Ledger:
         self._starts[node.name] = self.world.now
         if self.ends[node.name]:
             self.ends[node.name][-1].restarted = self.world.now
+        if node.disk.failing and self.ends[node.name]:
+            self.ends[node.name][-1].disk_failed = True
+            self.owed.node_forgot(node.name)
+            for payload, _ in in_daybook(node.disk.journals.get(DAYBOOK)):
+                self.dropped(node.name, DAYBOOK, [payload], "on a disk that failed at the start")
 
     def wiring_changes(self) -> None:
         self._wired.append(self.world.now)
