@@ -53,6 +53,24 @@ class DiskProgress(MemoryProgress):
             self._disk.moment()
 
 
+class DiskStore(MemoryStore):
+    """What was not committed is gone with the process."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__()
+        self._disk = disk
+        self._committed = dict(self._kept)
+
+    def commit(self) -> None:
+        if not self._disk.failing and self._committed != self._kept:
+            self._disk.moment()
+            self._committed = dict(self._kept)
+            self._disk.moment()
+
+    def crash(self) -> None:
+        self._kept = dict(self._committed)
+
+
 class Disk:
     """Implements `node.keeper.Storage`."""
 
@@ -63,7 +81,7 @@ class Disk:
         self.journals: dict[str, DiskJournal] = {}
         self.notes: dict[str, bytes] = {}
         self.progresses: dict[str, DiskProgress] = {}
-        self.retained = MemoryStore()
+        self.retained = DiskStore(self)
         self.broker_was_read = False
         self.failed = False
         """Whether it failed since the node started."""

@@ -327,6 +327,13 @@ class Ledger:
     def passed_on(self, client_id: str, message: Publish) -> None:
         self._given[client_id, message.payload] += 1
 
+    def unsure_topics(self) -> set[str]:
+        """Cluster delivery forwards what the broker acknowledged. A client that left before that leaves a
+        message retained at its own broker only."""
+        if not self.cluster:
+            return set()
+        return {p.topic for p in self.publications.values() if p.retain and not (p.acknowledged and p.qos)}
+
     # The subscriber
 
     def granted(self, client: ModelClient, topic_filter: str, qos: int) -> None:

@@ -121,6 +121,7 @@ class SimNode:
         self.keeper = Keeper(
             self.disk, settings, lambda: self.random.getrandbits(62) + 1, self.warn, WatchedOutbox
         )
+        self.disk.retained.crash()
         stored = self.keeper.recover()
         self._epoch = max(int(self.now() * 1000), self._epoch + 1, int(stored.get("epoch", 0)) + 1)
         self.dead_letters = WatchedDeadLetters(self.watcher, self.name)
