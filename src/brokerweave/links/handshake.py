@@ -137,6 +137,8 @@ class Dialer:
         self._me = me
         self._expected = expected
         self._hello = Hello(me.node_id, me.epoch, me.strategy, lane, me.lanes, resume)
+        self.said: Resume | None = resume
+        """Where this side told the other that the lane goes on."""
         self._nonce = random_bytes(_NONCE)
         self._transcript: list[bytes] | None = None
 
@@ -215,6 +217,8 @@ class Acceptor:
         self._me = me
         self._admit = admit
         self._random_bytes = random_bytes
+        self.said: Resume | None = None
+        """Where this side told the other that the lane goes on; None before that."""
         self._dialer: Hello | None = None
         self._transcript: list[bytes] = []
 
@@ -281,7 +285,7 @@ class Acceptor:
         if dialer.lane >= me.lanes:
             raise RemoteProtocolError(f"the neighbour asks for lane {dialer.lane} of {me.lanes}")
         try:
-            resume = self._admit(dialer)
+            resume = self.said = self._admit(dialer)
         except HandshakeRefused as refused:
             raise _Mismatch(refused.reason, refused.code) from None
         hello = Hello(me.node_id, me.epoch, me.strategy, dialer.lane, me.lanes, resume)

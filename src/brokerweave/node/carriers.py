@@ -108,6 +108,16 @@ class Carriers:
             carrier.connection.send(self._core.neighbour_table[neighbour].lanes[lane].poll(self._host.now()))
         carrier.flush()
 
+    def stalled(self) -> list[tuple[str, int]]:
+        """Connected lanes with something unsent: to be asked again now and then, for what kept them from
+        sending (a disk that did not answer) need not tell when it is over."""
+        table = self._core.neighbour_table
+        return [
+            (neighbour, lane)
+            for (neighbour, lane), carrier in self._carriers.items()
+            if not carrier.connection.closed and table[neighbour].lanes[lane].outbox.unsent
+        ]
+
     # Arriving
 
     def handle(self, carrier: Carrier, event: Event) -> None:
@@ -143,6 +153,9 @@ class Carriers:
 
     def _established(self, carrier: Carrier, event: Established) -> None:
         key = (event.peer_id, event.lane)
+        if not self._still_true(carrier, key):
+            carrier.connection.close()
+            return
         rival = self._carriers.get(key)
         if rival is not None and not self._preferred(carrier, rival, event.peer_id):
             carrier.connection.close()
@@ -151,7 +164,6 @@ class Carriers:
             self.lost(rival)
             rival.connection.close()
             rival.close()
-        self._core.add_neighbour(event.peer_id)
         carrier.peer = key
         self._carriers[key] = carrier
         self.refusals.pop(event.peer_id, None)
@@ -159,6 +171,20 @@ class Carriers:
         if event.lane == 0:
             self._host.link_changed(event.peer_id, up=True)
         self._core.host.lane_ready(*key)
+
+    def _still_true(self, carrier: Carrier, key: tuple[str, int]) -> bool:
+        """Whether the lane is still the one that the handshake spoke of.
+
+        A neighbour that was removed meanwhile stays removed, and one that was removed and added again has
+        new lanes: the peer would take their runs for repetitions of the old ones.
+        """
+        if key[0] not in self._core.neighbour_table:
+            return False
+        said = carrier.connection.said
+        return (
+            said is not None
+            and said.stream == self._core.neighbour_table[key[0]].lanes[key[1]].outbox.stream_id
+        )
 
     def _preferred(self, new: Carrier, old: Carrier, peer: str) -> bool:
         """The newer of two that the same side dialed (the older is dead); else the smaller id's call."""

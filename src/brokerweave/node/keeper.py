@@ -53,6 +53,7 @@ class Bounds:
     ordered: bool
     outbox_memory: int
     outbox_disk: int
+    daybook_bytes: int = DAYBOOK_BYTES
 
 
 class Keeper:
@@ -100,7 +101,7 @@ class Keeper:
             self._warn(f"the daybook: {recovery.damaged} entries could not be understood")
         self.daybook = Daybook(journal, self._warn)
         self.daybook.begin_after(int(state.get("covers", 0)))
-        self.daybook.limit = DAYBOOK_BYTES
+        self.daybook.limit = self._bounds.daybook_bytes
         return state
 
     def outbox(self, name: str, durable: bool) -> Outbox:
@@ -125,7 +126,7 @@ class Keeper:
         """
         if self._storage.temporary:
             return True
-        self.daybook.limit = self.daybook.size + DAYBOOK_BYTES
+        self.daybook.limit = self.daybook.size + self._bounds.daybook_bytes
         try:
             if not all(outbox.settle() for outbox in outboxes):
                 raise StorageError("an outbox could not be written")
@@ -141,7 +142,7 @@ class Keeper:
             return False
         self._failing = False
         self.daybook.trim(int(state["covers"]))
-        self.daybook.limit = max(DAYBOOK_BYTES, 8 * size)
+        self.daybook.limit = max(self._bounds.daybook_bytes, 8 * size)
         return True
 
     def _recovery(self, state: dict[str, Any]) -> Recovery:

@@ -251,6 +251,8 @@ class Links:
                     socket.abort()
                 else:
                     socket.flush()
+            for neighbour, lane in self.carriers.stalled():
+                self.lane_ready(neighbour, lane)
 
 
 def _tls(config: LinksSection) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
