@@ -64,6 +64,10 @@ class NodeOptions:
     barrier_timeout: float | None = None
 
 
+CHECKPOINT_RETRY = 1.0
+"""As in the runtime."""
+
+
 class SimNode:
     """Implements `NodeHost` and `CarrierHost`."""
 
@@ -172,7 +176,8 @@ class SimNode:
         self.reader = RetainedReader(self)
         for neighbour in self._removed & set(self.core.neighbours()):
             self.core.remove_neighbour(neighbour)  # its operator comes to that now
-        self._removed.clear()
+        if not self.disk.failing:
+            self._removed.clear()
         for neighbour in self.neighbours:
             self.core.add_neighbour(neighbour)
             self.links.dial(neighbour)
@@ -219,9 +224,9 @@ class SimNode:
     def remove(self, neighbour: str) -> None:
         if neighbour in self.neighbours:
             self.neighbours.remove(neighbour)
-        if not self.up:
+        if not self.up or self.disk.failing:  # a crash now would forget the removal: it is repeated then
             self._removed.add(neighbour)
-        elif neighbour in self.core.neighbour_table:
+        if self.up and neighbour in self.core.neighbour_table:
             self.links.hang_up(neighbour, removed=True)
             self.core.remove_neighbour(neighbour)
 
@@ -302,7 +307,8 @@ class SimNode:
         self._checkpointing = None
         lanes = [lane.outbox for n in self.core.neighbour_table.all() for lane in n.lanes]
         outboxes = lanes + [injector.outbox for injector in self.core.injectors]
-        self.keeper.checkpoint(lambda: state.dump(self.core, self.dead_letters), outboxes, True)
+        if not self.keeper.checkpoint(lambda: state.dump(self.core, self.dead_letters), outboxes, True):
+            self._checkpointing = self.host.later(CHECKPOINT_RETRY, self._checkpoint)
 
     def _accept_client(self, end: End) -> Handler:
         return Relay(self, end)
