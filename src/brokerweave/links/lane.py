@@ -58,6 +58,8 @@ class Lane:
         """Messages that arrived, repeated ones not included."""
         self.repeated = 0
         """Runs that came again after a reconnect and were skipped."""
+        self.held = False
+        """Runs wait in the outbox though there is a connection; acknowledgements go."""
         self._up = False
         self._peer_stream = 0
         self._taken = 0
@@ -106,6 +108,8 @@ class Lane:
         if self._ack_due:
             parts.append(encode_ack(self._taken))
             self._ack_due = False
+        if self.held:
+            return b"".join(parts)
         room = self.window_bytes - self.outbox.in_flight_bytes
         while room > 0:
             before = self.outbox.in_flight_bytes

@@ -9,6 +9,7 @@ here raises because a disk failed. Must not know: connections, bytes on the wire
 
 from __future__ import annotations
 
+import operator
 from collections import Counter, deque
 from itertools import islice
 
@@ -69,6 +70,11 @@ class Outbox:
     def oldest(self) -> int:
         """The stream sequence of the first run not acknowledged, or of the next run if there is none."""
         return self._oldest
+
+    @property
+    def last(self) -> int:
+        """The stream sequence of the newest run, taken or not."""
+        return self._oldest + self.backlog_runs - 1
 
     @property
     def backlog_runs(self) -> int:
@@ -148,6 +154,28 @@ class Outbox:
         self._sent = 0
         self._sent_bytes = 0
 
+    def kept(self) -> list[Run]:
+        """The runs in memory, acknowledged by nobody yet; those that are only on disk are not among them."""
+        return [run for run, _ in self._memory]
+
+    def sort(self) -> None:
+        """Put what was not taken yet into the order in which each origin published it.
+
+        Runs that came here by different ways, while nothing could be sent, may stand in any order. What is
+        so much that it went to disk stays as it is.
+        """
+        waiting = list(islice(self._memory, self._sent, None))
+        ordered = sorted(waiting, key=_published)
+        if self._spilled or all(map(operator.is_, ordered, waiting)):
+            return
+        before = self._last_record
+        everything = [*islice(self._memory, self._sent), *ordered]
+        # A journal is trimmed from its beginning, so it has to have the new order as well.
+        written = [(run, self._write(run) if record else 0) for run, record in everything]
+        if all(bool(new) == bool(old) for (_, new), (_, old) in zip(written, everything, strict=True)):
+            self._memory = deque(written)
+            self._trim(before)
+
     def clear(self) -> int:
         """Forget everything, in the journal too; returns how many messages that were."""
         gone = self.backlog_messages
@@ -221,3 +249,8 @@ class Outbox:
         except StorageError:
             # The record stays and would be sent again after a restart; the duplicate window knows it.
             self.journal_failures += 1
+
+
+def _published(item: tuple[Run, int]) -> tuple[str, int, int]:
+    run = item[0]
+    return run.origin, run.epoch, run.first

@@ -9,7 +9,7 @@ not know: sockets, clocks, files. They come in through `NodeHost`, so the same c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Protocol
@@ -20,13 +20,14 @@ from brokerweave.links.injector import Injector
 from brokerweave.links.run import Run
 from brokerweave.links.window import DuplicateWindow
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import route_run
+from brokerweave.mqtt.frames import RouteCache, route_run
 from brokerweave.mqtt.packets import Packet, Publish, Will
 from brokerweave.mqtt.properties import Property, get_int, without
 from brokerweave.node.counters import Counters
 from brokerweave.node.interest import Interest
 from brokerweave.node.neighbours import LaneMaker, Neighbours
 from brokerweave.node.router import Group, Router
+from brokerweave.node.wiring import Wiring
 from brokerweave.session.pair import Limits, Pair
 from brokerweave.session.record import SessionRecord
 
@@ -45,6 +46,7 @@ class Settings:
     window: int
     forget_after: float
     session_expiry: float
+    cycles: bool = True
 
 
 class NodeHost(Protocol):
@@ -106,6 +108,10 @@ class NodeCore:
         self.interest = Interest(self.strategy)
         self.controls: dict[str, Callable[[str, bytes], None]] = {}
         """What hears of control packets on the topics of the node's own parts: (neighbour, payload)."""
+        self.wiring = Wiring(self, settings.cycles)
+        self.neighbour_table.link_up = self.wiring.link_up
+        self.neighbour_table.link_down = self.wiring.link_down
+        self.neighbour_table.lane_lost = self.wiring.lane_lost
         self._local_routes = self.router.cache(None)
         # A sequence for each lane: messages on one lane arrive in order, so the duplicate window never has to
         # reach back over what another, faster lane brought meanwhile.
@@ -129,7 +135,7 @@ class NodeCore:
         return self.host.now()
 
     def neighbours(self) -> tuple[str, ...]:
-        return self.neighbour_table.ids()
+        return self.neighbour_table.active()
 
     def send(self, neighbour: str, packet: Packet) -> None:
         if neighbour in self.neighbour_table and self.neighbour_table[neighbour].up:
@@ -144,7 +150,7 @@ class NodeCore:
                     f"{neighbour} speaks of {packet.topic!r}, which this node does not know"
                 )
             handler(neighbour, packet.payload)
-        else:
+        elif self.wiring.listens(neighbour, packet):
             self.strategy.packet_arrived(neighbour, packet)
 
     def send_own(self, neighbour: str, topic: str, payload: bytes) -> None:
@@ -314,49 +320,99 @@ class NodeCore:
             self.routes_changed()
 
     def remove_neighbour(self, identifier: str) -> None:
+        self.wiring.leaving(identifier)
         self.neighbour_table.remove(identifier)
 
     def _neighbour_forgotten(self, identifier: str) -> None:
+        self.wiring.forget(identifier)
         self.router.forget(identifier)
         self.routes_changed()
         self.host.forget_lanes(identifier)
 
     def batch_arrived(self, neighbour: str, lane: int, first: int, runs: list[Run]) -> None:
+        """A batch came over a lane: take it, as soon as both nodes see the same tree."""
+        if self.wiring.admits(neighbour, lane, first, runs):
+            self.take_batch(neighbour, lane, first, runs)
+
+    def take_batch(self, neighbour: str, lane: int, first: int, runs: list[Run]) -> None:
         """Take what a lane brought into every next outbox, then let the lane confirm it."""
         receiving = self.neighbour_table[neighbour].lanes[lane]
-        for run in receiving.received_batch(first, runs):
-            self._take(neighbour, lane, run)
+        fresh = receiving.received_batch(first, runs)
+        first += len(runs) - len(fresh)
+        repeated = self.wiring.boundary(neighbour, lane) - first + 1 if self.wiring.held else 0
+        for index, run in enumerate(fresh):
+            # What comes once more, as a flood, must not overtake itself on links that have just joined.
+            self._take(neighbour, lane, run, self.wiring.held if index < repeated else ())
         receiving.confirm()
         self.host.lane_ready(neighbour, lane)
 
-    def _take(self, neighbour: str, lane: int, run: Run) -> None:
-        if run.origin == self.settings.node_id:
+    def flood(self, lane: int, run: Run, there: Collection[str]) -> None:
+        """Send a run that was stuck once more, also through nodes that had it before, but not to `there`."""
+        self.counters.add("flooded", run.count)
+        again = replace(run, flood=True, cap=2)
+        self.wiring.flooded.accept(self._stream(lane, run), run.epoch, run.first, run.count)
+        self._route(again, self._local_routes, local=False, skip=there)
+
+    def _stream(self, lane: int, run: Run) -> str:
+        return f"{run.origin}/{lane}" if self.settings.ordered else run.origin
+
+    def _take(self, neighbour: str, lane: int, run: Run, skip: Collection[str]) -> None:
+        own = run.origin == self.settings.node_id
+        routes, stream = self.router.cache(neighbour), self._stream(lane, run)
+        span = (stream, run.epoch, run.first, run.count)
+        if run.flood:
+            # It passes nodes that know it, once in each view, and takes effect where it does not.
+            for offset, count in self.wiring.flooded.accept(*span):
+                self._route_part(run, offset, count, routes, local=False)
+        if own:
             self.counters.add("returned_to_origin", run.count)
             return
-        routes = self.router.cache(neighbour)
-        stream = f"{run.origin}/{lane}" if self.settings.ordered else run.origin
-        for offset, count in self.window.accept(stream, run.epoch, run.first, run.count):
-            try:
-                fresh = run.part(offset, count)
-                parts = route_run(fresh.blob, fresh.version, routes)
-            except RemoteProtocolError:
-                self.counters.add("dropped_damaged", count)  # repeating it would block the lane for ever
+        for offset, count in self.window.accept(*span):
+            self._route_part(run, offset, count, routes, local=True, hops=not run.flood, skip=skip)
+
+    def _route_part(
+        self,
+        run: Run,
+        offset: int,
+        count: int,
+        routes: RouteCache,
+        *,
+        local: bool = True,
+        hops: bool = True,
+        skip: Collection[str] = (),
+    ) -> None:
+        try:
+            self._route(run.part(offset, count), routes, local=local, hops=hops, skip=skip)
+        except RemoteProtocolError:
+            self.counters.add("dropped_damaged", count)  # repeating it would block the lane for ever
+
+    def _route(
+        self,
+        run: Run,
+        routes: RouteCache,
+        *,
+        local: bool = True,
+        hops: bool = True,
+        skip: Collection[str] = (),
+    ) -> None:
+        for group, at, length, blob in route_run(run.blob, run.version, routes):
+            if group is None:
+                self.counters.add("not_wanted_any_more", length if local else 0)
                 continue
-            for group, at, length, blob in parts:
-                if group is None:
-                    self.counters.add("not_wanted_any_more", length)
-                    continue
-                assert isinstance(group, Group)
-                part = fresh
-                if length != fresh.count:
-                    part = replace(
-                        fresh,
-                        first=fresh.first + at,
-                        count=length,
-                        blob=blob,
-                        stamp=fresh.stamp + at if fresh.stamp else 0,
-                    )
-                self._dispatch(part, group)
+            assert isinstance(group, Group)
+            part = run
+            if length != run.count:
+                part = replace(
+                    run,
+                    first=run.first + at,
+                    count=length,
+                    blob=blob,
+                    stamp=run.stamp + at if run.stamp else 0,
+                )
+            if not (hops and local) or skip:
+                left = tuple(hop for hop in group.hops if hop[0] not in skip) if hops else ()
+                group = Group(left, group.local and local, group.lane)
+            self._dispatch(part, group)
 
     def _dispatch(self, run: Run, group: Group) -> None:
         lane = group.lane
