@@ -28,7 +28,7 @@ from benchmarks.relay.search import highest
 HOLDS = 0.99
 WORTH_A_SECOND_TRY = 0.90  # less than this is no disturbance, but a broker that cannot
 DISTURBED = 0.25  # cores that others used: such a run is repeated,
-TRIES = 4  # at most so often
+TRIES = 3  # at most so often
 
 
 @dataclass(slots=True)

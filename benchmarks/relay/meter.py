@@ -40,11 +40,11 @@ def machine_busy_seconds() -> float:
 
 
 def resident_bytes(pid: int) -> int:
-    """Proportional set size: shared pages count by their share."""
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
+    """Memory of a process in RAM. What the kernel keeps for its sockets is not in it."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
-    raise RuntimeError(f"no Pss line for process {pid}")
+    raise RuntimeError(f"no VmRSS line for process {pid}")
 
 
 @contextlib.contextmanager

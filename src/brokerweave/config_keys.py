@@ -100,6 +100,41 @@ class NodeSection:
             cost="messages for clients that never return cross the links until then",
         ),
     )
+    delivery: str = field(
+        default="local",
+        metadata=about(
+            choice("local", "cluster"),
+            "When a client's QoS 1 or 2 publication is acknowledged: `local`, when the local broker has it; "
+            "`cluster`, when every reachable interested node has it, too.",
+            cost="`cluster`: at most Receive Maximum / round trip to the farthest interested site",
+        ),
+    )
+    cluster_timeout: float = field(
+        default=5.0,
+        metadata=about(
+            seconds(0.01),
+            "How long `cluster` delivery waits for other nodes before it acknowledges all the same, counted; "
+            "the message stays owed to them.",
+            unit="seconds",
+        ),
+    )
+    subscribe: str = field(
+        default="barrier",
+        metadata=about(
+            choice("barrier", "async"),
+            "`barrier`: SUBACK waits until the other nodes know the filter, so nothing published anywhere "
+            "after it is missed; `async`: it does not wait.",
+            cost="`barrier`: one round trip to the farthest node for a filter that none covers yet",
+        ),
+    )
+    barrier_timeout: float = field(
+        default=0.5,
+        metadata=about(
+            seconds(0.01),
+            "How long `barrier` waits before SUBACK goes on all the same, counted.",
+            unit="seconds",
+        ),
+    )
     log_level: str = field(
         default="warning",
         metadata=about(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import paho.mqtt.client as paho
 import pytest
@@ -152,14 +153,17 @@ def test_an_unknown_broker_is_refused_by_name() -> None:
         lab.start("mosquito")
 
 
-def test_a_broker_dies_with_the_process_that_started_it() -> None:
+def test_a_broker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     if reason := lab.available()["mosquitto"]:
         pytest.skip(reason)
-    program = (
-        "import os; from brokerweave import lab; print(lab.start('mosquitto').pid, flush=True); os._exit(0)"
-    )
+    program = "import os; from brokerweave import lab; print(lab.start('mosquitto').pid); os._exit(0)"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-u", "-c", program],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=30,
+        check=True,
     )
     assert wait_until(lambda: not exists(int(done.stdout)))
 

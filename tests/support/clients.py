@@ -140,8 +140,11 @@ class MqttClient:
         self._answered.set()
 
     def _on_message(self, _client: Any, _data: Any, message: paho.MQTTMessage) -> None:
-        properties = message.properties.json() if self._v5 and message.properties is not None else {}
-        self.received.append(Message(message.topic, message.payload, message.qos, message.retain, properties))
+        properties: dict[str, Any] = {}
+        if self._v5 and message.properties is not None:
+            properties = message.properties.json()  # type: ignore[no-untyped-call]
+        payload = bytes(message.payload)
+        self.received.append(Message(message.topic, payload, message.qos, message.retain, properties))
 
 
 def _properties(kind: int, values: dict[str, Any] | None) -> Properties:

@@ -17,8 +17,10 @@ import pytest
 
 from brokerweave import lab
 from brokerweave.lab.node import Node
+from tests.support.raw import FakeBroker
 from tests.support.waiting import wait_until
 
+AnyBroker = lab.Broker | FakeBroker
 Edges = Iterable[tuple[str, str]]
 Settings = Mapping[str, Mapping[str, object]]
 
@@ -43,7 +45,7 @@ def start_broker(name: str, **options: Any) -> lab.Broker:
 
 @dataclass
 class Site:
-    broker: lab.Broker
+    broker: AnyBroker
     node: Node
 
     @property
@@ -73,6 +75,13 @@ class Network:
         for name, site in self.sites.items():
             site.node.wait_for_links(self.degree(name))
 
+    def link(self, a: str, b: str, port: int | None = None) -> None:
+        """Let a dial b at run time, through `port` if something stands between, and wait for the link."""
+        address = f"127.0.0.1:{port or self.node(b).link_port}"
+        self.node(a).ask("add_neighbour", id=b, address=address)
+        self.links.append((a, b))
+        self.wait_for_links()
+
     def rows(self) -> dict[tuple[str, str], dict[str, Any]]:
         """The row of each link in `status`, by (whose status, neighbour)."""
         found = {}
@@ -91,10 +100,12 @@ class Network:
 
     def _settled(self) -> bool:
         rows = self.rows()
-        return all(
-            (b, a) in rows and row.get("filters_to") == rows[b, a].get("filters_from")
-            for (a, b), row in rows.items()
-        )
+
+        def agree(a: str, b: str) -> bool:
+            to, from_ = rows.get((a, b), {}), rows.get((b, a), {})
+            return bool(to) == bool(from_) and to.get("filters_to") == from_.get("filters_from")
+
+        return all(agree(a, b) and agree(b, a) for a, b in self.links)
 
     def wait_until_quiet(self) -> None:
         """Wait until nobody wants anything and nothing is owed, so that the next test starts from nothing."""
@@ -115,18 +126,23 @@ class Network:
         return Counter(each)
 
 
+def merged(one: Settings, other: Settings) -> Settings:
+    return {section: {**one.get(section, {}), **other.get(section, {})} for section in {**one, **other}}
+
+
 @contextmanager
 def network(
     edges: Edges,
     *,
     strategy: str = "sf",
-    brokers: Mapping[str, lab.Broker] | None = None,
+    brokers: Mapping[str, AnyBroker] | None = None,
     settings: Settings = QUICK,
+    special: Mapping[str, Settings] | None = None,
     alone: Iterable[str] = (),
 ) -> Iterator[Network]:
     """Sites named in `edges` (and `alone`, without links), with Mosquittos where `brokers` has no other.
 
-    Brokers that are given stay when the network goes.
+    `special` has further settings of single sites. Brokers that are given stay when the network goes.
     """
     net = Network(links=list(edges))
     names = list(dict.fromkeys([name for edge in net.links for name in edge] + list(alone)))
@@ -136,9 +152,10 @@ def network(
         start_all(broker.start for broker in own.values())
         for name in names:
             dialed = tuple(net.node(b if a == name else a) for a, b in net.links if _dials(net, name, a, b))
-            port = (own.get(name) or given[name]).port
-            node = Node(name, port, dialed, strategy=strategy, settings=settings)
-            net.sites[name] = Site(own.get(name) or given[name], node)
+            broker = own.get(name) or given[name]
+            keys = merged(settings, (special or {}).get(name, {}))
+            node = Node(name, broker.port, dialed, strategy=strategy, settings=keys)
+            net.sites[name] = Site(broker, node)
         start_all(site.node.start for site in net.sites.values())
         net.wait_for_links()
         yield net

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
+
+from brokerweave.errors import Unavailable
 
 SECONDS = 20.0
 
@@ -13,6 +16,8 @@ def run(seconds: float = SECONDS, *, plain: bool = False, brokers: Sequence[str]
     `plain` prints lines instead of a live picture. `brokers` are the lab's names, one for each site; by
     default as many different ones as this machine has. Raises `BrokerweaveError` if it cannot start.
     """
+    if find_spec("paho") is None:
+        raise Unavailable("the demo's clients need paho-mqtt: pip install 'brokerweave[demo]'")
     from brokerweave.demo.story import tell
 
     return tell(seconds, plain=plain, brokers=brokers)

@@ -11,25 +11,21 @@ import json
 import math
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from paho.mqtt.client import Client
+from paho.mqtt.enums import CallbackAPIVersion
 
 from brokerweave.demo.ledger import Key, Sent
 from brokerweave.errors import Unavailable
-
-if TYPE_CHECKING:
-    from paho.mqtt.client import Client
 
 FILTER = "plant/+/sensor/+"
 CONNECT_SECONDS = 20.0
 
 
-def _client(client_id: str, port: int) -> Client:
-    try:
-        from paho.mqtt.client import Client
-        from paho.mqtt.enums import CallbackAPIVersion
-    except ImportError as error:
-        raise Unavailable("the demo's clients need paho-mqtt: pip install 'brokerweave[demo]'") from error
+def _client(client_id: str, port: int, username: str | None) -> Client:
     client = Client(CallbackAPIVersion.VERSION2, client_id, clean_session=False)
+    client.username_pw_set(username)
     client.reconnect_delay_set(1, 2)
     client.connect_async("127.0.0.1", port, keepalive=30)
     return client
@@ -38,10 +34,10 @@ def _client(client_id: str, port: int) -> Client:
 class Sensor:
     """Publishes a temperature at QoS 1 each time it is told to measure."""
 
-    def __init__(self, site: str, name: str, port: int) -> None:
+    def __init__(self, site: str, name: str, port: int, username: str | None) -> None:
         self.site = site
         self.name = name
-        self._client = _client(f"{site}-{name}", port)
+        self._client = _client(f"{site}-{name}", port, username)
         # The library calls back from its own thread, and holds its lock meanwhile: these two dictionaries
         # are each written by one thread only, and matched by `sent`.
         self._given: dict[int, tuple[Key, float]] = {}
@@ -55,6 +51,10 @@ class Sensor:
     @property
     def waiting(self) -> int:
         return len(self._given) - len(self._acked)
+
+    @property
+    def connected(self) -> bool:
+        return self._client.is_connected()
 
     def start(self) -> None:
         self._client.loop_start()
@@ -85,15 +85,19 @@ class Sensor:
 class Subscriber:
     """Listens to every site's sensors at QoS 1 in a session that outlives its connections."""
 
-    def __init__(self, site: str, port: int) -> None:
+    def __init__(self, site: str, port: int, username: str | None) -> None:
         self.site = site
         self.arrivals: list[tuple[Key, float]] = []
         self.distinct: set[Key] = set()
-        self._client = _client(f"{site}-subscriber", port)
+        self._client = _client(f"{site}-subscriber", port, username)
         self._subscribed = threading.Event()
         self._client.on_connect = self._connected
         self._client.on_subscribe = lambda *_: self._subscribed.set()
         self._client.on_message = self._arrived
+
+    @property
+    def connected(self) -> bool:
+        return self._client.is_connected()
 
     def start(self) -> None:
         self._client.loop_start()

@@ -31,7 +31,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """The kill of one site's node. The kill lay between `begin` and `end`; all was well from `over` on."""
+    """The kill of one site's node, between `begin` and `end`; from `over` on it and its clients were back."""
 
     site: str
     begin: float

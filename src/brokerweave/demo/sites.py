@@ -16,6 +16,7 @@ from typing import Any
 from brokerweave import lab
 from brokerweave.errors import BrokerweaveError, Unavailable
 from brokerweave.lab.broker import Broker
+from brokerweave.lab.makers import Amqtt
 from brokerweave.lab.node import Node
 
 PREFERRED = ("mosquitto", "rabbitmq", "nats", "amqtt", "mochi", "aedes", "moquette", "activemq")
@@ -39,9 +40,27 @@ def choose(available: Mapping[str, str | None]) -> list[str]:
 
 
 def missing(available: Mapping[str, str | None]) -> list[str]:
-    """One line for each broker that would have made the row more different."""
+    """Where there are few different brokers, one line for each that could be installed."""
     kinds = sum(reason is None for reason in available.values())
-    return [reason for reason in available.values() if reason] if kinds < MOST_SITES else []
+    return [reason for reason in available.values() if reason] if kinds < FEWEST_SITES else []
+
+
+class NamedAmqtt(Amqtt):
+    """amqtt keeps nothing for absent clients that are anonymous, so that here every client gives a name."""
+
+    def command(self) -> list[str]:
+        command = super().command()
+        config = self.directory / "amqtt.yaml"
+        config.write_text(config.read_text().replace("allow_anonymous: true", "allow_anonymous: false"))
+        return command
+
+
+def _make(name: str) -> Broker:
+    return NamedAmqtt() if name == Amqtt.name else lab.BROKERS[name]()
+
+
+def _username(broker: Broker) -> str | None:
+    return "demo" if isinstance(broker, NamedAmqtt) else None
 
 
 @dataclass(slots=True)
@@ -52,6 +71,11 @@ class Site:
     broker_version: str
     status: dict[str, Any] | None = field(default=None)
     """The node's last answer; None while it is away."""
+
+    @property
+    def username(self) -> str | None:
+        """The name with which clients connect here, if they need one."""
+        return _username(self.broker)
 
 
 class Row:
@@ -71,7 +95,9 @@ class Row:
         nodes: list[Node] = []
         for letter, broker in zip("abcdefgh", running, strict=False):
             # The default back-off waits up to 10 s, which is right for a network and long for a show.
-            settings = {"links": {"reconnect_max": 1.0}}
+            settings: dict[str, dict[str, object]] = {"links": {"reconnect_max": 1.0}}
+            if username := _username(broker):
+                settings["node"] = {"broker_username": username}
             nodes.append(Node(letter, broker.port, tuple(nodes[-1:]), settings=settings))
         self._children += nodes
         for start in [self._begin(node) for node in nodes]:
@@ -83,7 +109,7 @@ class Row:
         self._watch.start()
 
     def _start_brokers(self, names: Sequence[str], note: Callable[[str], None]) -> list[Broker]:
-        brokers = [lab.BROKERS[name]() for name in names]
+        brokers = [_make(name) for name in names]
         self._children += brokers
         started = [self._begin(broker) for broker in brokers]
         running: list[Broker] = []

@@ -99,9 +99,10 @@ class Demo:
         self.scene.sites = self._row.sites
         for site in self.scene.sites:
             self._view.event(f"site {site.id}: a node in front of {site.broker.name} {site.broker_version}")
-            self.scene.subscribers.append(Subscriber(site.id, site.node.port))
+            way_in = site.node.port, site.username
+            self.scene.subscribers.append(Subscriber(site.id, *way_in))
             for number in range(1, SENSORS_A_SITE + 1):
-                self.scene.sensors.append(Sensor(site.id, f"s{number}", site.node.port))
+                self.scene.sensors.append(Sensor(site.id, f"s{number}", *way_in))
         for subscriber in self.scene.subscribers:
             subscriber.start()
         for subscriber in self.scene.subscribers:
@@ -126,6 +127,9 @@ class Demo:
         if not self._wait(self._row.whole, LINKS_SECONDS):
             raise Unavailable(f"node {site.id} did not find its neighbours again in {LINKS_SECONDS:g} s")
         self._view.event(f"node {site.id} is back, its links are up")
+        if not self._wait(lambda: all(client.connected for client in self._clients()), LINKS_SECONDS):
+            raise Unavailable(f"the clients of site {site.id} did not return in {LINKS_SECONDS:g} s")
+        self._view.event(f"the clients of site {site.id} are back")
         return Outage(site.id, begin, end, over=time.time())
 
     def _settle(self) -> None:
@@ -165,12 +169,14 @@ class Demo:
             outage,
         )
 
+    def _clients(self) -> list[Sensor | Subscriber]:
+        return [*self.scene.sensors, *self.scene.subscribers]
+
     def close(self) -> None:
         if self._measuring is not None:
             self._measuring.stop()
         # Clients wait for their thread, which may sit in a connect: all at once.
-        clients: list[Sensor | Subscriber] = [*self.scene.sensors, *self.scene.subscribers]
-        leaving = [threading.Thread(target=client.close, daemon=True) for client in clients]
+        leaving = [threading.Thread(target=client.close, daemon=True) for client in self._clients()]
         for each in leaving:
             each.start()
         for each in leaving:

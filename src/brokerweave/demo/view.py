@@ -79,7 +79,7 @@ class View:
         line = f"{time.monotonic() - self._began:5.1f} s  {text}"
         self._events.append(line)
         if self._live is None:
-            self.console.print(line)
+            self.console.print(line, soft_wrap=True)
         else:
             self._live.refresh()
 
@@ -135,7 +135,8 @@ class View:
 def show_summary(console: Console, sites: Sequence[Site], summary: Summary, outage: Outage) -> None:
     row = " - ".join(f"{site.id} {site.broker.name}" for site in sites)
     console.print(f"\nSummary: {row}")
-    console.print(f"Node {outage.site} was killed, and away for {outage.over - outage.end:.1f} s.\n")
+    back = outage.over - outage.end
+    console.print(f"Node {outage.site} was killed; {back:.1f} s later it and its clients were back.\n")
     counts = _table("", ">messages")
     counts.add_row("published, acknowledged to the sensor", f"{summary.published:,}")
     if summary.unacknowledged:

@@ -151,7 +151,7 @@ class Broker(ABC):
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(10)
-        # The group is killed even when its leader is gone: helpers (epmd, port programs) may remain.
+        # The group is killed even when its leader is gone: its own children (port programs) may remain.
         self._signal(process, signal.SIGKILL)
         process.wait(10)
 

@@ -65,6 +65,14 @@ class Lane:
         self._taken = 0
         self._arrived = 0
         self._ack_due = False
+        self._unacknowledged = 0
+        self.ack_scheduled = False
+        """Set by the caller while a timer waits to send what acknowledgement is due."""
+
+    @property
+    def ack_urgent(self) -> bool:
+        """The neighbour would soon have to stop and wait for an acknowledgement."""
+        return self._unacknowledged > self.window_bytes // 4
 
     def append(self, run: Run) -> bool:
         """Owe a run to the neighbour. False: it was dropped, and counted."""
@@ -108,6 +116,7 @@ class Lane:
         if self._ack_due:
             parts.append(encode_ack(self._taken))
             self._ack_due = False
+            self._unacknowledged = 0
         if self.held:
             return b"".join(parts)
         room = self.window_bytes - self.outbox.in_flight_bytes
@@ -138,7 +147,9 @@ class Lane:
             self._ack_due = self.acknowledged
             runs = runs[seen:]
         self._arrived += len(runs)
-        self.received += sum(run.count for run in runs)
+        for run in runs:
+            self.received += run.count
+            self._unacknowledged += run.size
         return runs
 
     def confirm(self) -> None:

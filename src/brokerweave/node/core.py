@@ -23,6 +23,9 @@ from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import RouteCache, route_run
 from brokerweave.mqtt.packets import Packet, Publish, Will
 from brokerweave.mqtt.properties import Property, get_int, without
+from brokerweave.node import barrier, confirmations
+from brokerweave.node.barrier import Barrier
+from brokerweave.node.confirmations import Confirmations, Publication
 from brokerweave.node.counters import Counters
 from brokerweave.node.interest import Interest
 from brokerweave.node.neighbours import LaneMaker, Neighbours
@@ -30,8 +33,13 @@ from brokerweave.node.router import Group, Router
 from brokerweave.node.wiring import Wiring
 from brokerweave.session.pair import Limits, Pair
 from brokerweave.session.record import SessionRecord
+from brokerweave.session.standing import HeldAck, Stand
 
 OWN_TOPICS = "$brokerweave/"
+ACK_DELAY = 0.02
+"""Seconds that an acknowledgement on a link waits for others to share its packet."""
+GATHERED_BYTES = 256 * 1024
+"""QoS 0 publications gathered before runs are made of them without waiting for the next write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +54,12 @@ class Settings:
     window: int
     forget_after: float
     session_expiry: float
+    cluster_timeout: float | None = None
+    """Seconds an acknowledgement waits for other sites at most; None: it does not (`delivery = "local"`)."""
+    barrier_timeout: float | None = None
+    """Seconds a SUBACK waits for the other sites at most; None: it does not (`subscribe = "async"`)."""
     cycles: bool = True
+    """Whether the wiring may have cycles; False spares the exchange of link states where it has none."""
 
 
 class NodeHost(Protocol):
@@ -112,12 +125,20 @@ class NodeCore:
         self.neighbour_table.link_up = self.wiring.link_up
         self.neighbour_table.link_down = self.wiring.link_down
         self.neighbour_table.lane_lost = self.wiring.lane_lost
+        self.barrier = Barrier(lambda neighbour, payload: self.send_own(neighbour, barrier.TOPIC, payload))
+        self.confirmations = Confirmations()
+        self.controls[barrier.TOPIC] = self.barrier.arrived
+        self.controls[confirmations.TOPIC] = self._confirmations_arrived
+        self.neighbour_table.went_down = self._neighbour_down
+        self._to_confirm: dict[str, list[Publication]] = {}
         self._local_routes = self.router.cache(None)
         # A sequence for each lane: messages on one lane arrive in order, so the duplicate window never has to
         # reach back over what another, faster lane brought meanwhile.
         self._sequences = [0] * settings.lanes
         self._pairs = 0
         self._round_robin = 0
+        self._gathered: dict[tuple[Group, int], list[tuple[int, bytes]]] = {}
+        self._gathered_bytes = 0
         self._wills: dict[str, tuple[Timer, Pair]] = {}
         self._expiries: dict[str, Timer] = {}
 
@@ -138,7 +159,8 @@ class NodeCore:
         return self.neighbour_table.active()
 
     def send(self, neighbour: str, packet: Packet) -> None:
-        if neighbour in self.neighbour_table and self.neighbour_table[neighbour].up:
+        if self._is_up(neighbour):
+            self.barrier.told(neighbour)
             self.host.send_control(neighbour, packet)
 
     def control_arrived(self, neighbour: str, packet: Packet) -> None:
@@ -155,7 +177,11 @@ class NodeCore:
 
     def send_own(self, neighbour: str, topic: str, payload: bytes) -> None:
         """Send a control packet of one of the node's own parts, in order with the strategy's."""
-        self.send(neighbour, Publish(topic, payload))
+        if self._is_up(neighbour):
+            self.host.send_control(neighbour, Publish(topic, payload))
+
+    def _is_up(self, neighbour: str) -> bool:
+        return neighbour in self.neighbour_table and self.neighbour_table[neighbour].up
 
     def routes_changed(self) -> None:
         self.router.changed()
@@ -172,7 +198,13 @@ class NodeCore:
     def new_pair(self) -> Pair:
         self._pairs += 1
         return Pair(
-            self._pairs, self, self._local_routes, self.limits, self.settings.session_expiry, self.listeners
+            self._pairs,
+            self,
+            self._local_routes,
+            self.limits,
+            self.settings.session_expiry,
+            self.listeners,
+            cluster=self.settings.cluster_timeout is not None,
         )
 
     def connect_arrived(self, pair: Pair) -> None:
@@ -210,11 +242,49 @@ class NodeCore:
             self.interest.add(record, topic_filter, qos)
         self._expire_later(record, away)
 
-    def granted(self, pair: Pair, filters: list[tuple[str, int]]) -> None:
+    def granted(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand) -> bool:
         record = self._record_of(pair)
-        if record is not None:
-            for topic_filter, qos in filters:
-                self.interest.add(record, topic_filter, qos)
+        if record is None:
+            return True
+        for topic_filter, qos in filters:
+            self.interest.add(record, topic_filter, qos)
+        if self.settings.barrier_timeout is None:
+            return True
+        # Also what an earlier filter is still waiting for counts: it may be the one that covers this.
+        return self._await(
+            self.barrier.when_heard,
+            lambda: pair.go_on(stand),
+            self.settings.barrier_timeout,
+            "barrier_timeouts",
+        )
+
+    def _await(
+        self,
+        register: Callable[[Callable[[], None]], bool],
+        go_on: Callable[[], None],
+        timeout: float,
+        overdue: str,
+    ) -> bool:
+        """Go on when the other sites are heard of, or when time is up. True: there is no need to wait."""
+        timer: Timer | None = None
+        over = False
+
+        def heard() -> None:
+            nonlocal over
+            if not over:
+                over = True
+                if timer is not None:
+                    timer.cancel()
+                go_on()
+
+        def time_is_up() -> None:
+            self.counters.add(overdue)
+            heard()
+
+        if register(heard):
+            return True
+        timer = self.host.call_later(timeout, time_is_up)
+        return False
 
     def withdrawn(self, pair: Pair, filters: list[str]) -> None:
         record = self._record_of(pair)
@@ -224,10 +294,61 @@ class NodeCore:
 
     def forward(self, group: object, count: int, blob: bytes, max_qos: int, version: int) -> None:
         assert isinstance(group, Group)
+        if max_qos:
+            self.settle()
+            self._dispatch(self._new_run(group, count, blob, max_qos, version), group)
+            return
+        key = (group, version)
+        gathered = self._gathered.get(key)
+        if gathered is None:
+            gathered = self._gathered[key] = []
+            for neighbour, _ in group.hops:
+                self.host.lane_ready(neighbour, max(group.lane, 0))
+        gathered.append((count, blob))
+        self._gathered_bytes += len(blob)
+        if self._gathered_bytes > GATHERED_BYTES:
+            self.settle()
+
+    def settle(self) -> None:
+        """Make runs of the QoS 0 publications gathered so far. The host calls it before it writes.
+
+        Publications of one group that arrive one by one thus cost one run per write, not one each.
+        """
+        if not self._gathered:
+            return
+        gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
+        for (group, version), parts in gathered.items():
+            blob = parts[0][1] if len(parts) == 1 else b"".join([blob for _, blob in parts])
+            self._dispatch(self._new_run(group, sum(count for count, _ in parts), blob, 0, version), group)
+
+    def forward_confirmed(
+        self, group: object, publish: Publish, version: int, pair: Pair, ack: HeldAck
+    ) -> bool:
+        assert isinstance(group, Group)
+        assert self.settings.cluster_timeout is not None
+        self.settle()
+        blob = codec.encode(publish, version)
+        run = replace(self._new_run(group, 1, blob, publish.qos, version), confirm=True)
+        publication = Publication(run.origin, run.epoch, max(group.lane, 0), run.first)
+        reachable = [neighbour for neighbour, _ in group.hops if self._is_up(neighbour)]
+        confirmed = self._await(
+            lambda heard: self.confirmations.expect(publication, reachable, heard),
+            lambda: self._confirmed(publication, pair, ack),
+            self.settings.cluster_timeout,
+            "cluster_timeouts",
+        )
+        self._dispatch(run, group)
+        return confirmed
+
+    def _confirmed(self, publication: Publication, pair: Pair, ack: HeldAck) -> None:
+        self.confirmations.abandon(publication)  # where it was not heard of in time
+        pair.release(ack)
+
+    def _new_run(self, group: Group, count: int, blob: bytes, max_qos: int, version: int) -> Run:
         lane = max(group.lane, 0)
         first = self._sequences[lane] + 1
         self._sequences[lane] += count
-        run = Run(
+        return Run(
             origin=self.settings.node_id,
             epoch=self.settings.epoch,
             first=first,
@@ -238,7 +359,6 @@ class NodeCore:
             born=self.host.now(),
             blob=blob,
         )
-        self._dispatch(run, group)
 
     def ended(self, pair: Pair, unexpected: bool) -> None:
         record = self._record_of(pair)
@@ -323,8 +443,14 @@ class NodeCore:
         self.wiring.leaving(identifier)
         self.neighbour_table.remove(identifier)
 
+    def _neighbour_down(self, identifier: str) -> None:
+        """Nobody waits for a neighbour that is not there; it is owed from the outbox."""
+        self.barrier.gone(identifier)
+        self.confirmations.gone(identifier)
+
     def _neighbour_forgotten(self, identifier: str) -> None:
         self.wiring.forget(identifier)
+        self._neighbour_down(identifier)
         self.router.forget(identifier)
         self.routes_changed()
         self.host.forget_lanes(identifier)
@@ -344,12 +470,21 @@ class NodeCore:
             # What comes once more, as a flood, must not overtake itself on links that have just joined.
             self._take(neighbour, lane, run, self.wiring.held if index < repeated else ())
         receiving.confirm()
-        self.host.lane_ready(neighbour, lane)
+        if receiving.ack_urgent:
+            self.host.lane_ready(neighbour, lane)
+        elif not receiving.ack_scheduled:
+            receiving.ack_scheduled = True
+            self.host.call_later(ACK_DELAY, lambda: self._acknowledge(neighbour, lane))
+
+    def _acknowledge(self, neighbour: str, lane: int) -> None:
+        if neighbour in self.neighbour_table:
+            self.neighbour_table[neighbour].lanes[lane].ack_scheduled = False
+            self.host.lane_ready(neighbour, lane)
 
     def flood(self, lane: int, run: Run, there: Collection[str]) -> None:
         """Send a run that was stuck once more, also through nodes that had it before, but not to `there`."""
         self.counters.add("flooded", run.count)
-        again = replace(run, flood=True, cap=2)
+        again = replace(run, flood=True, cap=2, confirm=False)
         self.wiring.flooded.accept(self._stream(lane, run), run.epoch, run.first, run.count)
         self._route(again, self._local_routes, local=False, skip=there)
 
@@ -357,62 +492,82 @@ class NodeCore:
         return f"{run.origin}/{lane}" if self.settings.ordered else run.origin
 
     def _take(self, neighbour: str, lane: int, run: Run, skip: Collection[str]) -> None:
-        own = run.origin == self.settings.node_id
-        routes, stream = self.router.cache(neighbour), self._stream(lane, run)
-        span = (stream, run.epoch, run.first, run.count)
+        routes, span = self.router.cache(neighbour), (run.epoch, run.first, run.count)
+        stream = self._stream(lane, run)
         if run.flood:
             # It passes nodes that know it, once in each view, and takes effect where it does not.
-            for offset, count in self.wiring.flooded.accept(*span):
-                self._route_part(run, offset, count, routes, local=False)
-        if own:
+            for offset, count in self.wiring.flooded.accept(stream, *span):
+                self._route(run, routes, offset, count, local=False)
+        if run.origin == self.settings.node_id:
             self.counters.add("returned_to_origin", run.count)
             return
-        for offset, count in self.window.accept(*span):
-            self._route_part(run, offset, count, routes, local=True, hops=not run.flood, skip=skip)
-
-    def _route_part(
-        self,
-        run: Run,
-        offset: int,
-        count: int,
-        routes: RouteCache,
-        *,
-        local: bool = True,
-        hops: bool = True,
-        skip: Collection[str] = (),
-    ) -> None:
-        try:
-            self._route(run.part(offset, count), routes, local=local, hops=hops, skip=skip)
-        except RemoteProtocolError:
-            self.counters.add("dropped_damaged", count)  # repeating it would block the lane for ever
+        reached: set[str] = set()
+        for offset, count in self.window.accept(stream, *span):
+            reached |= self._route(run, routes, offset, count, hops=not run.flood, skip=skip)
+        if run.confirm:
+            publication = Publication(run.origin, run.epoch, lane, run.first)
+            if self.confirmations.expect(
+                publication, filter(self._is_up, reached), lambda: self._confirm(neighbour, publication)
+            ):
+                self._confirm(neighbour, publication)
 
     def _route(
         self,
         run: Run,
         routes: RouteCache,
+        offset: int = 0,
+        count: int | None = None,
         *,
         local: bool = True,
         hops: bool = True,
         skip: Collection[str] = (),
-    ) -> None:
-        for group, at, length, blob in route_run(run.blob, run.version, routes):
+    ) -> set[str]:
+        """Dispatch a part of a run by its topics; returns the neighbours it was passed on to.
+
+        Only to the broker here without `hops`, only to neighbours without `local`, and not to `skip`.
+        """
+        reached: set[str] = set()
+        try:
+            fresh = run.part(offset, run.count if count is None else count)
+            parts = route_run(fresh.blob, fresh.version, routes)
+        except RemoteProtocolError:
+            self.counters.add("dropped_damaged", run.count if count is None else count)
+            return reached  # repeating it would block the lane for ever
+        for group, at, length, blob in parts:
             if group is None:
                 self.counters.add("not_wanted_any_more", length if local else 0)
                 continue
             assert isinstance(group, Group)
-            part = run
-            if length != run.count:
+            part = fresh
+            if length != fresh.count:
                 part = replace(
-                    run,
-                    first=run.first + at,
+                    fresh,
+                    first=fresh.first + at,
                     count=length,
                     blob=blob,
-                    stamp=run.stamp + at if run.stamp else 0,
+                    stamp=fresh.stamp + at if fresh.stamp else 0,
                 )
-            if not (hops and local) or skip:
+            if skip or not (hops and local):
                 left = tuple(hop for hop in group.hops if hop[0] not in skip) if hops else ()
                 group = Group(left, group.local and local, group.lane)
             self._dispatch(part, group)
+            reached.update(hop for hop, _ in group.hops)
+        return reached
+
+    def _confirm(self, neighbour: str, publication: Publication) -> None:
+        """Tell where a publication came from that it is taken here and behind; one packet per loop turn."""
+        if not self._to_confirm:
+            self.host.call_later(0, self._send_confirmations)
+        self._to_confirm.setdefault(neighbour, []).append(publication)
+
+    def _send_confirmations(self) -> None:
+        waiting, self._to_confirm = self._to_confirm, {}
+        for neighbour, publications in waiting.items():
+            self.send_own(neighbour, confirmations.TOPIC, confirmations.encode(publications))
+
+    def _confirmations_arrived(self, neighbour: str, payload: bytes) -> None:
+        for publication in confirmations.decode(payload):
+            self.confirmations.confirmed(neighbour, publication)
 
     def _dispatch(self, run: Run, group: Group) -> None:
         lane = group.lane
@@ -420,8 +575,14 @@ class NodeCore:
             self._round_robin += 1
             lane = self._round_robin % self.settings.lanes
         for neighbour, cap in group.hops:
+            if neighbour not in self.neighbour_table:
+                self.counters.add("dropped_neighbour_removed", run.count)  # between routing and now
+                continue
             capped = run if cap >= run.cap else replace(run, cap=cap)
-            if self.neighbour_table[neighbour].lanes[lane].append(capped):
+            entry = self.neighbour_table[neighbour]
+            if entry.lanes[lane].append(capped):
                 self.host.lane_ready(neighbour, lane)
+            if not entry.active:
+                self.wiring.lane_lost()  # routed before the link was replaced: it has to go another way
         if group.local and self.injectors[lane % len(self.injectors)].submit(run):
             self.host.injector_ready(lane % len(self.injectors))

@@ -65,6 +65,8 @@ class Neighbours:
         self.link_up: Callable[[str], None] = lambda neighbour: None
         self.link_down: Callable[[str], None] = lambda neighbour: None
         self.lane_lost: Callable[[], None] = lambda: None
+        self.went_down: Callable[[str], None] = lambda neighbour: None
+        """Called when a neighbour's link went down."""
 
     def attach(self, strategy: Strategy) -> None:
         self._strategy = strategy
@@ -132,6 +134,7 @@ class Neighbours:
         self._counters.add("link_losses")
         if index == 0:
             self.link_down(identifier)
+            self.went_down(identifier)
         self.lane_lost()
         if not any(neighbour.connected):
             self._await_return(neighbour)

@@ -180,6 +180,7 @@ class Wiring:
 
     def _elect(self) -> None:
         self._election_due = False
+        self._core.settle()  # what was gathered has its routes from before
         before, self._tree = self._tree, self._states.tree(self._core.now())
         again: dict[_Known, tuple[int, Run, set[str]]] = {}
         changed = self._tree.digest != self.view

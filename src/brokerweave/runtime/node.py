@@ -71,6 +71,7 @@ class Node:
         self.injection: Injection
         self.dead_letters = DeadLetters()
         self._clock_offset = 0.0
+        self._loop_time: Callable[[], float] = time.monotonic
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._server: asyncio.Server | None = None
@@ -79,6 +80,7 @@ class Node:
 
     async def serve(self) -> int:
         loop = asyncio.get_running_loop()
+        self._loop_time = loop.time
         self._clock_offset = time.time() - loop.time()
         admin = AdminServer(
             self.config.admin_socket,
@@ -141,6 +143,8 @@ class Node:
                 window=links.window,
                 forget_after=links.forget_after,
                 session_expiry=node.session_expiry,
+                cluster_timeout=node.cluster_timeout if node.delivery == "cluster" else None,
+                barrier_timeout=node.barrier_timeout if node.subscribe == "barrier" else None,
             ),
             self.config.limits,
             strategy,
@@ -265,7 +269,7 @@ class Node:
     # NodeHost, RelayHost, LinkHost, InjectionHost
 
     def now(self) -> float:
-        return asyncio.get_running_loop().time() + self._clock_offset
+        return self._loop_time() + self._clock_offset
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         return asyncio.get_running_loop().call_later(seconds, callback)
@@ -287,7 +291,7 @@ class Node:
     def write_client(self, pair: Pair, data: bytes) -> None:
         relay = self.relays.get(pair)
         if relay is not None:
-            relay.write(data)
+            relay.write_own(data)
 
     def forget_lanes(self, neighbour: str) -> None:
         for key in [key for key in self._notes if key[0] == neighbour]:

@@ -50,13 +50,25 @@ class RelayHost(Protocol):
 class ClientConnection(asyncio.Protocol):
     """The client's half, and the owner of the pair."""
 
-    __slots__ = ("_broker", "_deadline", "_early", "_feed", "_host", "_transport", "pair")
+    __slots__ = (
+        "_broker",
+        "_deadline",
+        "_early",
+        "_feed",
+        "_host",
+        "_transport",
+        "_write_paused",
+        "pair",
+        "read_paused",
+    )
 
     def __init__(self, host: RelayHost) -> None:
         self._host = host
         self._transport: asyncio.Transport | None = None
         self._broker: BrokerConnection | None = None
         self._early: list[bytes] = []
+        self._write_paused = False
+        self.read_paused = False
         self._deadline: asyncio.TimerHandle | None = None
         self.pair: Pair = host.core.new_pair()
         self._feed = self.pair.from_client
@@ -91,16 +103,19 @@ class ClientConnection(asyncio.Protocol):
         if pair.error is not None:
             self._fail()
         elif pair.wants_pause and self._transport is not None:
+            self.read_paused = True
             self._transport.pause_reading()
 
     def pause_writing(self) -> None:
         """The client does not read: stop reading the broker on its behalf."""
         self._host.core.count("client_pauses")
+        self._write_paused = True
         if self._broker is not None:
             self._broker.pause_reading()
 
     def resume_writing(self) -> None:
-        if self._broker is not None:
+        self._write_paused = False
+        if self._broker is not None and not self._broker.standing:
             self._broker.resume_reading()
 
     def eof_received(self) -> bool:
@@ -137,11 +152,20 @@ class ClientConnection(asyncio.Protocol):
 
     def resume_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing() and not self.pair.wants_pause:
+            self.read_paused = False
             self._transport.resume_reading()
 
     def write(self, data: bytes) -> None:
         if self._transport is not None:
             self._transport.write(data)
+
+    def write_own(self, data: bytes) -> None:
+        """Write what the pair had kept back, or an answer of our own; the broker may be read again."""
+        self.write(data)
+        if self._broker is not None and self._broker.standing and not self.pair.wants_broker_pause:
+            self._broker.standing = False
+            if not self._write_paused:
+                self._broker.resume_reading()
 
     def write_broker(self, data: bytes) -> None:
         if self._broker is not None:
@@ -220,13 +244,15 @@ class ClientConnection(asyncio.Protocol):
 class BrokerConnection(asyncio.Protocol):
     """The broker's half."""
 
-    __slots__ = ("_client", "_feed", "_transport", "write_paused")
+    __slots__ = ("_client", "_feed", "_transport", "standing", "write_paused")
 
     def __init__(self, client: ClientConnection) -> None:
         self._client = client
         self._feed = client.pair.from_broker
         self._transport: asyncio.Transport | None = None
         self.write_paused = False
+        self.standing = False
+        """Not read because too much stands behind a SUBACK."""
 
     def connection_made(self, base: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, base)  # uvloop's has the methods, not the class
@@ -235,12 +261,16 @@ class BrokerConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         client = self._client
-        accepted = client.pair.phase is Phase.ACCEPTED
+        pair = client.pair
+        watched = pair.phase is not Phase.ACCEPTED or client.read_paused
         out = self._feed(data)
         if out:
             client.write(out)
-        if not accepted or client.pair.error is not None:
+        if watched or pair.error is not None:
             client.check()
+        if pair.wants_broker_pause:
+            self.standing = True
+            self.pause_reading()
 
     def pause_writing(self) -> None:
         """The broker does not read: stop reading the client."""

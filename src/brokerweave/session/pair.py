@@ -2,8 +2,9 @@
 
 Owns: the two scanners, the phase of the pair, pending SUBSCRIBEs, topic aliases, what is held back until
 the broker accepts the client. Invariants: what is returned for the other side is the input cut at frame
-boundaries, unchanged but for frames a listener rejected; nothing is forwarded to links before CONNACK
-accepts the client; a filter counts only when SUBACK grants it. Must not know: sockets, strategies, links.
+boundaries, unchanged but for frames a listener rejected and acknowledgements that wait for the cluster;
+nothing is forwarded to links before CONNACK accepts the client (nor, in cluster delivery, before the broker
+acknowledged it); a filter counts only when SUBACK grants it. Must not know: sockets, strategies, links.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from brokerweave.mqtt.packets import (
 from brokerweave.mqtt.properties import Property, get_int, get_str, without
 from brokerweave.session.handle import SessionHandle
 from brokerweave.session.record import SessionRecord, changed_expiry, expiry_of
+from brokerweave.session.standing import HeldAck, HeldAcks, Stand, Standing
 
 _FROM_CLIENT = sum(
     1 << t
@@ -54,6 +56,9 @@ _FROM_BROKER = sum(
 _EVERYTHING = 0xFFFE
 _CONNECT_BYTE = bytes((PacketType.CONNECT << 4,))
 _QOS2_ONE_BY_ONE = 1 << 2
+_ACKNOWLEDGED_ONE_BY_ONE = 1 << 1 | 1 << 2
+_PUBLISH_ACKS = 1 << PacketType.PUBACK | 1 << PacketType.PUBREC
+_REFUSED = 0x80
 _WILL_KEPT = 0x04
 """DISCONNECT reason 'disconnect with will message' [MQTT-3.14.2]."""
 
@@ -75,12 +80,18 @@ class PairHost(Protocol):
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
         """The broker accepted the client: the record its session goes on with."""
 
-    def granted(self, pair: Pair, filters: list[tuple[str, int]]) -> None: ...
+    def granted(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand) -> bool:
+        """The broker granted filters. False: the stream to the client stands until `pair.go_on(stand)`."""
 
     def withdrawn(self, pair: Pair, filters: list[str]) -> None: ...
 
     def forward(self, group: object, count: int, blob: bytes, max_qos: int, version: int) -> None:
         """Publications of an accepted client, for the links."""
+
+    def forward_confirmed(
+        self, group: object, publish: Publish, version: int, pair: Pair, ack: HeldAck
+    ) -> bool:
+        """The same for one whose acknowledgement waits. False: until `pair.release(ack)`."""
 
     def ended(self, pair: Pair, unexpected: bool) -> None:
         """Both sessions are over; `unexpected` without a DISCONNECT that discards the will."""
@@ -103,7 +114,10 @@ class Pair:
     """See the module's docstring. `error` is set once the pair must be closed for a protocol error."""
 
     __slots__ = (
+        "_acks",
         "_aliases",
+        "_awaiting",
+        "_cluster",
         "_downstream",
         "_held",
         "_held_bytes",
@@ -115,6 +129,7 @@ class Pair:
         "_rejected",
         "_routes",
         "_session_expiry",
+        "_standing",
         "_upstream",
         "_will_discarded",
         "broker",
@@ -134,7 +149,9 @@ class Pair:
         limits: Limits,
         session_expiry: float,
         listeners: tuple[Listener, ...] = (),
+        cluster: bool = False,
     ) -> None:
+        """`cluster`: acknowledgements of QoS 1 and 2 wait until the other sites have taken the message."""
         self.client = SessionHandle(identifier * 2, Side.CLIENT)
         self.broker = SessionHandle(identifier * 2 + 1, Side.BROKER)
         self.phase = Phase.AWAITING_CONNECT
@@ -153,6 +170,13 @@ class Pair:
             self._upstream.wanted = _EVERYTHING
         if self._listens(Side.BROKER):
             self._downstream.wanted = _EVERYTHING
+        self._cluster = cluster
+        if cluster:
+            self._upstream.single_qos |= _ACKNOWLEDGED_ONE_BY_ONE
+            self._downstream.wanted |= _PUBLISH_ACKS
+        self._standing: Standing | None = None
+        self._acks: HeldAcks | None = None
+        self._awaiting: dict[int, Publish] | None = None
         self._held: list[Routed | Publish | PubRel] | None = None
         self._held_bytes = 0
         self._pending: dict[int, Subscribe | Unsubscribe] | None = None
@@ -176,6 +200,11 @@ class Pair:
     def wants_pause(self) -> bool:
         """True while the client must not be read: too much is held until the broker answers."""
         return self._held_bytes > self.limits.client_queue
+
+    @property
+    def wants_broker_pause(self) -> bool:
+        """True while the broker must not be read: too much stands behind a SUBACK."""
+        return self._standing is not None and self._standing.size > self.limits.client_queue
 
     # From the client
 
@@ -276,12 +305,22 @@ class Pair:
             return
         if topic.startswith("$"):
             return
-        group = self._routes.lookup(topic.encode(), packet.retain)
-        if group is None:
-            return
         properties = without(packet.properties, Property.TOPIC_ALIAS)
-        blob = codec.encode(replace(packet, topic=topic, dup=False, properties=properties), self.version)
-        self._forward(Routed(group, 1, blob, packet.qos))
+        packet = replace(packet, topic=topic, dup=False, properties=properties)
+        if self._cluster and packet.qos:
+            self._await_ack(packet)
+            return
+        group = self._routes.lookup(topic.encode(), packet.retain)
+        if group is not None:
+            self._forward(Routed(group, 1, codec.encode(packet, self.version), packet.qos))
+
+    def _await_ack(self, packet: Publish) -> None:
+        """Cluster delivery: keep a publication until the broker has acknowledged it."""
+        if self._awaiting is None:
+            self._awaiting = {}
+        before = self._awaiting.get(packet.packet_id)
+        self._awaiting[packet.packet_id] = packet
+        self._held_bytes += len(packet.payload) - (len(before.payload) if before else 0)
 
     def _resolve_alias(self, packet: Publish) -> str:
         alias = get_int(packet.properties, Property.TOPIC_ALIAS, 0)
@@ -304,7 +343,8 @@ class Pair:
         taken = self._record.incoming_qos2
         if packet_id in taken:
             return True
-        taken.add(packet_id)
+        if not self._cluster:  # there it counts when the broker has acknowledged it
+            taken.add(packet_id)
         return False
 
     def _forward(self, routed: Routed) -> None:
@@ -329,12 +369,17 @@ class Pair:
         """Take what the broker sent; return what goes to the client."""
         whole, items = self._downstream.feed(chunk)
         if items:
-            self._broker_items(items)
+            whole = self._broker_items(whole, items)
+        elif self._standing:
+            whole = self._standing.through(whole)
         if self._downstream.error is not None:
             self._fail(Side.BROKER, self._downstream.error)
         return whole
 
-    def _broker_items(self, items: list[Routed | Frame]) -> None:
+    def _broker_items(self, whole: bytes, items: list[Routed | Frame]) -> bytes:
+        """Act on the broker's frames; returns what of `whole` may go to the client now."""
+        out: list[bytes] = []
+        done = 0
         for item in items:
             assert isinstance(item, Frame)
             if item.type not in _ACTED_ON and not self._asked(Side.BROKER, item.type):
@@ -347,12 +392,73 @@ class Pair:
                     case ConnAck():
                         self._connack(packet)
                     case SubAck():
-                        self._suback(packet)
+                        stand = self._suback(packet)
+                        if stand is not None:
+                            out.append(self._pass(whole[done : item.at]))
+                            done = item.at
+                            self._stand_at(stand)
                     case UnsubAck():
                         self._unsuback(packet)
+                    case PubAck() | PubRec() if self._cluster and self._hold_ack(packet, item.data):
+                        out.append(self._pass(whole[done : item.at]))
+                        done = item.at + len(item.data)
             except RemoteProtocolError as error:
                 self._fail(Side.BROKER, error)
-                return
+                break
+        if done == 0 and not self._standing:
+            return whole
+        out.append(self._pass(whole[done:]))
+        return b"".join(out)
+
+    def _pass(self, data: bytes) -> bytes:
+        return self._standing.through(data) if self._standing else data
+
+    def _hold_ack(self, packet: PubAck | PubRec, frame: bytes) -> bool:
+        """Forward what the broker has acknowledged; True if the client must wait for the cluster, too."""
+        publish = self._awaiting.pop(packet.packet_id, None) if self._awaiting else None
+        if self._acks is None:
+            self._acks = HeldAcks()
+        ack = self._acks.hold(frame)
+        confirmed = True
+        if publish is not None:
+            self._held_bytes -= len(publish.payload)
+            if packet.reason_code < _REFUSED:
+                confirmed = self._forward_confirmed(publish, ack)
+            else:
+                self._host.count("refused_publications")
+        if not confirmed:
+            return True
+        released = self._acks.release(ack)
+        if released == frame:
+            return False  # nothing waits before it: it stays where it is in the stream
+        if released:
+            self._host.write_client(self, released)
+        return True
+
+    def _forward_confirmed(self, publish: Publish, ack: HeldAck) -> bool:
+        if publish.qos == 2 and self._record is not None:
+            self._record.incoming_qos2.add(publish.packet_id)
+        group = self._routes.lookup(publish.topic.encode(), publish.retain)
+        return group is None or self._host.forward_confirmed(group, publish, self.version, self, ack)
+
+    def release(self, ack: HeldAck) -> None:
+        """The cluster has a publication, or is not waited for any longer: its acknowledgement may go."""
+        if self._acks is not None and self.phase is Phase.ACCEPTED:
+            released = self._acks.release(ack)
+            if released:
+                self._host.write_client(self, released)
+
+    def _stand_at(self, stand: Stand) -> None:
+        if self._standing is None:
+            self._standing = Standing()
+        self._standing.add(stand)
+
+    def go_on(self, stand: Stand) -> None:
+        """The filters at a stand are known everywhere, or not waited for any longer."""
+        if self._standing is not None and self.phase is Phase.ACCEPTED:
+            data = self._standing.go_on(stand)
+            if data:
+                self._host.write_client(self, data)
 
     def _connack(self, packet: ConnAck) -> None:
         if self.phase is not Phase.CONNECTING:
@@ -375,17 +481,18 @@ class Pair:
             else:
                 self._hold_or_act(item)
 
-    def _suback(self, packet: SubAck) -> None:
+    def _suback(self, packet: SubAck) -> Stand | None:
+        """Where the stream must stand until the filters are known everywhere; None if it need not."""
         asked = self._answered(packet.packet_id)
         if not isinstance(asked, Subscribe):
-            return
+            return None
         granted = [
             (subscription.topic_filter, code)
             for subscription, code in zip(asked.subscriptions, packet.reason_codes, strict=False)
             if code <= 2
         ]
-        if granted:
-            self._host.granted(self, granted)
+        stand = Stand()
+        return stand if granted and not self._host.granted(self, granted, stand) else None
 
     def _unsuback(self, packet: UnsubAck) -> None:
         asked = self._answered(packet.packet_id)
@@ -460,6 +567,8 @@ _ACTED_ON = frozenset(
         PacketType.CONNECT,
         PacketType.CONNACK,
         PacketType.PUBLISH,
+        PacketType.PUBACK,
+        PacketType.PUBREC,
         PacketType.PUBREL,
         PacketType.SUBSCRIBE,
         PacketType.SUBACK,

@@ -32,6 +32,7 @@ from brokerweave.mqtt.packets import (
 from brokerweave.mqtt.properties import Property
 from brokerweave.session.pair import Pair, Phase
 from brokerweave.session.record import SessionRecord
+from brokerweave.session.standing import HeldAck, Stand
 
 
 @dataclass
@@ -49,6 +50,9 @@ class Host:
     ends: list[bool] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
     connects: int = 0
+    barrier: bool = False
+    stands: list[Stand] = field(default_factory=list)
+    acks: list[HeldAck] = field(default_factory=list)
     record: SessionRecord = field(default_factory=lambda: SessionRecord("c", 0))
 
     def connect_arrived(self, pair: Pair) -> None:
@@ -57,8 +61,10 @@ class Host:
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
         return self.record
 
-    def granted(self, pair: Pair, filters: list[tuple[str, int]]) -> None:
+    def granted(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand) -> bool:
         self.granted_filters += filters
+        self.stands.append(stand)
+        return not self.barrier
 
     def withdrawn(self, pair: Pair, filters: list[str]) -> None:
         self.withdrawn_filters += filters
@@ -70,6 +76,13 @@ class Host:
             packet = codec.decode(frame, version)
             assert isinstance(packet, Publish)
             self.forwarded.append(packet)
+
+    def forward_confirmed(
+        self, group: object, publish: Publish, version: int, pair: Pair, ack: HeldAck
+    ) -> bool:
+        self.forwarded.append(publish)
+        self.acks.append(ack)
+        return False
 
     def ended(self, pair: Pair, unexpected: bool) -> None:
         self.ends.append(unexpected)
@@ -88,11 +101,13 @@ def everything_is_wanted(topic: bytes, retain: bool) -> object:
 class Site:
     """A pair with its host, spoken to in packets."""
 
-    def __init__(self, version: int = 4, listeners: tuple[Listener, ...] = ()) -> None:
+    def __init__(
+        self, version: int = 4, listeners: tuple[Listener, ...] = (), *, cluster: bool = False
+    ) -> None:
         self.version = version
         self.host = Host()
         routes = RouteCache(everything_is_wanted)
-        self.pair = Pair(1, self.host, routes, Limits(), 100.0, listeners)
+        self.pair = Pair(1, self.host, routes, Limits(), 100.0, listeners, cluster)
 
     def client(self, *packets: Packet) -> bytes:
         return self.pair.from_client(b"".join(codec.encode(p, self.version) for p in packets))
@@ -126,7 +141,8 @@ def test_bytes_pass_unchanged_in_both_directions(site: Site) -> None:
         )
     )
     down = b"".join(
-        codec.encode(p, site.version) for p in (ConnAck(), PubAck(7), PubRec(8), PubComp(8), Publish("x", b"y"))
+        codec.encode(p, site.version)
+        for p in (ConnAck(), PubAck(7), PubRec(8), PubComp(8), Publish("x", b"y"))
     )
     assert site.pair.from_client(up) == up
     assert site.pair.from_broker(down) == down
@@ -374,3 +390,103 @@ def test_a_rejected_qos2_exchange_of_311_is_seen_through_by_the_node() -> None:
     assert site.client(Publish("b", b"bad", qos=2, packet_id=4)) == b""
     assert site.client(PubRel(4)) == b""
     assert site.host.to_client == [codec.encode(PubRec(4), 4), codec.encode(PubComp(4), 4)]
+
+
+class TestTheStreamStandsAtASuback:
+    def test_until_the_filters_are_known_everywhere(self, site: Site) -> None:
+        site.host.barrier = True
+        site.connect()
+        site.client(Subscribe(3, (Subscription("a", 0),)))
+        before, suback, after = Publish("x"), SubAck(3, (0,)), Publish("y")
+        assert site.broker(before, suback, after) == codec.encode(before, site.version)
+        assert site.broker(Publish("z")) == b""
+        site.pair.go_on(site.host.stands[0])
+        expected = b"".join(codec.encode(p, site.version) for p in (suback, after, Publish("z")))
+        assert b"".join(site.host.to_client) == expected
+        assert site.broker(Publish("more")) == codec.encode(Publish("more"), site.version)
+
+    def test_and_at_each_of_several_in_their_order(self, site: Site) -> None:
+        site.host.barrier = True
+        site.connect()
+        for packet_id in (1, 2):
+            site.client(Subscribe(packet_id, (Subscription("a", 0),)))
+        assert site.broker(SubAck(1, (0,)), SubAck(2, (0,))) == b""
+        site.pair.go_on(site.host.stands[1])
+        assert site.host.to_client == []
+        site.pair.go_on(site.host.stands[0])
+        assert b"".join(site.host.to_client) == b"".join(
+            codec.encode(SubAck(i, (0,)), site.version) for i in (1, 2)
+        )
+
+    def test_and_the_broker_is_not_read_when_too_much_stands(self, site: Site) -> None:
+        site.host.barrier = True
+        site.connect()
+        site.client(Subscribe(3, (Subscription("a", 0),)))
+        site.broker(SubAck(3, (0,)), Publish("x", bytes(5000)))
+        assert site.pair.wants_broker_pause
+        site.pair.go_on(site.host.stands[0])
+        assert not site.pair.wants_broker_pause
+
+
+@pytest.fixture(params=[4, 5])
+def cluster(request: pytest.FixtureRequest) -> Site:
+    site = Site(request.param, cluster=True)
+    site.connect()
+    return site
+
+
+class TestInClusterDelivery:
+    def test_a_publication_is_forwarded_when_the_broker_has_acknowledged_it(self, cluster: Site) -> None:
+        cluster.client(Publish("t", qos=1, packet_id=1), Publish("u", qos=2, packet_id=2), Publish("v"))
+        assert cluster.topics == ["v"]
+        cluster.broker(PubAck(1))
+        cluster.broker(PubRec(2))
+        assert cluster.topics == ["v", "t", "u"]
+
+    def test_the_acknowledgement_waits_for_the_cluster_and_nothing_else_does(self, cluster: Site) -> None:
+        cluster.client(Publish("t", qos=1, packet_id=1))
+        other = Publish("x", b"for the client")
+        assert cluster.broker(other, PubAck(1), other) == codec.encode(other, cluster.version) * 2
+        assert cluster.host.to_client == []
+        cluster.pair.release(cluster.host.acks[0])
+        assert cluster.host.to_client == [codec.encode(PubAck(1), cluster.version)]
+
+    def test_acknowledgements_keep_their_order(self, cluster: Site) -> None:
+        for packet_id in (1, 2, 3):
+            cluster.client(Publish("t", qos=1, packet_id=packet_id))
+        assert cluster.broker(PubAck(1), PubAck(2), PubAck(3)) == b""
+        cluster.pair.release(cluster.host.acks[1])
+        assert cluster.host.to_client == []
+        cluster.pair.release(cluster.host.acks[0])
+        assert cluster.host.to_client == [
+            codec.encode(PubAck(1), cluster.version) + codec.encode(PubAck(2), cluster.version)
+        ]
+
+    def test_what_the_broker_refuses_is_not_forwarded(self) -> None:
+        site = Site(5, cluster=True)
+        site.connect()
+        site.client(Publish("t", qos=1, packet_id=1))
+        refusal = PubAck(1, 0x87)
+        assert site.broker(refusal) == codec.encode(refusal, 5)
+        assert site.topics == []
+
+    def test_a_qos2_publication_resent_after_its_pubrec_is_not_forwarded_again(self, cluster: Site) -> None:
+        cluster.client(Publish("t", qos=2, packet_id=7))
+        cluster.broker(PubRec(7))
+        cluster.client(Publish("t", qos=2, packet_id=7, dup=True))
+        again = PubRec(7)
+        cluster.pair.release(cluster.host.acks[0])
+        assert cluster.broker(again) == codec.encode(again, cluster.version)
+        assert cluster.topics == ["t"]
+
+    def test_a_qos2_publication_resent_before_its_pubrec_is_forwarded_once(self, cluster: Site) -> None:
+        cluster.client(Publish("t", qos=2, packet_id=7))
+        cluster.client(Publish("t", qos=2, packet_id=7, dup=True))
+        cluster.broker(PubRec(7))
+        assert cluster.topics == ["t"]
+
+    def test_the_client_is_not_read_while_too_much_waits_for_the_broker(self, cluster: Site) -> None:
+        cluster.client(Publish("t", bytes(5000), qos=1, packet_id=1))
+        assert cluster.pair.wants_pause
+        cluster.broker(PubAck(1))
+        assert not cluster.pair.wants_pause

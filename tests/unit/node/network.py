@@ -1,0 +1,221 @@
+"""Several node cores joined in memory: what a lane has to write is delivered to the other side's core.
+
+Delivery is in turns, control and data of one link in order; time moves only when a test says so. Clients
+are pairs whose broker grants and acknowledges everything.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from brokerweave.cooperation.sf import SubscriptionFlooding
+from brokerweave.errors import LocalProtocolError
+from brokerweave.links.abilities import BrokerAbilities
+from brokerweave.links.dead_letters import DeadLetters
+from brokerweave.links.injector import Injector
+from brokerweave.links.lane import Lane
+from brokerweave.links.outbox import Outbox
+from brokerweave.links.wire import BATCH_TOPIC, decode_ack, decode_batch, open_publish
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.frames import split
+from brokerweave.mqtt.packets import (
+    ConnAck,
+    Connect,
+    Packet,
+    PubAck,
+    Publish,
+    PubRec,
+    SubAck,
+    Subscribe,
+    Subscription,
+)
+from brokerweave.node.core import NodeCore, Settings
+from brokerweave.session.pair import Pair
+
+
+@dataclass
+class Timer:
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+@dataclass
+class Limits:
+    max_packet: int = 1 << 20
+    client_queue: int = 1 << 20
+
+
+class Node:
+    """One core and its host."""
+
+    def __init__(self, network: Network, identifier: str, **settings: float | None) -> None:
+        self.network = network
+        self.random = Random(1)
+        self.written: dict[Pair, bytes] = {}
+        self.warnings: list[str] = []
+        injector = Injector("i", BrokerAbilities(), Outbox(1), DeadLetters())
+        self.core = NodeCore(
+            Settings(identifier, 1, 1, True, 10_000, 1000.0, 100.0, **{"cycles": False} | settings),
+            Limits(),
+            SubscriptionFlooding,
+            (),
+            self,
+            lambda neighbour, index: Lane(Outbox(hash((identifier, neighbour)) & 0xFFFF | 1)),
+            [injector],
+        )
+
+    def now(self) -> float:
+        return self.network.time
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        timer = Timer()
+        entry = (self.network.time + seconds, next(self.network.order), timer, callback)
+        heapq.heappush(self.network.timers, entry)
+        return timer
+
+    def lane_ready(self, neighbour: str, lane: int) -> None:
+        self.network.ready.append((self.core.node_id, neighbour))
+
+    def injector_ready(self, lane: int) -> None: ...
+
+    def send_control(self, neighbour: str, packet: Packet) -> None:
+        self.network.send(self.core.node_id, neighbour, codec.encode(packet, 5))
+
+    def open_broker(self, pair: Pair) -> None: ...
+
+    def write_client(self, pair: Pair, data: bytes) -> None:
+        self.written[pair] = self.written.get(pair, b"") + data
+
+    def forget_lanes(self, neighbour: str) -> None: ...
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
+
+    def injected(self) -> list[str]:
+        """Topics that wait for the broker here."""
+        _, runs = self.core.injectors[0].outbox.take(1 << 20)
+        frames = [codec.decode(frame, run.version) for run in runs for frame in split(run.blob)]
+        return [frame.topic for frame in frames if isinstance(frame, Publish)]
+
+
+@dataclass
+class Network:
+    time: float = 0.0
+    nodes: dict[str, Node] = field(default_factory=dict)
+    timers: list[tuple[float, int, Timer, Callable[[], None]]] = field(default_factory=list)
+    order: itertools.count[int] = field(default_factory=itertools.count)
+    ready: deque[tuple[str, str]] = field(default_factory=deque)
+    wires: dict[tuple[str, str], deque[bytes]] = field(default_factory=dict)
+    stuck: set[tuple[str, str]] = field(default_factory=set)
+    """Directions on which nothing is delivered for now."""
+
+    def add(self, *identifiers: str, **settings: float | None) -> None:
+        for identifier in identifiers:
+            self.nodes[identifier] = Node(self, identifier, **settings)
+
+    def link(self, a: str, b: str) -> None:
+        cores = self.nodes[a].core, self.nodes[b].core
+        cores[0].add_neighbour(b)
+        cores[1].add_neighbour(a)
+        lanes = cores[0].neighbour_table[b].lanes[0], cores[1].neighbour_table[a].lanes[0]
+        resumes = lanes[0].resume(), lanes[1].resume()
+        self.wires[a, b], self.wires[b, a] = deque(), deque()
+        cores[0].neighbour_table.connected(b, 0, resumes[1])
+        cores[1].neighbour_table.connected(a, 0, resumes[0])
+        self.ready += [(a, b), (b, a)]
+
+    def cut(self, a: str, b: str) -> None:
+        del self.wires[a, b], self.wires[b, a]
+        self.nodes[a].core.neighbour_table.lost(b, 0)
+        self.nodes[b].core.neighbour_table.lost(a, 0)
+
+    def send(self, source: str, target: str, data: bytes) -> None:
+        if data and (source, target) in self.wires:
+            self.wires[source, target].append(data)
+
+    def settle(self, limit: int = 10_000) -> None:
+        """Deliver until nothing moves, at the present time."""
+        for _ in range(limit):
+            self._fire_due()
+            self._collect()
+            moving = [key for key, wire in self.wires.items() if wire and key not in self.stuck]
+            if not moving:
+                return
+            for key in moving:
+                if wire := self.wires.get(key):
+                    self._deliver(*key, wire.popleft())
+        raise LocalProtocolError("the network does not come to rest")
+
+    def advance(self, seconds: float) -> None:
+        self.time += seconds
+        self.settle()
+
+    def _fire_due(self) -> None:
+        while self.timers and self.timers[0][0] <= self.time:
+            _, _, timer, callback = heapq.heappop(self.timers)
+            if not timer.cancelled:
+                callback()
+
+    def _collect(self) -> None:
+        for node in self.nodes.values():
+            node.core.settle()
+        while self.ready:
+            source, target = self.ready.popleft()
+            if (source, target) in self.wires:
+                lane = self.nodes[source].core.neighbour_table[target].lanes[0]
+                self.send(source, target, lane.poll(self.time))
+
+    def _deliver(self, source: str, target: str, data: bytes) -> None:
+        core = self.nodes[target].core
+        for frame in split(data):
+            opened = open_publish(frame) if frame[0] >> 4 == 3 else None
+            if opened is None:
+                core.control_arrived(source, codec.decode(frame, 5))
+            elif opened[0] == BATCH_TOPIC:
+                core.batch_arrived(source, 0, *decode_batch(opened[1], self.time))
+            else:
+                core.neighbour_table[source].lanes[0].received_ack(decode_ack(opened[1]))
+
+
+class Client:
+    """A client at a node, with a broker that answers at once."""
+
+    def __init__(self, network: Network, node: str, name: str, **connect: object) -> None:
+        self.node = network.nodes[node]
+        self.pair = self.node.core.new_pair()
+        self._send(Connect(name, 4, **connect))  # type: ignore[arg-type]
+        self.broker(ConnAck())
+        self._ids = itertools.count(1)
+
+    def _send(self, packet: Packet) -> None:
+        self.pair.from_client(codec.encode(packet, 4))
+
+    def broker(self, packet: Packet) -> None:
+        """What the broker sends; what comes through is written down like the rest."""
+        self.node.write_client(self.pair, self.pair.from_broker(codec.encode(packet, 4)))
+
+    def subscribe(self, topic_filter: str, qos: int = 0) -> None:
+        packet_id = next(self._ids)
+        self._send(Subscribe(packet_id, (Subscription(topic_filter, qos),)))
+        self.broker(SubAck(packet_id, (qos,)))
+
+    def publish(self, topic: str, qos: int = 0) -> None:
+        packet_id = next(self._ids) if qos else 0
+        self._send(Publish(topic, b"", qos, packet_id=packet_id))
+        if qos:
+            self.broker(PubAck(packet_id) if qos == 1 else PubRec(packet_id))
+
+    def end(self) -> None:
+        self.pair.ended()
+
+    def got(self) -> list[str]:
+        """The names of the packets that reached the client, CONNACK aside."""
+        frames = split(self.node.written.get(self.pair, b""))
+        return [type(codec.decode(frame, 4)).__name__ for frame in frames][1:]
