@@ -123,7 +123,7 @@ class Carriers:
             self._core.wiring.acknowledged()
             self._core.host.lane_ready(neighbour, index)
         elif isinstance(event, ControlArrived):
-            self._core.control_arrived(neighbour, event.packet)
+            self._core.control_arrived(neighbour, event.packet, index)
         elif isinstance(event, PeerLeft) and event.removed:
             self._host.neighbour_left(neighbour)
 

@@ -30,7 +30,7 @@ from brokerweave.node.counters import Counters
 from brokerweave.node.interest import Interest
 from brokerweave.node.neighbours import LaneMaker, Neighbours
 from brokerweave.node.router import Group, Router
-from brokerweave.node.wiring import Wiring
+from brokerweave.node.wiring import MARK_TOPIC, Wiring
 from brokerweave.session.pair import Limits, Pair
 from brokerweave.session.record import SessionRecord
 from brokerweave.session.standing import HeldAck, Stand
@@ -124,6 +124,7 @@ class NodeCore:
         self.wiring = Wiring(self, settings.cycles)
         self.neighbour_table.link_up = self.wiring.link_up
         self.neighbour_table.link_down = self.wiring.link_down
+        self.neighbour_table.lane_up = self.wiring.lane_up
         self.neighbour_table.lane_lost = self.wiring.lane_lost
         self.barrier = Barrier(lambda neighbour, payload: self.send_own(neighbour, barrier.TOPIC, payload))
         self.confirmations = Confirmations()
@@ -163,9 +164,11 @@ class NodeCore:
             self.barrier.told(neighbour)
             self.host.send_control(neighbour, packet)
 
-    def control_arrived(self, neighbour: str, packet: Packet) -> None:
+    def control_arrived(self, neighbour: str, packet: Packet, lane: int = 0) -> None:
         """A control packet: the node's own parts have their topics, the rest is the strategy's."""
-        if isinstance(packet, Publish) and packet.topic.startswith(OWN_TOPICS):
+        if isinstance(packet, Publish) and packet.topic == MARK_TOPIC:
+            self.wiring.mark_arrived(neighbour, lane, packet.payload)
+        elif isinstance(packet, Publish) and packet.topic.startswith(OWN_TOPICS):
             handler = self.controls.get(packet.topic)
             if handler is None:
                 raise RemoteProtocolError(
@@ -583,6 +586,6 @@ class NodeCore:
             if entry.lanes[lane].append(capped):
                 self.host.lane_ready(neighbour, lane)
             if not entry.active:
-                self.wiring.lane_lost()  # routed before the link was replaced: it has to go another way
+                self.wiring.check_outboxes()  # routed before the link was replaced: it has to go another way
         if group.local and self.injectors[lane % len(self.injectors)].submit(run):
             self.host.injector_ready(lane % len(self.injectors))

@@ -64,7 +64,8 @@ class Neighbours:
         """Called after a neighbour was removed, whoever removed it."""
         self.link_up: Callable[[str], None] = lambda neighbour: None
         self.link_down: Callable[[str], None] = lambda neighbour: None
-        self.lane_lost: Callable[[], None] = lambda: None
+        self.lane_up: Callable[[str, int], None] = lambda neighbour, lane: None
+        self.lane_lost: Callable[[str, int], None] = lambda neighbour, lane: None
         self.went_down: Callable[[str], None] = lambda neighbour: None
         """Called when a neighbour's link went down."""
 
@@ -121,6 +122,7 @@ class Neighbours:
         if neighbour.forgetting is not None:
             neighbour.forgetting.cancel()
             neighbour.forgetting = None
+        self.lane_up(identifier, index)
         if index == 0:
             self.link_up(identifier)
 
@@ -135,7 +137,7 @@ class Neighbours:
         if index == 0:
             self.link_down(identifier)
             self.went_down(identifier)
-        self.lane_lost()
+        self.lane_lost(identifier, index)
         if not any(neighbour.connected):
             self._await_return(neighbour)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.run import Run
 from brokerweave.links.window import DuplicateWindow
-from brokerweave.mqtt.packets import Packet
+from brokerweave.mqtt.packets import Packet, Publish
 from brokerweave.node import tree, views
 from brokerweave.node.neighbours import Neighbour
 from brokerweave.node.views import NO_VIEW, Peer
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
 
 RECORDS_TOPIC = "$brokerweave/tree/records"
-VIEW_TOPIC = "$brokerweave/tree/view"
+MARK_TOPIC = "$brokerweave/tree/mark"
+TALK_TOPIC = "$brokerweave/tree/talk"
 SETTLED_TOPIC = "$brokerweave/tree/settled"
 
 ELECTION_DELAY = 0.02
@@ -61,7 +62,7 @@ class Wiring:
         if enabled:
             self.view = self._tree.digest
             core.controls[RECORDS_TOPIC] = self._records_arrived
-            core.controls[VIEW_TOPIC] = self._view_arrived
+            core.controls[TALK_TOPIC] = self._talk_arrived
             core.controls[SETTLED_TOPIC] = self._settled_arrived
 
     def __getitem__(self, neighbour: str) -> Peer:
@@ -79,7 +80,7 @@ class Wiring:
     def settled(self) -> bool:
         """Every node in reach sees the same tree, and told what it wants; nothing waits for that."""
         mine = self._tree.neighbours(self._core.node_id)
-        return all(self[n].settled == self.view and self[n].told for n in mine) and not self.held
+        return all(self[n].settled == self.view and self[n].told is not None for n in mine) and not self.held
 
     def role(self, neighbour: str) -> str:
         """For `status`: what the link is to this node."""
@@ -100,7 +101,6 @@ class Wiring:
         peer.behind = frozenset()
         self._states.link_up(neighbour)
         self._send_records(self._states.records.values(), (neighbour,))
-        self._send_mark(neighbour, fresh=False)
         self._renew_soon()
 
     def link_down(self, neighbour: str) -> None:
@@ -108,6 +108,7 @@ class Wiring:
         joined = peer.joined
         if joined:
             peer.behind = self._tree.behind(self._core.node_id, neighbour)
+            peer.unknown = self.enabled and not self._knows(neighbour)
         self._release([neighbour])
         peer.link_lost()
         if joined:
@@ -116,8 +117,17 @@ class Wiring:
             self._states.link_down(neighbour)
             self._renew_soon()
 
-    def lane_lost(self) -> None:
+    def lane_up(self, neighbour: str, lane: int) -> None:
+        if self.enabled:
+            self._mark(neighbour, lane, 0)
+
+    def lane_lost(self, neighbour: str, lane: int) -> None:
         """The lanes of a link fail one after the other: each may have what is to go another way now."""
+        self[neighbour].lane_lost(lane)
+        self.check_outboxes()
+
+    def check_outboxes(self) -> None:
+        """Something may be in the outbox of a link that was replaced."""
         if self.enabled:
             self._elect_soon()
 
@@ -136,6 +146,9 @@ class Wiring:
     def forget(self, neighbour: str) -> None:
         self._peers.pop(neighbour, None)
         self._moving = [item for item in self._moving if item[0].id != neighbour]
+        if self.enabled:
+            self._refresh_routes()
+            self._check_settled()
 
     # Link states
 
@@ -192,8 +205,6 @@ class Wiring:
             for peer in self._peers.values():
                 peer.new_view()
         joining = self._assign_roles()
-        for neighbour in self._linked() if changed else joining:
-            self._send_mark(neighbour, fresh=neighbour in joining)
         for neighbour in joining:
             self._join(neighbour)
         if not changed and not joining and not self._moving:
@@ -216,23 +227,17 @@ class Wiring:
         stuck: dict[_Known, tuple[int, Run, set[str]]] = {}
         for neighbour in self._core.neighbour_table.all():
             peer = self[neighbour.id]
-            peer.said_boundary = (0,) * len(neighbour.lanes)
             reached = peer.behind & self._tree.nodes
             peer.behind -= reached
-            if not (cut if peer.up else reached):
-                continue
-            kept = [lane.outbox.kept() for lane in neighbour.lanes]
-            if peer.up:
-                peer.said_boundary = tuple(
-                    lane.outbox.oldest + len(runs) - 1
-                    for lane, runs in zip(neighbour.lanes, kept, strict=True)
-                )
-            for lane, runs in enumerate(kept):
+            needed = bool(cut if peer.up else reached)
+            for index, lane in enumerate(neighbour.lanes):
+                runs = lane.outbox.kept() if needed else []
+                self._mark(neighbour.id, index, lane.outbox.oldest + len(runs) - 1 if runs else 0)
                 for run in runs:
-                    key = (run.origin, run.epoch, run.first, lane)
+                    key = (run.origin, run.epoch, run.first, index)
                     known = stuck.get(key)
                     if known is None or known[1].count < run.count:
-                        known = stuck[key] = (lane, run, known[2] if known else set())
+                        known = stuck[key] = (index, run, known[2] if known else set())
                     if run.flood and run.count == known[1].count:
                         known[2].add(neighbour.id)
         return stuck
@@ -260,7 +265,8 @@ class Wiring:
 
     def _stand_by(self, neighbour: Neighbour, peer: Peer) -> None:
         self._release([neighbour.id])
-        peer.stop_listening()
+        peer.leave_tree()
+        peer.unknown = False
         if neighbour.active:
             neighbour.active = False
             self._core.strategy.neighbour_removed(neighbour.id)
@@ -269,10 +275,11 @@ class Wiring:
     def _join(self, neighbour: str) -> None:
         peer, entry = self[neighbour], self._core.neighbour_table[neighbour]
         entry.active = peer.joined = peer.new = True
+        peer.unknown = False
         self.held |= {neighbour}
         for lane in entry.lanes:
             lane.held = True
-        self._core.strategy.neighbour_up(neighbour)
+        self._talk(neighbour, peer)
         early, peer.early = peer.early, []
         for packet in early:
             try:
@@ -305,19 +312,26 @@ class Wiring:
 
     # Views
 
-    def _send_mark(self, neighbour: str, fresh: bool) -> None:
-        peer = self[neighbour]
-        peer.talk += fresh
-        self._core.send_own(neighbour, VIEW_TOPIC, views.encode_mark(peer.mark(self.view, fresh)))
+    def _mark(self, neighbour: str, lane: int, boundary: int) -> None:
+        mark = views.encode_mark(views.Mark(self.view, boundary))
+        self._core.neighbour_table[neighbour].lanes[lane].announce(Publish(MARK_TOPIC, mark))
+        self._core.host.lane_ready(neighbour, lane)
 
-    def _view_arrived(self, neighbour: str, payload: bytes) -> None:
-        peer = self[neighbour]
-        if peer.take_mark(views.decode_mark(payload, peer.lanes)):
-            peer.new_view()
-            self._send_mark(neighbour, fresh=True)
-            self._core.strategy.neighbour_up(neighbour)
-            self._check_settled()
+    def mark_arrived(self, neighbour: str, lane: int, payload: bytes) -> None:
+        """What comes after this on the lane was sent in this view."""
+        self[neighbour].lanes[lane].mark = views.decode_mark(payload)
         self._take_stashed(neighbour)
+
+    def _talk(self, neighbour: str, peer: Peer) -> None:
+        self._core.send_own(neighbour, TALK_TOPIC, views.encode_talk(peer.next_talk()))
+        self._core.strategy.neighbour_up(neighbour)
+
+    def _talk_arrived(self, neighbour: str, payload: bytes) -> None:
+        peer = self[neighbour]
+        if peer.take_talk(views.decode_talk(payload)):
+            peer.new_view()
+            self._talk(neighbour, peer)
+            self._check_settled()
 
     def listens(self, neighbour: str, packet: Packet) -> bool:
         """Whether the strategy is to hear of a neighbour's packet now."""
@@ -327,25 +341,25 @@ class Wiring:
         """Whether a batch is to be taken now; if not it is kept here until both see the same tree."""
         if not self.enabled:
             return True
-        peer = self[neighbour]
-        if peer.view == self.view and not peer.stash:
+        peer = self[neighbour].lanes[lane]
+        if peer.mark.view == self.view and not peer.stash:
             return True
-        peer.stash.append((lane, first, runs))
+        peer.stash.append((first, runs))
         self._limit_later()
         return False
 
     def boundary(self, neighbour: str, lane: int) -> int:
         """The last sequence of a lane's stream that comes once more, as a flood."""
-        return self[neighbour].boundary[lane]
+        return self[neighbour].lanes[lane].mark.boundary
 
     def _take_stashed(self, neighbour: str, anyway: bool = False) -> None:
-        peer = self[neighbour]
-        try:
-            while peer.stash and (anyway or peer.view == self.view):
-                self._core.take_batch(neighbour, *peer.stash.popleft())
-        except RemoteProtocolError as error:
-            peer.stash.clear()
-            self._broken(neighbour, error)
+        for index, lane in enumerate(self[neighbour].lanes):
+            try:
+                while lane.stash and (anyway or lane.mark.view == self.view):
+                    self._core.take_batch(neighbour, index, *lane.stash.popleft())
+            except RemoteProtocolError as error:
+                lane.stash.clear()
+                self._broken(neighbour, error)
 
     def _broken(self, neighbour: str, error: RemoteProtocolError) -> None:
         """What was kept turned out to be nonsense; the connection closes over what follows it."""
@@ -355,41 +369,50 @@ class Wiring:
     # Settling
 
     def _settled_arrived(self, neighbour: str, payload: bytes) -> None:
-        if len(payload) != views.DIGEST_BYTES:
-            raise RemoteProtocolError(f"{neighbour} is settled in a view that cannot be read")
+        view, complete = views.decode_settled(payload)
         peer = self[neighbour]
         if peer.listening:
-            peer.settled = payload
-            if payload == self.view:
+            peer.settled, peer.complete = view, complete
+            if view == self.view:
                 self._refresh_routes()
                 self._check_settled()
+
+    def _knows(self, neighbour: str) -> bool:
+        """Whether all that is wanted behind a neighbour is known here."""
+        return self[neighbour].settled == self.view and self[neighbour].complete
 
     def acknowledged(self) -> None:
         """A neighbour has taken something."""
         if self._awaiting:
             self._check_settled()
 
+    def _unknown(self) -> list[str]:
+        """Neighbours that get everything: in the tree, or owed, while not all is known that they want."""
+        return [
+            n.id
+            for n in self._core.neighbour_table.all()
+            if n.active and (not self._knows(n.id) if self[n.id].joined else self[n.id].unknown)
+        ]
+
     def _refresh_routes(self) -> None:
-        mine = self._tree.neighbours(self._core.node_id)
-        self._core.router.everything = tuple(
-            n for n in mine if self[n].joined and self[n].settled != self.view
-        )
+        self._core.router.everything = tuple(self._unknown())
         self._core.routes_changed()
 
     def _check_settled(self) -> None:
         """Tell each neighbour when all others are settled and it has all that was on its way to it."""
         mine = self._tree.neighbours(self._core.node_id)
         open_ones = [n for n in mine if self[n].settled != self.view]
+        unknown = self._unknown()
         self._awaiting = False
         if self._moving:
             return
         for neighbour in mine:
-            peer = self[neighbour]
-            if not peer.joined or peer.told or open_ones not in ([], [neighbour]):
+            peer, complete = self[neighbour], unknown in ([], [neighbour])
+            if not peer.joined or peer.told is complete or open_ones not in ([], [neighbour]):
                 continue
             if self._has_all(neighbour, peer):
-                peer.told = True
-                self._core.send_own(neighbour, SETTLED_TOPIC, self.view)
+                peer.told = complete
+                self._core.send_own(neighbour, SETTLED_TOPIC, views.encode_settled(self.view, complete))
             else:
                 self._awaiting = True
         if not open_ones:
@@ -422,6 +445,6 @@ class Wiring:
             self._core.counters.add("tree_settle_limits")
             self._release(self.held)
         for neighbour, peer in list(self._peers.items()):
-            if peer.stash:
+            if any(lane.stash for lane in peer.lanes):
                 self._core.counters.add("tree_view_limits")
                 self._take_stashed(neighbour, anyway=True)

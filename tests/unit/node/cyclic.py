@@ -116,7 +116,9 @@ class CyclicNode:
 
 
 class World:
-    def __init__(self, seed: int, strategy: type[Strategy] = SubscriptionFlooding, delay: float = 0.1) -> None:
+    def __init__(
+        self, seed: int, strategy: type[Strategy] = SubscriptionFlooding, delay: float = 0.1
+    ) -> None:
         self.random = Random(seed)
         self.time = 0.0
         self.nodes: dict[str, CyclicNode] = {}
@@ -166,7 +168,9 @@ class World:
         self._incarnation[key] += 1
         number = self._incarnation[key]
         for lane in range(LANES):
-            self.later(self.random.random() * self._delay, lambda lane=lane: self._connect(a, b, lane, number))
+            self.later(
+                self.random.random() * self._delay, lambda lane=lane: self._connect(a, b, lane, number)
+            )
 
     def _connect(self, a: str, b: str, lane: int, number: int) -> None:
         if self._incarnation[frozenset((a, b))] != number:
@@ -234,7 +238,7 @@ class World:
             opened = open_publish(frame) if frame[0] >> 4 == 3 else None
             if opened is None:
                 self.control_packets += 1
-                core.control_arrived(source, codec.decode(frame, 5))
+                core.control_arrived(source, codec.decode(frame, 5), lane)
             elif opened[0] == BATCH_TOPIC:
                 first, runs = decode_batch(opened[1], self.time)
                 self.messages[source, target] += sum(run.count for run in runs)
