@@ -59,6 +59,7 @@ class Wiring:
         self._election_due = self._record_due = self._limit_due = False
         self._moving: list[tuple[Neighbour, int]] = []
         self._awaiting = False
+        self._news = False
         if enabled:
             self.view = self._tree.digest
             core.controls[RECORDS_TOPIC] = self._records_arrived
@@ -158,6 +159,9 @@ class Wiring:
         if fresh:
             own = any(record.node == self._core.node_id for record in fresh)
             self._send_records(fresh, [n for n in self._linked() if n != neighbour or own])
+            # Others may hear of this first, and withdraw what they want because it goes another way now.
+            self._news = True
+            self._refresh_routes()
             self._elect_soon()
 
     def _send_records(self, records: Iterable[tree.Record], neighbours: Iterable[str]) -> None:
@@ -192,7 +196,7 @@ class Wiring:
             self._core.call_later(ELECTION_DELAY, self._elect)
 
     def _elect(self) -> None:
-        self._election_due = False
+        self._election_due = self._news = False
         self._core.settle()  # what was gathered has its routes from before
         before, self._tree = self._tree, self._states.tree(self._core.now())
         again: dict[_Known, tuple[int, Run, set[str]]] = {}
@@ -207,8 +211,6 @@ class Wiring:
         joining = self._assign_roles()
         for neighbour in joining:
             self._join(neighbour)
-        if not changed and not joining and not self._moving:
-            return
         self._refresh_routes()
         for lane, run, there in again.values():
             self._core.flood(lane, run, there)
@@ -379,7 +381,7 @@ class Wiring:
 
     def _knows(self, neighbour: str) -> bool:
         """Whether all that is wanted behind a neighbour is known here."""
-        return self[neighbour].settled == self.view and self[neighbour].complete
+        return self[neighbour].settled == self.view and self[neighbour].complete and not self._news
 
     def acknowledged(self) -> None:
         """A neighbour has taken something."""
@@ -404,7 +406,7 @@ class Wiring:
         open_ones = [n for n in mine if self[n].settled != self.view]
         unknown = self._unknown()
         self._awaiting = False
-        if self._moving:
+        if self._moving or self._news:
             return
         for neighbour in mine:
             peer, complete = self[neighbour], unknown in ([], [neighbour])
