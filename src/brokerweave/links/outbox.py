@@ -95,6 +95,11 @@ class Outbox:
         return self._sent_bytes
 
     @property
+    def sent(self) -> int:
+        """Runs taken, not yet acknowledged."""
+        return self._sent
+
+    @property
     def unsent(self) -> int:
         """Runs not yet taken."""
         return self.backlog_runs - self._sent

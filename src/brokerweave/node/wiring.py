@@ -235,12 +235,13 @@ class Wiring:
             for index, lane in enumerate(neighbour.lanes):
                 runs = lane.outbox.kept() if needed else []
                 self._mark(neighbour.id, index, lane.outbox.oldest + len(runs) - 1 if runs else 0)
-                for run in runs:
+                for number, run in enumerate(runs):
                     key = (run.origin, run.epoch, run.first, index)
                     known = stuck.get(key)
                     if known is None or known[1].count < run.count:
-                        known = stuck[key] = (index, run, known[2] if known else set())
-                    if run.flood and run.count == known[1].count:
+                        known = stuck[key] = (index, run, set())
+                    # What was sent may be taken in the old view; what was not sent will be in the new one.
+                    if run.flood and run.count == known[1].count and number >= lane.outbox.sent:
                         known[2].add(neighbour.id)
         return stuck
 
