@@ -231,8 +231,9 @@ class Wiring:
             peer = self[neighbour.id]
             reached = peer.behind & self._tree.nodes
             peer.behind -= reached
-            needed = bool(cut if peer.up else reached)
             for index, lane in enumerate(neighbour.lanes):
+                # A failed link's lanes that seem to live may fail too late; the others are moved as a whole.
+                needed = (cut and (peer.up or neighbour.connected[index])) or reached
                 runs = lane.outbox.kept() if needed else []
                 self._mark(neighbour.id, index, lane.outbox.oldest + len(runs) - 1 if runs else 0)
                 for number, run in enumerate(runs):
@@ -248,7 +249,6 @@ class Wiring:
     def _assign_roles(self) -> list[str]:
         """Tell the strategy of links that are not in the tree any more; returns those that are now."""
         mine = self._tree.neighbours(self._core.node_id)
-        named = {name for name, _ in self._states.own.links}
         joining = []
         for neighbour in self._core.neighbour_table.all():
             peer = self[neighbour.id]
@@ -257,7 +257,7 @@ class Wiring:
                     joining.append(neighbour.id)
             elif peer.up and self._states.linked(neighbour.id):
                 self._stand_by(neighbour, peer)
-            elif not peer.up and neighbour.id in self._tree.nodes and neighbour.id not in named:
+            elif not peer.up and neighbour.id in self._tree.nodes and neighbour.id not in mine:
                 self._stand_by(neighbour, peer)
                 self._moving += [
                     (neighbour, index)
