@@ -237,8 +237,8 @@ class LinksSection:
             choice("stand-by", "none"),
             "`stand-by` finds cycles in the wiring: links that would close one carry nothing until another "
             "fails. `none` says that the wiring has no cycle; all nodes have to say the same.",
-            cost="`stand-by`: some 200 bytes for each node in reach, and a packet on every link for each link "
-            "that comes or goes anywhere",
+            cost="`stand-by`: some 200 bytes for each node in reach, and a packet on every link for each "
+            "link that comes or goes anywhere",
         ),
     )
     ping_interval: float = field(

@@ -484,12 +484,16 @@ class NodeCore:
             self.neighbour_table[neighbour].lanes[lane].ack_scheduled = False
             self.host.lane_ready(neighbour, lane)
 
-    def flood(self, lane: int, run: Run, there: Collection[str]) -> None:
-        """Send a run that was stuck once more, also through nodes that had it before, but not to `there`."""
-        self.counters.add("flooded", run.count)
-        again = replace(run, flood=True, cap=2, confirm=False)
-        self.wiring.flooded.accept(self._stream(lane, run), run.epoch, run.first, run.count)
-        self._route(again, self._local_routes, local=False, skip=there)
+    def flood(self, lane: int, run: Run, there: Collection[str], once: bool = False) -> None:
+        """Send a run that was stuck once more, also through nodes that had it before, but not to `there`.
+
+        With `once`, only if it was not flooded in this view.
+        """
+        stream = self._stream(lane, run)
+        if self.wiring.flooded.accept(stream, run.epoch, run.first, run.count) or not once:
+            self.counters.add("flooded", run.count)
+            again = replace(run, flood=True, cap=2, confirm=False)
+            self._route(again, self._local_routes, local=False, skip=there)
 
     def _stream(self, lane: int, run: Run) -> str:
         return f"{run.origin}/{lane}" if self.settings.ordered else run.origin

@@ -88,8 +88,8 @@ class Peer:
     """One neighbour: a link that is up or not, in the tree or not."""
 
     def __init__(self, lanes: int) -> None:
-        self.behind: frozenset[str] = frozenset()
-        """Nodes that were reached through this link when it failed, and were not reached since."""
+        self.served: frozenset[str] = frozenset()
+        """Nodes that get another way what waits for this link since it failed."""
         self.unknown = False
         """The link failed before all behind it had told what they want: it is owed everything."""
         self.lanes = [PeerLane() for _ in range(lanes)]

@@ -99,7 +99,6 @@ class Wiring:
             peer.joined = peer.listening = True
             self._core.strategy.neighbour_up(neighbour)
             return
-        peer.behind = frozenset()
         self._states.link_up(neighbour)
         self._send_records(self._states.records.values(), (neighbour,))
         self._renew_soon()
@@ -108,7 +107,8 @@ class Wiring:
         peer = self[neighbour]
         joined = peer.joined
         if joined:
-            peer.behind = self._tree.behind(self._core.node_id, neighbour)
+            behind = self._tree.behind(self._core.node_id, neighbour)
+            peer.served = self._tree.nodes - behind - {neighbour}
             peer.unknown = self.enabled and not self._knows(neighbour)
         self._release([neighbour])
         peer.link_lost()
@@ -141,6 +141,9 @@ class Wiring:
             self._announced = -RECORD_INTERVAL
             self._renew()
             self._elect()
+            if neighbour in self._tree.nodes:
+                self._stand_by(entry, self[neighbour])
+                self._moving += [(entry, index) for index in range(len(entry.lanes))]
             while self._moving:
                 self._move()
 
@@ -205,35 +208,34 @@ class Wiring:
             self._core.counters.add("tree_elections")
             self.view = self._tree.digest
             self.flooded = DuplicateWindow(self._core.settings.window)
-            again = self._stuck(bool(before.edges - self._tree.edges))
+            again = self._stuck(before.edges != self._tree.edges)
             for peer in self._peers.values():
                 peer.new_view()
-        joining = self._assign_roles()
-        for neighbour in joining:
-            self._join(neighbour)
+        for neighbour in self._tree.neighbours(self._core.node_id):
+            if self[neighbour].up and not self[neighbour].joined:
+                self._join(neighbour)
         self._refresh_routes()
         for lane, run, there in again.values():
             self._core.flood(lane, run, there)
-        self._move()
+        self._check_settled()
         for neighbour in self._linked():
             self._take_stashed(neighbour)
         self._limit_later()
 
-    def _stuck(self, cut: bool) -> dict[_Known, tuple[int, Run, set[str]]]:
-        """What has to go once more, in the new tree: with its lane, and where it stands as a flood already.
+    def _stuck(self, changed: bool) -> dict[_Known, tuple[int, Run, set[str]]]:
+        """What has to go once more, in a tree that changed: its lane, and where it stands as a flood already.
 
-        If the tree lost a link, all that nobody acknowledged yet: who takes it may not know a way any more
-        to those whose way was cut. Behind a failed link that nothing replaces, what it has, if others who
-        were behind it are reached again.
+        All that nobody acknowledged yet: who takes it may not know a way any more to all who need it. And
+        what waits for a link that failed, as soon as anyone is reached who may need it.
         """
         stuck: dict[_Known, tuple[int, Run, set[str]]] = {}
         for neighbour in self._core.neighbour_table.all():
             peer = self[neighbour.id]
-            reached = peer.behind & self._tree.nodes
-            peer.behind -= reached
+            replaced = not peer.up and neighbour.id in self._tree.nodes
+            missed = bool(self._tree.nodes - peer.served)
+            peer.served |= self._tree.nodes
             for index, lane in enumerate(neighbour.lanes):
-                # A failed link's lanes that seem to live may fail too late; the others are moved as a whole.
-                needed = (cut and (peer.up or neighbour.connected[index])) or reached
+                needed = replaced or (changed and (peer.up or neighbour.connected[index] or missed))
                 runs = lane.outbox.kept() if needed else []
                 self._mark(neighbour.id, index, lane.outbox.oldest + len(runs) - 1 if runs else 0)
                 for number, run in enumerate(runs):
@@ -246,25 +248,30 @@ class Wiring:
                         known[2].add(neighbour.id)
         return stuck
 
-    def _assign_roles(self) -> list[str]:
-        """Tell the strategy of links that are not in the tree any more; returns those that are now."""
+    def _retire(self) -> None:
+        """The tree is settled: links that it does without carry no more, and failed ones owe no more.
+
+        Not before, because what a node knows may be old: the way around a failed link may be gone, too.
+        """
         mine = self._tree.neighbours(self._core.node_id)
-        joining = []
         for neighbour in self._core.neighbour_table.all():
             peer = self[neighbour.id]
-            if peer.up and neighbour.id in mine:
-                if not peer.joined:
-                    joining.append(neighbour.id)
-            elif peer.up and self._states.linked(neighbour.id):
-                self._stand_by(neighbour, peer)
-            elif not peer.up and neighbour.id in self._tree.nodes and neighbour.id not in mine:
+            if neighbour.id in mine or neighbour.id not in self._tree.nodes:
+                continue
+            if peer.up:
+                if self._states.linked(neighbour.id):
+                    self._stand_by(neighbour, peer)
+            else:
                 self._stand_by(neighbour, peer)
                 self._moving += [
                     (neighbour, index)
                     for index, lane in enumerate(neighbour.lanes)
-                    if lane.outbox.backlog_runs and not neighbour.connected[index]
+                    if lane.outbox.backlog_runs
+                    and not neighbour.connected[index]
+                    and (neighbour, index) not in self._moving
                 ]
-        return joining
+        if self._moving:
+            self._move()
 
     def _stand_by(self, neighbour: Neighbour, peer: Peer) -> None:
         self._release([neighbour.id])
@@ -291,27 +298,22 @@ class Wiring:
                 self._broken(neighbour, error)
 
     def _move(self) -> None:
-        """Out of the outboxes of replaced links into those that are in the tree, some at a time."""
+        """Empty the outboxes of replaced links, some at a time: what was on disk has not been flooded yet."""
         room = MOVE_BYTES
         while self._moving and room > 0:
             neighbour, index = self._moving[0]
             outbox = neighbour.lanes[index].outbox
-            if neighbour.connected[index] or not outbox.backlog_runs:
-                del self._moving[0]
-                continue
             outbox.rewind(outbox.oldest - 1)
-            first, runs = outbox.take(room)
+            first, runs = (0, []) if neighbour.connected[index] else outbox.take(room)
+            if not runs:
+                del self._moving[0]  # all is moved, or the lane is back, or the disk does not give it now
+                continue
             for run in runs:
                 room -= run.size
-                self._core.flood(index, run, ())
-            if not runs:
-                del self._moving[0]  # the disk does not give it now
-                continue
+                self._core.flood(index, run, (), once=True)
             outbox.acknowledge(first + len(runs) - 1)
         if self._moving:
             self._core.call_later(0.0, self._move)
-        else:
-            self._check_settled()
 
     # Views
 
@@ -391,11 +393,11 @@ class Wiring:
 
     def _unknown(self) -> list[str]:
         """Neighbours that get everything: in the tree, or owed, while not all is known that they want."""
-        return [
-            n.id
-            for n in self._core.neighbour_table.all()
-            if n.active and (not self._knows(n.id) if self[n.id].joined else self[n.id].unknown)
+        unknown = [
+            n for n in self._tree.neighbours(self._core.node_id) if self[n].joined and not self._knows(n)
         ]
+        owed = [n.id for n in self._core.neighbour_table.all() if n.active and n.id not in self._tree.nodes]
+        return unknown + [n for n in owed if self[n].unknown]
 
     def _refresh_routes(self) -> None:
         self._core.router.everything = tuple(self._unknown())
@@ -407,7 +409,7 @@ class Wiring:
         open_ones = [n for n in mine if self[n].settled != self.view]
         unknown = self._unknown()
         self._awaiting = False
-        if self._moving or self._news:
+        if self._news:
             return
         for neighbour in mine:
             peer, complete = self[neighbour], unknown in ([], [neighbour])
@@ -420,6 +422,7 @@ class Wiring:
                 self._awaiting = True
         if not open_ones:
             self._release(self.held)
+            self._retire()
 
     def _has_all(self, neighbour: str, peer: Peer) -> bool:
         lanes = self._core.neighbour_table[neighbour].lanes
@@ -429,7 +432,7 @@ class Wiring:
         return all(lane.outbox.oldest > last for lane, last in zip(lanes, peer.awaited, strict=True))
 
     def _release(self, neighbours: Iterable[str]) -> None:
-        for neighbour in [n for n in neighbours if n in self.held]:
+        for neighbour in sorted(n for n in neighbours if n in self.held):
             self.held -= {neighbour}
             self[neighbour].new = False
             for index, lane in enumerate(self._core.neighbour_table[neighbour].lanes):
