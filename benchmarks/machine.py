@@ -1,13 +1,20 @@
 """Facts that a result means nothing without: machine, date, versions, commit. `python -m benchmarks.machine`.
 
-Owns reading them. Every fact that cannot be read is "unknown", never a failure. Must not know: benchmarks.
+Owns reading them, and that two benchmarks never measure each other. Every fact that cannot be read is
+"unknown", never a failure. Must not know: what is measured.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import platform
+import signal
 import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -47,6 +54,19 @@ def frames_kind() -> str:
     except ImportError:
         return UNKNOWN
     return "plain Python" if str(frames.__file__).endswith(".py") else "compiled"
+
+
+@contextlib.contextmanager
+def one_benchmark() -> Iterator[None]:
+    """Wait until no other benchmark runs on this machine; let SIGTERM end this one in good order."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    with (Path(tempfile.gettempdir()) / "brokerweave-bench.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("another benchmark is running: waiting for its end", file=sys.stderr)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _processor() -> str:

@@ -84,6 +84,16 @@ def calm_sample(stage: Scene, way: Way, options: Options) -> Sample:
     return min(tries, key=lambda got: got.load.others)
 
 
+def note_disturbance(outcome: Outcome) -> None:
+    runs = [got for samples in outcome.steady.values() for got in samples]
+    disturbed = sum(got.load.others >= DISTURBED for got in runs)
+    if disturbed:
+        outcome.notes.append(
+            f"others used more than {DISTURBED} cores in {disturbed} of {len(runs)} steady runs: "
+            "repeat on a quiet machine before relying on a verdict"
+        )
+
+
 def measure_limits(stage: Scene, options: Options, outcome: Outcome, say: Callable[[str], None]) -> None:
     with hold(stage.broker_pid, options.share) as possible:
         if not possible:
@@ -155,6 +165,7 @@ def main() -> int:
             console.print(line, highlight=False)
 
     with contextlib.ExitStack() as stack:
+        stack.enter_context(machine.one_benchmark())
         if flags.first and not stack.enter_context(preferred()):
             outcome.notes.append("CPU control groups are not writable here: --first had no effect")
         stage = stack.enter_context(scene())
@@ -164,6 +175,7 @@ def main() -> int:
             stage = stage.only(flags.ways.split(";"))
         measure_steady(stage, options, outcome, say)
         measure_limits(stage, options, outcome, say)
+    note_disturbance(outcome)
     targets = report.targets(outcome.steady, outcome.limits)
     report.show(console, facts, options.rate, outcome.steady, outcome.limits, targets, outcome.notes)
     if flags.json:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,8 +83,16 @@ def _grouped(pid: int, settings: dict[str, int]) -> Iterator[bool]:
     finally:
         with contextlib.suppress(OSError):
             (parent / "cgroup.procs").write_text(str(pid))
+        _remove(group)
+
+
+def _remove(group: Path) -> None:
+    """A group stays busy for a moment after its last process ended."""
+    for _ in range(30):
         with contextlib.suppress(OSError):
             group.rmdir()
+            return
+        time.sleep(0.1)
 
 
 def _own_group() -> Path:

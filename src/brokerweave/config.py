@@ -24,6 +24,7 @@ from brokerweave.config_keys import (
     Neighbour,
     NodeConfig,
     NodeSection,
+    RetainedSection,
     keys_of,
 )
 from brokerweave.config_socket import claim_admin_folder, default_admin_socket
@@ -37,6 +38,7 @@ __all__ = [
     "Neighbour",
     "NodeConfig",
     "NodeSection",
+    "RetainedSection",
     "claim_admin_folder",
     "default_admin_socket",
     "explain",
@@ -52,6 +54,7 @@ _READ_AT_START = (
     "links.tls_certificate",
     "links.tls_key",
     "links.tls_ca",
+    "acl.file",
 )
 
 
@@ -117,7 +120,11 @@ def show(value: object) -> str:
         return "-"
     if isinstance(value, tuple) and type(value) is tuple:
         return ", ".join(map(str, value))
-    return f"{value:.15g}" if isinstance(value, float) else str(value)
+    return f"{value:.15g}" if isinstance(value, float) else _plain(value)
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _read_toml(file: Path) -> dict[str, Any]:
@@ -216,7 +223,7 @@ def _read(key: Key, value: object, where: str) -> object:
 
 def _literal(value: object) -> str:
     if isinstance(value, bool):
-        return str(value).lower()
+        return _plain(value)
     return repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "..."
 
 

@@ -21,6 +21,7 @@ from brokerweave.config_values import (
     PATH,
     PLUGIN,
     REMOTE,
+    SWITCH,
     TEXT,
     About,
     Address,
@@ -90,6 +91,14 @@ class NodeSection:
         default=None,
         metadata=about(PATH, "A file whose first line is the password that goes with `broker_username`."),
     )
+    proxy_protocol: bool = field(
+        default=False,
+        metadata=about(
+            SWITCH,
+            "Begin every connection to the broker with a PROXY protocol (version 2) header, so that it sees "
+            "the real client's address. The broker's listener must expect it.",
+        ),
+    )
     session_expiry: float = field(
         default=7 * DAY,
         metadata=about(
@@ -98,6 +107,16 @@ class NodeSection:
             "MQTT 5 clients say it themselves.",
             unit="seconds",
             cost="messages for clients that never return cross the links until then",
+        ),
+    )
+    unknown_session: str = field(
+        default="warn",
+        metadata=about(
+            choice("warn", "flood"),
+            "What to do for a client that goes on with a session whose filters this node has never seen, "
+            "because the node was put before a broker in use, or lost its `data_dir`. `warn` waits until "
+            "the client subscribes again; `flood` takes everything that other sites publish until then.",
+            cost="with `flood`, one such client draws all publications of all sites to this one",
         ),
     )
     delivery: str = field(
@@ -323,6 +342,73 @@ class LinksSection:
 
 
 @dataclass(frozen=True, slots=True)
+class RetainedSection:
+    """How retained messages are kept the same at all sites."""
+
+    tombstone_age: float = field(
+        default=7 * DAY,
+        metadata=about(
+            seconds(60),
+            "How long a deletion is remembered. A site that was away for longer may bring a deleted message "
+            "back. Every node of a deployment should use the same.",
+            unit="seconds",
+            cost="some 300 bytes of memory for each topic deleted within that time",
+        ),
+    )
+    max_bytes: int = field(
+        default=256 * MIB,
+        metadata=about(
+            integer(0, _LARGEST),
+            "What the index may take in `data_dir`. Beyond it only the versions of further messages are "
+            "kept, counted: they still win or lose, but this node cannot repair them at other sites.",
+            unit="bytes",
+            cost="in memory, some 300 bytes for each topic",
+        ),
+    )
+    max_skew: float = field(
+        default=3_600.0,
+        metadata=about(
+            seconds(1),
+            "How far ahead another node's clock may be; its messages are not retained beyond that, counted.",
+            unit="seconds",
+        ),
+    )
+    read_broker: str = field(
+        default="first",
+        metadata=about(
+            choice("first", "always", "never"),
+            "When to read the messages that the broker retains by itself, to tell other sites of them: at "
+            "the `first` start in front of it, `always` at a start, or `never`.",
+        ),
+    )
+    restore: str = field(
+        default="missing",
+        metadata=about(
+            choice("missing", "never"),
+            "After the broker, or this node, was away: read all topics back from the broker, and give it "
+            "what it is `missing` or has wrong; or `never`.",
+            cost="each topic is read once whenever the broker returns",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AclSection:
+    """Which clients may send what to other sites."""
+
+    file: Path | None = field(
+        default=None,
+        metadata=about(
+            PATH,
+            "An access list in the syntax of Mosquitto's `acl_file`; what it does not grant stays at this "
+            "site. See docs/security.md. Without it, all that accepted clients publish may go to other "
+            "sites.",
+            cost="one look at the list for each new topic of a user (of a client, where a pattern has %c)",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Neighbour:
     """A node that this node links to: one `[[neighbour]]` each."""
 
@@ -340,6 +426,8 @@ class NodeConfig:
     node: NodeSection
     limits: LimitsSection = LimitsSection()
     links: LinksSection = LinksSection()
+    retained: RetainedSection = RetainedSection()
+    acl: AclSection = AclSection()
     neighbours: tuple[Neighbour, ...] = ()
     path: Path | None = field(default=None, compare=False)
     flags: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
@@ -373,7 +461,13 @@ class Key:
 
 
 SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
-    {"node": NodeSection, "limits": LimitsSection, "links": LinksSection}
+    {
+        "node": NodeSection,
+        "limits": LimitsSection,
+        "links": LinksSection,
+        "retained": RetainedSection,
+        "acl": AclSection,
+    }
 )
 
 

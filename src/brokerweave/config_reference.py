@@ -16,7 +16,7 @@ _OPENING = """\
 `brokerweave node NODE.toml` reads a TOML file; every key is also a flag, and a flag wins over the file.
 `brokerweave node NODE.toml --check` shows each value and where it came from. A key that is not on this page
 is an error. A relative path in a file is relative to that file. SIGHUP reads the file again and takes over
-neighbours and limits.
+neighbours, limits and the access list.
 
 ```toml
 [node]

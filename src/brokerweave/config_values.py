@@ -49,7 +49,7 @@ class Kind:
     """How a value is read. `flag` is the Python type that the command line collects."""
 
     words: str
-    flag: type[str] | type[int] | type[float] | type[list[str]]
+    flag: type[str] | type[int] | type[float] | type[bool] | type[list[str]]
     read: Callable[[object], object]
 
 
@@ -114,6 +114,12 @@ def pattern(regex: str, words: str) -> Kind:
     return Kind(words, str, read)
 
 
+def _read_switch(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise BadValue("true or false")
+    return value
+
+
 def _address(lowest_port: int) -> Kind:
     def read(value: object) -> Address:
         if isinstance(value, Address):
@@ -146,6 +152,7 @@ def _read_names(value: object) -> tuple[str, ...]:
 REMOTE = _address(lowest_port=1)
 LISTENING = _address(lowest_port=0)
 PATH = Kind("a path", str, _read_path)
+SWITCH = Kind("true or false", bool, _read_switch)
 NAMES = Kind("a list of names", list[str], _read_names)
 TEXT = pattern(_ONE_LINE, "a text on one line, not empty")
 PLUGIN = pattern(_NAME.pattern, "a plug-in's name")

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,12 @@ from typing import Any
 import pytest
 
 from brokerweave.lab.broker import answers_mqtt, find_program, free_port
+from brokerweave.mqtt.packets import Connect as ConnectPacket
+from brokerweave.mqtt.packets import Publish
 from tests.integration.conftest import Connect
+from tests.support.clients import MqttClient
 from tests.support.proxy import Proxy
+from tests.support.raw import RawClient
 from tests.support.sites import QUICK, Network, Settings, merged, network
 from tests.support.waiting import wait_until
 
@@ -140,6 +145,56 @@ def test_a_link_that_is_cut_again_and_again_loses_doubles_and_moves_nothing(
     net.wait_for_links()
 
 
+@pytest.mark.parametrize("qos", [0, 1])
+def test_retained_and_other_messages_of_one_topic_stay_in_order(
+    proxied: tuple[Network, Proxy], connect: Connect, qos: int
+) -> None:
+    net, _ = proxied
+    far = connect(net.port("b"))
+    topic = f"mixed/{qos}"
+    far.subscribe(topic, 1)
+    net.settle()
+    with RawClient(net.port("a")) as publisher:
+        mixed = [Publish(topic, b"%d" % n, qos, n % 3 == 0, packet_id=n * qos) for n in range(1, 101)]
+        publisher.send(ConnectPacket("mixer"))
+        publisher.read_packets(1)
+        publisher.send(*mixed)  # in one piece, which a node reads in one piece
+        far.wait_for(lambda received: len(received) >= 100)
+    assert far.payloads() == [message.payload for message in mixed]
+
+
+def test_a_neighbour_may_be_removed_and_added_in_the_middle_of_traffic(connect: Connect) -> None:
+    with network([("b", "a"), ("b", "c")]) as net:
+        far, stays = connect(net.port("b")), connect(net.port("c"))
+        far.subscribe("busy/#")
+        stays.subscribe("busy/#")
+        net.settle()
+        done = threading.Event()
+
+        def flood() -> None:
+            publisher, count = MqttClient(net.port("b")), 0
+            while not done.is_set():
+                publisher.publish(f"busy/{count % 7}", b"%d" % count, qos=count % 2, retain=count % 11 == 0)
+                count += 1
+            publisher.publish("busy/end", b"end", qos=1)
+            publisher.close()
+
+        flooding = threading.Thread(target=flood)
+        flooding.start()
+        for turn in range(1, 6):
+            stays.wait_for(lambda received, turn=turn: len(received) > 50 * turn)  # type: ignore[misc]
+            net.node("a").ask("remove_neighbour", id="b")
+            net.node("b").wait_for(lambda status: len(status["links"]) == 1, "the removal")
+            net.node("a").ask("add_neighbour", id="b", address=f"127.0.0.1:{net.node('b').link_port}")
+            net.wait_for_links()
+        done.set()
+        flooding.join(20)
+        stays.wait_for_payload(b"end")
+        for topic in (f"busy/{n}" for n in range(7)):
+            numbers = [int(payload) for payload in stays.payloads(topic)]
+            assert numbers == list(range(numbers[0], numbers[-1] + 1, 7))  # its own link was never touched
+
+
 def test_a_neighbour_that_stalls_is_noticed_and_owed_no_more_than_memory_allows(connect: Connect) -> None:
     small = {"links": {"outbox_memory": 65_536}}
     with network([("a", "b")], settings=merged(QUICK, small)) as net:
@@ -222,6 +277,36 @@ def test_what_a_node_owes_outlives_its_own_restart(connect: Connect, kill: bool)
         connect(net.port("a")).publish("t", b"end", qos=1)
         back.wait_for_payload(b"end")
         assert back.payloads() == [*(b"%d" % n for n in range(50)), b"end"]
+
+
+def test_a_killed_node_still_knows_what_absent_clients_want(connect: Connect) -> None:
+    with network([("a", "b")]) as net:
+        far = connect(net.port("b"), "far", clean=False)
+        far.subscribe("t", 1)
+        net.settle()
+        net.node("b").stop(kill=True)
+        connect(net.port("a")).publish("t", b"owed", qos=1)
+        net.node("b").start()
+        net.wait_for_links()
+        back = connect(net.port("b"), "far", clean=False)
+        back.wait_for_payload(b"owed", 5)
+
+
+def test_a_killed_node_passes_on_what_it_is_owed_for_a_neighbour_that_is_not_back_yet(
+    connect: Connect,
+) -> None:
+    with network([("a", "b"), ("b", "c")]) as net:
+        far = connect(net.port("c"), "far", clean=False)
+        far.subscribe("t", 1)
+        net.settle()
+        net.node("b").stop(kill=True)
+        connect(net.port("a")).publish("t", b"owed", qos=1)
+        net.node("c").stop()
+        net.node("b").start()
+        net.node("a").wait_for(lambda status: state_of(status, "b") == "up", "the return of b")
+        net.node("c").start()
+        back = connect(net.port("c"), "far", clean=False)
+        back.wait_for_payload(b"owed", 5)
 
 
 def test_sighup_takes_neighbours_and_limits_from_the_file_and_ignores_one_with_a_mistake(

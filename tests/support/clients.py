@@ -107,6 +107,10 @@ class MqttClient:
         info.wait_for_publish(LIMIT)
         assert info.is_published(), f"{topic} was not acknowledged"
 
+    def publish_unwatched(self, topic: str, payload: bytes, qos: int) -> Callable[[], bool]:
+        """Publish without waiting; what is given tells whether it is acknowledged by now."""
+        return self._client.publish(topic, payload, qos).is_published
+
     def publish_all(self, topic: str, payloads: Iterable[bytes], qos: int) -> None:
         """Publish without waiting between messages, then wait for the last."""
         sent = [self._client.publish(topic, payload, qos) for payload in payloads]

@@ -35,12 +35,17 @@ _EVERY_TYPE = 0xFFFE
 
 
 class RawClient:
-    def __init__(self, port: int, *, receive_buffer: int | None = None) -> None:
+    def __init__(self, port: int, *, receive_buffer: int | None = None, source: str = HOST) -> None:
         self.socket = socket.socket()
+        self.socket.bind((source, 0))
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(TIMEOUT)
-        self.socket.connect((HOST, port))
+        try:
+            self.socket.connect((HOST, port))
+        except OSError:
+            self.socket.close()
+            raise
 
     def send(self, *packets: Packet, version: int = 4) -> None:
         self.socket.sendall(b"".join(codec.encode(packet, version) for packet in packets))

@@ -1,7 +1,8 @@
 """A network of sites from an edge list: a real broker and a real node each, as child processes.
 
 Owns the order of starting and ending. Invariants: brokers, then nodes, start at the same time; every link is
-up and every injector ready before a test sees the network. Must not know: what is tested.
+up and every injector ready before a test sees the network; no node may ever have shown a traceback. Must
+not know: what is tested.
 """
 
 from __future__ import annotations
@@ -159,9 +160,11 @@ def network(
         start_all(site.node.start for site in net.sites.values())
         net.wait_for_links()
         yield net
+        for name, site in net.sites.items():
+            assert "Traceback" not in site.node.log_tail(10_000), f"node {name} had an accident"
     except BaseException:
         for name, site in net.sites.items():
-            print(f"node {name} said:\n{site.node.log_tail()}")
+            print(f"node {name} said:\n{site.node.log_tail(40)}")
         raise
     finally:
         start_all([site.node.close for site in net.sites.values()])

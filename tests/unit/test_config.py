@@ -96,7 +96,7 @@ def test_reload_sees_the_changed_file_and_keeps_the_flags(tmp_path: Path) -> Non
         (NODE + "[limts]\ndrain = 1\n", ["unknown section [limts]", "did you mean [limits]?"]),
         (
             NODE + "[edge_log]\n",
-            ["unknown section [edge_log]", "known are node, limits, links and neighbour"],
+            ["unknown section [edge_log]", "known are node, limits, links, retained, acl and neighbour"],
         ),
         (NODE + "[[neighbor]]\n", ["unknown section [neighbor]", "did you mean [[neighbour]]?"]),
         ("id = 'a'\n", ["'id'", "outside any section", "[node]"]),
@@ -114,6 +114,8 @@ def test_reload_sees_the_changed_file_and_keeps_the_flags(tmp_path: Path) -> Non
         (NODE + 'listeners = "json"\n', ["'listeners'", "a list of names"]),
         (NODE + 'listeners = ["x", "x"]\n', ["'listeners'", "repeated"]),
         (NODE + 'data_dir = ""\n', ["'data_dir'", "a path"]),
+        (NODE + "proxy_protocol = 1\n", ["'proxy_protocol'", "true or false", "not 1"]),
+        (NODE + '[acl]\nfile = "absent"\n', ["'file'", "absent", "no file that can be read"]),
         (NODE + 'key_file = "absent"\n', ["'key_file'", "absent", "no file that can be read"]),
         (NODE + 'broker_password_file = "a.toml"\n', ["'broker_password_file'", "'broker_username'"]),
         (NODE + '[links]\ntls_key = "a.toml"\n', ["'tls_certificate'", "'tls_key'"]),

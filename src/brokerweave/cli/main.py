@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from brokerweave.cli import demo_command, node_command, probe_command, running_commands
+from brokerweave.cli import dead_letter_commands, demo_command, node_command, probe_command, running_commands
 from brokerweave.cli.output import help_text
 from brokerweave.errors import BrokerweaveError, ConfigError
 
@@ -40,6 +40,7 @@ app = typer.Typer(
 )
 node_command.register(app)
 running_commands.register(app)
+dead_letter_commands.register(app)
 probe_command.register(app)
 demo_command.register(app)
 

@@ -20,7 +20,8 @@ from brokerweave.config_values import LISTENING, PATH, REMOTE
 _HELP = """Run a node in front of one broker, until SIGTERM or Ctrl-C.
 
 Every key of NODE.toml is also a flag, and a flag wins over the file. The node starts and listens even when
-its broker is not there yet. SIGTERM drains; SIGHUP reads neighbours and limits again.
+its broker is not there yet. SIGTERM drains; SIGHUP reads neighbours, limits and the access
+list again.
 
 \b
 Examples:
@@ -49,7 +50,9 @@ def node(file: str | None, check: bool, neighbour: list[str] | None, **flags: ob
 
 def _check(config: NodeConfig) -> int:
     from brokerweave.cooperation import registry
+    from brokerweave.runtime.acl_file import load_acl
 
+    load_acl(config)
     registry.strategy(config.node.strategy)
     for name in config.node.listeners:
         registry.listener(name)
@@ -100,7 +103,9 @@ def _option(key: Key) -> Any:
     )
 
 
-def _metavar(key: Key) -> str:
+def _metavar(key: Key) -> str | None:
+    if key.about.kind.flag is bool:
+        return None
     if key.about.kind.flag is int and not key.about.unit:
         return "N"
     if key.about.unit:

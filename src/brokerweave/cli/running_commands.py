@@ -50,9 +50,9 @@ def register(app: typer.Typer) -> None:
 
 
 def status(socket: Socket = None, id: Id = None, config: Config = None, as_json: Json = False) -> None:
-    result = _ask(socket, id, config, {"do": "status"})
+    result = ask(socket, id, config, {"do": "status"})
     if as_json:
-        _print_json(result)
+        print_json(result)
         return
     from brokerweave.cli.status_view import status_view
 
@@ -64,9 +64,9 @@ def list_neighbours(
     socket: Socket = None, id: Id = None, config: Config = None, as_json: Json = False
 ) -> None:
     """List the neighbours and the state of their links."""
-    result = _ask(socket, id, config, {"do": "neighbours"})
+    result = ask(socket, id, config, {"do": "neighbours"})
     if as_json:
-        _print_json(result)
+        print_json(result)
         return
     from brokerweave.cli.status_view import neighbours_view
 
@@ -85,7 +85,7 @@ def add_neighbour(
     from brokerweave.config import parse_neighbour
 
     new = parse_neighbour(neighbour, "the neighbour")
-    _ask(socket, id, config, {"do": "add_neighbour", "id": new.id, "address": str(new.address)})
+    ask(socket, id, config, {"do": "add_neighbour", "id": new.id, "address": str(new.address)})
     print(f"added {new}")
 
 
@@ -96,17 +96,18 @@ def remove_neighbour(
     config: Config = None,
 ) -> None:
     """Take a neighbour away; what is still owed to it is dropped and counted."""
-    _ask(socket, id, config, {"do": "remove_neighbour", "id": neighbour})
+    ask(socket, id, config, {"do": "remove_neighbour", "id": neighbour})
     print(f"removed {neighbour}")
 
 
-def _ask(
+def ask(
     socket: Path | None, node_id: str | None, config: Path | None, request: dict[str, object]
 ) -> dict[str, Any]:
+    """The answer of the node that the options name."""
     from brokerweave.runtime import admin_client
 
     return admin_client.ask(admin_client.find(socket, node_id, config), request)
 
 
-def _print_json(result: dict[str, Any]) -> None:
+def print_json(result: dict[str, Any]) -> None:
     print(json.dumps(result, indent=2, ensure_ascii=False))

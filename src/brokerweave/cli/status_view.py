@@ -46,7 +46,12 @@ def status_view(status: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text("\n".join(_head(status)))
     yield _rows(status.get("links"), _LINK_COLUMNS, "links")
     yield _rows(status.get("injectors"), _INJECTOR_COLUMNS, "injectors")
-    for name, empty in (("filters", "no filters"), ("drops", "nothing dropped"), ("counters", "")):
+    for name, empty in (
+        ("filters", "no filters"),
+        ("retained", ""),
+        ("drops", "nothing dropped"),
+        ("counters", ""),
+    ):
         numbers = {key: value for key, value in _mapping(status.get(name)).items() if value}
         if numbers:
             yield _numbers(name, numbers)

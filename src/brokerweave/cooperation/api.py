@@ -9,7 +9,7 @@ clocks, the node's own classes. `pf` and `sf` use nothing that is not on this pa
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Protocol
@@ -63,6 +63,13 @@ class Context(Protocol):
         is the moment to tell the neighbour everything it needs to know.
         """
 
+    def keep(self, neighbour: str, changes: Mapping[str, int | None]) -> None:
+        """Remember numbers by name for a neighbour, over a crash as well (None: no longer).
+
+        After a restart `neighbour_recalled` gives them back, so that messages go on being owed to a
+        neighbour before it has said again what it wants.
+        """
+
     def routes_changed(self) -> None:
         """Forget every cached answer of `route`."""
 
@@ -96,6 +103,9 @@ class Strategy:
 
     def unsubscribed(self, topic_filter: str) -> None:
         """The last local client that wanted `topic_filter` is gone."""
+
+    def neighbour_recalled(self, neighbour: str, kept: Mapping[str, int]) -> None:
+        """The node was restarted and had this neighbour before: what `context.keep` was told of it."""
 
     def neighbour_up(self, neighbour: str) -> None:
         """A neighbour was added, or its link is back after a failure: share state (ILDM Fig. 8)."""

@@ -90,6 +90,11 @@ class SubscriptionFlooding(Strategy):
     def unsubscribed(self, topic_filter: str) -> None:
         self._change(LOCAL, {topic_filter: None})
 
+    def neighbour_recalled(self, neighbour: str, kept: Mapping[str, int]) -> None:
+        """Its interest as it was before a restart, until it says it anew."""
+        self._held.setdefault(neighbour, {})
+        self._change(neighbour, kept)
+
     def neighbour_up(self, neighbour: str) -> None:
         """Send all that is wanted of the neighbour (Fig. 8); what was sent before is forgotten."""
         self._held.setdefault(neighbour, {})
@@ -165,6 +170,8 @@ class SubscriptionFlooding(Strategy):
             else:
                 held[topic_filter] = qos
                 self._matcher.add(topic_filter, key, qos)
+        if changed and key != LOCAL:
+            self.context.keep(key, {topic_filter: changes[topic_filter] for topic_filter in changed})
         changed.sort(key=_breadth)
         inside = cache(lambda f: _widest_first(self._matcher.covered_by(f)))  # once for all neighbours
         for neighbour in self._sent:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from brokerweave.errors import Unavailable
+from brokerweave.session import proxy_header
 
 HOST = "127.0.0.1"
 
@@ -46,11 +47,12 @@ def find_program(name: str) -> str | None:
     return shutil.which(name) or shutil.which(name, path="/usr/local/sbin:/usr/sbin:/sbin")
 
 
-def answers_mqtt(port: int, timeout: float = 1.0) -> bool:
-    """Does the port answer CONNECT with a CONNACK? A refusal is an answer too."""
+def answers_mqtt(port: int, timeout: float = 1.0, *, proxied: bool = False) -> bool:
+    """Does the port answer CONNECT (after a PROXY header) with a CONNACK? A refusal is an answer too."""
     try:
         with socket.create_connection((HOST, port), timeout=timeout) as sock:
-            sock.sendall(_CONNECT)
+            header = proxy_header.encode(sock.getsockname(), sock.getpeername()) if proxied else b""
+            sock.sendall(header + _CONNECT)
             answer = sock.recv(4)
             with contextlib.suppress(OSError):
                 sock.sendall(b"\xe0\x00")

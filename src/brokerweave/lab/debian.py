@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from brokerweave.lab.broker import Broker, find_program, first_line, free_port
+from brokerweave.lab.broker import Broker, answers_mqtt, find_program, first_line, free_port
 
 
 class Mosquitto(Broker):
@@ -179,13 +179,21 @@ class Nats(Broker):
 
 
 class HAProxy(Broker):
-    """Not a broker: a TCP proxy with one thread in front of one, to compare a node with."""
+    """Not a broker: a TCP proxy with one thread in front of one, to compare a node with.
+
+    `accept_proxy`: it expects the PROXY protocol; `rules` are further lines about its clients.
+    """
 
     name = "haproxy"
 
-    def __init__(self, *, backend_port: int) -> None:
+    def __init__(self, *, backend_port: int, accept_proxy: bool = False, rules: Iterable[str] = ()) -> None:
         super().__init__()
         self._backend_port = backend_port
+        self._accept_proxy = accept_proxy
+        self._rules = tuple(rules)
+
+    def ready(self) -> bool:
+        return answers_mqtt(self.port, proxied=self._accept_proxy)
 
     @classmethod
     def missing(cls) -> str | None:
@@ -200,6 +208,7 @@ class HAProxy(Broker):
         # Two files a connection and a few of its own; it refuses to start when told to take more.
         _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
         connections = max(100, min(files, 65_536) // 2 - 100)
+        rules = "\n    ".join(self._rules)
         path.write_text(
             f"""global
     nbthread 1
@@ -210,7 +219,8 @@ defaults
     timeout client 1h
     timeout server 1h
 frontend clients
-    bind {self.host}:{self.port}
+    bind {self.host}:{self.port}{" accept-proxy" if self._accept_proxy else ""}
+    {rules}
     default_backend broker
 backend broker
     server broker {self.host}:{self._backend_port}

@@ -8,6 +8,7 @@ caller writes `snapshot()` down), why a message was refused.
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -29,6 +30,12 @@ class DeadLetter:
     frame: bytes
 
 
+def plain(letter: DeadLetter) -> tuple[object, ...]:
+    """What `DeadLetters.add` needs to make the letter again, as values that JSON can hold."""
+    frame = base64.b64encode(letter.frame).decode()
+    return letter.when, letter.topic, letter.qos, letter.version, letter.reason, frame
+
+
 class DeadLetters:
     """`total` counts every letter ever added, `evicted` those that made place for newer ones.
 
@@ -44,6 +51,9 @@ class DeadLetters:
         self._letters: dict[int, DeadLetter] = {}
         self._bytes = 0
         self._next_id = 1
+        self.added: Callable[[DeadLetter], None] = lambda letter: None
+        self.removed: Callable[[int], None] = lambda letter_id: None
+        """Whoever stores the list hears of each change, but for what makes place for newer letters."""
 
     def __len__(self) -> int:
         return len(self._letters)
@@ -58,6 +68,7 @@ class DeadLetters:
         self._next_id += 1
         self.total += 1
         self._keep(letter)
+        self.added(letter)
         return letter
 
     def entries(self) -> tuple[DeadLetter, ...]:
@@ -70,6 +81,7 @@ class DeadLetters:
         if letter is not None:
             self._bytes -= len(letter.frame)
             self.revision += 1
+            self.removed(letter_id)
         return letter
 
     def snapshot(self) -> dict[str, Any]:
@@ -98,5 +110,6 @@ class DeadLetters:
         self._bytes += len(letter.frame)
         self.revision += 1
         while len(self._letters) > self.max_count or self._bytes > self.max_bytes:
-            self.pop(next(iter(self._letters)))
+            oldest = self._letters.pop(next(iter(self._letters)))
+            self._bytes -= len(oldest.frame)
             self.evicted += 1

@@ -38,6 +38,10 @@ class Message:
     born: float
     sequence: int
     """Of its run, in the outbox."""
+    record: int
+    """Its run's number on disk; 0 if it is not there."""
+    offset: int
+    """Its place in the run."""
     topic: bytes
     published_qos: int
     cap: int
@@ -59,7 +63,9 @@ class Message:
     """When its handshake last went on."""
 
 
-def read_message(frame: bytes, version: int, cap: int, born: float, sequence: int) -> Message:
+def read_message(
+    frame: bytes, version: int, cap: int, born: float, sequence: int, record: int = 0, offset: int = 0
+) -> Message:
     """Raises RemoteProtocolError for what is no PUBLISH, or has properties that cannot be read."""
     head = publish_head(frame, version)
     expiry: int | None = None
@@ -68,8 +74,9 @@ def read_message(frame: bytes, version: int, cap: int, born: float, sequence: in
         if isinstance(packet, Publish):
             found = get_int(packet.properties, Property.MESSAGE_EXPIRY_INTERVAL, -1)
             expiry = None if found < 0 else found
+    place = (sequence, record, offset)
     return Message(
-        frame, version, born, sequence, head.topic, head.qos, cap, head.retain, bool(head.properties), expiry
+        frame, version, born, *place, head.topic, head.qos, cap, head.retain, bool(head.properties), expiry
     )
 
 
@@ -79,6 +86,8 @@ class Inflight:
     def __init__(self) -> None:
         self._messages: dict[int, Message] = {}
         self._burned: set[int] = set()
+        # Identifiers of messages that are over, while their runs are not: what is kept of them is kept there.
+        self._held: dict[int, int] = {}
         self._last_id = 0
         self.unanswered = 0
         """Messages written on this connection whose handshake is not over: what the window bounds."""
@@ -97,7 +106,7 @@ class Inflight:
         packet_id = self._last_id
         while True:
             packet_id = packet_id % MAX_PACKET_ID + 1
-            if packet_id not in self._messages and packet_id not in self._burned:
+            if not (packet_id in self._messages or packet_id in self._burned or packet_id in self._held):
                 break
         self._last_id = message.packet_id = packet_id
         self._messages[packet_id] = message
@@ -105,7 +114,26 @@ class Inflight:
     @property
     def full(self) -> bool:
         """Whether no identifier is left."""
-        return len(self._messages) + len(self._burned) >= MAX_PACKET_ID
+        return len(self._messages) + len(self._burned) + len(self._held) >= MAX_PACKET_ID
+
+    def restore(self, message: Message, packet_id: int, released: bool) -> None:
+        """A message from before a crash. Call it in the order in which they were first sent."""
+        message.packet_id = packet_id
+        message.stage = Stage.RELEASED if released else Stage.WAITING
+        message.writes = 1
+        self._messages[packet_id] = message
+
+    def burn(self, packet_id: int) -> None:
+        self._burned.add(packet_id)
+
+    def hold(self, packet_id: int, sequence: int) -> None:
+        """Nobody gets this identifier before the run is complete."""
+        self._held[packet_id] = sequence
+
+    def unhold(self, sequence: int) -> None:
+        """All runs up to this one are complete."""
+        if self._held:
+            self._held = {i: s for i, s in self._held.items() if s > sequence}
 
     def sent(self, message: Message, now: float) -> None:
         message.stage = Stage.SENT

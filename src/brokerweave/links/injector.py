@@ -10,8 +10,8 @@ The life of a connection: `connected` (write what it gives), then `receive`, `po
 then `disconnected`, exactly once for each `connected`. A connection that could not be opened is not reported
 at all. All times are on the clock that `Run.born` is on.
 
-Exactly once to the broker holds while this object lives: packet identifiers are not stored. After a restart
-of the node the session is started anew, and what was in flight is sent again.
+Exactly once to the broker holds while this object lives and, with a `progress` that is kept, over a crash of
+the node. Without one a restart begins the session anew, and what was in flight is sent again.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.dead_letters import DeadLetters
 from brokerweave.links.outbox import Outbox
+from brokerweave.links.progress import Progress
 from brokerweave.links.run import Run
 from brokerweave.links.sender import Counters, Sender
 from brokerweave.mqtt import codec
@@ -91,6 +92,7 @@ class Injector:
         keep_alive: int = 30,
         ack_timeout: float = 30.0,
         session_expiry: int = 3600,
+        progress: Progress | None = None,
     ) -> None:
         self.client_id = client_id
         self.abilities = abilities
@@ -98,7 +100,8 @@ class Injector:
         self.state = State.DOWN
         self.reason = "not connected yet"
         self.wants_reconnect = False
-        self._sender = Sender(outbox, dead_letters, abilities)
+        self._sender = Sender(outbox, dead_letters, abilities, progress)
+        self._progress = progress
         self._username = username
         self._password = password
         self._asked_keep_alive = keep_alive
@@ -106,7 +109,7 @@ class Injector:
         self._session_expiry = session_expiry
         self._version = abilities.version
         self._version_proven = False
-        self._has_session = False
+        self._has_session = progress is not None and progress.session
         self._purging = False
         self._clean = True
         self._blameless = False
@@ -117,9 +120,9 @@ class Injector:
 
     # What the node asks
 
-    def submit(self, run: Run) -> bool:
-        """Keep a run until the broker has it. False: the outbox was full, and has counted it."""
-        return self.outbox.append(run)
+    def submit(self, run: Run, number: int = 0) -> bool:
+        """Keep a run until the broker has it; `number` as for the outbox. False: it was full, and counted."""
+        return self.outbox.append(run, number)
 
     @property
     def counters(self) -> Counters:
@@ -198,8 +201,13 @@ class Injector:
     def poll(self, now: float, budget: int = POLL_BYTES) -> bytes:
         """What may be written now. Call it after `receive`, `submit` and `tick`, until it gives nothing."""
         parts, self._control = self._control, []
-        if self.state is not State.READY or self.wants_reconnect:
-            return b"".join(parts)
+        if self.state is State.READY and not self.wants_reconnect:
+            self._fill(parts, now, budget)
+        if self._progress is not None:
+            self._progress.flush()  # what was done must be kept before the next step leaves
+        return b"".join(parts)
+
+    def _fill(self, parts: list[bytes], now: float, budget: int) -> None:
         used = 0
         while used < budget:
             part = self._sender.next(now)
@@ -209,7 +217,6 @@ class Injector:
             used += len(part) or 64  # what ends unwritten takes time too
         if parts:
             self._last_sent = now
-        return b"".join(parts)
 
     def tick(self, now: float) -> None:
         """Call about once a second."""

@@ -24,7 +24,7 @@ class Journal(Protocol):
 
     @property
     def last(self) -> int:
-        """The highest number ever appended, trimmed or not; 0 if none."""
+        """The highest number ever appended or trimmed; 0 if none."""
 
     @property
     def size(self) -> int:
@@ -77,6 +77,7 @@ class MemoryJournal:
 
     def trim(self, up_to: int) -> None:
         self._check()
+        self.last = max(self.last, up_to)
         while self._records and (oldest := next(iter(self._records))) <= up_to:
             self.size -= len(self._records.pop(oldest))
 

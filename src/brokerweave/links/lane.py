@@ -78,12 +78,12 @@ class Lane:
         """The neighbour would soon have to stop and wait for an acknowledgement."""
         return self._unacknowledged > self.window_bytes // 4
 
-    def append(self, run: Run) -> bool:
-        """Owe a run to the neighbour. False: it was dropped, and counted."""
+    def append(self, run: Run, number: int = 0) -> bool:
+        """Owe a run to the neighbour; `number` as for the outbox. False: it was dropped, and counted."""
         if not self._up and not self.acknowledged:
             self.outbox.dropped[LINK_DOWN] += run.count
             return False
-        return self.outbox.append(run)
+        return self.outbox.append(run, number)
 
     def announce(self, packet: Packet) -> None:
         """Say this before anything that is sent from now on, and first on each connection to come."""

@@ -3,14 +3,17 @@
 Three parts, in order: runs sent and not acknowledged, runs in memory not yet sent, runs on disk only.
 Invariants: order never changes; a run's stream sequence is fixed when it is first taken, so sequences
 are 1, 2, 3, ... without gaps whatever was dropped; memory and disk are bounded; each run that is dropped
-is counted by its cause. Durable runs (QoS 1, 2) are written to the journal at once, others never. Nothing
-here raises because a disk failed. Must not know: connections, bytes on the wire, files.
+is counted by its cause. Durable runs (QoS 1, 2) are on disk at once, others never: in this outbox's journal
+or, where the node keeps a daybook, there, under the same number; then the journal gets what does not fit
+into memory and what is still owed when the daybook begins anew. Nothing here raises because a disk failed.
+Must not know: connections, bytes on the wire, files.
 """
 
 from __future__ import annotations
 
 import operator
 from collections import Counter, deque
+from collections.abc import Callable
 from itertools import islice
 
 from brokerweave.errors import RemoteProtocolError
@@ -36,6 +39,8 @@ class Outbox:
         memory_bytes: int = 64 << 20,
         disk_bytes: int = 1 << 30,
     ) -> None:
+        self.name = ""
+        """What the node's daybook calls this outbox; empty if it keeps nothing there."""
         self.stream_id = stream_id
         self.memory_bytes = memory_bytes
         self.disk_bytes = disk_bytes
@@ -43,8 +48,12 @@ class Outbox:
         """Messages lost, by cause; where only the disk knew a run's messages it counts as one."""
         self.journal_failures = 0
         """Calls that the disk failed; what it should have kept lives in memory only."""
+        self.next_number: Callable[[], int] = lambda: self._last_record + 1
+        """A number on disk for what is written again; the daybook gives it where there is one."""
+        self.inherited = 0
+        """The last number of what an earlier outbox left in the journal."""
         self._journal = journal
-        # Each run in memory with its number in the journal, 0 if it is not there.
+        # Each run in memory with its number on disk, 0 if it is not there.
         self._memory: deque[tuple[Run, int]] = deque()
         self._memory_used = 0
         self._sent = 0
@@ -61,7 +70,7 @@ class Outbox:
     ) -> Outbox:
         """An outbox that goes on with what an earlier one left in the journal, in a new stream."""
         outbox = cls(stream_id, journal, memory_bytes, disk_bytes)
-        outbox._last_record = journal.last
+        outbox._last_record = outbox.inherited = journal.last
         outbox._spilled = journal.records
         outbox._spilled_bytes = journal.size + journal.records * RUN_OVERHEAD
         return outbox
@@ -109,11 +118,17 @@ class Outbox:
         """When the oldest run in memory was born; None if there is none (or only unread ones on disk)."""
         return self._memory[0][0].born if self._memory else None
 
-    def append(self, run: Run) -> bool:
-        """Keep a run until it is acknowledged. False: it was dropped, and counted."""
+    def append(self, run: Run, number: int = 0) -> bool:
+        """Keep a run until it is acknowledged; `number` is its own in the daybook, if it is there.
+
+        False: it was dropped, and counted.
+        """
         size = run.size
         fits = self._memory_used + size <= self.memory_bytes and not self._spilled
-        record = self._write(run) if run.durable and self._journal is not None else 0
+        record = 0
+        if run.durable and self._journal is not None:
+            record = number if number and fits else self._write(run, number)
+        self._last_record = max(self._last_record, record)
         if fits:
             self._memory.append((run, record))
             self._memory_used += size
@@ -173,13 +188,48 @@ class Outbox:
         ordered = sorted(waiting, key=_published)
         if self._spilled or all(map(operator.is_, ordered, waiting)):
             return
-        before = self._last_record
         everything = [*islice(self._memory, self._sent), *ordered]
-        # A journal is trimmed from its beginning, so it has to have the new order as well.
-        written = [(run, self._write(run) if record else 0) for run, record in everything]
-        if all(bool(new) == bool(old) for (_, new), (_, old) in zip(written, everything, strict=True)):
+        before = self._last_record
+        written = self._write_again(everything) if self.settle() else None
+        if written is not None:
             self._memory = deque(written)
             self._trim(before)
+
+    def _write_again(self, items: list[tuple[Run, int]]) -> list[tuple[Run, int]] | None:
+        """Runs in a new order get new numbers: disks forget from the beginning. None: the disk failed."""
+        written = []
+        for run, record in items:
+            number = 0
+            if record and self._journal is not None:
+                number = self.next_number()
+                try:
+                    self._journal.append(number, encode_record(run))
+                except StorageError:
+                    self.journal_failures += 1
+                    return None
+                self._last_record = number
+            written.append((run, number))
+        return written
+
+    def record_of(self, sequence: int) -> int:
+        """The number on disk of a run that was taken; 0 if it is not there."""
+        return self._memory[sequence - self._oldest][1]
+
+    def settle(self) -> bool:
+        """Put into the journal what only the daybook has, so that it may be forgotten there.
+
+        False: the disk failed.
+        """
+        if self._journal is None:
+            return True
+        try:
+            for run, number in self._memory:
+                if number > self._journal.last:
+                    self._journal.append(number, encode_record(run))
+        except StorageError:
+            self.journal_failures += 1
+            return False
+        return True
 
     def clear(self) -> int:
         """Forget everything, in the journal too; returns how many messages that were."""
@@ -203,19 +253,21 @@ class Outbox:
         if record:
             self._trim(record)
 
-    def _write(self, run: Run) -> int:
+    def _write(self, run: Run, number: int) -> int:
         """The run's number in the journal; 0 if it could not be written."""
         assert self._journal is not None
+        if (number or self.name) and not self._spilled and not self.settle():
+            return 0  # the journal keeps the order, so what is before this run must be in it too
         record = encode_record(run)
+        number = number or self.next_number()
         try:
             if self._journal.size + len(record) > self.disk_bytes:
                 return 0
-            self._journal.append(self._last_record + 1, record)
+            self._journal.append(number, record)
         except StorageError:
             self.journal_failures += 1
             return 0
-        self._last_record += 1
-        return self._last_record
+        return number
 
     def _load(self) -> None:
         """Read back from the disk what memory has room for."""
@@ -256,6 +308,6 @@ class Outbox:
             self.journal_failures += 1
 
 
-def _published(item: tuple[Run, int]) -> tuple[str, int, int]:
+def _published(item: tuple[Run, int]) -> tuple[bool, str, int, int]:
     run = item[0]
-    return run.origin, run.epoch, run.first
+    return run.repair, run.origin, run.epoch, run.first

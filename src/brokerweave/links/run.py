@@ -43,6 +43,9 @@ class Run:
     """Its origin waits to hear that every node on the way has taken it."""
     flood: bool = False
     """It goes to every node, whatever they asked for: its way was cut, and the new one is not known yet."""
+    repair: bool = False
+    """A retained message that a node passes on because others may lack it: who has it, or a newer one, drops
+    it. `stamp` and `origin` are those of its publication; `epoch` and `first` mean nothing."""
 
     @property
     def size(self) -> int:

@@ -17,13 +17,16 @@ it a dead letter, so that a broker that merely restarts costs nothing.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.abilities import BrokerAbilities, fit, remaining_expiry
 from brokerweave.links.dead_letters import DeadLetters
 from brokerweave.links.inflight import Inflight, Ledger, Message, Stage, read_message
 from brokerweave.links.outbox import Outbox
+from brokerweave.links.progress import Mark, Progress, Step
 from brokerweave.links.run import Run
 from brokerweave.links.suspects import Suspects, Verdict
 from brokerweave.mqtt import codec
@@ -61,12 +64,19 @@ class Counters:
     expired: int = 0
     dead_letters: int = 0
     maybe_lost_qos0: int = 0
-    """QoS 0 among the injected that nothing had proven to be read when the connection ended: not repeated."""
+    """QoS 0 that nothing had proven to be read when the connection, or the node, ended: not repeated."""
 
 
 class Sender:
-    def __init__(self, outbox: Outbox, dead_letters: DeadLetters, limits: BrokerAbilities) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        dead_letters: DeadLetters,
+        limits: BrokerAbilities,
+        progress: Progress | None = None,
+    ) -> None:
         self.limits = limits
+        self._progress = progress
         self.counters = Counters()
         self._outbox = outbox
         self._dead_letters = dead_letters
@@ -80,6 +90,31 @@ class Sender:
         self._unproven: deque[tuple[int, bytes]] = deque()
         self._unproven_bytes = 0
         self._pings: deque[tuple[int, float]] = deque()
+        if progress is not None and progress.session:
+            self._restore(progress.marks())
+
+    def _restore(self, marks: list[Mark]) -> None:
+        """Take from the outbox what was in flight when the node was killed, each under its identifier."""
+        known = {(mark.record, mark.offset): mark for mark in marks if mark.step is not Step.BURNT}
+        last = min(max((record for record, _ in known), default=0), self._outbox.inherited)
+        oldest, reached = self._outbox.inherited + 1, 0
+        while reached < last:
+            first, runs = self._outbox.take(TAKEN_BYTES)
+            if not runs:
+                break
+            oldest = min(oldest, self._outbox.record_of(first))
+            for sequence, run in enumerate(runs, first):
+                reached = self._outbox.record_of(sequence)
+                if reached <= last:
+                    self._ledger.opened(sequence, run.count)
+                    self._take_apart(sequence, run, known)
+                else:
+                    self._runs.append((sequence, run))
+        for mark in marks:
+            # What is older is over. What should be here and is not: the broker may know its identifier.
+            lost = mark.record >= oldest and mark.step is not Step.DONE
+            if mark.step is Step.BURNT or (lost and self._inflight.get(mark.packet_id) is None):
+                self._inflight.burn(mark.packet_id)
 
     @property
     def taken_messages(self) -> int:
@@ -155,7 +190,11 @@ class Sender:
             )
         return blob
 
-    def _take_apart(self, sequence: int, run: Run) -> None:
+    def _take_apart(
+        self, sequence: int, run: Run, known: Mapping[tuple[int, int], Mark] = MappingProxyType({})
+    ) -> None:
+        """Queue a run's messages; `known` is what became of them before a crash."""
+        record = self._outbox.record_of(sequence)
         try:
             frames = split(run.blob)
             if len(frames) != run.count:
@@ -164,12 +203,34 @@ class Sender:
             self._bury(run.born, b"", run.max_qos, run.version, str(error), run.blob)
             self._end(sequence, run.count)
             return
-        for frame in frames:
+        ended = 0
+        for offset, frame in enumerate(frames):
+            mark = known.get((record, offset))
             try:
-                self._queue.append(read_message(frame, run.version, run.cap, run.born, sequence))
+                message = read_message(frame, run.version, run.cap, run.born, sequence, record, offset)
             except RemoteProtocolError as error:
                 self._bury(run.born, b"", frame[0] >> 1 & 3, run.version, str(error), frame)
-                self._end(sequence)
+                ended += 1
+                continue
+            if mark is not None and mark.step is Step.DONE:
+                self._inflight.hold(mark.packet_id, sequence)
+                ended += 1
+            elif 0 < record <= self._outbox.inherited and not message.published_qos:
+                self.counters.maybe_lost_qos0 += 1  # an earlier start may have written it: at most once
+                ended += 1
+            else:
+                self._enqueue(message, mark)
+        if ended:
+            self._end(sequence, ended)
+
+    def _enqueue(self, message: Message, mark: Mark | None) -> None:
+        if mark is not None:
+            released = mark.step is Step.RECEIVED
+            message.qos = mark.qos
+            self._inflight.restore(message, mark.packet_id, released)
+            if released:
+                return
+        self._queue.append(message)
 
     def _next_message(self, message: Message, now: float) -> bytes | None:
         verdict = self._suspects.verdict(message.topic, now) if self._suspects else Verdict.TRUSTED
@@ -204,6 +265,8 @@ class Sender:
         if alone:
             self._alone = message
         if message.qos:
+            if not message.dup:
+                self._keep(message, Step.SENT)
             self._inflight.sent(message, now)
             message.mark = self._mark
             return frame
@@ -261,6 +324,7 @@ class Sender:
             return b""
         message.stage = Stage.RELEASED
         message.moved = now
+        self._keep(message, Step.RECEIVED)
         return codec.encode(PubRel(packet_id), version)
 
     def pubcomp(self, packet_id: int) -> None:
@@ -286,6 +350,9 @@ class Sender:
 
     def _accepted(self, message: Message, reason: int) -> None:
         """The broker's last word on a message."""
+        packet_id = message.packet_id
+        if reason >= _REFUSED:
+            self._keep(message, Step.FREE)
         self._inflight.finish(message)
         if message is self._alone:
             self._alone = None
@@ -293,7 +360,7 @@ class Sender:
         message.suspect = False
         if reason < _REFUSED:
             self.counters.injected[message.qos] += 1
-            self._end(message.sequence)
+            self._done(message, packet_id)
             return
         message.tried += 1
         if message.tried < ATTEMPTS:
@@ -329,11 +396,16 @@ class Sender:
         Without a session, what had got PUBREC is over: the broker has taken it, and to send it again could
         double it. (One that lost its memory before passing it on has lost it: nothing can tell.)
         """
+        if self._progress is not None:
+            self._progress.session_stands()
         if session_present:
             return b"".join(codec.encode(PubRel(m.packet_id), version) for m in self._inflight.resumed(now))
+        identifiers = {message: message.packet_id for message in self._inflight}
+        for message in identifiers:
+            self._keep(message, Step.FREE)
         for message in self._inflight.forgotten():
             self.counters.injected[message.qos] += 1
-            self._end(message.sequence)
+            self._done(message, identifiers[message])
         return b""
 
     def _suspect_all(self, now: float) -> None:
@@ -353,7 +425,7 @@ class Sender:
             if deaths >= ATTEMPTS:  # the first one of its topic is only lost: the broker may have restarted
                 self._bury_message(message, reason)
         elif message.tried >= ATTEMPTS:
-            self._inflight.finish(message, burn=message.qos == 2)
+            self._finish(message, burn=message.qos == 2)
             self._dead(message, reason)
 
     def _give_up(self, message: Message, reason: str) -> bytes:
@@ -365,18 +437,38 @@ class Sender:
         """The message at the head of the queue is over."""
         self._queue.popleft()
         if message.packet_id:
-            self._inflight.finish(message, burn=message.qos == 2 and message.dup)
+            self._finish(message, burn=message.qos == 2 and message.dup)
         self._end(message.sequence)
         return b""
+
+    def _finish(self, message: Message, burn: bool) -> None:
+        self._keep(message, Step.BURNT if burn else Step.FREE)
+        self._inflight.finish(message, burn)
+
+    def _keep(self, message: Message, step: Step) -> None:
+        """Find it again after a crash, if its run is found again."""
+        if self._progress is not None and message.record:
+            self._progress.put(message.packet_id, message.record, message.offset, step, message.qos)
+
+    def _done(self, message: Message, packet_id: int) -> None:
+        """The broker has it. If its run goes on, that must be kept: the run would come again."""
+        if self._end(message.sequence) or self._progress is None or not message.record:
+            return
+        self._inflight.hold(packet_id, message.sequence)
+        self._progress.put(packet_id, message.record, message.offset, Step.DONE)
 
     def _dead(self, message: Message, reason: str) -> None:
         self._bury_message(message, reason)
         self._end(message.sequence)
 
-    def _end(self, sequence: int, count: int = 1) -> None:
+    def _end(self, sequence: int, count: int = 1) -> bool:
+        """Whether the run is acknowledged by that, with all before it."""
         complete = self._ledger.ended(sequence, count)
-        if complete is not None:
-            self._outbox.acknowledge(complete)
+        if complete is None:
+            return False
+        self._outbox.acknowledge(complete)
+        self._inflight.unhold(complete)
+        return complete >= sequence
 
     def _bury_message(self, message: Message, reason: str) -> None:
         self._bury(message.born, message.topic, message.published_qos, message.version, reason, message.frame)

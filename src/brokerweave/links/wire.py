@@ -8,7 +8,8 @@ looked at here. Must not know: lanes, what is acknowledged when.
 
 Batch payload, big-endian: wire version u8, stream sequence of the first run u64, runs u16, then for each
 run: origin (u8 length, UTF-8), epoch u64, first u64, count u32, flags u8, stamp u64, age in ms u32, blob
-(u32 length). Flags: bit 0 MQTT 5, bits 1-2 `max_qos`, bits 3-4 `cap`, bit 5 `confirm`, bit 6 `flood`.
+(u32 length). Flags: bit 0 MQTT 5, bits 1-2 `max_qos`, bits 3-4 `cap`, bit 5 `confirm`, bit 6 `flood`,
+bit 7 `repair`.
 """
 
 from __future__ import annotations
@@ -147,17 +148,18 @@ def _read_origin(view: memoryview, position: int) -> tuple[int, str]:
 
 
 def _flags(run: Run) -> int:
-    return (run.version == 5) | run.max_qos << 1 | run.cap << 3 | run.confirm << 5 | run.flood << 6
+    marks = run.confirm << 5 | run.flood << 6 | run.repair << 7
+    return (run.version == 5) | run.max_qos << 1 | run.cap << 3 | marks
 
 
 def _run(
     origin: str, epoch: int, first: int, count: int, flags: int, stamp: int, born: float, blob: bytes
 ) -> Run:
     max_qos, cap = flags >> 1 & 3, flags >> 3 & 3
-    if flags > 0x7F or max_qos == 3 or cap == 3 or not isfinite(born):
+    if max_qos == 3 or cap == 3 or not isfinite(born):
         raise RemoteProtocolError(f"a run with unknown flags {flags:#04x} or without a time")
     if not 0 < count <= len(blob) // SMALLEST_PUBLISH or first + count - 1 > _MAX_SEQUENCE:
         raise RemoteProtocolError(f"a run of {count} messages from {first} in {len(blob)} bytes")
     version = 5 if flags & 1 else 4
-    marks = bool(flags & 0x20), bool(flags & 0x40)
+    marks = bool(flags & 0x20), bool(flags & 0x40), bool(flags & 0x80)
     return Run(origin, epoch, first, count, version, max_qos, cap, born, blob, stamp, *marks)

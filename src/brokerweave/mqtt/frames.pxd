@@ -72,6 +72,7 @@ cdef class _Publish:
 cdef class _Found:
     cdef bytes data
     cdef list items
+    cdef int retain
     cdef dict _open
     cdef Routed _last
 
@@ -97,7 +98,7 @@ cdef class Scanner:
     cpdef tuple feed(self, bytes chunk)
     @cython.locals(size=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t, kind=int, found=_Found)
     cdef tuple _scan(self, bytes data)
-    @cython.locals(data=bytes, head=_Publish)
+    @cython.locals(data=bytes, head=_Publish, retain=int)
     cdef int _publish(self, RouteCache routes, _Found found, Py_ssize_t at, Py_ssize_t end) except -1
     cdef int _wait(self, bytes data, Py_ssize_t at, Py_ssize_t end) except -1
 

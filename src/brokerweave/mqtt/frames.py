@@ -234,10 +234,11 @@ class _Publish:
 class _Found:
     """What one scan found in `data`, in stream order."""
 
-    __slots__ = ("_last", "_open", "data", "items")
+    __slots__ = ("_last", "_open", "data", "items", "retain")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
+        self.retain = 0
         self.items: list[Routed | Frame] = []
         self._open: dict[int, Routed] = {}
         self._last: Routed | None = None
@@ -357,7 +358,11 @@ class Scanner:
             if self.single_qos >> head.qos & 1:
                 found.whole(at, end)
             else:
-                group = routes.lookup(data[head.topic : head.topic_end], data[at] & 1 != 0)
+                retain = data[at] & 1
+                if retain != found.retain:  # the two are routed apart, but a topic's order holds over both
+                    found.close()
+                    found.retain = retain
+                group = routes.lookup(data[head.topic : head.topic_end], retain != 0)
                 if group is not None:
                     found.routed(group, at, end)
 

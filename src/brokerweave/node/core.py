@@ -9,30 +9,36 @@ not know: sockets, clocks, files. They come in through `NodeHost`, so the same c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+import zlib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol
 
 from brokerweave.cooperation.api import Listener, Strategy, Timer
-from brokerweave.errors import RemoteProtocolError
+from brokerweave.errors import LocalProtocolError, RemoteProtocolError
+from brokerweave.links.dead_letters import DeadLetter
 from brokerweave.links.injector import Injector
 from brokerweave.links.run import Run
 from brokerweave.links.window import DuplicateWindow
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import RouteCache, route_run
+from brokerweave.mqtt.frames import RouteCache, publish_head, route_run
 from brokerweave.mqtt.packets import Packet, Publish, Will
 from brokerweave.mqtt.properties import Property, get_int, without
 from brokerweave.node import barrier, confirmations
+from brokerweave.node.admission import Admission
 from brokerweave.node.barrier import Barrier
 from brokerweave.node.confirmations import Confirmations, Publication
 from brokerweave.node.counters import Counters
+from brokerweave.node.daybook import OWN, Daybook, RunEntry
 from brokerweave.node.interest import Interest
 from brokerweave.node.neighbours import LaneMaker, Neighbours
+from brokerweave.node.retained import MemoryStore, RetainedSettings, RetainedStore
+from brokerweave.node.retained_sync import Retained
 from brokerweave.node.router import Group, Router
 from brokerweave.node.wiring import MARK_TOPIC, Wiring
 from brokerweave.session.pair import Limits, Pair
-from brokerweave.session.record import SessionRecord
+from brokerweave.session.record import SessionRecord, state_of
 from brokerweave.session.standing import HeldAck, Stand
 
 OWN_TOPICS = "$brokerweave/"
@@ -54,10 +60,13 @@ class Settings:
     window: int
     forget_after: float
     session_expiry: float
+    unknown_session: str = "warn"
+    """`flood`: take everything for a client whose session the broker knows and this node does not."""
     cluster_timeout: float | None = None
     """Seconds an acknowledgement waits for other sites at most; None: it does not (`delivery = "local"`)."""
     barrier_timeout: float | None = None
     """Seconds a SUBACK waits for the other sites at most; None: it does not (`subscribe = "async"`)."""
+    retained: RetainedSettings = field(default_factory=RetainedSettings)
     cycles: bool = True
     """Whether the wiring may have cycles; False spares the exchange of link states where it has none."""
 
@@ -101,8 +110,11 @@ class NodeCore:
         host: NodeHost,
         make_lane: LaneMaker,
         injectors: list[Injector],
+        retained_store: RetainedStore | None = None,
+        daybook: Daybook | None = None,
     ) -> None:
         self.settings = settings
+        self.daybook = daybook or Daybook()
         self.limits = limits
         self.listeners = listeners
         self.host = host
@@ -118,7 +130,9 @@ class NodeCore:
         self.router = Router(
             self.strategy, settings.lanes if settings.ordered else None, self._strategy_failed
         )
-        self.interest = Interest(self.strategy)
+        self.interest = Interest(self.strategy, self.daybook)
+        self.kept: dict[str, dict[str, int]] = {}
+        """For each neighbour, what the strategy wants to know of it after a restart."""
         self.controls: dict[str, Callable[[str, bytes], None]] = {}
         """What hears of control packets on the topics of the node's own parts: (neighbour, payload)."""
         self.wiring = Wiring(self, settings.cycles)
@@ -132,7 +146,10 @@ class NodeCore:
         self.controls[confirmations.TOPIC] = self._confirmations_arrived
         self.neighbour_table.went_down = self._neighbour_down
         self._to_confirm: dict[str, list[Publication]] = {}
+        self.retained = Retained(self, settings.retained, retained_store or MemoryStore())
+        self.neighbour_table.linked = self.retained.linked
         self._local_routes = self.router.cache(None)
+        self.admission = Admission(self.router, self.counters.add)
         # A sequence for each lane: messages on one lane arrive in order, so the duplicate window never has to
         # reach back over what another, faster lane brought meanwhile.
         self._sequences = [0] * settings.lanes
@@ -186,6 +203,17 @@ class NodeCore:
     def _is_up(self, neighbour: str) -> bool:
         return neighbour in self.neighbour_table and self.neighbour_table[neighbour].up
 
+    def keep(self, neighbour: str, changes: Mapping[str, int | None]) -> None:
+        kept = self.kept.get(neighbour)
+        if kept is None:
+            return
+        for name, value in changes.items():
+            if value is None:
+                kept.pop(name, None)
+            else:
+                kept[name] = value
+        self.daybook.note("keep", neighbour, dict(changes))
+
     def routes_changed(self) -> None:
         self.router.changed()
 
@@ -211,6 +239,7 @@ class NodeCore:
         )
 
     def connect_arrived(self, pair: Pair) -> None:
+        self.admission.joined(pair)
         self.host.open_broker(pair)
 
     def write_client(self, pair: Pair, data: bytes) -> None:
@@ -222,6 +251,7 @@ class NodeCore:
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
         client_id = pair.client.client_id or f"\0{pair.client.id}"  # assigned by a 3.1.1 broker: unknown
         assert pair.connect is not None
+        self.admission.joined(pair)  # the broker may have given it its client id
         self._client_returned(client_id, session_present)
         record = self.interest.records.get(client_id)
         if record is not None and not session_present:
@@ -230,28 +260,50 @@ class NodeCore:
         if record is None:
             record = self.interest.records[client_id] = SessionRecord(client_id, pair.expiry)
             if session_present:
-                self.counters.add("unknown_sessions")
-                self.host.warn(
-                    f"client {client_id!r} goes on with a session whose filters this node has not seen; "
-                    "they count for other sites when it subscribes again"
-                )
+                self._unknown_session(record)
         record.owner = pair
+        record.since = None
+        if pair.expiry > 0 and pair.client.client_id:
+            record.expiry = pair.expiry
+            self._write_session(record)
         return record
+
+    def _unknown_session(self, record: SessionRecord) -> None:
+        record.unknown = True
+        self.counters.add("unknown_sessions")
+        goes_on = f"client {record.client_id!r} goes on with a session whose filters this node has not seen; "
+        if self.settings.unknown_session == "flood":
+            self.interest.flood(record)
+            self.host.warn(f"{goes_on}everything comes to this site until it subscribes again")
+        else:
+            self.host.warn(f"{goes_on}they count for other sites when it subscribes again")
+
+    def _write_session(self, record: SessionRecord) -> None:
+        self.daybook.note("session", state_of(record, whole=not record.stored))
+        record.stored = self.daybook.keeps
 
     def remember(self, record: SessionRecord, filters: dict[str, int], away: float) -> None:
         """A session from before a restart, `away` seconds of whose expiry are over."""
         self.interest.records[record.client_id] = record
         for topic_filter, qos in filters.items():
             self.interest.add(record, topic_filter, qos)
+        if record.unknown and self.settings.unknown_session == "flood":
+            self.interest.flood(record)
+        record.stored = self.daybook.keeps
         self._expire_later(record, away)
 
     def granted(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand) -> bool:
         record = self._record_of(pair)
         if record is None:
             return True
+        filters = self.admission.readable(pair, filters)
         for topic_filter, qos in filters:
             self.interest.add(record, topic_filter, qos)
-        if self.settings.barrier_timeout is None:
+        if record.unknown:
+            self.interest.calm(record)
+            if record.stored:
+                self._write_session(record)
+        if self.settings.barrier_timeout is None or not filters:
             return True
         # Also what an earlier filter is still waiting for counts: it may be the one that covers this.
         return self._await(
@@ -295,11 +347,22 @@ class NodeCore:
             for topic_filter in filters:
                 self.interest.discard(record, topic_filter)
 
-    def forward(self, group: object, count: int, blob: bytes, max_qos: int, version: int) -> None:
+    def released(self, pair: Pair, packet_id: int) -> None:
+        self.daybook.note("release", pair.client.client_id, packet_id)
+
+    def forward(
+        self,
+        group: object,
+        count: int,
+        blob: bytes,
+        max_qos: int,
+        version: int,
+        taken: tuple[str, int] | None = None,
+    ) -> None:
         assert isinstance(group, Group)
-        if max_qos:
+        if max_qos or group.retained:  # these must be in the index before the broker sees them
             self.settle()
-            self._dispatch(self._new_run(group, count, blob, max_qos, version), group)
+            self._dispatch(self._new_run(group, count, blob, max_qos, version), group, taken=taken)
             return
         key = (group, version)
         gathered = self._gathered.get(key)
@@ -340,7 +403,9 @@ class NodeCore:
             self.settings.cluster_timeout,
             "cluster_timeouts",
         )
-        self._dispatch(run, group)
+        record = self._record_of(pair) if publish.qos == 2 else None
+        kept = record is not None and record.stored
+        self._dispatch(run, group, taken=(pair.client.client_id, publish.packet_id) if kept else None)
         return confirmed
 
     def _confirmed(self, publication: Publication, pair: Pair, ack: HeldAck) -> None:
@@ -351,7 +416,7 @@ class NodeCore:
         lane = max(group.lane, 0)
         first = self._sequences[lane] + 1
         self._sequences[lane] += count
-        return Run(
+        run = Run(
             origin=self.settings.node_id,
             epoch=self.settings.epoch,
             first=first,
@@ -362,6 +427,7 @@ class NodeCore:
             born=self.host.now(),
             blob=blob,
         )
+        return self.retained.published(run) if group.retained else run
 
     def ended(self, pair: Pair, unexpected: bool) -> None:
         record = self._record_of(pair)
@@ -371,10 +437,16 @@ class NodeCore:
             return  # another pair took this session over
         record.owner = None
         record.expiry = pair.expiry
+        record.since = self.host.now()
         if record.expiry <= 0:
             self.interest.forget(record)
         else:
+            if record.stored:
+                self._write_session(record)
             self._expire_later(record)
+
+    def closed(self, pair: Pair) -> None:
+        self.admission.left(pair)
 
     def _record_of(self, pair: Pair) -> SessionRecord | None:
         record = self.interest.records.get(pair.client.client_id or f"\0{pair.client.id}")
@@ -426,8 +498,10 @@ class NodeCore:
                 self._send_will(pair, pair.will)
 
     def _send_will(self, pair: Pair, will: Will) -> None:
+        if will.topic.startswith("$") or not self.admission.may_write(pair, will.topic):
+            return
         group = self._local_routes.lookup(will.topic.encode(), will.retain)
-        if group is None or will.topic.startswith("$"):
+        if group is None:
             return
         properties = without(will.properties, Property.WILL_DELAY_INTERVAL)
         packet_id = 1 if will.qos else 0  # stands for any: each injector gives its own
@@ -439,8 +513,15 @@ class NodeCore:
 
     def add_neighbour(self, identifier: str) -> None:
         if identifier not in self.neighbour_table:
+            self.kept[identifier] = {}
+            self.daybook.note("neighbour", identifier)
             self.neighbour_table.add(identifier)
             self.routes_changed()
+
+    def recall(self, identifier: str, kept: dict[str, int]) -> None:
+        """A neighbour from before a restart: it is owed messages, and wants what it wanted."""
+        self.add_neighbour(identifier)
+        self.strategy.neighbour_recalled(identifier, kept)
 
     def remove_neighbour(self, identifier: str) -> None:
         self.wiring.leaving(identifier)
@@ -450,12 +531,16 @@ class NodeCore:
         """Nobody waits for a neighbour that is not there; it is owed from the outbox."""
         self.barrier.gone(identifier)
         self.confirmations.gone(identifier)
+        self.retained.unlinked(identifier)
 
     def _neighbour_forgotten(self, identifier: str) -> None:
         self.wiring.forget(identifier)
         self._neighbour_down(identifier)
+        self.kept.pop(identifier, None)
+        self.daybook.note("neighbour gone", identifier)
         self.router.forget(identifier)
         self.routes_changed()
+        self.retained.forgotten(identifier)
         self.host.forget_lanes(identifier)
 
     def batch_arrived(self, neighbour: str, lane: int, first: int, runs: list[Run]) -> None:
@@ -472,6 +557,8 @@ class NodeCore:
         for index, run in enumerate(fresh):
             # What comes once more, as a flood, must not overtake itself on links that have just joined.
             self._take(neighbour, lane, run, self.wiring.held if index < repeated else ())
+        if any(run.stamp for run in runs):
+            self.retained.commit()
         receiving.confirm()
         if receiving.ack_urgent:
             self.host.lane_ready(neighbour, lane)
@@ -493,24 +580,18 @@ class NodeCore:
         if self.wiring.flooded.accept(stream, run.epoch, run.first, run.count) or not once:
             self.counters.add("flooded", run.count)
             again = replace(run, flood=True, cap=2, confirm=False)
-            self._route(again, self._local_routes, local=False, skip=there)
+            self._route(again, self._local_routes, OWN, local=False, skip=there)
 
     def _stream(self, lane: int, run: Run) -> str:
         return f"{run.origin}/{lane}" if self.settings.ordered else run.origin
 
     def _take(self, neighbour: str, lane: int, run: Run, skip: Collection[str]) -> None:
-        routes, span = self.router.cache(neighbour), (run.epoch, run.first, run.count)
-        stream = self._stream(lane, run)
         if run.flood:
-            # It passes nodes that know it, once in each view, and takes effect where it does not.
-            for offset, count in self.wiring.flooded.accept(stream, *span):
-                self._route(run, routes, offset, count, local=False)
-        if run.origin == self.settings.node_id:
+            self._take_flood(neighbour, lane, run)
+        if run.origin == self.settings.node_id and not run.repair:
             self.counters.add("returned_to_origin", run.count)
             return
-        reached: set[str] = set()
-        for offset, count in self.window.accept(stream, *span):
-            reached |= self._route(run, routes, offset, count, hops=not run.flood, skip=skip)
+        reached = self._take_new(neighbour, lane, run, skip)
         if run.confirm:
             publication = Publication(run.origin, run.epoch, lane, run.first)
             if self.confirmations.expect(
@@ -518,48 +599,85 @@ class NodeCore:
             ):
                 self._confirm(neighbour, publication)
 
+    def _take_flood(self, neighbour: str, lane: int, run: Run) -> None:
+        """A flood passes nodes that know it, once in each view; where it is new it takes effect besides."""
+        routes = self.router.cache(neighbour)
+        for offset, count in self.wiring.flooded.accept(
+            self._stream(lane, run), run.epoch, run.first, run.count
+        ):
+            try:
+                # It says nothing of whether this node has seen the run: the daybook must not, either.
+                self._route(run.part(offset, count), routes, OWN, local=False)
+            except RemoteProtocolError:
+                self.counters.add("dropped_damaged", count)
+
+    def _take_new(self, neighbour: str, lane: int, run: Run, skip: Collection[str]) -> set[str]:
+        """Dispatch what of a run was not here before; returns the neighbours it was passed on to."""
+        reached: set[str] = set()
+        routes = self.router.cache(neighbour)
+        fresh = [(0, run.count)]  # a repair is known by its version, not by its sequence
+        if not run.repair:
+            fresh = self.window.accept(self._stream(lane, run), run.epoch, run.first, run.count)
+        for offset, count in fresh:
+            part = run.part(offset, count)
+            try:
+                for judged, local in self.retained.taken(part) if run.stamp else ((part, True),):
+                    reached |= self._route(judged, routes, lane, local=local, hops=not run.flood, skip=skip)
+            except RemoteProtocolError:
+                self.counters.add("dropped_damaged", count)  # repeating it would block the lane for ever
+        return reached
+
     def _route(
         self,
         run: Run,
         routes: RouteCache,
-        offset: int = 0,
-        count: int | None = None,
+        came_on: int,
         *,
         local: bool = True,
         hops: bool = True,
         skip: Collection[str] = (),
     ) -> set[str]:
-        """Dispatch a part of a run by its topics; returns the neighbours it was passed on to.
-
-        Only to the broker here without `hops`, only to neighbours without `local`, and not to `skip`.
-        """
+        """Send messages to where they go next: the broker here if `local`, neighbours if `hops`, but not to
+        `skip`. Returns the neighbours. Raises RemoteProtocolError if a frame is damaged."""
         reached: set[str] = set()
-        try:
-            fresh = run.part(offset, run.count if count is None else count)
-            parts = route_run(fresh.blob, fresh.version, routes)
-        except RemoteProtocolError:
-            self.counters.add("dropped_damaged", run.count if count is None else count)
-            return reached  # repeating it would block the lane for ever
-        for group, at, length, blob in parts:
+        for group, at, length, blob in route_run(run.blob, run.version, routes):
             if group is None:
                 self.counters.add("not_wanted_any_more", length if local else 0)
                 continue
             assert isinstance(group, Group)
-            part = fresh
-            if length != fresh.count:
+            part = run
+            if length != run.count:
                 part = replace(
-                    fresh,
-                    first=fresh.first + at,
+                    run,
+                    first=run.first + at,
                     count=length,
                     blob=blob,
-                    stamp=fresh.stamp + at if fresh.stamp else 0,
+                    stamp=run.stamp + at if run.stamp else 0,
                 )
             if skip or not (hops and local):
                 left = tuple(hop for hop in group.hops if hop[0] not in skip) if hops else ()
-                group = Group(left, group.local and local, group.lane)
-            self._dispatch(part, group)
+                group = replace(group, hops=left, local=group.local and local)
+            self._dispatch(part, group, came_on)
             reached.update(hop for hop, _ in group.hops)
         return reached
+
+    def retry(self, letter: DeadLetter) -> bool:
+        """Give the broker here once more what it would not take, as a message of this node's own.
+
+        False: the injector's outbox is full. Raises `LocalProtocolError` for a letter without its frame.
+        """
+        if not letter.frame:
+            raise LocalProtocolError(f"letter {letter.id} was too large to be kept: it cannot be retried")
+        head = publish_head(letter.frame, letter.version)
+        lane = zlib.crc32(head.topic) % self.settings.lanes
+        run = self._new_run(Group((), True, lane), 1, letter.frame, head.qos, letter.version)
+        if not self.injectors[lane % len(self.injectors)].submit(run):
+            return False
+        if head.retain:
+            self.retained.check.doubt((head.topic.decode(),))  # there may be a newer one by now
+        self.counters.add("dead_letters_retried")
+        self.host.injector_ready(lane % len(self.injectors))
+        return True
 
     def _confirm(self, neighbour: str, publication: Publication) -> None:
         """Tell where a publication came from that it is taken here and behind; one packet per loop turn."""
@@ -576,20 +694,74 @@ class NodeCore:
         for publication in confirmations.decode(payload):
             self.confirmations.confirmed(neighbour, publication)
 
-    def _dispatch(self, run: Run, group: Group) -> None:
+    def _dispatch(
+        self, run: Run, group: Group, came_on: int = OWN, taken: tuple[str, int] | None = None
+    ) -> None:
         lane = group.lane
         if lane < 0:
             self._round_robin += 1
             lane = self._round_robin % self.settings.lanes
-        for neighbour, cap in group.hops:
-            if neighbour not in self.neighbour_table:
-                self.counters.add("dropped_neighbour_removed", run.count)  # between routing and now
-                continue
-            capped = run if cap >= run.cap else replace(run, cap=cap)
-            entry = self.neighbour_table[neighbour]
-            if entry.lanes[lane].append(capped):
-                self.host.lane_ready(neighbour, lane)
-            if not entry.active:
-                self.wiring.check_outboxes()  # routed before the link was replaced: it has to go another way
-        if group.local and self.injectors[lane % len(self.injectors)].submit(run):
-            self.host.injector_ready(lane % len(self.injectors))
+        hops = [hop for hop in group.hops if self._owes(hop[0], run)]
+        number = self._write_run(run, hops, group.local, lane, came_on, taken) if run.max_qos else 0
+        for neighbour, cap in hops:
+            self.owe(neighbour, lane, run if cap >= run.cap else replace(run, cap=cap), number)
+        if group.local:
+            self.inject(lane, run, number)
+
+    def _owes(self, neighbour: str, run: Run) -> bool:
+        if neighbour not in self.neighbour_table:
+            self.counters.add("dropped_neighbour_removed", run.count)  # between routing and now
+            return False
+        return not run.repair or self._is_up(neighbour)  # else the next link-up repairs
+
+    def owe(self, neighbour: str, lane: int, run: Run, number: int = 0) -> None:
+        """Put a run into the outbox of a neighbour's lane; `number` is its own in the daybook."""
+        entry = self.neighbour_table[neighbour]
+        if entry.lanes[lane].append(run, number):
+            self.host.lane_ready(neighbour, lane)
+        elif run.stamp:
+            self.retained.missed(neighbour)
+        if not entry.active and not entry.up:
+            self.wiring.check_outboxes()  # routed before the link was replaced: it has to go another way
+
+    def inject(self, lane: int, run: Run, number: int = 0) -> None:
+        """Put a run into the outbox towards the local broker."""
+        lane %= len(self.injectors)
+        if self.injectors[lane].submit(run, number):
+            self.host.injector_ready(lane)
+        elif run.stamp:
+            self.retained.not_injected(run)
+
+    def _write_run(
+        self,
+        run: Run,
+        hops: list[tuple[str, int]],
+        local: bool,
+        lane: int,
+        came_on: int,
+        taken: tuple[str, int] | None,
+    ) -> int:
+        """Before anyone has a run: who owes it, in one entry, so that a crash leaves all of it or nothing."""
+        if not self.daybook.keeps:
+            return 0
+        owing = [
+            (self.neighbour_table[neighbour].lanes[lane].outbox.name, min(cap, run.cap))
+            for neighbour, cap in hops
+        ]
+        if local:
+            owing.append((self.injectors[lane % len(self.injectors)].outbox.name, run.cap))
+        kept = tuple((name, cap) for name, cap in owing if name and cap)
+        if kept:
+            return self.daybook.run(RunEntry(run, came_on, kept, *(taken or ())))
+        if taken is not None:
+            self.daybook.note("take", *taken)
+        return 0
+
+    # For the retained index
+
+    def lane_of(self, topic: str) -> int:
+        group = self._local_routes.lookup(topic.encode(), True)
+        return max(group.lane, 0) if isinstance(group, Group) else 0
+
+    def injectors_idle(self) -> bool:
+        return all(injector.idle for injector in self.injectors)

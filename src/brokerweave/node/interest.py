@@ -2,14 +2,18 @@
 
 Owns the session records and, per filter, the clients that hold it. Invariants: the strategy hears of a
 filter when its first client comes, when its highest QoS changes and when its last client goes, and of
-nothing else; a record's filters and this table never differ. Must not know: pairs, time.
+nothing else; a record's filters and this table never differ; what changes of a stored session is in the
+daybook at once. Must not know: pairs, time.
 """
 
 from __future__ import annotations
 
 from brokerweave.cooperation.api import Strategy
 from brokerweave.mqtt.topics import shared_filter
+from brokerweave.node.daybook import Daybook
 from brokerweave.session.record import SessionRecord
+
+EVERYTHING = "#"
 
 MAX_LEVELS = 200
 """A deeper filter stays at its site: each level costs every node on the way a node in its trie."""
@@ -41,8 +45,11 @@ class _Holders:
 
 
 class Interest:
-    def __init__(self, strategy: Strategy) -> None:
+    def __init__(self, strategy: Strategy, daybook: Daybook | None = None) -> None:
         self._strategy = strategy
+        self._daybook = daybook or Daybook()
+        self.flooded: set[str] = set()
+        """Clients for which this site takes everything, because nobody knows what they want."""
         self._wanted: dict[str, _Holders] = {}
         self.records: dict[str, SessionRecord] = {}
 
@@ -54,8 +61,12 @@ class Interest:
         return {name: holders.highest for name, holders in self._wanted.items()}
 
     def add(self, record: SessionRecord, topic_filter: str, qos: int) -> None:
+        if record.stored and record.filters.get(topic_filter) != qos:
+            self._daybook.note("filter", record.client_id, topic_filter, qos)
         record.filters[topic_filter] = qos
-        holder, plain = _holder(record.client_id, topic_filter)
+        self._hold(*_holder(record.client_id, topic_filter), qos)
+
+    def _hold(self, holder: str, plain: str, qos: int) -> None:
         if plain.startswith("$") or plain.count("/") >= MAX_LEVELS:
             return  # $SYS and its like are each broker's own; nobody needs a filter of 64 KiB of slashes
         holders = self._wanted.setdefault(plain, _Holders())
@@ -65,8 +76,11 @@ class Interest:
             self._strategy.subscribed(plain, holders.highest)
 
     def discard(self, record: SessionRecord, topic_filter: str) -> None:
-        record.filters.pop(topic_filter, None)
-        holder, plain = _holder(record.client_id, topic_filter)
+        if record.filters.pop(topic_filter, None) is not None and record.stored:
+            self._daybook.note("unfilter", record.client_id, topic_filter)
+        self._release(*_holder(record.client_id, topic_filter))
+
+    def _release(self, holder: str, plain: str) -> None:
         holders = self._wanted.get(plain)
         if holders is None or holder not in holders.qos:
             return
@@ -81,10 +95,26 @@ class Interest:
 
     def forget(self, record: SessionRecord) -> None:
         """The session ended: nothing of it is wanted any more."""
+        if record.stored:
+            record.stored = False
+            self._daybook.note("ended", record.client_id)
         for topic_filter in list(record.filters):
             self.discard(record, topic_filter)
+        self.calm(record)
         if self.records.get(record.client_id) is record:
             del self.records[record.client_id]
+
+    def flood(self, record: SessionRecord) -> None:
+        """Until it is known what this client wants, everything that others publish comes to this site."""
+        self.flooded.add(record.client_id)
+        self._hold(f"{record.client_id}\0\0", EVERYTHING, 2)
+
+    def calm(self, record: SessionRecord) -> None:
+        """What this client wants is known, or its session is over."""
+        record.unknown = False
+        if record.client_id in self.flooded:
+            self.flooded.discard(record.client_id)
+            self._release(f"{record.client_id}\0\0", EVERYTHING)
 
 
 def _holder(client_id: str, topic_filter: str) -> tuple[str, str]:

@@ -66,6 +66,8 @@ class Neighbours:
         self.link_down: Callable[[str], None] = lambda neighbour: None
         self.lane_up: Callable[[str, int], None] = lambda neighbour, lane: None
         self.lane_lost: Callable[[str, int], None] = lambda neighbour, lane: None
+        self.linked: Callable[[str], None] = lambda neighbour: None
+        """Called when a neighbour's link is up, after the strategy."""
         self.went_down: Callable[[str], None] = lambda neighbour: None
         """Called when a neighbour's link went down."""
 
@@ -125,6 +127,7 @@ class Neighbours:
         self.lane_up(identifier, index)
         if index == 0:
             self.link_up(identifier)
+            self.linked(identifier)
 
     def lost(self, identifier: str, index: int) -> None:
         """A lane's connection ended."""

@@ -1,6 +1,7 @@
 """From a topic to the lanes it goes to: the strategy's answer, made ready for the scanner and cached.
 
-Owns one route cache per origin (local clients, each neighbour) and the groups in them. Invariants: equal
+Owns one route cache per origin (local clients, each neighbour; where there is an access list, each principal
+among the clients) and the groups in them. Invariants: equal
 routes on the same lane are one group object, so that the scanner can compare by identity; `changed()`
 empties every cache; a `$` topic or an invalid one has no route.
 """
@@ -8,7 +9,7 @@ empties every cache; a `$` topic or an invalid one has no route.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from brokerweave.cooperation.api import Route, Strategy
@@ -25,6 +26,8 @@ class Group:
     local: bool
     lane: int
     """-1: any lane will do (`order = "round-robin"`)."""
+    retained: bool = False
+    """The messages are to be retained: the node's index hears of them, even if they go nowhere."""
 
 
 class Router:
@@ -45,6 +48,7 @@ class Router:
         self._capacity = cache_entries
         self._groups: dict[Group, Group] = {}
         self._caches: dict[str | None, RouteCache] = {}
+        self._guarded: dict[Hashable, RouteCache] = {}
 
     def cache(self, came_from: str | None) -> RouteCache:
         """The cache for what local clients publish (None) or what comes from a neighbour."""
@@ -57,37 +61,58 @@ class Router:
             cache = self._caches[came_from] = RouteCache(resolve, self._capacity)
         return cache
 
+    def guarded(self, principal: Hashable, admits: Callable[[str], bool], topics: int) -> RouteCache:
+        """The cache for what the clients of one principal publish: only topics that `admits` have a route."""
+        cache = self._guarded.get(principal)
+        if cache is None:
+
+            def resolve(topic: bytes, retain: bool) -> Group | None:
+                return self._resolve(topic, retain, None, admits)
+
+            cache = self._guarded[principal] = RouteCache(resolve, topics)
+        return cache
+
+    def forget_guarded(self, principal: Hashable) -> None:
+        self._guarded.pop(principal, None)
+
     def changed(self) -> None:
         self._groups.clear()
-        for cache in self._caches.values():
+        for cache in (*self._caches.values(), *self._guarded.values()):
             cache.clear()
 
     def forget(self, neighbour: str) -> None:
         self._caches.pop(neighbour, None)
 
-    def _resolve(self, topic: bytes, retain: bool, came_from: str | None) -> Group | None:
+    def _resolve(
+        self,
+        topic: bytes,
+        retain: bool,
+        came_from: str | None,
+        admits: Callable[[str], bool] | None = None,
+    ) -> Group | None:
         try:
             text = topic.decode()
             validate_topic(text)
         except ValueError:
             return None  # the broker will tell its client what is wrong with it
-        if text.startswith("$"):
+        if text.startswith("$") or (admits is not None and not admits(text)):
             return None
         ask = self._strategy.route_retained if retain else self._strategy.route
         try:
             route = ask(text, came_from)
-            return self._group(route, came_from, zlib.crc32(topic) % self._lanes if self._lanes else -1)
+            lane = zlib.crc32(topic) % self._lanes if self._lanes else -1
+            return self._group(route, came_from, lane, retain)
         except Exception as error:
             self._failed(error)
             return None
 
-    def _group(self, route: Route, came_from: str | None, lane: int) -> Group | None:
+    def _group(self, route: Route, came_from: str | None, lane: int, retained: bool) -> Group | None:
         hops = tuple((hop.neighbour, hop.qos) for hop in route.hops if hop.neighbour not in self.everything)
         hops += tuple((neighbour, 2) for neighbour in self.everything if neighbour != came_from)
         if any(neighbour == came_from for neighbour, _ in hops):
             raise LocalProtocolError(f"strategy {self._strategy.name} routes back to {came_from}")
         local = route.local and came_from is not None
-        if not hops and not local:
+        if not hops and not local and not retained:
             return None
-        group = Group(hops, local, lane)
+        group = Group(hops, local, lane, retained)
         return self._groups.setdefault(group, group)

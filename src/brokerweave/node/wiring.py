@@ -239,6 +239,8 @@ class Wiring:
                 runs = lane.outbox.kept() if needed else []
                 self._mark(neighbour.id, index, lane.outbox.oldest + len(runs) - 1 if runs else 0)
                 for number, run in enumerate(runs):
+                    if run.repair:
+                        continue  # nodes compare what they retain, whatever becomes of one repair
                     key = (run.origin, run.epoch, run.first, index)
                     known = stuck.get(key)
                     if known is None or known[1].count < run.count:
@@ -310,7 +312,8 @@ class Wiring:
                 continue
             for run in runs:
                 room -= run.size
-                self._core.flood(index, run, (), once=True)
+                if not run.repair:
+                    self._core.flood(index, run, (), once=True)
             outbox.acknowledge(first + len(runs) - 1)
         if self._moving:
             self._core.call_later(0.0, self._move)

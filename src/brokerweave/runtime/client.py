@@ -34,6 +34,7 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Properties, Property, Value
+from brokerweave.session import proxy_header
 
 AnyPacket = TypeVar("AnyPacket", bound=Packet)
 
@@ -84,6 +85,7 @@ class Client:
         will: Will | None = None,
         properties: Properties = (),
         timeout: float = 5.0,
+        proxied: bool = False,
     ) -> Self:
         """Connect and wait for CONNACK. Raises `Refused`, or `Unavailable` if there is no sound answer."""
         try:
@@ -106,6 +108,8 @@ class Client:
             properties=properties,
         )
         try:
+            if proxied:
+                writer.write(proxy_header.own(writer.get_extra_info))
             client.send(packet)
             client.connack = await client.answer(ConnAck)
             if client.connack.reason_code:

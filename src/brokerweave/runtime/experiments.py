@@ -48,12 +48,24 @@ class Bench:
     """One broker under test: opens connections to it and names topics that nobody else uses."""
 
     def __init__(
-        self, host: str, port: int, username: str | None, password: str | None, timeout: float
+        self,
+        host: str,
+        port: int,
+        username: str | None,
+        password: str | None,
+        timeout: float,
+        proxied: bool = False,
     ) -> None:
         self.version = 5
         self.qos = 1
         self._address = (host, port)
-        self._options = {"username": username, "password": password, "timeout": timeout, "keep_alive": 60}
+        self._options = {
+            "username": username,
+            "password": password,
+            "timeout": timeout,
+            "keep_alive": 60,
+            "proxied": proxied,
+        }
 
     def open(self, **options: Any) -> Coroutine[Any, Any, Client]:
         return Client.connect(*self._address, **{"version": self.version, **self._options, **options})

@@ -17,6 +17,7 @@ from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.injector import Injector, State
 from brokerweave.node.core import NodeCore
 from brokerweave.runtime.probe import Essentials, probe_essentials
+from brokerweave.session import proxy_header
 
 log = logging.getLogger("brokerweave.injection")
 
@@ -45,6 +46,8 @@ class InjectorSocket(asyncio.Protocol):
         transport = cast(asyncio.Transport, base)  # uvloop's has the methods, not the class
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
+        if self._injection.proxied:
+            transport.write(proxy_header.own(transport.get_extra_info))
         transport.write(self._injector.connected(self._injection.host.now()))
 
     def data_received(self, data: bytes) -> None:
@@ -101,10 +104,15 @@ class Injection:
         broker_timeout: float,
         username: str | None,
         password: bytes | None,
+        proxied: bool = False,
     ) -> None:
+        """`proxied`: each connection begins with a PROXY header."""
         self.host = host
+        self.proxied = proxied
         self.essentials: Essentials | None = None
         """What the broker can do; None until it was reached once."""
+        self.losses = 0
+        """Connections to the broker that ended."""
         self._broker = broker
         self._config = config
         self._timeout = broker_timeout
@@ -143,7 +151,11 @@ class Injection:
             try:
                 password = None if self._password is None else self._password.decode()
                 self.essentials = await probe_essentials(
-                    *self._broker, username=self._username, password=password, timeout=self._timeout
+                    *self._broker,
+                    username=self._username,
+                    password=password,
+                    timeout=self._timeout,
+                    proxied=self.proxied,
                 )
             except BrokerweaveError as error:
                 log.info("broker %s: %s", self._broker, error)
@@ -176,6 +188,7 @@ class Injection:
                 self._sockets[lane] = socket
                 await socket.closed
                 del self._sockets[lane]
+                self.losses += 1
                 if injector.reason:
                     log.info("injector %d: %s", lane, injector.reason)
                 if injector.state is not State.REFUSED:

@@ -8,6 +8,7 @@ core decides.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import resource
 import secrets
@@ -24,22 +25,26 @@ from brokerweave.config import Address, LimitsSection, NodeConfig, claim_admin_f
 from brokerweave.cooperation import registry
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.links.abilities import BrokerAbilities
-from brokerweave.links.dead_letters import DeadLetters
+from brokerweave.links.dead_letters import DeadLetters, plain
 from brokerweave.links.handshake import Identity
 from brokerweave.links.injector import Injector
 from brokerweave.links.lane import Lane
-from brokerweave.links.outbox import Outbox
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
 from brokerweave.node.core import NodeCore, Settings
-from brokerweave.runtime import logs
+from brokerweave.node.retained import RetainedSettings
+from brokerweave.runtime import dead_letter_commands, logs
+from brokerweave.runtime.acl_file import load_acl
 from brokerweave.runtime.admin import AdminServer
 from brokerweave.runtime.injection import Injection
 from brokerweave.runtime.journal import Note
+from brokerweave.runtime.keeper import Keeper
 from brokerweave.runtime.neighbours import Links
 from brokerweave.runtime.relay import BrokerConnection, ClientConnection
+from brokerweave.runtime.retained import RetainedReader
+from brokerweave.runtime.retained_store import SqliteStore
 from brokerweave.runtime.sessions import RuntimeSessions
-from brokerweave.runtime.status import neighbour_rows, status
+from brokerweave.runtime.status import neighbour_rows, outboxes, status
 from brokerweave.runtime.storage import Storage
 from brokerweave.session.pair import Pair
 
@@ -66,11 +71,15 @@ class Node:
         self.warnings: list[str] = []
         self.started = time.time()
         self.storage: Storage
+        self.keeper: Keeper
         self.core: NodeCore
         self.links: Links
         self.injection: Injection
+        self.retained_store: SqliteStore
+        self.retained_reader: RetainedReader
         self.dead_letters = DeadLetters()
         self._clock_offset = 0.0
+        self._checkpointing: asyncio.Handle | None = None
         self._loop_time: Callable[[], float] = time.monotonic
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
@@ -89,6 +98,7 @@ class Node:
                 "neighbours": lambda request: {"neighbours": neighbour_rows(self)},
                 "add_neighbour": self._add_command,
                 "remove_neighbour": self._remove_command,
+                **dead_letter_commands.commands(self),
             },
         )
         self.storage = Storage(self.config.node.data_dir, self.warn)
@@ -106,7 +116,7 @@ class Node:
             )
             await self._stopping.wait()
             await self._drain()
-            self.storage.save_state(state.dump(self.core, self.dead_letters))
+            self._checkpoint(sync=True)
         except OSError as error:
             raise Unavailable(
                 f"node {self.config.node.id} cannot start: {error.strerror or error}"
@@ -118,21 +128,24 @@ class Node:
 
     def _build(self) -> None:
         node, links = self.config.node, self.config.links
-        stored = self.storage.load_state()
+        self.keeper = Keeper(self.storage, links, self.warn)
+        stored = self.keeper.recover()
         epoch = max(int(time.time() * 1000), int(stored.get("epoch", 0)) + 1)
         username, password = node.broker_username, _first_line(node.broker_password_file)
         injectors = [
             Injector(
                 f"brokerweave-{node.id}-{lane}",
                 BrokerAbilities(),
-                self._outbox(f"injectors/{lane}", durable=True),
+                self.keeper.outbox(f"injectors/{lane}", durable=True),
                 self.dead_letters,
                 username=username,
                 password=password,
+                progress=self.storage.progress(f"injectors/{lane}/progress"),
             )
             for lane in range(links.sessions)
         ]
         sessions = RuntimeSessions(self)
+        self.retained_store = SqliteStore(self.storage.folder / "retained.db", self.warn)
         strategy = registry.strategy(node.strategy)
         self.core = NodeCore(
             Settings(
@@ -144,8 +157,14 @@ class Node:
                 forget_after=links.forget_after,
                 session_expiry=node.session_expiry,
                 cycles=links.cycles == "stand-by",
+                unknown_session=node.unknown_session,
                 cluster_timeout=node.cluster_timeout if node.delivery == "cluster" else None,
                 barrier_timeout=node.barrier_timeout if node.subscribe == "barrier" else None,
+                retained=RetainedSettings(
+                    self.config.retained.tombstone_age,
+                    self.config.retained.max_skew,
+                    self.config.retained.max_bytes,
+                ),
             ),
             self.config.limits,
             strategy,
@@ -153,17 +172,28 @@ class Node:
             self,
             self._make_lane,
             injectors,
+            self.retained_store,
+            self.keeper.daybook,
         )
+        self.core.admission.replace(load_acl(self.config))
         if stored:
             try:
                 state.load(self.core, self.dead_letters, stored)
             except BrokerweaveError as error:
                 self.storage.reject_state(error)
+        self._keep_changes()
         identity = Identity(node.id, epoch, strategy.name, links.sessions, _key(self.config))
         self.links = Links(self, links, identity)
         self.injection = Injection(
-            self, node.broker, links, self.config.limits.broker_timeout, username, password
+            self,
+            node.broker,
+            links,
+            self.config.limits.broker_timeout,
+            username,
+            password,
+            proxied=node.proxy_protocol,
         )
+        self.retained_reader = RetainedReader(self, self.retained_store, self.config, (username, password))
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         node = self.config.node
@@ -200,6 +230,8 @@ class Node:
             await asyncio.sleep(DRAIN_POLL_SECONDS)
         await self.links.stop()
         await self.injection.stop()
+        await self.retained_reader.stop()
+        self.retained_store.close()
 
     def _owes_the_living(self) -> bool:
         """Whether anything waits for a neighbour or broker that is there to take it."""
@@ -213,9 +245,10 @@ class Node:
         return any(lane.outbox.backlog_runs for lane in lanes) or not all(i.idle for i in ready)
 
     def _reload(self) -> None:
-        """SIGHUP: neighbours and limits as the file says now; a file with a mistake changes nothing."""
+        """SIGHUP: neighbours, limits and access list as the files say now; a mistake changes nothing."""
         try:
             fresh = reload(self.config)
+            acl = load_acl(fresh)
         except ConfigError as error:
             log.error("configuration not reloaded: %s", error)
             return
@@ -228,6 +261,7 @@ class Node:
                 self.links.hang_up(identifier, removed=False)
                 self._add(identifier, address)
         self.core.limits = fresh.limits
+        self.core.admission.replace(acl)
         self.config = fresh
         log.warning("configuration reloaded: %d neighbours", len(wanted))
 
@@ -298,11 +332,12 @@ class Node:
         for key in [key for key in self._notes if key[0] == neighbour]:
             del self._notes[key]
         self.storage.delete(f"lanes/{neighbour}")
+        self._checkpoint()  # the daybook may name them still
 
     def remember_taken(self, neighbour: str, index: int, lane: Lane) -> None:
         note = self._notes.get((neighbour, index))
         if note is not None:
-            note.write(lane.snapshot())
+            self.keeper.note(note, lane.snapshot())
 
     def warn(self, message: str) -> None:
         log.warning(message)
@@ -331,6 +366,8 @@ class Node:
             log.info("broker %s: %s", broker, error)
             relay.broker_unreachable()
         else:
+            if self.config.node.proxy_protocol:
+                connection.write(relay.proxy_header())
             relay.broker_connected(connection)
 
     # Lanes
@@ -338,7 +375,7 @@ class Node:
     def _make_lane(self, neighbour: str, index: int) -> Lane:
         acknowledged = self.config.links.qos > 0
         folder = f"lanes/{neighbour}/{index}"
-        lane = Lane(self._outbox(folder, acknowledged), acknowledged=acknowledged)
+        lane = Lane(self.keeper.outbox(folder, acknowledged), acknowledged=acknowledged)
         note = self.storage.note(f"{folder}/taken") if acknowledged else None
         if note is not None:
             self._notes[neighbour, index] = note
@@ -347,13 +384,25 @@ class Node:
                 lane.restore(stored)
         return lane
 
-    def _outbox(self, folder: str, durable: bool) -> Outbox:
-        links = self.config.links
-        stream = secrets.randbits(62) + 1
-        journal = self.storage.journal(folder) if durable else None
-        if journal is None:
-            return Outbox(stream, None, links.outbox_memory, 0)
-        return Outbox.restored(stream, journal, links.outbox_memory, links.outbox_disk)
+    # What a crash must not lose
+
+    def _keep_changes(self) -> None:
+        """From here on everything that changes is written down as it does."""
+        daybook, letters = self.core.daybook, self.dead_letters
+        letters.added = lambda letter: daybook.note("letter", *plain(letter))
+        letters.removed = lambda letter_id: daybook.note("letter gone", letter_id)
+        daybook.grown = self._checkpoint_soon
+        self._checkpoint(sync=True)  # this start's epoch, too
+
+    def _checkpoint_soon(self) -> None:
+        """Not at once: what was just written down is not in its outboxes yet."""
+        if self._checkpointing is None:
+            self._checkpointing = asyncio.get_running_loop().call_soon(self._checkpoint)
+
+    def _checkpoint(self, sync: bool = False) -> None:
+        self._checkpointing = None
+        dump = functools.partial(state.dump, self.core, self.dead_letters)
+        self.keeper.checkpoint(dump, outboxes(self), sync)
 
 
 T = TypeVar("T")

@@ -59,13 +59,19 @@ class Abilities:
 
 
 async def probe_essentials(
-    host: str, port: int, *, username: str | None = None, password: str | None = None, timeout: float = 2.0
+    host: str,
+    port: int,
+    *,
+    username: str | None = None,
+    password: str | None = None,
+    timeout: float = 2.0,
+    proxied: bool = False,
 ) -> Essentials:
     """What an injector needs, with two or three connections. Raises `Unavailable`.
 
-    `timeout` bounds each single wait, in seconds.
+    `timeout` bounds each single wait, in seconds; `proxied`: each connection begins with a PROXY header.
     """
-    return await _essentials(Bench(host, port, username, password, timeout))
+    return await _essentials(Bench(host, port, username, password, timeout, proxied))
 
 
 async def probe(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -17,6 +18,7 @@ from brokerweave.cooperation.api import SessionState
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import ConnAck, Disconnect
 from brokerweave.node.core import NodeCore
+from brokerweave.session import proxy_header
 from brokerweave.session.pair import Pair, Phase
 
 log = logging.getLogger("brokerweave.relay")
@@ -47,6 +49,23 @@ class RelayHost(Protocol):
         """Connect to the broker, then call `broker_connected`, or `broker_unreachable`."""
 
 
+def _write_now(transport: asyncio.Transport, file: int, data: bytes) -> None:
+    """Write at once what the socket takes, and leave the rest to the transport.
+
+    A transport writes at the end of the loop's turn; under load that is a while, and there is never more than
+    this one write for it to join.
+    """
+    if not transport.get_write_buffer_size() and not transport.is_closing():
+        try:
+            written = os.write(file, data)
+        except OSError:
+            written = 0  # full, or gone: the transport finds out which
+        if written == len(data):
+            return
+        data = data[written:]
+    transport.write(data)
+
+
 class ClientConnection(asyncio.Protocol):
     """The client's half, and the owner of the pair."""
 
@@ -55,6 +74,7 @@ class ClientConnection(asyncio.Protocol):
         "_deadline",
         "_early",
         "_feed",
+        "_file",
         "_host",
         "_transport",
         "_write_paused",
@@ -66,6 +86,7 @@ class ClientConnection(asyncio.Protocol):
         self._host = host
         self._transport: asyncio.Transport | None = None
         self._broker: BrokerConnection | None = None
+        self._file = -1
         self._early: list[bytes] = []
         self._write_paused = False
         self.read_paused = False
@@ -83,6 +104,7 @@ class ClientConnection(asyncio.Protocol):
             transport.abort()
             return
         self._transport = transport
+        self._file = transport.get_extra_info("socket").fileno()
         transport.set_write_buffer_limits(high=host.limits.client_queue)
         host.relays[self.pair] = self
         host.core.count("accepted_connections")
@@ -157,7 +179,7 @@ class ClientConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         if self._transport is not None:
-            self._transport.write(data)
+            _write_now(self._transport, self._file, data)
 
     def write_own(self, data: bytes) -> None:
         """Write what the pair had kept back, or an answer of our own; the broker may be read again."""
@@ -172,6 +194,13 @@ class ClientConnection(asyncio.Protocol):
             self._broker.write(data)
 
     # The shell calls
+
+    def proxy_header(self) -> bytes:
+        """Who the client is, for a broker that takes the PROXY protocol."""
+        if self._transport is None:
+            return proxy_header.LOCAL
+        info = self._transport.get_extra_info
+        return proxy_header.encode(info("peername"), info("sockname"))
 
     def connect_arrived(self) -> None:
         """CONNECT was read. Read no more until the broker session stands: nothing piles up here."""
@@ -244,11 +273,12 @@ class ClientConnection(asyncio.Protocol):
 class BrokerConnection(asyncio.Protocol):
     """The broker's half."""
 
-    __slots__ = ("_client", "_feed", "_transport", "standing", "write_paused")
+    __slots__ = ("_client", "_feed", "_file", "_transport", "standing", "write_paused")
 
     def __init__(self, client: ClientConnection) -> None:
         self._client = client
         self._feed = client.pair.from_broker
+        self._file = -1
         self._transport: asyncio.Transport | None = None
         self.write_paused = False
         self.standing = False
@@ -257,6 +287,7 @@ class BrokerConnection(asyncio.Protocol):
     def connection_made(self, base: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, base)  # uvloop's has the methods, not the class
         self._transport = transport
+        self._file = transport.get_extra_info("socket").fileno()
         transport.set_write_buffer_limits(high=self._client.pair.limits.client_queue)
 
     def data_received(self, data: bytes) -> None:
@@ -289,7 +320,7 @@ class BrokerConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         assert self._transport is not None
-        self._transport.write(data)
+        _write_now(self._transport, self._file, data)
 
     def pause_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -19,6 +19,7 @@ from brokerweave.mqtt.frames import Frame, Scanner
 from brokerweave.mqtt.packets import Connect, Packet
 from brokerweave.node.core import NodeCore
 from brokerweave.runtime.relay import ClientConnection
+from brokerweave.session import proxy_header
 from brokerweave.session.handle import SessionHandle
 from brokerweave.session.pair import Pair
 
@@ -104,10 +105,12 @@ class _OwnSession(asyncio.Protocol):
         self._handle = handle
         self._connect = connect
         self._scanner: Scanner | None = None
+        self._proxied = False
         self._transport: asyncio.Transport | None = None
 
     async def open(self, config: NodeConfig) -> None:
         self._scanner = Scanner(0xFFFE, config.limits.max_packet)
+        self._proxied = config.node.proxy_protocol
         try:
             async with asyncio.timeout(config.limits.broker_timeout):
                 await asyncio.get_running_loop().create_connection(lambda: self, *config.node.broker)
@@ -119,6 +122,8 @@ class _OwnSession(asyncio.Protocol):
         transport = cast(asyncio.Transport, base)  # uvloop's has the methods, not the class
         self._transport = transport
         self._handle.move(SessionState.ESTABLISHED)
+        if self._proxied:
+            transport.write(proxy_header.own(transport.get_extra_info))
         transport.write(codec.encode(self._connect, self._connect.version))
 
     def data_received(self, data: bytes) -> None:

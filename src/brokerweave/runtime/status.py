@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def status(node: Node) -> dict[str, Any]:
     core = node.core
     drops = dict(core.counters.drops())
-    for outbox in _outboxes(node):
+    for outbox in outboxes(node):
         for cause, count in outbox.dropped.items():
             if count:
                 drops[cause] = drops.get(cause, 0) + count
@@ -49,21 +49,32 @@ def status(node: Node) -> dict[str, Any]:
             "accepted": core.counters["accepted_connections"],
             "refused": core.counters["refused_clients"] + core.counters["refused_connections_full"],
             "remembered": len(core.interest.records),
+            "flooding": len(core.interest.flooded),
         },
         "links": neighbour_rows(node),
         "injectors": _injector_rows(node),
         "filters": {"local": len(core.interest)},
+        "retained": {**core.retained.status(), "broker": node.retained_reader.state},
         "counters": {
             **core.counters.others(),
             "duplicates_suppressed": core.window.suppressed,
             "refused_older_than_window": core.window.refused_old,
             "dead_letters": len(node.dead_letters),
             "nodes_in_reach": core.wiring.nodes,
+            "disk_failures": core.daybook.failures
+            + node.keeper.failures
+            + sum(box.journal_failures for box in outboxes(node)),
             **core.strategy.counters,
         },
         "drops": drops,
-        "warnings": node.warnings,
+        "warnings": [*node.warnings, *_unguarded(node)],
     }
+
+
+def _unguarded(node: Node) -> list[str]:
+    if node.core.admission.guarded or not node.core.neighbours():
+        return []
+    return ["no [acl] file: what the broker acknowledges but denies still goes to other sites"]
 
 
 def neighbour_rows(node: Node) -> list[dict[str, Any]]:
@@ -85,6 +96,7 @@ def neighbour_rows(node: Node) -> list[dict[str, Any]]:
                 "received": sum(lane.received for lane in neighbour.lanes),
                 "repeated": sum(lane.repeated for lane in neighbour.lanes),
                 **core.strategy.describe(neighbour.id),
+                **core.retained.describe(neighbour.id),
             }
         )
     return rows
@@ -113,6 +125,6 @@ def _backlog(node: Node, boxes: list[Outbox]) -> dict[str, Any]:
     }
 
 
-def _outboxes(node: Node) -> list[Outbox]:
+def outboxes(node: Node) -> list[Outbox]:
     lanes = [lane.outbox for n in node.core.neighbour_table.all() for lane in n.lanes]
     return lanes + [injector.outbox for injector in node.core.injectors]

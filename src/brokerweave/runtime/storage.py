@@ -1,10 +1,11 @@
-"""The node's folder: journals and notes of lanes and injectors, and the state saved at a stop.
+"""The node's folder: the daybook, the state it continues, journals and notes of lanes and injectors.
 
 Owns `data_dir` and who may use it: one node at a time, by a lock that dies with the process. Invariants: a
 disk that fails degrades a lane to memory, loudly, and never stops relaying; a damaged state file is moved
 aside, not silently replaced. Must not know: what the state means.
 
-    data_dir/lock  state.json  lanes/NEIGHBOUR/INDEX/{*.log, trimmed, taken}  injectors/LANE/{*.log, trimmed}
+    data_dir/lock  state.json  daybook/{*.log, trimmed}
+             lanes/NEIGHBOUR/INDEX/{*.log, trimmed, taken}  injectors/LANE/{*.log, trimmed, progress}
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from brokerweave.errors import BrokerweaveError, ConfigError
+from brokerweave.errors import ConfigError
 from brokerweave.links.journal import StorageError
 from brokerweave.runtime.journal import FileJournal, Note, write_atomically
+from brokerweave.runtime.progress import FileProgress
 
 
 class Storage:
@@ -41,9 +43,12 @@ class Storage:
         self.folder = data_dir
         self._journals: dict[str, FileJournal] = {}
         self._notes: dict[str, Note] = {}
+        self._progresses: list[FileProgress] = []
 
     def journal(self, name: str) -> FileJournal | None:
         """The journal at this path below the folder; None, with a warning, if the disk fails."""
+        if name in self._journals:
+            return self._journals[name]
         try:
             journal = FileJournal(self.folder / name)
         except (StorageError, ValueError) as error:
@@ -62,6 +67,15 @@ class Storage:
             return None
         return note
 
+    def progress(self, name: str) -> FileProgress | None:
+        try:
+            progress = FileProgress(self.folder / name, self._warn)
+        except OSError as error:
+            self._warn(f"{name} cannot be used, a crash may double what is in flight: {error.strerror}")
+            return None
+        self._progresses.append(progress)
+        return progress
+
     def delete(self, name: str) -> None:
         """Forget a folder of journals and notes."""
         for path in [p for p in self._journals if p.startswith(f"{name}/")]:
@@ -71,7 +85,7 @@ class Storage:
         shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def load_state(self) -> dict[str, Any]:
-        """The state saved by the last stop; empty at a first start, or if it is damaged."""
+        """The state saved last; empty at a first start, or if it is damaged."""
         path = self.folder / "state.json"
         try:
             state = json.loads(path.read_bytes())
@@ -89,17 +103,22 @@ class Storage:
         self._warn(f"{path} cannot be read ({error}); it is kept as state.damaged, and the node starts anew")
         path.replace(path.with_suffix(".damaged"))
 
-    def save_state(self, state: dict[str, Any]) -> None:
+    def save_state(self, state: dict[str, Any], sync: bool = True) -> int:
+        """Replace the stored state; its size in bytes."""
+        data = json.dumps(state).encode()
         try:
-            write_atomically(self.folder / "state.json", json.dumps(state).encode())
+            write_atomically(self.folder / "state.json", data, sync)
         except OSError as error:
-            raise BrokerweaveError(f"the state could not be saved: {error.strerror}") from error
+            raise StorageError(f"the state could not be saved: {error.strerror}") from error
+        return len(data)
 
     def close(self) -> None:
         for journal in self._journals.values():
             journal.close()
         for note in self._notes.values():
             note.close()
+        for progress in self._progresses:
+            progress.close()
         os.close(self._lock)
         if self.temporary:
             shutil.rmtree(self.folder, ignore_errors=True)

@@ -55,6 +55,7 @@ _FROM_BROKER = sum(
 )
 _EVERYTHING = 0xFFFE
 _CONNECT_BYTE = bytes((PacketType.CONNECT << 4,))
+_EVERY_QOS_ONE_BY_ONE = 1 << 0 | 1 << 1 | 1 << 2
 _QOS2_ONE_BY_ONE = 1 << 2
 _ACKNOWLEDGED_ONE_BY_ONE = 1 << 1 | 1 << 2
 _PUBLISH_ACKS = 1 << PacketType.PUBACK | 1 << PacketType.PUBREC
@@ -75,7 +76,7 @@ class PairHost(Protocol):
     """What a pair asks of its node."""
 
     def connect_arrived(self, pair: Pair) -> None:
-        """CONNECT was read: open the broker session."""
+        """CONNECT was read: open the broker session. `pair.use_routes` where the client has its own."""
 
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
         """The broker accepted the client: the record its session goes on with."""
@@ -85,8 +86,22 @@ class PairHost(Protocol):
 
     def withdrawn(self, pair: Pair, filters: list[str]) -> None: ...
 
-    def forward(self, group: object, count: int, blob: bytes, max_qos: int, version: int) -> None:
-        """Publications of an accepted client, for the links."""
+    def forward(
+        self,
+        group: object,
+        count: int,
+        blob: bytes,
+        max_qos: int,
+        version: int,
+        taken: tuple[str, int] | None = None,
+    ) -> None:
+        """Publications of an accepted client, for the links.
+
+        `taken` is one QoS 2 publication's client and packet id, where its session outlives the connection.
+        """
+
+    def released(self, pair: Pair, packet_id: int) -> None:
+        """The same client may use this QoS 2 packet id for something new."""
 
     def forward_confirmed(
         self, group: object, publish: Publish, version: int, pair: Pair, ack: HeldAck
@@ -95,6 +110,9 @@ class PairHost(Protocol):
 
     def ended(self, pair: Pair, unexpected: bool) -> None:
         """Both sessions are over; `unexpected` without a DISCONNECT that discards the will."""
+
+    def closed(self, pair: Pair) -> None:
+        """The last that is heard of a pair whose CONNECT was read, accepted or not."""
 
     def write_client(self, pair: Pair, data: bytes) -> None:
         """Send the client a packet of our own, between two of the broker's."""
@@ -164,7 +182,7 @@ class Pair:
         self._session_expiry = session_expiry
         self._listeners = listeners
         self._upstream = Scanner(_FROM_CLIENT, limits.max_packet, routes)
-        self._upstream.single_qos = _QOS2_ONE_BY_ONE
+        self._upstream.single_qos = _EVERY_QOS_ONE_BY_ONE  # until CONNECT says whose they are
         self._downstream = Scanner(_FROM_BROKER, limits.max_packet)
         if self._listens(Side.CLIENT):
             self._upstream.wanted = _EVERYTHING
@@ -172,7 +190,6 @@ class Pair:
             self._downstream.wanted = _EVERYTHING
         self._cluster = cluster
         if cluster:
-            self._upstream.single_qos |= _ACKNOWLEDGED_ONE_BY_ONE
             self._downstream.wanted |= _PUBLISH_ACKS
         self._standing: Standing | None = None
         self._acks: HeldAcks | None = None
@@ -206,6 +223,10 @@ class Pair:
         """True while the broker must not be read: too much stands behind a SUBACK."""
         return self._standing is not None and self._standing.size > self.limits.client_queue
 
+    def use_routes(self, routes: RouteCache) -> None:
+        """Where the client's publications go from now on."""
+        self._routes = self._upstream.routes = routes
+
     # From the client
 
     def from_client(self, chunk: bytes) -> bytes:
@@ -236,6 +257,7 @@ class Pair:
             half.client_id = connect.client_id
             half.mqtt_version = connect.version
         self._upstream.version = self._downstream.version = connect.version
+        self._upstream.single_qos = _ACKNOWLEDGED_ONE_BY_ONE if self._cluster else _QOS2_ONE_BY_ONE
         self.phase = Phase.CONNECTING
         self._host.connect_arrived(self)
 
@@ -287,8 +309,10 @@ class Pair:
             self._hold(packet, size)
         elif isinstance(packet, Publish):
             self._publish(packet)
-        elif self._record is not None:
+        elif self._record is not None and packet.packet_id in self._record.incoming_qos2:
             self._record.incoming_qos2.discard(packet.packet_id)
+            if self._record.stored:
+                self._host.released(self, packet.packet_id)
 
     def _hold(self, item: Routed | Publish | PubRel, size: int) -> None:
         """Keep from the links what came before CONNACK, in order: it is released or dropped as a whole."""
@@ -312,7 +336,8 @@ class Pair:
             return
         group = self._routes.lookup(topic.encode(), packet.retain)
         if group is not None:
-            self._forward(Routed(group, 1, codec.encode(packet, self.version), packet.qos))
+            blob = codec.encode(packet, self.version)
+            self._forward(Routed(group, 1, blob, packet.qos), packet.packet_id if packet.qos == 2 else 0)
 
     def _await_ack(self, packet: Publish) -> None:
         """Cluster delivery: keep a publication until the broker has acknowledged it."""
@@ -347,9 +372,12 @@ class Pair:
             taken.add(packet_id)
         return False
 
-    def _forward(self, routed: Routed) -> None:
+    def _forward(self, routed: Routed, qos2_id: int = 0) -> None:
         if self.phase is Phase.ACCEPTED:
-            self._host.forward(routed.group, routed.count, routed.blob, routed.max_qos, self.version)
+            taken = None
+            if qos2_id and self._record is not None and self._record.stored:
+                taken = (self._record.client_id, qos2_id)
+            self._host.forward(routed.group, routed.count, routed.blob, routed.max_qos, self.version, taken)
         elif self.phase is Phase.CONNECTING:
             self._hold(routed, len(routed.blob))
         else:
@@ -516,6 +544,8 @@ class Pair:
         was, self.phase = self.phase, Phase.ENDED
         if was is Phase.ACCEPTED:
             self._host.ended(self, unexpected=not self._will_discarded)
+        if self.connect is not None:
+            self._host.closed(self)
         return not self._will_discarded
 
     def _fail(self, side: Side, error: BrokerweaveError) -> None:

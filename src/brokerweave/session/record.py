@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from brokerweave.mqtt.packets import Connect
 from brokerweave.mqtt.properties import Properties, Property, get_int
@@ -26,6 +27,36 @@ class SessionRecord:
     """Granted filter (as the client wrote it) -> granted QoS."""
     incoming_qos2: set[int] = field(default_factory=set)
     """Packet ids of QoS 2 publications forwarded and not yet released: a resent one is not new."""
+    since: float | None = None
+    """When its client left; None while it is connected."""
+    unknown: bool = False
+    """The broker knows filters of this session that the node has never seen."""
+    stored: bool = False
+    """The node finds it again after a crash: sessions that end with their connection are never written."""
+
+
+def state_of(record: SessionRecord, whole: bool = True) -> dict[str, Any]:
+    """A session as plain data; not `whole`: without what is written down each time it changes."""
+    kept: dict[str, Any] = {
+        "client": record.client_id,
+        "expiry": None if math.isinf(record.expiry) else record.expiry,
+        "since": record.since,
+        "unknown": record.unknown,
+    }
+    if whole:
+        kept |= {"filters": dict(record.filters), "qos2": sorted(record.incoming_qos2)}
+    return kept
+
+
+def record_of(kept: dict[str, Any]) -> SessionRecord:
+    """The session that `state_of` gave, but for its filters: they come back one by one."""
+    return SessionRecord(
+        str(kept["client"]),
+        math.inf if kept["expiry"] is None else float(kept["expiry"]),
+        incoming_qos2=set(kept["qos2"]),
+        since=None if kept["since"] is None else float(kept["since"]),
+        unknown=bool(kept["unknown"]),
+    )
 
 
 def expiry_of(connect: Connect, default: float) -> float:

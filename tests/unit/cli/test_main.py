@@ -115,6 +115,16 @@ def test_check_knows_whether_the_strategy_exists(run: Run) -> None:
     assert "nonsense" in err
 
 
+def test_check_reads_the_access_list(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "acl"
+    file.write_text("topic a/#\ntopik b\n")
+    code, _, err = run(*NODE, "--acl-file", str(file), "--check")
+    assert code == 2
+    assert [word for word in (str(file), "line 2", "topik") if word not in err] == []
+    file.write_text("topic a/#\n")
+    assert run(*NODE, "--acl-file", str(file), "--check")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

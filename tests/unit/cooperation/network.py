@@ -6,7 +6,7 @@ Owns the fake Context. A link is up or down; going down loses what is in its que
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 
 from brokerweave.cooperation.api import Strategy, Timer
@@ -34,6 +34,8 @@ class FakeContext:
         if queue is not None:
             queue.append(packet)
             self._network.log.append((self.node_id, neighbour, packet))
+
+    def keep(self, neighbour: str, changes: Mapping[str, int | None]) -> None: ...
 
     def routes_changed(self) -> None:
         self.route_changes += 1

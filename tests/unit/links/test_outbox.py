@@ -233,3 +233,42 @@ def test_whatever_happens_kept_runs_come_out_in_order_and_bounds_hold(
     outbox.acknowledge(sent)
     assert drain(outbox) == kept[sent:]
     assert sum(outbox.dropped.values()) == appended - len(kept)
+
+
+def test_what_the_daybook_has_is_not_written_again_until_it_is_settled() -> None:
+    journal = MemoryJournal()
+    outbox = Outbox(1, journal)
+    for number in (3, 5, 9):
+        assert outbox.append(run(number), number)
+    assert journal.records == 0
+    first, runs = outbox.take(SIZE)
+    outbox.acknowledge(first + len(runs) - 1)
+    assert outbox.settle()
+    assert [number for number, _ in journal.read(0, EVERYTHING)] == [5, 9]
+    assert outbox.settle()
+    assert drain(Outbox.restored(2, journal)) == [5, 9]
+
+
+def test_before_anything_goes_to_disk_alone_what_is_before_it_goes_there_too() -> None:
+    journal = MemoryJournal()
+    outbox = Outbox(1, journal, memory_bytes=2 * SIZE)
+    outbox.name = "lanes/b/0"
+    outbox.next_number = lambda: 8
+    for number in (3, 5, 7):
+        assert outbox.append(run(number), number)
+    assert [number for number, _ in journal.read(0, EVERYTHING)] == [3, 5, 7]
+    assert outbox.append(run(8))
+    assert drain(outbox) == [3, 5, 7, 8]
+    assert (journal.records, journal.last) == (0, 8)
+
+
+def test_a_disk_that_does_not_take_what_the_daybook_has_leaves_it_there() -> None:
+    journal = MemoryJournal()
+    outbox = Outbox(1, journal)
+    outbox.append(run(3), 3)
+    journal.failing = True
+    assert not outbox.settle()
+    journal.failing = False
+    assert outbox.settle()
+    assert journal.records == 1
+    assert outbox.journal_failures == 1

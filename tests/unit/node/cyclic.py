@@ -1,5 +1,5 @@
-"""Node cores wired in cycles, in virtual time: lanes with delays of their own, cuts that each end notices when
-it does, and brokers that note what they are given.
+"""Node cores wired in cycles, in virtual time: lanes with delays of their own, cuts that each end notices in
+its own time, and brokers that note what they are given.
 
 Owns the clock and the wires. Invariants: bytes of a connection arrive in order or, after a cut, not at all;
 equal seeds give equal runs. Must not know: trees.
@@ -12,6 +12,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
 from random import Random
 from typing import cast
 
@@ -40,12 +41,12 @@ class NotingInjector:
     def __init__(self, taken: list[tuple[str, str]]) -> None:
         self._taken = taken
 
-    def submit(self, run: Run) -> bool:
+    def submit(self, run: Run, number: int = 0) -> bool:
         for frame in split(run.blob):
             packet = codec.decode(frame, run.version)
             assert isinstance(packet, Publish)
             self._taken.append((packet.topic, packet.payload.decode()))
-        return False
+        return True
 
 
 class CyclicNode:
@@ -168,9 +169,7 @@ class World:
         self._incarnation[key] += 1
         number = self._incarnation[key]
         for lane in range(LANES):
-            self.later(
-                self.random.random() * self._delay, lambda lane=lane: self._connect(a, b, lane, number)
-            )
+            self.later(self.random.random() * self._delay, partial(self._connect, a, b, lane, number))
 
     def _connect(self, a: str, b: str, lane: int, number: int) -> None:
         if self._incarnation[frozenset((a, b))] != number:
@@ -198,7 +197,7 @@ class World:
                 self._wires.pop((one, other, lane), None)
                 wait = self.random.random() * 3 * self._delay
                 table = self.core(one).neighbour_table
-                self.later(wait, lambda t=table, o=other, i=lane: t.lost(o, i))
+                self.later(wait, partial(table.lost, other, lane))
 
     def remove(self, a: str, b: str) -> None:
         """As an operator does it at a; b hears of it."""

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.errors import LocalProtocolError
@@ -55,7 +56,7 @@ class Limits:
 class Node:
     """One core and its host."""
 
-    def __init__(self, network: Network, identifier: str, **settings: float | None) -> None:
+    def __init__(self, network: Network, identifier: str, **settings: Any) -> None:
         self.network = network
         self.random = Random(1)
         self.written: dict[Pair, bytes] = {}
@@ -116,7 +117,7 @@ class Network:
     stuck: set[tuple[str, str]] = field(default_factory=set)
     """Directions on which nothing is delivered for now."""
 
-    def add(self, *identifiers: str, **settings: float | None) -> None:
+    def add(self, *identifiers: str, **settings: Any) -> None:
         for identifier in identifiers:
             self.nodes[identifier] = Node(self, identifier, **settings)
 

@@ -97,7 +97,7 @@ def test_whatever_comes_and_goes_each_component_ends_with_one_spanning_tree(seed
         assert len(trees[name].edges) == len(parts[name]) - 1
         assert trees[name].edges <= links
         assert all(trees[name] == trees[other] for other in parts[name])
-    # Each change is two records; each crosses every link once or twice, beside the exchanges at a link's start.
+    # Each change is two records that cross every link once or twice, beside what is told at a link's start.
     assert flood.sent <= 60 * (2 + 4 * len(names) ** 2)
 
 

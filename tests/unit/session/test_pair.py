@@ -49,7 +49,10 @@ class Host:
     to_client: list[bytes] = field(default_factory=list)
     ends: list[bool] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
+    taken: list[tuple[str, int]] = field(default_factory=list)
+    released_ids: list[int] = field(default_factory=list)
     connects: int = 0
+    closes: int = 0
     barrier: bool = False
     stands: list[Stand] = field(default_factory=list)
     acks: list[HeldAck] = field(default_factory=list)
@@ -69,13 +72,26 @@ class Host:
     def withdrawn(self, pair: Pair, filters: list[str]) -> None:
         self.withdrawn_filters += filters
 
-    def forward(self, group: object, count: int, blob: bytes, max_qos: int, version: int) -> None:
+    def forward(
+        self,
+        group: object,
+        count: int,
+        blob: bytes,
+        max_qos: int,
+        version: int,
+        taken: tuple[str, int] | None = None,
+    ) -> None:
+        if taken is not None:
+            self.taken.append(taken)
         from brokerweave.mqtt.frames import split
 
         for frame in split(blob):
             packet = codec.decode(frame, version)
             assert isinstance(packet, Publish)
             self.forwarded.append(packet)
+
+    def released(self, pair: Pair, packet_id: int) -> None:
+        self.released_ids.append(packet_id)
 
     def forward_confirmed(
         self, group: object, publish: Publish, version: int, pair: Pair, ack: HeldAck
@@ -86,6 +102,9 @@ class Host:
 
     def ended(self, pair: Pair, unexpected: bool) -> None:
         self.ends.append(unexpected)
+
+    def closed(self, pair: Pair) -> None:
+        self.closes += 1
 
     def write_client(self, pair: Pair, data: bytes) -> None:
         self.to_client.append(data)
@@ -490,3 +509,25 @@ class TestInClusterDelivery:
         assert cluster.pair.wants_pause
         cluster.broker(PubAck(1))
         assert not cluster.pair.wants_pause
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_comes_in_one_chunk_with_connect_takes_the_routes_it_chose(site: Site, qos: int) -> None:
+    def route_later(pair: Pair) -> None:
+        pair.use_routes(RouteCache(lambda topic, retain: "somewhere" if topic == b"own" else None))
+
+    site.host.connect_arrived = route_later  # type: ignore[method-assign]
+    ids = (1, 2) if qos else (0, 0)
+    publications = [Publish(t, b"", qos, packet_id=i) for t, i in zip(("other", "own"), ids, strict=True)]
+    site.client(Connect("c", site.version), *publications)
+    site.broker(ConnAck())
+    assert site.topics == ["own"]
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_the_end_of_every_pair_that_sent_connect_is_heard_of_once(site: Site, accepted: bool) -> None:
+    site.client(Connect("c", site.version))
+    if accepted:
+        site.broker(ConnAck())
+    site.pair.ended()
+    assert (site.host.closes, len(site.host.ends)) == (1, int(accepted))

@@ -1,0 +1,144 @@
+"""The daybook: everything that a killed node must find again, written down before anybody can rely on it.
+
+Owns the entries, in the order in which things happened, and how they look in bytes. One entry is one record
+of one journal, so it is there as a whole or not at all. Above all that holds for a run: its entry names every
+outbox that owes it, marks it as seen (its origin and sequences are in it), and says which of a client's QoS 2
+packets it was. Invariants: numbers only grow, also where the disk fails; nothing here raises because a disk
+failed: it is counted and said once, and relaying goes on. Must not know: files, how a node is put together
+again (`recovery` does).
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from brokerweave.errors import RemoteProtocolError
+from brokerweave.links.journal import Journal, StorageError
+from brokerweave.links.run import Run
+from brokerweave.links.wire import decode_record, encode_record
+
+OWN = 0xFF
+"""In the place of a lane: the run was published at this site."""
+
+_RUN = 1
+_RUN_HEAD = struct.Struct(">BBBHH")
+"""Kind, lane it came on, destinations, QoS 2 packet id (0: none), bytes of the client id."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunEntry:
+    run: Run
+    lane: int
+    destinations: tuple[tuple[str, int], ...]
+    """The outboxes that owe it, each with the cap that holds there."""
+    client: str = ""
+    packet_id: int = 0
+
+
+class Daybook:
+    """With no journal it keeps nothing: for nodes without a disk, and for tests."""
+
+    def __init__(self, journal: Journal | None = None, warn: Callable[[str], None] = lambda _: None) -> None:
+        self.failures = 0
+        """Entries that the disk did not take."""
+        self._journal = journal
+        self._warn = warn
+        self._failing = False
+        self._last = journal.last if journal is not None else 0
+        self.grown: Callable[[], None] = lambda: None
+        """Called after an entry that makes the daybook larger than `limit` bytes."""
+        self.limit = 16 << 20
+
+    @property
+    def keeps(self) -> bool:
+        return self._journal is not None
+
+    @property
+    def last(self) -> int:
+        """The number of the newest entry."""
+        return self._last
+
+    @property
+    def size(self) -> int:
+        return self._journal.size if self._journal is not None else 0
+
+    def run(self, entry: RunEntry) -> int:
+        """Write a run down; its number, under which each outbox keeps it. 0 without a journal."""
+        return self._write(encode_run(entry)) if self._journal is not None else 0
+
+    def note(self, kind: str, *values: Any) -> None:
+        """Write down a change of what `node.state` keeps: a kind that `recovery` knows, and plain values."""
+        if self._journal is not None:
+            self._write(json.dumps((kind, *values), separators=(",", ":")).encode())
+
+    def next_number(self) -> int:
+        """A number that no entry has, for what an outbox writes into its own journal again."""
+        self._last += 1
+        return self._last
+
+    def begin_after(self, number: int) -> None:
+        """Some journal knows this number already, whatever became of the daybook itself."""
+        self._last = max(self._last, number)
+
+    def trim(self, up_to: int) -> None:
+        """Entries up to this number are kept elsewhere by now."""
+        if self._journal is None:
+            return
+        try:
+            self._journal.trim(up_to)
+        except StorageError as error:
+            self._failed(error)
+
+    def _write(self, entry: bytes) -> int:
+        assert self._journal is not None
+        self._last += 1
+        try:
+            self._journal.append(self._last, entry)
+            self._failing = False
+        except StorageError as error:
+            self._failed(error)
+        if self._journal.size > self.limit:
+            self.grown()
+        return self._last
+
+    def _failed(self, error: StorageError) -> None:
+        self.failures += 1
+        if not self._failing:
+            self._warn(f"the daybook cannot be written, a crash now would lose what it misses: {error}")
+        self._failing = True
+
+
+def encode_run(entry: RunEntry) -> bytes:
+    client = entry.client.encode()
+    head = (_RUN, entry.lane, len(entry.destinations), entry.packet_id, len(client))
+    parts = [_RUN_HEAD.pack(*head), client]
+    for name, cap in entry.destinations:
+        encoded = name.encode()
+        parts.append(b"%c%b%b" % (cap, len(encoded).to_bytes(2), encoded))
+    parts.append(encode_record(entry.run))
+    return b"".join(parts)
+
+
+def decode_entry(data: bytes) -> RunEntry | list[Any]:
+    """A run, or the kind and values of a note. Raises `RemoteProtocolError` for anything else."""
+    try:
+        if data[:1] != bytes((_RUN,)):
+            note = json.loads(data)
+            if not isinstance(note, list) or not note:
+                raise RemoteProtocolError("an entry of the daybook is neither run nor note")
+            return note
+        _, lane, count, packet_id, length = _RUN_HEAD.unpack_from(data)
+        position = _RUN_HEAD.size + length
+        client = data[_RUN_HEAD.size : position].decode()
+        destinations: list[tuple[str, int]] = []
+        for _ in range(count):
+            end = position + 3 + int.from_bytes(data[position + 1 : position + 3])
+            destinations.append((data[position + 3 : end].decode(), data[position]))
+            position = end
+        return RunEntry(decode_record(data[position:]), lane, tuple(destinations), client, packet_id)
+    except (ValueError, IndexError, struct.error) as error:
+        raise RemoteProtocolError(f"an entry of the daybook is damaged ({error})") from None

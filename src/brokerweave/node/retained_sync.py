@@ -1,0 +1,319 @@
+"""Keeps the retained messages of all sites the same: stamps, judges, and repairs after a link was away.
+
+Owns what becomes of each message that is to be retained. Invariants: a local publication is in the index, on
+disk, before the broker sees it; what came over a link is in the index before the link confirms it; a message
+reaches the broker with the retain flag only if it is newer than all before it, so old news cannot overwrite;
+each publication reaches live subscribers once, be it by its own run or by a repair. Must not know: sockets,
+files, brokers.
+
+Repair: when a link comes up (or dropped a retained message for want of room), each side asks which versions
+the other has and then owes it, on the topic's lane, what it lacks. Behind the messages that were owed anyway,
+so that order holds and what arrives by both ways is known the second time. A cut ends it, the next link-up
+begins anew.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from brokerweave.cooperation.api import Timer
+from brokerweave.links.run import Run
+from brokerweave.mqtt.frames import publish_head, split
+from brokerweave.node.neighbours import Neighbours
+from brokerweave.node.retained import (
+    BROKERS_OWN,
+    BUCKETS,
+    OLDEST,
+    Entry,
+    RetainedIndex,
+    RetainedSettings,
+    RetainedStore,
+    Verdict,
+    tag_of,
+)
+from brokerweave.node.retained_check import BrokerCheck, CheckHost
+from brokerweave.node.retained_wire import ASK, HAVE, answer, decode_have, encode_ask
+
+RETRY = 1.0
+"""Seconds before a neighbour that had no room for a retained message is compared again."""
+PACE = 0.05
+"""Seconds before looking again whether a lane has room for more repairs."""
+PURGE = 60.0
+
+_RETAIN = 0x01
+
+
+class RetainedHost(CheckHost, Protocol):
+    """What of the core is needed here."""
+
+    @property
+    def neighbour_table(self) -> Neighbours: ...
+
+    @property
+    def controls(self) -> dict[str, Callable[[str, bytes], None]]: ...
+
+    def send_own(self, neighbour: str, topic: str, payload: bytes) -> None: ...
+
+    def lane_of(self, topic: str) -> int: ...
+
+    def owe(self, neighbour: str, lane: int, run: Run) -> None: ...
+
+    def inject(self, lane: int, run: Run) -> None: ...
+
+
+@dataclass(slots=True)
+class _Repair:
+    """Where the comparison with one neighbour stands: topics to send, and the bucket to go on with."""
+
+    round: int
+    queue: deque[str] = field(default_factory=deque)
+    next: int = 0
+    timer: Timer | None = None
+    sent: int = 0
+
+
+class Retained:
+    def __init__(self, host: RetainedHost, settings: RetainedSettings, store: RetainedStore) -> None:
+        self.index = RetainedIndex(settings, store)
+        self.check = BrokerCheck(host, self.index, self._correct)
+        self.broker_read = True
+        """False: the broker may hold messages from before this node that the index does not know."""
+        self._held: dict[str, bytes] | None = None
+        self._host = host
+        self._repairs: dict[str, _Repair] = {}
+        self._rounds = 0
+        self._later: dict[str, Timer] = {}
+        self._agreed: dict[str, tuple[float, int]] = {}
+        self._purging = False
+        host.controls[ASK] = self._asked
+        host.controls[HAVE] = self._told
+        self._purge_later()
+
+    # Messages on their way
+
+    def published(self, run: Run) -> Run:
+        """Local clients' publications: the same run, stamped, and in the index."""
+        now = self._host.now()
+        stamp = self.index.clock.reserve(run.count, now)
+        for offset, frame in enumerate(split(run.blob)):
+            head = publish_head(frame, run.version)
+            self.index.offer(stamp + offset, run.origin, frame, head, run.version, run.born, now)
+            self.check.published(head.topic.decode())
+        self.commit()
+        return replace(run, stamp=stamp)
+
+    def taken(self, run: Run) -> list[tuple[Run, bool]]:
+        """Judge a stamped run from a link. What is to be passed on, each part with whether the local broker
+        needs it. Raises RemoteProtocolError if a frame is damaged. Call `commit` before confirming."""
+        kept: list[tuple[int, bytes, bool, bool]] = []
+        for offset, frame in enumerate(split(run.blob)):
+            retain, local = self._judge(run, offset, frame)
+            if retain:
+                kept.append((offset, frame, True, local))
+            elif not run.repair and retain is not None:
+                kept.append((offset, bytes((frame[0] & ~_RETAIN,)) + frame[1:], False, True))
+        return list(_joined(run, kept))
+
+    def _judge(self, run: Run, offset: int, frame: bytes) -> tuple[bool | None, bool]:
+        """(True: retain it; False: only live subscribers need it; None: nobody does; for the broker?)."""
+        head = publish_head(frame, run.version)
+        if not head.retain or head.topic.startswith(b"$"):
+            return False, True
+        topic, now = head.topic.decode(), self._host.now()
+        before = self.index.get(topic)
+        verdict = self.index.offer(run.stamp + offset, run.origin, frame, head, run.version, run.born, now)
+        if verdict is Verdict.NEW:
+            local = not run.repair or self._needs(before, frame[head.payload_start :])
+            if local:
+                self.check.injected(topic)
+            return True, local
+        if verdict is Verdict.KNOWN:
+            return None, False
+        if not run.repair:
+            self._host.counters.add(f"retained_{verdict.value}")
+        return False, True
+
+    def _needs(self, before: Entry | None, payload: bytes) -> bool:
+        """Whether the broker needs a repair: not what was there before this node, nor a deletion of what is
+        not there. To live subscribers both would only be a message too many."""
+        if before is not None and before.origin == BROKERS_OWN and before.tag == tag_of(BROKERS_OWN, payload):
+            return False
+        absent = before is None or before.dead
+        return bool(payload) or not absent or not self.broker_read
+
+    def commit(self) -> None:
+        self.index.commit()
+        self._purge_later()
+
+    def adopt(self, frames: Iterable[tuple[bytes, int]]) -> int:
+        """Retained messages that were at the broker before this node (frame, MQTT version): older than all
+        that nodes have taken. How many were news."""
+        now, news = self._host.now(), 0
+        for frame, version in frames:
+            head = publish_head(frame, version)
+            if not head.topic.startswith(b"$"):
+                verdict = self.index.offer(OLDEST, BROKERS_OWN, frame, head, version, now, now)
+                news += verdict is Verdict.NEW
+        self.commit()
+        if news:
+            for neighbour in self._host.neighbour_table.ids():
+                self.linked(neighbour)
+        return news
+
+    def broker_returned(self) -> None:
+        """The broker was away: make sure that it still has everything."""
+        self.check.doubt(self.index)
+
+    def _correct(self, topic: str) -> None:
+        run = self._repair_run(topic)
+        if run is not None:
+            self._host.inject(self._host.lane_of(topic), run)
+
+    # Neighbours
+
+    def linked(self, neighbour: str) -> None:
+        """A link came up, or its two ends may differ: compare."""
+        self.unlinked(neighbour)
+        table = self._host.neighbour_table
+        if self._held is None and neighbour in table and table[neighbour].up:
+            self._rounds = self._rounds % 0xFFFF_FFFF + 1
+            self._repairs[neighbour] = _Repair(self._rounds)
+            self._ask(neighbour)
+
+    def unlinked(self, neighbour: str) -> None:
+        if self._held is not None:
+            self._held.pop(neighbour, None)
+        repair = self._repairs.pop(neighbour, None)
+        for timer in (repair.timer if repair else None, self._later.pop(neighbour, None)):
+            if timer is not None:
+                timer.cancel()
+
+    def forgotten(self, neighbour: str) -> None:
+        self.unlinked(neighbour)
+        self._agreed.pop(neighbour, None)
+
+    def missed(self, neighbour: str) -> None:
+        """A lane had no room for a retained message: compare again, later."""
+        if neighbour not in self._later:
+            self._later[neighbour] = self._host.call_later(RETRY, lambda: self.linked(neighbour))
+
+    def not_injected(self, run: Run) -> None:
+        """The injector had no room for a retained message."""
+        self.check.doubt(publish_head(frame, run.version).topic.decode() for frame in split(run.blob))
+
+    def hold(self) -> None:
+        """Compare with nobody until `go_on`: this node does not know yet what its broker has."""
+        self._held = {}
+
+    def go_on(self) -> None:
+        if self._held is not None:
+            held, self._held = self._held, None
+            for neighbour, ask in held.items():
+                self._asked(neighbour, ask)
+            for neighbour in self._host.neighbour_table.ids():
+                self.linked(neighbour)
+
+    def _ask(self, neighbour: str) -> None:
+        repair = self._repairs[neighbour]
+        if any(self.index.fingerprints):
+            ask = encode_ask(repair.round, repair.next, self.index.fingerprints)
+            self._host.send_own(neighbour, ASK, ask)
+        else:
+            self._finished(neighbour)
+
+    def _asked(self, neighbour: str, payload: bytes) -> None:
+        if self._held is not None:
+            self._held[neighbour] = payload
+        else:
+            self._host.send_own(neighbour, HAVE, answer(payload, self.index))
+
+    def _told(self, neighbour: str, payload: bytes) -> None:
+        have = decode_have(payload)
+        repair = self._repairs.get(neighbour)
+        if repair is None or repair.round != have.round:
+            return  # an answer to a question that is over
+        for number in have.buckets:
+            for topic, entry in self.index.bucket(number).items():
+                if entry.rank > have.ranks.get(topic, (0, 0)):
+                    repair.queue.append(topic)
+        repair.next = have.next
+        self._send(neighbour)
+
+    def _send(self, neighbour: str) -> None:
+        """Owe the neighbour what it lacks, but never so much that others' messages find no room."""
+        repair = self._repairs[neighbour]
+        repair.timer = None
+        lanes = self._host.neighbour_table[neighbour].lanes
+        while repair.queue:
+            lane = self._host.lane_of(repair.queue[0])
+            box = lanes[lane].outbox
+            if box.backlog_runs and box.backlog_bytes > box.memory_bytes // 4:
+                repair.timer = self._host.call_later(PACE, lambda: self._send(neighbour))
+                return
+            run = self._repair_run(repair.queue.popleft())
+            if run is not None:
+                self._host.owe(neighbour, lane, run)
+                repair.sent += 1
+        if repair.next < BUCKETS:
+            self._ask(neighbour)
+        else:
+            self._finished(neighbour)
+
+    def _finished(self, neighbour: str) -> None:
+        repair = self._repairs.pop(neighbour)
+        self._agreed[neighbour] = self._host.now(), repair.sent
+        self._host.counters.add("retained_repairs_sent", repair.sent)
+
+    def _repair_run(self, topic: str) -> Run | None:
+        entry, frame = self.index.get(topic), self.index.frame(topic)
+        if entry is None:
+            return None
+        if frame is None:
+            self._host.counters.add("retained_not_kept")
+            return None
+        qos = publish_head(frame, entry.version).qos
+        return Run(entry.origin, 0, 0, 1, entry.version, qos, 2, entry.born, frame, entry.stamp, repair=True)
+
+    # Time and status
+
+    def _purge_later(self) -> None:
+        def purge() -> None:
+            self._purging = False
+            self.index.purge(self._host.now())
+            self._purge_later()
+
+        if self.index.mortal and not self._purging:
+            self._purging = True
+            self._host.call_later(PURGE, purge)
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "entries": len(self.index),
+            "tombstones": self.index.tombstones,
+            "bytes": self.index.bytes,
+            "payload_not_kept": self.index.without_frame,
+            "doubtful": len(self.check),
+        }
+
+    def describe(self, neighbour: str) -> dict[str, Any]:
+        """For a neighbour's row in `status`."""
+        at, sent = self._agreed.get(neighbour, (None, 0))
+        seconds = None if at is None else round(self._host.now() - at, 3)
+        return {"retained_compared_seconds_ago": seconds, "retained_repairs_sent": sent}
+
+
+def _joined(run: Run, kept: list[tuple[int, bytes, bool, bool]]) -> Iterable[tuple[Run, bool]]:
+    """The messages kept, joined again to runs of neighbours that share a fate."""
+    at = 0
+    while at < len(kept):
+        offset, _, retain, local = kept[at]
+        end = at + 1
+        while end < len(kept) and kept[end][0] == offset + end - at and kept[end][2:] == (retain, local):
+            end += 1
+        blob = b"".join(frame for _, frame, _, _ in kept[at:end])
+        stamp = run.stamp + offset if retain else 0
+        yield replace(run, first=run.first + offset, count=end - at, blob=blob, stamp=stamp), local
+        at = end

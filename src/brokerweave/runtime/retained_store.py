@@ -1,0 +1,117 @@
+"""The retained index on disk: SQLite in `data_dir/retained.db`.
+
+Crash safety: write-ahead log, `synchronous=NORMAL`. What is committed survives the death of the process at
+any moment; the death of the whole machine may take the last commits with it, never the file (neighbours
+still have them, and repair them at the next link-up). A damaged file is moved aside and the index begins
+anew; a disk that fails costs what is written from then on, loudly, and never stops relaying. Must not know:
+which version wins.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from brokerweave.node.retained import Entry
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS retained (
+    topic TEXT PRIMARY KEY, stamp INTEGER, tag INTEGER, origin TEXT, version INTEGER, dead INTEGER,
+    born REAL, expires REAL, size INTEGER, frame BLOB
+) WITHOUT ROWID
+"""
+_CHECKPOINT_PAGES = 4_000
+"""Pages (of 4 KiB) in the write-ahead log before it is worked in: the only moment that waits for the disk."""
+_UNSIGNED = 1 << 63
+"""SQLite's integers are signed: tags are kept less this."""
+
+
+class SqliteStore:
+    """Implements `node.retained.RetainedStore`."""
+
+    def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
+        self._warn = warn
+        self._open = False
+        self._path = path
+        try:
+            self._db = _connect(path)
+        except sqlite3.DatabaseError as error:
+            warn(
+                f"{path} cannot be read ({error}); it is kept as retained.damaged, and the index begins anew"
+            )
+            path.replace(path.with_suffix(".damaged"))
+            for suffix in ("-wal", "-shm"):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+            self._db = _connect(path)
+
+    @property
+    def broker_was_read(self) -> bool:
+        """Whether the broker's own retained messages were asked for once; set it by `mark_broker_read`."""
+        return bool(self._db.execute("PRAGMA user_version").fetchone()[0])
+
+    def mark_broker_read(self) -> None:
+        self._try("PRAGMA user_version = 1")
+
+    def load(self) -> Iterator[tuple[str, Entry]]:
+        columns = "topic, stamp, tag, origin, version, dead, born, expires, size"
+        for row in self._db.execute(f"SELECT {columns} FROM retained"):
+            topic, stamp, tag, origin, version, dead, born, expires, size = row
+            yield topic, Entry(stamp, tag + _UNSIGNED, origin, version, bool(dead), born, expires, size)
+
+    def put(self, topic: str, entry: Entry, frame: bytes | None) -> None:
+        self._begin()
+        values = (entry.stamp, entry.tag - _UNSIGNED, entry.origin, entry.version, entry.dead)
+        rest = (entry.born, entry.expires, entry.size, frame)
+        self._try("INSERT OR REPLACE INTO retained VALUES (?,?,?,?,?,?,?,?,?,?)", (topic, *values, *rest))
+
+    def frame(self, topic: str) -> bytes | None:
+        try:
+            row = self._db.execute("SELECT frame FROM retained WHERE topic = ?", (topic,)).fetchone()
+        except sqlite3.Error as error:
+            self._failed(error)
+            return None
+        return row[0] if row else None
+
+    def remove(self, topic: str) -> None:
+        self._begin()
+        self._try("DELETE FROM retained WHERE topic = ?", (topic,))
+
+    def commit(self) -> None:
+        if self._open:
+            self._open = False
+            self._try("COMMIT")
+
+    def close(self) -> None:
+        self.commit()
+        self._db.close()
+
+    def _begin(self) -> None:
+        if not self._open:
+            self._open = self._try("BEGIN")
+
+    def _try(self, statement: str, values: tuple[Any, ...] = ()) -> bool:
+        try:
+            self._db.execute(statement, values)
+        except sqlite3.Error as error:
+            self._failed(error)
+            return False
+        return True
+
+    def _failed(self, error: sqlite3.Error) -> None:
+        self._warn(f"{self._path}: {error}; what is retained from now on may be lost in a restart")
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None)
+    try:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        db.execute(_SCHEMA)
+        db.execute("SELECT count(*), max(stamp) FROM retained").fetchone()
+    except sqlite3.DatabaseError:
+        db.close()
+        raise
+    return db

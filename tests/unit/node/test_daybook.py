@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokerweave.errors import RemoteProtocolError
+from brokerweave.links.journal import MemoryJournal
+from brokerweave.node.daybook import OWN, Daybook, RunEntry, decode_entry, encode_run
+from tests.unit.links.runs import run
+
+ENTRY = RunEntry(run(), OWN, (("lanes/b/0", 1), ("injectors/0", 2)), "sensör", 7)
+
+
+def test_an_entry_reads_back_as_it_was_written() -> None:
+    assert decode_entry(encode_run(ENTRY)) == ENTRY
+    assert decode_entry(encode_run(RunEntry(run(), 3, ()))) == RunEntry(run(), 3, ())
+
+
+@given(st.binary(max_size=80))
+def test_anything_else_is_an_error_or_a_note(data: bytes) -> None:
+    try:
+        entry = decode_entry(data)
+    except RemoteProtocolError:
+        return
+    assert entry
+
+
+def test_an_entry_cut_anywhere_is_an_error() -> None:
+    data = encode_run(ENTRY)
+    for size in range(len(data) - len(ENTRY.run.blob)):
+        with pytest.raises(RemoteProtocolError):
+            decode_entry(data[:size])
+
+
+def test_numbers_grow_while_the_disk_fails_and_the_failure_is_said_once() -> None:
+    said: list[str] = []
+    journal = MemoryJournal()
+    daybook = Daybook(journal, said.append)
+    assert daybook.run(ENTRY) == 1
+    journal.failing = True
+    assert [daybook.run(ENTRY), daybook.run(ENTRY)] == [2, 3]
+    journal.failing = False
+    assert daybook.run(ENTRY) == 4
+    assert (daybook.failures, len(said)) == (2, 1)
+    journal.failing = True
+    daybook.note("ended", "c")
+    assert len(said) == 2
+    journal.failing = False
+    assert [number for number, _ in journal.read(0, 1 << 20)] == [1, 4]
+
+
+def test_it_asks_for_a_new_beginning_when_it_is_large() -> None:
+    asked: list[int] = []
+    daybook = Daybook(MemoryJournal())
+    daybook.limit = 200
+    daybook.grown = lambda: asked.append(daybook.last)
+    for _ in range(5):
+        daybook.note("filter", "client", "f" * 50, 1)
+    assert asked == [3, 4, 5]
+    daybook.trim(5)
+    daybook.note("ended", "client")
+    assert asked == [3, 4, 5]
+
+
+def test_it_never_gives_a_number_that_a_journal_knows() -> None:
+    daybook = Daybook(MemoryJournal())
+    daybook.begin_after(41)
+    assert daybook.run(ENTRY) == 42
+
+
+def test_without_a_journal_it_keeps_nothing() -> None:
+    daybook = Daybook()
+    assert not daybook.keeps
+    assert daybook.run(ENTRY) == 0
+    daybook.note("ended", "c")
+    daybook.trim(1)
+    assert (daybook.last, daybook.size) == (0, 0)
