@@ -16,7 +16,7 @@ import pytest
 from tests.integration.conftest import Connect
 from tests.support.clients import MqttClient
 from tests.support.proxy import Proxy
-from tests.support.sites import QUICK, Network, network
+from tests.support.sites import Network, network, start_broker
 from tests.support.waiting import wait_until
 
 RING = list(combinations("abc", 2))
@@ -57,9 +57,12 @@ class Cables:
 @contextmanager
 def cabled(wiring: Wiring, strategy: str) -> Iterator[Cables]:
     names = sorted({name for link in wiring for name in link})
-    # An unlimited queue at the brokers: what is in question here is the way between them.
     with ExitStack() as stack:
-        net = stack.enter_context(network([], strategy=strategy, alone=names, settings=QUICK))
+        # What is in question here is the way between the brokers, so they drop nothing by themselves.
+        brokers = {name: start_broker("mosquitto", config=["max_queued_messages 0"]) for name in names}
+        for broker in brokers.values():
+            stack.callback(broker.close)
+        net = stack.enter_context(network([], strategy=strategy, alone=names, brokers=brokers))
         proxies = {}
         for a, b in wiring:
             proxies[a, b] = stack.enter_context(Proxy(net.node(b).link_port))

@@ -79,9 +79,13 @@ class Wiring:
 
     @property
     def settled(self) -> bool:
-        """Every node in reach sees the same tree, and told what it wants; nothing waits for that."""
+        """Every node in reach sees the same tree and told what it wants; each link has its role."""
+        if not self.enabled:
+            return True
         mine = self._tree.neighbours(self._core.node_id)
-        return all(self[n].settled == self.view and self[n].told is not None for n in mine) and not self.held
+        told = all(self[n].settled == self.view and self[n].told is not None for n in mine)
+        up = [n for n in self._core.neighbour_table.all() if self[n.id].up]
+        return told and not self.held and all(self[n.id].joined or not n.active for n in up)
 
     def role(self, neighbour: str) -> str:
         """For `status`: what the link is to this node."""
@@ -121,6 +125,8 @@ class Wiring:
     def lane_up(self, neighbour: str, lane: int) -> None:
         if self.enabled:
             self._mark(neighbour, lane, 0)
+            if not self[neighbour].joined:
+                self._hold(neighbour)  # until it is known what the link is to be
 
     def lane_lost(self, neighbour: str, lane: int) -> None:
         """The lanes of a link fail one after the other: each may have what is to go another way now."""
@@ -288,9 +294,7 @@ class Wiring:
         peer, entry = self[neighbour], self._core.neighbour_table[neighbour]
         entry.active = peer.joined = peer.new = True
         peer.unknown = False
-        self.held |= {neighbour}
-        for lane in entry.lanes:
-            lane.held = True
+        self._hold(neighbour)
         self._talk(neighbour, peer)
         early, peer.early = peer.early, []
         for packet in early:
@@ -424,7 +428,7 @@ class Wiring:
             else:
                 self._awaiting = True
         if not open_ones:
-            self._release(self.held)
+            self._release(n for n in self.held if self[n].joined)
             self._retire()
 
     def _has_all(self, neighbour: str, peer: Peer) -> bool:
@@ -433,6 +437,12 @@ class Wiring:
             waits = not peer.new  # a new link carries nothing yet
             peer.awaited = [lane.outbox.last if waits and lane.acknowledged else 0 for lane in lanes]
         return all(lane.outbox.oldest > last for lane, last in zip(lanes, peer.awaited, strict=True))
+
+    def _hold(self, neighbour: str) -> None:
+        self.held |= {neighbour}
+        for lane in self._core.neighbour_table[neighbour].lanes:
+            lane.held = True
+        self._limit_later()
 
     def _release(self, neighbours: Iterable[str]) -> None:
         for neighbour in sorted(n for n in neighbours if n in self.held):

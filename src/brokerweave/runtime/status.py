@@ -52,6 +52,7 @@ def status(node: Node) -> dict[str, Any]:
             "flooding": len(core.interest.flooded),
         },
         "links": neighbour_rows(node),
+        "tree": {"nodes": core.wiring.nodes, "settled": core.wiring.settled},
         "injectors": _injector_rows(node),
         "filters": {"local": len(core.interest)},
         "retained": {**core.retained.status(), "broker": node.retained_reader.state},
@@ -60,7 +61,6 @@ def status(node: Node) -> dict[str, Any]:
             "duplicates_suppressed": core.window.suppressed,
             "refused_older_than_window": core.window.refused_old,
             "dead_letters": len(node.dead_letters),
-            "nodes_in_reach": core.wiring.nodes,
             "disk_failures": core.daybook.failures
             + node.keeper.failures
             + sum(box.journal_failures for box in outboxes(node)),

@@ -133,6 +133,7 @@ class World:
         self._timers: list[tuple[float, int, Timer, Callable[[], None]]] = []
         self._wires: dict[tuple[str, str, int], float] = {}
         """When the last bytes of a direction of a connection arrive."""
+        self._connections: dict[tuple[str, str, int], int] = defaultdict(int)
         self._incarnation: dict[frozenset[str], int] = defaultdict(int)
 
     def wire(self, edges: Iterable[tuple[str, str]]) -> None:
@@ -183,6 +184,8 @@ class World:
             return
         resumes = [end.lanes[lane].resume() for end in ends]
         self._wires[a, b, lane] = self._wires[b, a, lane] = self.time
+        self._connections[a, b, lane] += 1
+        self._connections[b, a, lane] += 1
         tables[0].connected(b, lane, resumes[1])
         tables[1].connected(a, lane, resumes[0])
         self.nodes[a].lane_ready(b, lane)
@@ -195,9 +198,12 @@ class World:
         for one, other in ((a, b), (b, a)):
             for lane in range(LANES):
                 self._wires.pop((one, other, lane), None)
-                wait = self.random.random() * 3 * self._delay
-                table = self.core(one).neighbour_table
-                self.later(wait, partial(table.lost, other, lane))
+                wait, number = self.random.random() * 3 * self._delay, self._connections[one, other, lane]
+                self.later(wait, partial(self._lose, one, other, lane, number))
+
+    def _lose(self, name: str, other: str, lane: int, number: int) -> None:
+        if self._connections[name, other, lane] == number:
+            self.core(name).neighbour_table.lost(other, lane)
 
     def remove(self, a: str, b: str) -> None:
         """As an operator does it at a; b hears of it."""
