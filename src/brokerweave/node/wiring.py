@@ -243,7 +243,8 @@ class Wiring:
             for index, lane in enumerate(neighbour.lanes):
                 needed = replaced or (changed and (peer.up or neighbour.connected[index] or missed))
                 runs = lane.outbox.kept() if needed else []
-                self._mark(neighbour.id, index, lane.outbox.oldest + len(runs) - 1 if runs else 0)
+                last = lane.outbox.oldest + len(runs) - 1 if runs and not lane.held else 0
+                self._mark(neighbour.id, index, last)
                 for number, run in enumerate(runs):
                     if run.repair:
                         continue  # nodes compare what they retain, whatever becomes of one repair
@@ -440,8 +441,9 @@ class Wiring:
 
     def _hold(self, neighbour: str) -> None:
         self.held |= {neighbour}
-        for lane in self._core.neighbour_table[neighbour].lanes:
+        for index, lane in enumerate(self._core.neighbour_table[neighbour].lanes):
             lane.held = True
+            self._mark(neighbour, index, 0)  # what is old among its runs is lost when they are sorted
         self._limit_later()
 
     def _release(self, neighbours: Iterable[str]) -> None:
