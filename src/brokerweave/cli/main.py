@@ -13,7 +13,14 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from brokerweave.cli import dead_letter_commands, demo_command, node_command, probe_command, running_commands
+from brokerweave.cli import (
+    dead_letter_commands,
+    demo_command,
+    node_command,
+    probe_command,
+    running_commands,
+    sim_command,
+)
 from brokerweave.cli.output import help_text
 from brokerweave.errors import BrokerweaveError, ConfigError
 
@@ -43,6 +50,7 @@ running_commands.register(app)
 dead_letter_commands.register(app)
 probe_command.register(app)
 demo_command.register(app)
+sim_command.register(app)
 
 
 def version_text() -> str:
@@ -50,7 +58,7 @@ def version_text() -> str:
     from brokerweave import __version__
     from brokerweave.mqtt import frames
 
-    return f"brokerweave {__version__} (frame scanner: {'compiled' if frames.compiled else 'pure Python'})"
+    return f"brokerweave {__version__} (frame scanner: {'compiled' if frames.compiled else 'uncompiled'})"
 
 
 @app.callback()

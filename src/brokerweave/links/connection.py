@@ -108,6 +108,11 @@ class LinkConnection:
         """Nothing more will be read or can be sent: write what is left and close."""
         return self._closed
 
+    @property
+    def said(self) -> Resume | None:
+        """Where this side told the other that the lane goes on."""
+        return self._handshake.said
+
     def receive(self, data: bytes, now: float) -> list[Event]:
         """Take the next bytes. Raises RemoteProtocolError if they are malformed: then close."""
         events: list[Event] = []

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -38,6 +39,8 @@ BUSY = 0x89
 _CONTINUE = 0x18
 _RETRY_HELPS = frozenset({UNAVAILABLE, BUSY})
 _NONCE = 32
+_NODE_ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.-]{1,64}")
+"""As the configuration wants it."""
 
 
 class HandshakeRefused(BrokerweaveError):
@@ -99,7 +102,7 @@ class Hello:
         try:
             stream, oldest, peer_stream, taken = map(_number, said["resume"].split(","))
             return cls(
-                node_id=_name(said["node"]),
+                node_id=_node_id(said["node"]),
                 epoch=_number(said["epoch"]),
                 strategy=_name(said["strategy"]),
                 lane=_number(said["lane"]),
@@ -134,6 +137,8 @@ class Dialer:
         self._me = me
         self._expected = expected
         self._hello = Hello(me.node_id, me.epoch, me.strategy, lane, me.lanes, resume)
+        self.said: Resume | None = resume
+        """Where this side told the other that the lane goes on."""
         self._nonce = random_bytes(_NONCE)
         self._transcript: list[bytes] | None = None
 
@@ -212,6 +217,8 @@ class Acceptor:
         self._me = me
         self._admit = admit
         self._random_bytes = random_bytes
+        self.said: Resume | None = None
+        """Where this side told the other that the lane goes on; None before that."""
         self._dialer: Hello | None = None
         self._transcript: list[bytes] = []
 
@@ -278,7 +285,7 @@ class Acceptor:
         if dialer.lane >= me.lanes:
             raise RemoteProtocolError(f"the neighbour asks for lane {dialer.lane} of {me.lanes}")
         try:
-            resume = self._admit(dialer)
+            resume = self.said = self._admit(dialer)
         except HandshakeRefused as refused:
             raise _Mismatch(refused.reason, refused.code) from None
         hello = Hello(me.node_id, me.epoch, me.strategy, dialer.lane, me.lanes, resume)
@@ -342,6 +349,13 @@ def _number(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 20 or int(text) >= 1 << 63:
         raise ValueError(text)
     return int(text)
+
+
+def _node_id(text: str) -> str:
+    """A node's id names a folder here, whoever sent it: `../..` must not be one."""
+    if _NODE_ID.fullmatch(text) is None:
+        raise ValueError(text)
+    return text
 
 
 def _name(text: str) -> str:

@@ -21,10 +21,13 @@ from brokerweave.links.connection import (
     PeerLeft,
     Refused,
 )
-from brokerweave.links.handshake import Hello
+from brokerweave.links.handshake import BUSY, HandshakeRefused, Hello
 from brokerweave.links.lane import Lane, Resume
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node.core import NodeCore
+
+MOST_NEIGHBOURS = 1_000
+"""Each keeps files open and is remembered for `forget_after`: whoever may link must not make up more."""
 
 
 class Carrier(Protocol):
@@ -83,6 +86,9 @@ class Carriers:
 
     def admit(self, hello: Hello) -> Resume:
         """An authenticated neighbour calls; one that is not configured becomes one (ILDM 4.4)."""
+        table = self._core.neighbour_table
+        if hello.node_id not in table and len(table.ids()) >= MOST_NEIGHBOURS:
+            raise HandshakeRefused(f"node {self._core.node_id} has too many neighbours", BUSY)
         self._core.add_neighbour(hello.node_id)
         return self._core.neighbour_table[hello.node_id].lanes[hello.lane].resume()
 
@@ -101,6 +107,16 @@ class Carriers:
         if carrier.writable:
             carrier.connection.send(self._core.neighbour_table[neighbour].lanes[lane].poll(self._host.now()))
         carrier.flush()
+
+    def stalled(self) -> list[tuple[str, int]]:
+        """Connected lanes with something unsent: to be asked again now and then, for what kept them from
+        sending (a disk that did not answer) need not tell when it is over."""
+        table = self._core.neighbour_table
+        return [
+            (neighbour, lane)
+            for (neighbour, lane), carrier in self._carriers.items()
+            if not carrier.connection.closed and table[neighbour].lanes[lane].outbox.unsent
+        ]
 
     # Arriving
 
@@ -138,6 +154,9 @@ class Carriers:
 
     def _established(self, carrier: Carrier, event: Established) -> None:
         key = (event.peer_id, event.lane)
+        if not self._still_true(carrier, key):
+            carrier.connection.close()
+            return
         rival = self._carriers.get(key)
         if rival is not None and not self._preferred(carrier, rival, event.peer_id):
             carrier.connection.close()
@@ -146,7 +165,6 @@ class Carriers:
             self.lost(rival)
             rival.connection.close()
             rival.close()
-        self._core.add_neighbour(event.peer_id)
         carrier.peer = key
         self._carriers[key] = carrier
         self.refusals.pop(event.peer_id, None)
@@ -154,6 +172,20 @@ class Carriers:
         if event.lane == 0:
             self._host.link_changed(event.peer_id, up=True)
         self._core.host.lane_ready(*key)
+
+    def _still_true(self, carrier: Carrier, key: tuple[str, int]) -> bool:
+        """Whether the lane is still the one that the handshake spoke of.
+
+        A neighbour that was removed meanwhile stays removed, and one that was removed and added again has
+        new lanes: the peer would take their runs for repetitions of the old ones.
+        """
+        if key[0] not in self._core.neighbour_table:
+            return False
+        said = carrier.connection.said
+        return (
+            said is not None
+            and said.stream == self._core.neighbour_table[key[0]].lanes[key[1]].outbox.stream_id
+        )
 
     def _preferred(self, new: Carrier, old: Carrier, peer: str) -> bool:
         """The newer of two that the same side dialed (the older is dead); else the smaller id's call."""

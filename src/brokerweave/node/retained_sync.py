@@ -176,7 +176,7 @@ class Retained:
 
     def linked(self, neighbour: str) -> None:
         """A link came up, or its two ends may differ: compare."""
-        self.unlinked(neighbour)
+        self._stop(neighbour)  # but what the neighbour asked meanwhile still waits for its answer
         table = self._host.neighbour_table
         if self._held is None and neighbour in table and table[neighbour].up:
             self._rounds = self._rounds % 0xFFFF_FFFF + 1
@@ -186,6 +186,9 @@ class Retained:
     def unlinked(self, neighbour: str) -> None:
         if self._held is not None:
             self._held.pop(neighbour, None)
+        self._stop(neighbour)
+
+    def _stop(self, neighbour: str) -> None:
         repair = self._repairs.pop(neighbour, None)
         for timer in (repair.timer if repair else None, self._later.pop(neighbour, None)):
             if timer is not None:

@@ -169,6 +169,17 @@ class TestABrokersOwnMessages:
         assert sites.brokers["a"].live == []
         assert sites.brokers["b"].retained == {"t": b"same", "a": b"same"}
 
+    def test_do_not_make_a_node_forget_what_its_neighbour_asked_meanwhile(self) -> None:
+        sites = Sites("a", "b")
+        sites.node("a").retained.hold()
+        sites.publish("b", "t", b"only b has it")
+        sites.network.link("a", "b")
+        sites.rest()
+        sites.node("a").retained.adopt([(codec.encode(Publish("u", b"a's own", retain=True), 4), 4)])
+        sites.node("a").retained.go_on()
+        sites.rest()
+        assert sites.brokers["a"].retained == {"t": b"only b has it"}
+
 
 class TestTheBrokerCheck:
     def test_corrects_a_broker_where_a_client_and_the_node_overtook_each_other(self) -> None:

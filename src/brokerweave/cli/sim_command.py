@@ -1,0 +1,130 @@
+"""`brokerweave sim`: nodes in virtual time, under faults, held to their promises.
+
+Owns its arguments and how results are shown. Must not know: how a run is made, what is promised.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from brokerweave.cli.output import console, help_text, table
+from brokerweave.errors import ConfigError
+
+if TYPE_CHECKING:
+    from brokerweave.sim.many import Summary
+    from brokerweave.sim.run import Options, Outcome
+
+_HELP = """Run nodes, brokers and clients in virtual time, break what can break, and check what is promised.
+
+Each seed is one run: the same seed and options give the same run, to the last byte. A seed that fails is
+printed with the shortest schedule that still fails and a trace. Exit code 0 if every seed holds, 1 if not.
+
+\b
+Examples:
+  brokerweave sim --strategy sf --nodes 7 --faults all --seeds 100 --seed 1
+  brokerweave sim --faults kill,partition --seeds 1 --seed 42 --json
+"""
+_TRACE_LINES = 60
+
+
+def register(app: typer.Typer) -> None:
+    app.command("sim", help=help_text(_HELP))(sim)
+
+
+def sim(
+    strategy: Annotated[str, typer.Option(help="The cooperation strategy: sf or pf.")] = "sf",
+    nodes: Annotated[int, typer.Option(help="Sites in each run.", min=2, max=100)] = 4,
+    faults: Annotated[
+        str, typer.Option(help="What may go wrong: all, none, or names separated by commas.")
+    ] = "all",
+    seeds: Annotated[int, typer.Option(help="How many runs.", min=1)] = 100,
+    seed: Annotated[int, typer.Option(help="The first seed; the others follow it.", min=0)] = 1,
+    duration: Annotated[
+        float, typer.Option(help="Seconds of virtual time with traffic and faults.", min=5, max=3600)
+    ] = 20.0,
+    processes: Annotated[int, typer.Option(help="Runs side by side.", min=1, max=256)] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+) -> int:
+    from brokerweave.sim import many
+
+    options = _options(strategy, nodes, faults, duration)
+    total = many.Summary()
+    for outcome in many.outcomes(range(seed, seed + seeds), options, processes):
+        total.add(outcome)
+        _progress(f"{total.seeds} of {seeds} seeds, {len(total.failed)} failed")
+    _progress("")
+    shortest = None
+    if total.failed:
+        _progress(f"shortening seed {total.failed[0].seed}")
+        shortest = many.shrink(total.failed[0], options)
+        _progress("")
+    if as_json:
+        print(json.dumps(_as_json(total, shortest), indent=2))
+    else:
+        _show(total, shortest)
+    return 1 if total.failed else 0
+
+
+def _options(strategy: str, nodes: int, faults: str, duration: float) -> Options:
+    from brokerweave.sim.run import STRATEGIES, Options
+    from brokerweave.sim.schedule import FAULTS
+
+    if strategy not in STRATEGIES:
+        raise ConfigError(f"--strategy should be one of {', '.join(STRATEGIES)}; not {strategy!r}")
+    names = {"all": FAULTS, "none": ()}.get(faults, tuple(filter(None, faults.split(","))))
+    for name in names:
+        if name not in FAULTS:
+            raise ConfigError(f"--faults does not know {name!r}; known are all, none, {', '.join(FAULTS)}")
+    return Options(strategy=strategy, nodes=nodes, faults=frozenset(names), duration=duration)
+
+
+def _progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def _show(total: Summary, shortest: Outcome | None) -> None:
+    for outcome in total.failed[:20]:
+        print(f"seed {outcome.seed} fails after {outcome.at:.1f} s: {outcome.problem}")
+    if len(total.failed) > 20:
+        print(f"and {len(total.failed) - 20} more")
+    if shortest is not None:
+        print(f"\nseed {shortest.seed}, the shortest schedule found that still fails ({shortest.problem}):")
+        _lines(map(str, shortest.actions))
+        print("\nwhat happened:")
+        _lines(shortest.trace[-_TRACE_LINES:])
+        print()
+    shown = table("what", "how often")
+    for name, value in sorted(total.counts.items()):
+        shown.add_row(name, f"{value:,}")
+    for name, value in sorted(total.excuses.items()):
+        shown.add_row(f"let pass, {name}", f"{value:,}")
+    console().print(shown)
+    print(f"{total.seeds - len(total.failed)} of {total.seeds} seeds hold")
+
+
+def _lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(f"  {line}")
+
+
+def _as_json(total: Summary, shortest: Outcome | None) -> dict[str, object]:
+    return {
+        "seeds": total.seeds,
+        "failed": [{"seed": o.seed, "at": round(o.at, 3), "problem": o.problem} for o in total.failed],
+        "shortest": None
+        if shortest is None
+        else {
+            "seed": shortest.seed,
+            "problem": shortest.problem,
+            "schedule": [[a.at, a.kind, *a.arguments] for a in shortest.actions],
+            "trace": shortest.trace,
+        },
+        "counts": dict(sorted(total.counts.items())),
+        "let_pass": dict(sorted(total.excuses.items())),
+    }

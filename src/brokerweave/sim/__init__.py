@@ -1,0 +1,1 @@
+"""Virtual time: the pure layers unchanged, with model brokers, clients, networks and disks around them."""

@@ -1,0 +1,232 @@
+"""Carries out what a schedule says: clients' actions and faults, each with its recovery.
+
+Owns how a fault is made, and how everything is healed at the end. Invariants: an action that makes no sense
+any more (its node is down, its link is gone) does nothing, so that schedules can be cut down freely. Must not
+know: what is promised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from brokerweave.sim.schedule import Action
+from brokerweave.sim.world import START
+
+if TYPE_CHECKING:
+    from brokerweave.sim.run import Simulation
+
+LONGEST = 12.0
+"""Seconds: no fault lasts longer."""
+_FAULTS = frozenset(("delay", "cut", "partition", "kill", "stop", "broker", "freeze", "disk", "skew", "move"))
+
+
+class Actor:
+    def __init__(self, simulation: Simulation) -> None:
+        self._sim = simulation
+        self._world = simulation.world
+        self._moving: dict[str, str] = {}
+        """Nodes whose subtree is cut off at the moment -> where they will be linked again."""
+        self._healed = False
+
+    def do(self, action: Action) -> None:
+        self._world.note("schedule", str(action)[10:])
+        if action.kind in _FAULTS:
+            self._sim.disturb(LONGEST)
+        getattr(self, f"_do_{action.kind}")(*action.arguments)
+
+    def heal(self) -> None:
+        """The end of all faults: whatever is broken is repaired at once."""
+        self._healed = True
+        self._world.note("schedule", "everything heals")
+        self._sim.disturb()
+        for wire in self._sim.network.wires():
+            wire.jitter = wire.rate = 0.0
+            wire.delay = min(wire.delay, 0.05)
+            wire.heal()
+        for name in list(self._moving):
+            self._link_again(name)
+        for name in self._sim.names:
+            self._start_broker(name)
+            node = self._sim.nodes[name]
+            node.disk.failing = False
+            node.disk.kill_at_write = 0
+            node.host.thaw()
+            self._start(name)
+        for client in self._sim.clients.values():
+            client.arrive()
+
+    # Clients
+
+    def _do_arrive(self, client: str) -> None:
+        self._sim.clients[client].arrive()
+
+    def _do_leave(self, client: str) -> None:
+        self._sim.clients[client].leave()
+
+    def _do_drop(self, client: str) -> None:
+        self._sim.clients[client].drop()
+
+    def _do_subscribe(self, client: str, topic_filter: str, qos: int) -> None:
+        self._sim.clients[client].subscribe(topic_filter, qos)
+
+    def _do_unsubscribe(self, client: str, topic_filter: str) -> None:
+        self._sim.clients[client].unsubscribe(topic_filter)
+
+    def _do_publish(self, client: str, topic: str, qos: int, retain: bool) -> None:
+        self._sim.clients[client].publish(topic, qos, retain)
+
+    # The network
+
+    def _do_delay(self, one: str, other: str, delay: float, jitter: float, rate: float, lasts: float) -> None:
+        wire = self._sim.network.wire(one, other)
+        before = wire.delay
+        wire.delay, wire.jitter, wire.rate = delay, jitter, rate
+
+        def over() -> None:
+            wire.delay, wire.jitter, wire.rate = before, 0.0, 0.0
+
+        self._world.later(lasts, over)
+
+    def _do_cut(self, name: str, kind: str, half_open: bool) -> None:
+        network = self._sim.network
+        if kind == "links":
+            for other in self._sim.topology.neighbours(name):
+                network.wire(name, other).cut(half_open)
+        elif kind == "broker":
+            network.wire(name, f"{name}/broker").cut()
+        else:
+            for client in self._sim.clients.values():
+                if client.site == name:
+                    network.wire(name, client.name).cut()
+
+    def _do_partition(self, name: str, lasts: float) -> None:
+        wires = [self._sim.network.wire(name, other) for other in self._sim.names if other != name]
+        for wire in wires:
+            wire.block()
+
+        def over() -> None:
+            for wire in wires:
+                wire.heal()
+
+        self._world.later(lasts, over)
+
+    # Nodes and brokers
+
+    def _do_kill(self, name: str, writes: int, down: float, lose_disk: bool) -> None:
+        node = self._sim.nodes[name]
+
+        def late() -> None:
+            """It did not write that much."""
+            if not self._healed:
+                node.kill()
+
+        if writes:
+            node.disk.kill_at_write = writes if node.up else 0
+            self._world.later(down, late)
+        else:
+            node.kill()
+
+        def again() -> None:
+            if lose_disk and not node.up:
+                node.lose_disk()
+            self._start(name)
+
+        self._world.later(down * (2 if writes else 1), again)
+
+    def _do_stop(self, name: str, down: float) -> None:
+        self._sim.nodes[name].stop()
+        self._world.later(down, lambda: self._start(name))
+
+    def _start(self, name: str) -> None:
+        node = self._sim.nodes[name]
+        if not node.up:
+            self._world.note(name, "starts")
+            node.start()
+
+    def _do_broker(self, name: str, keep_state: bool, down: float) -> None:
+        broker = self._sim.brokers[name]
+        if not broker.host.up:
+            return
+        if not keep_state:
+            self._sim.ledger.broker_lost_state(name)
+        broker.die(keep_state)
+        self._world.later(down, lambda: self._start_broker(name))
+
+    def _start_broker(self, name: str) -> None:
+        if not self._sim.brokers[name].host.up:
+            self._world.note(f"{name}/broker", "starts")
+            self._sim.brokers[name].host.start()
+
+    def _do_freeze(self, name: str, lasts: float) -> None:
+        host = self._sim.nodes[name].host
+        host.freeze()
+        self._world.later(lasts, host.thaw)
+
+    def _do_disk(self, name: str, lasts: float) -> None:
+        disk = self._sim.nodes[name].disk
+        disk.failing = True
+
+        def over() -> None:
+            disk.failing = False
+
+        self._world.later(lasts, over)
+
+    def _do_skew(self, name: str, jump: float, rate: float) -> None:
+        node = self._sim.nodes[name]
+        before = node.now()
+        node.clock_rate = rate
+        node.clock_offset = before + jump - self._world.now * rate
+        assert node.now() >= before > START / 2
+
+    def _do_queues(self, name: str, memory: int, disk: int) -> None:
+        node = self._sim.nodes[name]
+        node.options = replace(node.options, outbox_memory=memory, outbox_disk=disk)
+
+    # The wiring
+
+    def _do_move(self, name: str, away: float, where: float) -> None:
+        """A node's link is taken away, and it (with all behind it) is linked again elsewhere."""
+        topology = self._sim.topology
+        neighbours = topology.neighbours(name)
+        if self._healed or not neighbours or name in self._moving:
+            return
+        old = neighbours[int(where * len(neighbours))]
+        self._sim.owed.unlinked(name, old)
+        self._sim.ledger.wiring_changes()
+        topology.remove(name, old)
+        behind = topology.component(name)
+        others = [other for other in self._sim.names if other not in behind]
+        self._moving[name] = others[int(where * len(others))]
+        self._unlink(name, old)
+        self._world.later(away, lambda: self._link_again(name))
+
+    def _unlink(self, one: str, other: str) -> None:
+        """An operator removes it at both ends, and again should a last call of the other have undone that."""
+        for here, there in ((one, other), (other, one)):
+            self._sim.nodes[here].remove(there)
+
+        def again() -> None:
+            if other not in self._sim.topology.neighbours(one):
+                for here, there in ((one, other), (other, one)):
+                    node = self._sim.nodes[here]
+                    if node.up and there in node.core.neighbour_table:
+                        self._sim.ledger.counts["zombie neighbours"] += 1
+                        node.remove(there)
+
+        self._world.later(3.0, again)
+
+    def _link_again(self, name: str) -> None:
+        new = self._moving.pop(name, None)
+        if new is None:
+            return
+        if self._sim.topology.path(name, new) is not None:
+            # Another move has brought the two together meanwhile: link whoever is still apart.
+            apart = [o for o in self._sim.names if self._sim.topology.path(name, o) is None]
+            if not apart:
+                return
+            new = apart[0]
+        self._world.note("schedule", f"{name} is linked with {new}")
+        self._sim.ledger.wiring_changes()
+        self._sim.topology.add(name, new)
+        self._sim.nodes[name].add(new)

@@ -1,0 +1,320 @@
+"""A model client: publishes and subscribes through its node, in MQTT's own bytes, as a careful library would.
+
+Owns one client's side of its MQTT session. Invariants: every publication has a payload of its own; what was
+sent at QoS 1 or 2 and not acknowledged is sent again after a reconnect, in order, with DUP and its packet
+id; where the broker forgot the session, QoS 2 is given up rather than risked twice. Must not know: nodes
+beyond the port it connects to, what is promised.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.frames import Frame, Scanner
+from brokerweave.mqtt.packets import (
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    Subscription,
+    UnsubAck,
+    Unsubscribe,
+    Will,
+)
+from brokerweave.mqtt.properties import Properties, Property
+from brokerweave.sim.pipes import End, Handler, Network
+from brokerweave.sim.world import Host, World
+
+_GOODBYE = codec.encode(Disconnect(), 4)
+"""The same bytes in both versions."""
+_ALL_TYPES = 0xFFFE
+_SESSION_EXPIRY = 3600
+_RETRY = 0.3
+_CONNACK_TIMEOUT = 4.0
+
+
+class Observer(Protocol):
+    """What hears of everything that a client sees and does."""
+
+    def made(self, client: ModelClient, payload: bytes, topic: str, qos: int, retain: bool) -> None: ...
+
+    def acknowledged(self, payload: bytes) -> None: ...
+
+    def resent(self, payload: bytes) -> None: ...
+
+    def delivered(self, client: ModelClient, message: Publish) -> None: ...
+
+    def granted(self, client: ModelClient, topic_filter: str, qos: int) -> None: ...
+
+    def unsubscribing(self, client: ModelClient, topic_filter: str) -> None: ...
+
+    def disconnected(self, client: ModelClient) -> None: ...
+
+
+@dataclass(slots=True)
+class _Out:
+    message: Publish
+    released: bool = False
+
+
+class ModelClient:
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        observer: Observer,
+        name: str,
+        site: str,
+        version: int,
+        persistent: bool,
+        will_topic: str | None,
+    ) -> None:
+        self.host = Host(world, name)
+        self.host.start()
+        self.name = name
+        self.site = site
+        self.version = version
+        self.persistent = persistent
+        self.wanted: dict[str, int] = {}
+        self.online = False
+        """Whether it wants to be connected."""
+        self.connected = False
+        self._network = network
+        self._observer = observer
+        self._will_topic = will_topic
+        self._random = world.random(f"client/{name}")
+        self._connection: _Connection | None = None
+        self._connects = 0
+        self._made = 0
+        self._last_id = 0
+        self._waiting: deque[Publish] = deque()
+        self._out: dict[int, _Out] = {}
+        self._taken: set[int] = set()
+        self._asked: dict[int, dict[str, int]] = {}
+        self._unwanted: dict[str, int] = {}
+        """Filters to be withdrawn -> the packet id that asks for it, until the broker has confirmed."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether it waits for an acknowledgement."""
+        return bool(self._out or self._waiting)
+
+    # What the schedule does
+
+    def publish(self, topic: str, qos: int, retain: bool) -> None:
+        self._made += 1
+        payload = f"{self.name}:{self._made}".encode()
+        if not self.connected and qos == 0:
+            return
+        self._observer.made(self, payload, topic, qos, retain)
+        self._waiting.append(Publish(topic, payload, qos, retain))
+        self._flush()
+
+    def subscribe(self, topic_filter: str, qos: int) -> None:
+        self.wanted[topic_filter] = qos
+        self._unwanted.pop(topic_filter, None)
+        if self.connected:
+            self._ask({topic_filter: qos})
+
+    def unsubscribe(self, topic_filter: str) -> None:
+        if self.wanted.pop(topic_filter, None) is None:
+            return
+        self._observer.unsubscribing(self, topic_filter)
+        self._unwanted[topic_filter] = 0
+        if self.connected:
+            self._withdraw(topic_filter)
+
+    def arrive(self) -> None:
+        """Connect, and stay connected."""
+        if not self.online:
+            self.online = True
+            self._connect()
+
+    def leave(self) -> None:
+        """Say good-bye, and stay away."""
+        self.online = False
+        if self._connection is not None:
+            end = self._connection.end
+            end.write(_GOODBYE)
+            end.marks.append((end.written, self._will_payload()))
+            end.close()
+
+    def drop(self) -> None:
+        """The connection breaks; the client comes back by itself if it is not to stay away."""
+        if self._connection is not None:
+            self._connection.end.abort()
+
+    def end_session(self) -> None:
+        """Forget everything, so that the broker does too."""
+        self.persistent = False
+        for topic_filter in list(self.wanted):
+            self.unsubscribe(topic_filter)
+
+    # The connection
+
+    def _connect(self) -> None:
+        if not self.online or self._connection is not None:
+            return
+        self._network.connect(self.host, self.site, self._made_connection, self._retry)
+
+    def _retry(self) -> None:
+        self.host.later(_RETRY * (0.5 + self._random.random()), self._connect)
+
+    def _made_connection(self, end: End) -> Handler:
+        self._connection = connection = _Connection(self, end)
+        self._connects += 1
+        will = None
+        if self._will_topic is not None:
+            payload = self._will_payload()
+            self._observer.made(self, payload, self._will_topic, 1, False)
+            will = Will(self._will_topic, payload, 1)
+        properties: Properties = ()
+        if self.version == 5 and self.persistent:
+            properties = ((Property.SESSION_EXPIRY_INTERVAL, _SESSION_EXPIRY),)
+        clean = not self.persistent
+        connect = Connect(self.name, self.version, clean, 0, will=will, properties=properties)
+        end.write(codec.encode(connect, self.version))
+
+        def overdue() -> None:
+            if not self.connected and self._connection is connection:
+                end.abort()
+
+        self.host.later(_CONNACK_TIMEOUT, overdue)
+        return connection
+
+    def _will_payload(self) -> bytes:
+        return f"{self.name}!{self._connects}".encode()
+
+    def lost(self) -> None:
+        self._connection = None
+        if self.connected:
+            self.connected = False
+            self._observer.disconnected(self)
+        self._asked.clear()
+        if self.online:
+            self._retry()
+
+    def packet(self, packet: Packet) -> None:
+        match packet:
+            case ConnAck():
+                self._welcomed(packet)
+            case Publish():
+                self._delivered(packet)
+            case PubAck():
+                self._done(packet.packet_id)
+            case PubRec():
+                out = self._out.get(packet.packet_id)
+                if out is not None:
+                    out.released = True
+                    self._observer.acknowledged(out.message.payload)
+                self._send(PubRel(packet.packet_id))
+            case PubComp():
+                self._out.pop(packet.packet_id, None)
+            case PubRel():
+                self._taken.discard(packet.packet_id)
+                self._send(PubComp(packet.packet_id))
+            case SubAck():
+                for topic_filter, qos in self._asked.pop(packet.packet_id, {}).items():
+                    if self.wanted.get(topic_filter) == qos:
+                        self._observer.granted(self, topic_filter, qos)
+            case UnsubAck():
+                self._unwanted = {f: n for f, n in self._unwanted.items() if n != packet.packet_id}
+            case Disconnect():
+                pass
+            case _:
+                raise AssertionError(f"{packet.type.name} to a client")
+
+    def _welcomed(self, packet: ConnAck) -> None:
+        if packet.reason_code:
+            assert self._connection is not None
+            self._connection.end.close()
+            return
+        self.connected = True
+        if not packet.session_present:
+            self._taken.clear()
+            self._out = {i: out for i, out in self._out.items() if out.message.qos == 1}
+        for packet_id, out in self._out.items():
+            if out.released:
+                self._send(PubRel(packet_id))
+            else:
+                self._observer.resent(out.message.payload)
+                self._publish_now(out.message, packet_id, dup=True)
+        if self.wanted:
+            self._ask(dict(self.wanted))
+        for topic_filter in self._unwanted:
+            self._withdraw(topic_filter)
+        self._flush()
+
+    def _ask(self, filters: dict[str, int]) -> None:
+        self._last_id = self._last_id % 0xFFFF + 1
+        self._asked[self._last_id] = filters
+        self._send(Subscribe(self._last_id, tuple(Subscription(f, qos) for f, qos in filters.items())))
+
+    def _withdraw(self, topic_filter: str) -> None:
+        self._last_id = self._unwanted[topic_filter] = self._last_id % 0xFFFF + 1
+        self._send(Unsubscribe(self._last_id, (topic_filter,)))
+
+    def _flush(self) -> None:
+        while self._waiting and self.connected:
+            message = self._waiting.popleft()
+            packet_id = 0
+            if message.qos:
+                self._last_id = packet_id = self._last_id % 0xFFFF + 1
+                self._out[packet_id] = _Out(message)
+            self._publish_now(message, packet_id, dup=False)
+
+    def _publish_now(self, message: Publish, packet_id: int, dup: bool) -> None:
+        packet = Publish(message.topic, message.payload, message.qos, message.retain, dup, packet_id)
+        self._send(packet)
+        if self._connection is not None:
+            end = self._connection.end
+            end.marks.append((end.written, message.payload))
+
+    def _done(self, packet_id: int) -> None:
+        out = self._out.pop(packet_id, None)
+        if out is not None:
+            self._observer.acknowledged(out.message.payload)
+
+    def _delivered(self, packet: Publish) -> None:
+        if packet.qos == 2:
+            self._send(PubRec(packet.packet_id))
+            if packet.packet_id in self._taken:
+                return
+            self._taken.add(packet.packet_id)
+        elif packet.qos == 1:
+            self._send(PubAck(packet.packet_id))
+        self._observer.delivered(self, packet)
+
+    def _send(self, packet: Packet) -> None:
+        if self._connection is not None:
+            self._connection.end.write(codec.encode(packet, self.version))
+
+
+class _Connection:
+    def __init__(self, client: ModelClient, end: End) -> None:
+        self.end = end
+        self._client = client
+        self._scanner = Scanner(_ALL_TYPES, 1 << 20)
+
+    def received(self, data: bytes) -> None:
+        _, items = self._scanner.feed(data)
+        for item in items:
+            assert isinstance(item, Frame)
+            if not self.end.closed:
+                self._client.packet(codec.decode(item.data, self._client.version))
+        assert self._scanner.error is None, f"{self._client.name} was sent rubbish: {self._scanner.error}"
+
+    def lost(self) -> None:
+        self._client.lost()
+
+    def writable_again(self) -> None: ...

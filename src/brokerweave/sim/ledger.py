@@ -1,0 +1,378 @@
+"""Everything that happened to every message, and the first thing that should not have.
+
+Owns what DESIGN promises about doubling and order, one rule a place: the node a message is published at, each
+node it passes, each broker it is injected into, each subscriber. Invariant: a repetition is accepted only
+with a reason, the reason must have happened between the two times, and reasons are counted by name
+(`excuses`), so that a test can see how much was let pass. Must not know: how faults are made.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from math import inf
+from typing import NoReturn
+
+from brokerweave.links.run import Run
+from brokerweave.mqtt.packets import Publish
+from brokerweave.node.router import Group
+from brokerweave.sim.client import ModelClient
+from brokerweave.sim.disk import DAYBOOK
+from brokerweave.sim.node import SimNode
+from brokerweave.sim.owed import Owed
+from brokerweave.sim.promises import Broken, Promises
+from brokerweave.sim.watching import Key, WatchedOutbox, in_daybook, in_journal
+from brokerweave.sim.world import World
+
+INJECTOR = "brokerweave-"
+
+
+@dataclass(slots=True)
+class Publication:
+    payload: bytes
+    client: str
+    number: int
+    site: str
+    topic: str
+    qos: int
+    retain: bool
+    is_will: bool
+    at: float
+    acknowledged: bool = False
+    resent: int = 0
+    keys: list[Key] = field(default_factory=list)
+    """The numbers its own node gave it: more than one if its publisher sent it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    at: float
+    key: Key
+    came_from: str | None
+    local: bool
+
+
+@dataclass(slots=True)
+class NodeEnd:
+    """A node went down."""
+
+    at: float
+    graceful: bool
+    mid_write: bool
+    disk_failed: bool
+    held: frozenset[bytes]
+    """What its injectors owed the broker, and would find again on disk."""
+    disk_kept: bool = True
+    restarted: float = inf
+
+
+class Ledger:
+    """Implements `Watcher` for nodes and `Observer` for clients."""
+
+    def __init__(self, world: World, owed: Owed, promises: Promises, cluster: bool) -> None:
+        """`cluster`: whether nodes run with `delivery = "cluster"`."""
+        self.world = world
+        self.cluster = cluster
+        self.owed = owed
+        self.promises = promises
+        self.excuses = owed.excuses
+        self.barriers: dict[str, bool] = {}
+        """Which nodes run with `subscribe = "barrier"`."""
+        self.publications: dict[bytes, Publication] = {}
+        self.visits: defaultdict[tuple[str, bytes], list[Visit]] = defaultdict(list)
+        self.deliveries: Counter[tuple[str, bytes]] = Counter()
+        self.drops: defaultdict[bytes, list[tuple[str, str]]] = defaultdict(list)
+        self.ends: defaultdict[str, list[NodeEnd]] = defaultdict(list)
+        self.counts: Counter[str] = Counter()
+        self._takes: defaultdict[tuple[str, bytes], list[float]] = defaultdict(list)
+        self._given: Counter[tuple[str, bytes]] = Counter()
+        self._last: dict[tuple[str, str, str, int], int] = {}
+        self._broker_losses: defaultdict[str, list[float]] = defaultdict(list)
+        self._injector_losses: defaultdict[str, list[float]] = defaultdict(list)
+        self._goodbyes: set[bytes] = set()
+        self._starts: dict[str, float] = {}
+        self._wired: list[float] = []
+
+    def broken(self, text: str) -> NoReturn:
+        raise Broken(text)
+
+    # The publisher
+
+    def made(self, client: ModelClient, payload: bytes, topic: str, qos: int, retain: bool) -> None:
+        name, _, number = payload.decode().replace("!", ":!").partition(":")
+        is_will = number.startswith("!")
+        self.publications[payload] = Publication(
+            payload, name, int(number.lstrip("!")), client.site, topic, qos, retain, is_will, self.world.now
+        )
+        self.counts["wills" if is_will else "publications"] += 1
+
+    def acknowledged(self, payload: bytes) -> None:
+        publication = self.publications[payload]
+        publication.acknowledged = True
+        if self.cluster and self.owed.calm() and not self.drops[payload]:
+            for debt in self.owed.open_of(payload):
+                missing = [node for node in debt.path if not self.visits[node, payload]]
+                if missing:
+                    self.broken(f"{payload!r} was acknowledged before {missing} had it")
+        if self.cluster and self.ends[publication.site] and not self._forwarded_before(publication):
+            # Cluster delivery looks for the way when the broker has acknowledged: after a restart it may
+            # not have known it yet.
+            self.owed.not_settled(payload, publication.site)
+
+    def resent(self, payload: bytes) -> None:
+        self.publications[payload].resent += 1
+
+    def passed_origin(self, node: SimNode, payload: bytes) -> None:
+        publication = self.publications.get(payload)
+        if publication is None or publication.is_will:
+            self._goodbyes.add(payload)  # the mark behind a DISCONNECT
+        elif not self.cluster and publication.qos and not self._forwarded_before(publication):
+            # It was read and went nowhere: is that right?
+            if not self.visits[node.name, payload]:
+                self.owed.published(publication.payload, publication.topic, publication.qos, node.name)
+            self.owed.passing(node.name, payload, {}, False)
+
+    def _forwarded_before(self, publication: Publication) -> bool:
+        """Whether its node knows that it has forwarded it."""
+        site = publication.site
+        since = self._starts[site]
+        if publication.qos == 2:
+            since = max((end.at for end in self.ends[site] if not self._keeps_ids(end)), default=0.0)
+        return any(visit.at > since for visit in self.visits[site, publication.payload])
+
+    # The nodes
+
+    def dispatched(
+        self, node: str, came_from: str | None, payload: bytes, key: Key, group: Group, run: Run
+    ) -> None:
+        publication = self.publications.get(payload)
+        if publication is None:
+            self.broken(f"{node} passes on {payload!r}, which nobody published")
+        before = self.visits[node, payload]
+        if run.repair:
+            self.excuses["retained: sent again to repair an index"] += 1
+            before.append(Visit(self.world.now, key, came_from, group.local))
+            return
+        if came_from is None:
+            self._forwarded(node, publication, key, before)
+        else:
+            if key not in publication.keys:
+                self.broken(f"{node} got {payload!r} as {key}, but it was sent as {publication.keys}")
+            again = [visit for visit in before if visit.key == key]
+            if again:
+                self._repeated(node, came_from, publication, again[-1].at)
+        before.append(Visit(self.world.now, key, came_from, group.local))
+        self.counts["dispatches"] += 1
+        if came_from is None and len(publication.keys) == 1 and not publication.is_will:
+            self.owed.published(payload, publication.topic, publication.qos, node)
+        hops = {neighbour: min(run.cap, qos) for neighbour, qos in group.hops}
+        self.owed.passing(node, payload, hops, group.local)
+
+    def _forwarded(self, node: str, publication: Publication, key: Key, before: list[Visit]) -> None:
+        payload = publication.payload
+        if payload in self._goodbyes:
+            self.broken(f"{node} sends the will {payload!r} of a client that said good-bye")
+        if node != publication.site:
+            self.broken(f"{node} forwards {payload!r}, which was published at {publication.site}")
+        publication.keys.append(key)
+        if not before:
+            return
+        if not publication.resent:
+            self.broken(f"{node} forwards {payload!r} twice, though its publisher sent it once")
+        if publication.qos == 2:
+            killed = [end for end in self._ended(node, before[0].at) if not self._keeps_ids(end)]
+            if not killed:
+                self.broken(f"{node} forwards the QoS 2 message {payload!r} again after its publisher did")
+            self.excuses["doubled: QoS 2 publisher sent again to a killed node"] += 1
+        else:
+            self.excuses["doubled: QoS 1 publisher sent again"] += 1
+
+    def _keeps_ids(self, end: NodeEnd) -> bool:
+        if not end.disk_kept or end.disk_failed:
+            return False
+        return end.graceful or self.promises.ids_survive_kill
+
+    def _repeated(self, node: str, came_from: str, publication: Publication, since: float) -> None:
+        """The same message under the same number again: only a node that forgot may let it pass."""
+        ends = self._ended(node, since)
+        text = f"{node} passes on {publication.payload!r} again"
+        forgot = [end for end in ends if not self._keeps_window(end)]
+        if not forgot:
+            self.broken(f"{text}, though it should remember it")
+        if any(not end.disk_kept for end in forgot):
+            self.excuses["doubled: a node lost its disk"] += 1
+        elif any(end.disk_failed for end in forgot):
+            self.excuses["doubled: a node was killed while its disk failed"] += 1
+        elif self._ended(came_from, since):
+            self.excuses["doubled: both ends of a link were restarted"] += 1
+        else:
+            self.broken(f"{text}, though {came_from} knew how far it had got")
+
+    def _keeps_window(self, end: NodeEnd) -> bool:
+        if not end.disk_kept or end.disk_failed:
+            return False
+        return end.graceful or self.promises.window_survives_kill
+
+    def arrived(self, node: str, came_from: str, payloads: list[bytes]) -> None:
+        forgot = max((end.at for end in self.ends[node] if not self._keeps_window(end)), default=0.0)
+        for payload in payloads:
+            if not any(visit.at > forgot for visit in self.visits[node, payload]):
+                self.owed.passing(node, payload, {}, False)
+
+    def dropped(self, node: str, where: str, payloads: list[bytes], cause: str) -> None:
+        for payload in payloads:
+            self.drops[payload].append((node, cause))
+            self.world.note(node, f"drops {payload.decode()} from {where}: {cause}")
+
+    def node_ends(self, node: SimNode, graceful: bool) -> None:
+        disk = node.disk
+        written: defaultdict[str, set[bytes]] = defaultdict(set)
+        for payload, owing in in_daybook(disk.journals.get(DAYBOOK)):
+            for name in owing:
+                written[name].add(payload)
+        for name, journal in disk.journals.items():
+            if name != DAYBOOK:
+                written[name].update(in_journal(journal))
+        if node.mid_write:
+            self._undo(node.name, set().union(*written.values()))
+        for outbox in node.outboxes:
+            self._lose(node, outbox, written[outbox.place])
+        held = frozenset().union(*(kept for name, kept in written.items() if name.startswith("injectors/")))
+        self.ends[node.name].append(NodeEnd(self.world.now, graceful, node.mid_write, disk.failed, held))
+        if disk.failed or not self.promises.interest_survives_restart:
+            self.owed.node_forgot(node.name)
+
+    def _undo(self, node: str, written: set[bytes]) -> None:
+        """A node was killed in the middle of a turn: what it had not written down did not happen."""
+        for (name, payload), visits in self.visits.items():
+            if name == node and payload not in written:
+                while visits and visits[-1].at == self.world.now:
+                    visits.pop()
+
+    def _lose(self, node: SimNode, outbox: WatchedOutbox, written: set[bytes]) -> None:
+        gone = [payload for payload in outbox.in_memory() if payload not in written]
+        if gone:
+            self.dropped(node.name, outbox.place, gone, "only in the memory of a node that ended")
+        careless = [payload for payload in outbox.in_memory(durable=True) if payload not in written]
+        if careless and not node.disk.failed and not outbox.disk_full and not node.mid_write:
+            self.broken(f"{node.name} {outbox.place} kept {careless} in memory only")
+
+    def node_starts(self, node: SimNode) -> None:
+        self._starts[node.name] = self.world.now
+        if self.ends[node.name]:
+            self.ends[node.name][-1].restarted = self.world.now
+        if node.disk.failing and self.ends[node.name]:
+            self.ends[node.name][-1].disk_failed = True
+            self.owed.node_forgot(node.name)
+            for payload, _ in in_daybook(node.disk.journals.get(DAYBOOK)):
+                self.dropped(node.name, DAYBOOK, [payload], "on a disk that failed at the start")
+
+    def wiring_changes(self) -> None:
+        self._wired.append(self.world.now)
+
+    def disk_lost(self, node: SimNode) -> None:
+        if self.ends[node.name]:
+            self.ends[node.name][-1].disk_kept = False
+        for name, journal in node.disk.journals.items():
+            if name != DAYBOOK:
+                self.dropped(node.name, name, list(in_journal(journal)), "disk lost")
+        daybook = node.disk.journals.get(DAYBOOK)
+        self.dropped(node.name, DAYBOOK, [payload for payload, _ in in_daybook(daybook)], "disk lost")
+        self.owed.node_forgot(node.name)
+
+    def injector_lost(self, node: SimNode) -> None:
+        self._injector_losses[node.name].append(self.world.now)
+
+    def relay_ended(self, client_id: str, persistent: bool) -> None:
+        if not persistent:
+            self.owed.session_over(client_id, "its session ended")
+
+    def protocol_error(self, node: SimNode, error: str) -> None:
+        self.broken(f"{node.name}: {error}")
+
+    def _ended(self, node: str, since: float) -> list[NodeEnd]:
+        """The ends from which a node came back after `since`: what it had written may arrive after it."""
+        return [end for end in self.ends[node] if end.restarted >= since]
+
+    # The brokers
+
+    def took(self, site: str, client_id: str, message: Publish) -> None:
+        if not client_id.startswith(INJECTOR):
+            return
+        payload = message.payload
+        takes = self._takes[site, payload]
+        takes.append(self.world.now)
+        self.counts["injections"] += 1
+        asked = sum(visit.local for visit in self.visits[site, payload])
+        if self.publications[payload].retain and len(takes) > asked:
+            self.excuses["retained: injected again to correct a broker"] += 1
+            return
+        if not asked:
+            self.broken(f"{site} injects {payload!r}, which it was not to")
+        if len(takes) <= asked:
+            return
+        since = takes[0]
+        ends = [end for end in self._ended(site, since) if payload in end.held]
+        restarts = sum(message.qos == 1 or end.disk_failed or not end.disk_kept for end in ends)
+        losses = sum(at >= since for at in self._broker_losses[site])
+        cuts = sum(at >= since for at in self._injector_losses[site]) if message.qos == 1 else 0
+        if len(takes) - asked > restarts + losses + cuts:
+            self.broken(f"the broker of {site} got {payload!r} (QoS {message.qos}) {len(takes)} times")
+        name = "node restarted" if restarts else "broker lost its state" if losses else "QoS 1 cut"
+        self.excuses[f"doubled: in flight to the broker, {name}"] += 1
+
+    def broker_lost_state(self, site: str) -> None:
+        self._broker_losses[site].append(self.world.now)
+
+    def passed_on(self, client_id: str, message: Publish) -> None:
+        self._given[client_id, message.payload] += 1
+
+    def unsure_topics(self) -> set[str]:
+        """Cluster delivery forwards what the broker acknowledged. A client that left before that leaves a
+        message retained at its own broker only."""
+        if not self.cluster:
+            return set()
+        return {p.topic for p in self.publications.values() if p.retain and not (p.acknowledged and p.qos)}
+
+    # The subscriber
+
+    def granted(self, client: ModelClient, topic_filter: str, qos: int) -> None:
+        self.owed.granted(client, topic_filter, qos, self.barriers[client.site])
+
+    def unsubscribing(self, client: ModelClient, topic_filter: str) -> None:
+        self.owed.unsubscribed(client.name, topic_filter)
+
+    def disconnected(self, client: ModelClient) -> None:
+        if not client.persistent:
+            self.owed.session_over(client.name, "its session ended")
+
+    def delivered(self, client: ModelClient, message: Publish) -> None:
+        if message.retain:
+            return
+        payload = message.payload
+        publication = self.publications.get(payload)
+        if publication is None:
+            self.broken(f"{client.name} got {payload!r}, which nobody published")
+        key = (client.name, payload)
+        first = not self.deliveries[key]
+        self.deliveries[key] += 1
+        self.counts["deliveries"] += 1
+        if not first and message.qos == 1 and message.dup:
+            self.excuses["doubled: QoS 1 redelivered by the broker"] += 1
+            self._given[key] += 1
+        if self.deliveries[key] > self._given[key]:
+            self.broken(f"{client.name} got {payload!r} more often than its broker passed it on")
+        if first and not publication.is_will and not publication.retain:
+            self._check_order(client.name, publication)
+
+    def _check_order(self, client: str, publication: Publication) -> None:
+        stream = (client, publication.client, publication.topic, publication.qos)
+        last = self._last.get(stream, 0)
+        if publication.number > last:
+            self._last[stream] = publication.number
+        elif publication.resent and self.drops[publication.payload]:
+            self.excuses["order: its first copy was dropped, its publisher sent it again"] += 1
+        elif any(at >= publication.at for at in self._wired):
+            self.excuses["order: the wiring changed while it was on its way"] += 1
+        else:
+            self.broken(f"{client} got {publication.payload!r} on {publication.topic} after number {last}")

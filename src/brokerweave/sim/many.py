@@ -1,0 +1,60 @@
+"""Many runs, side by side, and what they come to.
+
+Owns the spreading of seeds over processes and the sum of the results. Invariant: results come in the order of
+the seeds, and do not depend on the number of processes. Must not know: how a run is made, how it is shown.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from brokerweave.sim.run import Options, Outcome, run
+from brokerweave.sim.shrink import shrink
+
+PROCESSES = 2
+_TOGETHER = 5
+"""Seeds handed to a process at a time."""
+
+
+@dataclass(slots=True)
+class Summary:
+    seeds: int = 0
+    failed: list[Outcome] = field(default_factory=list)
+    excuses: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.excuses.update(outcome.excuses)
+        self.counts.update(outcome.counts)
+        if outcome.problem:
+            self.failed.append(outcome)
+
+
+def outcomes(seeds: Iterable[int], options: Options, processes: int = PROCESSES) -> Iterator[Outcome]:
+    """Run each seed. What held comes back without its schedule and trace, which nobody needs."""
+    job = partial(_one, options)
+    if processes <= 1:
+        yield from map(job, seeds)
+        return
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        yield from pool.imap(job, seeds, chunksize=_TOGETHER)
+
+
+def summary(seeds: Iterable[int], options: Options, processes: int = PROCESSES) -> Summary:
+    total = Summary()
+    for outcome in outcomes(seeds, options, processes):
+        total.add(outcome)
+    return total
+
+
+def _one(options: Options, seed: int) -> Outcome:
+    outcome = run(seed, options)
+    return outcome if outcome.problem else replace(outcome, actions=[], trace=[])
+
+
+__all__ = ["Summary", "outcomes", "shrink", "summary"]

@@ -1,0 +1,308 @@
+"""A node in virtual time: the core, its links, relays and injectors, driven as the runtime drives them.
+
+Owns what `runtime.node` owns: starting, stopping, lanes and what of them is on disk. A kill loses all but
+the disk. Invariant: no decision about a message is made here; whatever could lose or double one is in the
+pure layers, which run unchanged. Must not know: faults, invariants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from brokerweave.cooperation.api import Strategy
+from brokerweave.errors import BrokerweaveError
+from brokerweave.links.abilities import BrokerAbilities
+from brokerweave.links.dead_letters import DeadLetters, plain
+from brokerweave.links.handshake import Identity
+from brokerweave.links.injector import Injector
+from brokerweave.links.lane import Lane
+from brokerweave.links.outbox import Outbox
+from brokerweave.mqtt.packets import Packet
+from brokerweave.node import state
+from brokerweave.node.core import NodeCore, Settings
+from brokerweave.node.keeper import Bounds, Keeper
+from brokerweave.session.pair import Pair
+from brokerweave.sim.disk import Disk
+from brokerweave.sim.injecting import Injection
+from brokerweave.sim.linking import Links
+from brokerweave.sim.pipes import End, Handler, Network
+from brokerweave.sim.reading import RetainedReader
+from brokerweave.sim.relaying import Relay
+from brokerweave.sim.watching import WatchedCore, WatchedDeadLetters, WatchedOutbox, Watcher
+from brokerweave.sim.world import Event, Host, World
+
+KEY = b"the shared key"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLimits:
+    """`session.pair.Limits`."""
+
+    max_packet: int = 1 << 20
+    client_queue: int = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """As in the configuration, but for a world where a minute is long."""
+
+    strategy: type[Strategy]
+    lanes: int = 2
+    ping_interval: float = 1.0
+    reconnect_min: float = 0.2
+    reconnect_max: float = 2.0
+    outbox_memory: int = 64 << 10
+    outbox_disk: int = 1 << 20
+    daybook_bytes: int = 8 << 10
+    window: int = 10_000
+    forget_after: float = 3600.0
+    session_expiry: float = 3600.0
+    injector_version: int = 4
+    cluster_timeout: float | None = None
+    barrier_timeout: float | None = None
+
+
+class SimNode:
+    """Implements `NodeHost` and `CarrierHost`."""
+
+    def __init__(
+        self, world: World, network: Network, watcher: Watcher, name: str, options: NodeOptions
+    ) -> None:
+        self.world = world
+        self.network = network
+        self.watcher = watcher
+        self.read_broker: Callable[[], dict[str, bytes] | None] = lambda: None
+        """Topic to payload of what the broker retains; None while it is down."""
+        self.name = name
+        self.options = options
+        self.host = Host(world, name)
+        self.disk = Disk(self._killed_in_write)
+        self.mid_write = False
+        """Whether the last kill came in the middle of something."""
+        self.clock_offset = 0.0
+        self.clock_rate = 1.0
+        self.neighbours: list[str] = []
+        """Those it is configured to dial."""
+        self.core: NodeCore
+        self.links: Links
+        self.injection: Injection
+        self.dead_letters: DeadLetters
+        self.relays: dict[Pair, Relay] = {}
+        self.random: Random = world.random(f"node/{name}")
+        self.outboxes: list[WatchedOutbox] = []
+        self.keeper: Keeper
+        self.reader: RetainedReader
+        self._checkpointing: Event | None = None
+        self._removed: set[str] = set()
+        """Neighbours that were removed while this node was down."""
+        self._epoch = 0
+        network.listen(name, self.host, self._accept_client)
+        network.listen(f"{name}/link", self.host, lambda end: self.links.accept(end))
+
+    @property
+    def up(self) -> bool:
+        return self.host.up
+
+    # Up and down
+
+    def start(self) -> None:
+        self.host.start()
+        self.mid_write = False
+        self.relays = {}
+        self.outboxes = []
+        self._checkpointing = None
+        self.watcher.node_starts(self)
+        options, self.disk.failed = self.options, self.disk.failing
+        settings = Bounds(
+            options.window, True, options.outbox_memory, options.outbox_disk, options.daybook_bytes
+        )
+        self.keeper = Keeper(
+            self.disk, settings, lambda: self.random.getrandbits(62) + 1, self.warn, WatchedOutbox
+        )
+        self.disk.retained.crash()
+        stored = self.keeper.recover()
+        self._epoch = max(int(self.now() * 1000), self._epoch + 1, int(stored.get("epoch", 0)) + 1)
+        self.dead_letters = WatchedDeadLetters(self.watcher, self.name)
+        abilities = BrokerAbilities(version=options.injector_version)
+        injectors = [
+            Injector(
+                f"brokerweave-{self.name}-{lane}",
+                abilities,
+                self._outbox(f"injectors/{lane}"),
+                self.dead_letters,
+                ack_timeout=5.0,
+                progress=self.disk.progress(f"injectors/{lane}"),
+            )
+            for lane in range(options.lanes)
+        ]
+        core_settings = Settings(
+            node_id=self.name,
+            epoch=self._epoch,
+            lanes=options.lanes,
+            ordered=True,
+            window=options.window,
+            forget_after=options.forget_after,
+            session_expiry=options.session_expiry,
+            cluster_timeout=options.cluster_timeout,
+            barrier_timeout=options.barrier_timeout,
+        )
+        self.core = WatchedCore(
+            core_settings,
+            NodeLimits(),
+            options.strategy,
+            (),
+            self,
+            self._make_lane,
+            injectors,
+            self.disk.retained,
+            self.keeper.daybook,
+            self.watcher,
+        )
+        if stored:
+            try:
+                state.load(self.core, self.dead_letters, stored)
+            except BrokerweaveError as error:
+                self.warn(str(error))
+        self._keep_changes()
+        identity = Identity(self.name, self._epoch, options.strategy.name, options.lanes, KEY)
+        self.links = Links(self, identity)
+        self.injection = Injection(self)
+        self.reader = RetainedReader(self)
+        for neighbour in self._removed & set(self.core.neighbours()):
+            self.core.remove_neighbour(neighbour)  # its operator comes to that now
+        self._removed.clear()
+        for neighbour in self.neighbours:
+            self.core.add_neighbour(neighbour)
+            self.links.dial(neighbour)
+
+    def kill(self) -> None:
+        """As by kill -9: the disk stays, the rest is gone."""
+        if self.host.up:
+            self.disk.kill_at_write = 0
+            self.world.note(self.name, "is killed")
+            self.watcher.node_ends(self, graceful=False)
+            self.host.die()
+
+    def _killed_in_write(self) -> None:
+        self.mid_write = True
+        self.kill()
+
+    def stop(self) -> None:
+        """As by SIGTERM, without waiting for what is owed: clients leave, then the state is saved."""
+        if not self.host.up:
+            return
+        for relay in list(self.relays.values()):
+            relay.end()
+        self.links.stop()
+        self.injection.stop()
+        self._checkpoint()
+        self.watcher.node_ends(self, graceful=not self.disk.failing)
+        self.host.die()
+
+    def lose_disk(self) -> None:
+        """Only while the node is down."""
+        self.watcher.disk_lost(self)
+        self.disk = Disk(self._killed_in_write)
+
+    # Neighbours
+
+    def add(self, neighbour: str) -> None:
+        if neighbour not in self.neighbours:
+            self.neighbours.append(neighbour)
+        self._removed.discard(neighbour)
+        if self.up:
+            self.core.add_neighbour(neighbour)
+            self.links.dial(neighbour)
+
+    def remove(self, neighbour: str) -> None:
+        if neighbour in self.neighbours:
+            self.neighbours.remove(neighbour)
+        if not self.up:
+            self._removed.add(neighbour)
+        elif neighbour in self.core.neighbour_table:
+            self.links.hang_up(neighbour, removed=True)
+            self.core.remove_neighbour(neighbour)
+
+    def neighbour_left(self, neighbour: str) -> None:
+        if neighbour in self.core.neighbour_table:
+            self.remove(neighbour)
+
+    def link_changed(self, neighbour: str, up: bool) -> None:
+        self.world.note(self.name, f"link with {neighbour} is {'up' if up else 'down'}")
+
+    # NodeHost, CarrierHost
+
+    def now(self) -> float:
+        return self.clock_offset + self.world.now * self.clock_rate
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Event:
+        return self.host.later(seconds / self.clock_rate, callback)
+
+    def lane_ready(self, neighbour: str, lane: int) -> None:
+        self.links.lane_ready(neighbour, lane)
+
+    def injector_ready(self, lane: int) -> None:
+        self.injection.injector_ready(lane)
+
+    def send_control(self, neighbour: str, packet: Packet) -> None:
+        self.links.send_control(neighbour, packet)
+
+    def open_broker(self, pair: Pair) -> None:
+        self.relays[pair].connect_arrived()
+
+    def write_client(self, pair: Pair, data: bytes) -> None:
+        relay = self.relays.get(pair)
+        if relay is not None:
+            relay.write_own(data)
+
+    def forget_lanes(self, neighbour: str) -> None:
+        self.disk.delete(f"lanes/{neighbour}")
+        self._checkpoint()  # the daybook may name them still
+
+    def remember_taken(self, neighbour: str, index: int, lane: Lane) -> None:
+        self.disk.write_note(f"lanes/{neighbour}/{index}/taken", lane.snapshot())
+
+    def warn(self, message: str) -> None:
+        self.world.note(self.name, f"warns: {message}")
+
+    # Lanes and clients
+
+    def _make_lane(self, neighbour: str, index: int) -> Lane:
+        folder = f"lanes/{neighbour}/{index}"
+        lane = Lane(self._outbox(folder))
+        stored = self.disk.notes.get(f"{folder}/taken")
+        if stored:
+            lane.restore(stored)
+        return lane
+
+    def _outbox(self, folder: str) -> Outbox:
+        outbox = self.keeper.outbox(folder, durable=True)
+        assert isinstance(outbox, WatchedOutbox)
+        outbox.watch(self.watcher, self.name, folder)
+        self.outboxes.append(outbox)
+        return outbox
+
+    # What a crash must not lose
+
+    def _keep_changes(self) -> None:
+        daybook, letters = self.core.daybook, self.dead_letters
+        letters.added = lambda letter: daybook.note("letter", *plain(letter))
+        letters.removed = lambda letter_id: daybook.note("letter gone", letter_id)
+        daybook.grown = self._checkpoint_soon
+        self._checkpoint()
+
+    def _checkpoint_soon(self) -> None:
+        """Not at once: what was just written down is not in its outboxes yet."""
+        if self._checkpointing is None:
+            self._checkpointing = self.host.later(0.0, self._checkpoint)
+
+    def _checkpoint(self) -> None:
+        self._checkpointing = None
+        lanes = [lane.outbox for n in self.core.neighbour_table.all() for lane in n.lanes]
+        outboxes = lanes + [injector.outbox for injector in self.core.injectors]
+        self.keeper.checkpoint(lambda: state.dump(self.core, self.dead_letters), outboxes, True)
+
+    def _accept_client(self, end: End) -> Handler:
+        return Relay(self, end)

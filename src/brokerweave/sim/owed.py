@@ -1,0 +1,189 @@
+"""Who must get what: subscriptions that have settled, and the messages they are owed.
+
+A subscription is *settled at a node* when that node was seen to route its topics towards the subscriber, with
+every node between the two settled before it and nothing on the way that could still change this. From then on
+it stays settled until the subscriber goes, the wiring changes, or a node on the way forgets. A message is
+promised to a subscriber if, when its node read it, the subscription was settled on the whole way.
+
+Owns these promises. Invariants: a message that passes a node at which its subscriber is settled goes on
+towards it, then and there; what is promised and not delivered in the end has a drop with a cause to show, at
+the last node that had it. Every promise that is let go is counted by its reason. Must not know: strategies.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from brokerweave.mqtt.topics import matches
+from brokerweave.sim.client import ModelClient
+from brokerweave.sim.promises import Broken
+from brokerweave.sim.topology import Topology
+
+RESTARTED = "interest not settled on the way (a node there was restarted)"
+
+
+@dataclass(slots=True)
+class Subscription:
+    client: ModelClient
+    topic_filter: str
+    qos: int
+    settled: set[str]
+
+
+@dataclass(slots=True)
+class Debt:
+    client: str
+    topic_filter: str
+    qos: int
+    path: tuple[str, ...]
+    let_go: str = ""
+    """Why it is owed no more."""
+
+
+class Owed:
+    def __init__(
+        self,
+        topology: Topology,
+        leads: Callable[[str, str | None, str, int, bool], bool],
+        calm: Callable[[], bool],
+    ) -> None:
+        """`leads(node, to, filter, qos, for_good)`: does `node` route what the filter matches to the
+        neighbour `to` (None: to its own broker), and can nothing on the way change that?"""
+        self.calm = calm
+        self.excuses: Counter[str] = Counter()
+        self.promised = 0
+        self.unsettled = 0
+        """Messages that a subscriber wanted but was not promised, because it had not settled."""
+        self._topology = topology
+        self._leads = leads
+        self._subscriptions: dict[tuple[str, str], Subscription] = {}
+        self._debts: dict[bytes, list[Debt]] = {}
+
+    # Subscriptions
+
+    def granted(self, client: ModelClient, topic_filter: str, qos: int, barrier: bool) -> None:
+        """`barrier`: SUBACK promises that every node knows the filter."""
+        key = (client.name, topic_filter)
+        known = self._subscriptions.get(key)
+        if known is None or known.qos != qos:
+            self._subscriptions[key] = Subscription(client, topic_filter, qos, set())
+        if barrier and self.calm():
+            for node in self._topology.component(client.site):
+                path = self._topology.path(node, client.site) or ()
+                towards = path[1] if len(path) > 1 else None
+                if not self._leads(node, towards, topic_filter, qos, False):
+                    raise Broken(f"SUBACK for {topic_filter} reached {client.name} before {node} knew of it")
+
+    def unsubscribed(self, client: str, topic_filter: str) -> None:
+        self._subscriptions.pop((client, topic_filter), None)
+        self._let_go("it unsubscribed", lambda d: d.client == client and d.topic_filter == topic_filter)
+
+    def session_over(self, client: str, reason: str) -> None:
+        gone = [key for key in self._subscriptions if key[0] == client]
+        for key in gone:
+            del self._subscriptions[key]
+        if gone:
+            self._let_go(reason, lambda debt: debt.client == client)
+
+    def node_forgot(self, node: str) -> None:
+        """What it knew of others' interest is gone, and so is what those behind it knew through it."""
+        for subscription in self._subscriptions.values():
+            self._unsettle(subscription, lambda path: node in path)
+
+    def unlinked(self, one: str, other: str) -> None:
+        """Call it before the wiring changes."""
+
+        def crosses(path: tuple[str, ...]) -> bool:
+            return one in path and other in path
+
+        for subscription in self._subscriptions.values():
+            self._unsettle(subscription, crosses)
+        self._let_go("neighbour removed", lambda debt: crosses(debt.path))
+
+    def _unsettle(self, subscription: Subscription, gone: Callable[[tuple[str, ...]], bool]) -> None:
+        site = subscription.client.site
+        for node in list(subscription.settled):
+            path = self._topology.path(node, site)
+            if path is None or gone(path):
+                subscription.settled.discard(node)
+
+    def look(self) -> None:
+        """See which subscriptions have settled where."""
+        names = self._topology.names
+        for subscription in self._subscriptions.values():
+            if len(subscription.settled) < len(names):
+                self._settle(subscription)
+
+    def _settle(self, subscription: Subscription) -> None:
+        """From the subscriber's node outwards: none settles before the one nearer to it."""
+        client, settled = subscription.client, subscription.settled
+        waiting: list[tuple[str, str | None]] = [(client.site, None)]
+        while waiting:
+            node, nearer = waiting.pop()
+            if node not in settled:
+                if not self._leads(node, nearer, subscription.topic_filter, subscription.qos, True):
+                    continue
+                settled.add(node)
+            waiting += [(n, node) for n in self._topology.neighbours(node) if n != nearer]
+
+    # Messages
+
+    def published(self, payload: bytes, topic: str, qos: int, node: str) -> None:
+        if qos == 0:
+            return
+        debts: dict[str, Debt] = {}
+        for (client, topic_filter), subscription in self._subscriptions.items():
+            if subscription.qos == 0 or client in debts or not matches(topic_filter, topic):
+                continue
+            path = self._topology.path(node, subscription.client.site)
+            if path is None or not subscription.settled.issuperset(path):
+                self.unsettled += 1
+                continue
+            debts[client] = Debt(client, topic_filter, subscription.qos, path)
+        if debts:
+            self.promised += len(debts)
+            self._debts[payload] = list(debts.values())
+
+    def passing(self, node: str, payload: bytes, hops: Mapping[str, int], local: bool) -> None:
+        """A node has a message and sends it to these neighbours (each with its QoS) and its broker."""
+        for debt in self._debts.get(payload, ()):
+            if debt.let_go or node not in debt.path:
+                continue
+            place = debt.path.index(node)
+            subscription = self._subscriptions.get((debt.client, debt.topic_filter))
+            if subscription is None or node not in subscription.settled:
+                self._forgive(debt, RESTARTED)
+                continue
+            if place == len(debt.path) - 1:
+                goes_on = local or place == 0  # at home the broker has it from its publisher
+            else:
+                goes_on = hops.get(debt.path[place + 1], -1) >= min(debt.qos, 1)
+            if not goes_on:
+                raise Broken(
+                    f"{node} does not send {payload!r} on towards {debt.client} ({debt.topic_filter} at "
+                    f"{debt.path[-1]})"
+                )
+
+    def not_settled(self, payload: bytes, node: str) -> None:
+        """A node that forgot its interest had no way for a message."""
+        for debt in self._debts.get(payload, ()):
+            if not debt.let_go and node in debt.path[:-1]:
+                self._forgive(debt, RESTARTED)
+
+    def open_of(self, payload: bytes) -> list[Debt]:
+        return [debt for debt in self._debts.get(payload, ()) if not debt.let_go]
+
+    def open(self) -> list[tuple[bytes, Debt]]:
+        return [(payload, d) for payload, debts in self._debts.items() for d in debts if not d.let_go]
+
+    def _let_go(self, reason: str, which: Callable[[Debt], bool]) -> None:
+        for debts in self._debts.values():
+            for debt in debts:
+                if not debt.let_go and which(debt):
+                    debt.let_go = reason
+
+    def _forgive(self, debt: Debt, reason: str) -> None:
+        debt.let_go = reason
+        self.excuses[f"lost: {reason}"] += 1

@@ -1,0 +1,141 @@
+"""One client's pair at a simulated node, driven as `runtime.relay` drives it.
+
+Owns the two ends and back-pressure between them. Invariants: a side that does not read pauses the other one;
+the death of either side ends both. Must not know: routing, links.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.packets import ConnAck, Disconnect
+from brokerweave.session.pair import Pair, Phase
+from brokerweave.sim.pipes import End, Handler
+
+if TYPE_CHECKING:
+    from brokerweave.sim.node import SimNode
+
+_UNAVAILABLE_3 = 0x03
+_UNAVAILABLE_5 = 0x88
+
+
+class Relay:
+    """The client's half, and the owner of the pair."""
+
+    def __init__(self, node: SimNode, end: End) -> None:
+        self.node = node
+        self.end_of_client = end
+        self.pair: Pair = node.core.new_pair()
+        self._broker: End | None = None
+        self._early: list[bytes] = []
+        self._standing = False
+        """The broker is not read because too much stands behind a SUBACK."""
+        node.relays[self.pair] = self
+
+    # The client's end
+
+    def received(self, data: bytes) -> None:
+        out = self.pair.from_client(data)
+        for payload in self.end_of_client.reached():
+            self.node.watcher.passed_origin(self.node, payload)
+        if self._broker is not None:
+            self._broker.write(out)
+        elif out:
+            self._early.append(out)
+        if self.pair.error is not None:
+            self._fail()
+        elif self.pair.wants_pause or (self._broker is not None and not self._broker.writable):
+            self.end_of_client.pause()
+
+    def lost(self) -> None:
+        self.end()
+
+    def writable_again(self) -> None:
+        if self._broker is not None and not self._standing:
+            self._broker.resume()
+
+    def write_own(self, data: bytes) -> None:
+        """Write what the pair had kept back; the broker may be read again."""
+        self.end_of_client.write(data)
+        if self._standing and not self.pair.wants_broker_pause:
+            self._standing = False
+            if self._broker is not None and self.end_of_client.writable:
+                self._broker.resume()
+
+    # The broker's end
+
+    def connect_arrived(self) -> None:
+        """CONNECT was read. Read no more until the broker session stands."""
+        self.end_of_client.pause()
+        node = self.node
+        node.network.connect(node.host, f"{node.name}/broker", self._broker_connected, self._unreachable)
+
+    def _broker_connected(self, end: End) -> Handler:
+        if self.pair.phase is Phase.ENDED:
+            end.close()
+        else:
+            self._broker = end
+            end.write(b"".join(self._early))
+            self._early = []
+            self._resume_reading()
+        return _BrokerHalf(self, end)
+
+    def _unreachable(self) -> None:
+        if self.pair.phase is Phase.CONNECTING:
+            code = _UNAVAILABLE_5 if self.pair.version == 5 else _UNAVAILABLE_3
+            self.end_of_client.write(codec.encode(ConnAck(code), self.pair.version))
+        self.end()
+
+    def from_broker(self, data: bytes) -> None:
+        self.end_of_client.write(self.pair.from_broker(data))
+        if self.pair.error is not None:
+            self._fail()
+            return
+        self._resume_reading()
+        if self.pair.wants_broker_pause:
+            self._standing = True
+        if self._broker is not None and (self._standing or not self.end_of_client.writable):
+            self._broker.pause()
+
+    def _resume_reading(self) -> None:
+        if self._broker is not None and self._broker.writable and not self.pair.wants_pause:
+            self.end_of_client.resume()
+
+    broker_writable_again = _resume_reading
+
+    # The end
+
+    def _fail(self) -> None:
+        error = self.pair.error
+        self.node.world.note(self.node.name, f"client {self.pair.client.client_id}: {error}")
+        self.node.watcher.protocol_error(self.node, str(error))
+        if self.pair.version == 5 and self.pair.phase is Phase.ACCEPTED:
+            code = getattr(error, "reason_code", 0x81)
+            self.end_of_client.write(codec.encode(Disconnect(code), 5))
+        self.end()
+
+    def end(self) -> None:
+        if self.pair.phase is Phase.ENDED:
+            return
+        self.pair.ended()
+        self.node.watcher.relay_ended(self.pair.client.client_id, self.pair.expiry > 0)
+        self.node.relays.pop(self.pair, None)
+        self.end_of_client.close()
+        if self._broker is not None:
+            self._broker.close()
+
+
+class _BrokerHalf:
+    def __init__(self, relay: Relay, end: End) -> None:
+        self._relay = relay
+        self._end = end
+
+    def received(self, data: bytes) -> None:
+        self._relay.from_broker(data)
+
+    def lost(self) -> None:
+        self._relay.end()
+
+    def writable_again(self) -> None:
+        self._relay.broker_writable_again()

@@ -1,0 +1,265 @@
+"""One run: sites built from a seed, a schedule carried out, and what must hold in the end.
+
+Owns the order of a run: traffic and faults; then everything heals and must come to rest within a bound, with
+every promise kept; then everybody leaves, and nothing may be left behind. A run is a pure function of its
+seed, options and schedule. Must not know: many runs, how results are shown.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from brokerweave.cooperation.api import Strategy
+from brokerweave.cooperation.pf import PublicationFlooding
+from brokerweave.cooperation.sf import SubscriptionFlooding
+from brokerweave.errors import ConfigError
+from brokerweave.mqtt.topics import matches
+from brokerweave.sim import schedule, topology
+from brokerweave.sim.acting import Actor
+from brokerweave.sim.broker import ModelBroker
+from brokerweave.sim.client import ModelClient
+from brokerweave.sim.ledger import Ledger
+from brokerweave.sim.linking import Socket
+from brokerweave.sim.node import NodeOptions, SimNode
+from brokerweave.sim.owed import Owed
+from brokerweave.sim.pipes import Network
+from brokerweave.sim.promises import Broken, Promises
+from brokerweave.sim.resting import left_behind, unrest
+from brokerweave.sim.schedule import Action
+from brokerweave.sim.world import Host, World
+
+STRATEGIES: dict[str, type[Strategy]] = {"pf": PublicationFlooding, "sf": SubscriptionFlooding}
+LOOK_SECONDS = 0.5
+REST_BOUND = 60.0
+"""Seconds after the last fault in which everything must have come to rest."""
+LEAVE_BOUND = 20.0
+CALM_SECONDS = 4.0
+"""How long a fault that is over can still be felt: a dead link is noticed after three pings."""
+_WIDE, _NEAR = 0.02, 0.0005
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    strategy: str = "sf"
+    nodes: int = 4
+    faults: frozenset[str] = frozenset(schedule.FAULTS)
+    duration: float = 20.0
+    wiring: str = "tree"
+    promises: Promises = field(default_factory=Promises)
+
+
+@dataclass(slots=True)
+class Outcome:
+    seed: int
+    problem: str = ""
+    """Empty if everything held."""
+    at: float = 0.0
+    actions: list[Action] = field(default_factory=list)
+    trace: list[str] = field(default_factory=list)
+    excuses: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+class Simulation:
+    """Sites, clients and what watches them."""
+
+    def __init__(self, seed: int, options: Options) -> None:
+        self.world = world = World(str(seed))
+        self.options = options
+        random = world.random("sites")
+        self.names = [chr(ord("a") + n) if n < 26 else f"n{n}" for n in range(options.nodes)]
+        self.topology = topology.Topology(self.names)
+        self.network = Network(world, _delay)
+        self.owed = Owed(self.topology, self.leads, self.calm)
+        self._calm_at = world.now + CALM_SECONDS
+        cluster = random.random() < 0.3
+        self.ledger = Ledger(world, self.owed, options.promises, cluster)
+        self.nodes: dict[str, SimNode] = {}
+        self.brokers: dict[str, ModelBroker] = {}
+        strategy = STRATEGIES[options.strategy]
+        for name in self.names:
+            node_options = NodeOptions(
+                strategy,
+                injector_version=random.choice((4, 5)),
+                cluster_timeout=2.0 if cluster else None,
+                barrier_timeout=0.5 if random.random() < 0.8 else None,
+            )
+            self._build_site(name, node_options)
+        shape = random.choice(topology.SHAPES)
+        for dialer, dialed in topology.tree(self.names, shape, random):
+            self.topology.add(dialer, dialed)
+            self.nodes[dialer].neighbours.append(dialed)
+            if random.random() < 0.5:
+                self.nodes[dialed].neighbours.append(dialer)
+        plans = schedule.plan_clients(world.random("clients"), self.names)
+        self.clients = {
+            plan.name: ModelClient(
+                world,
+                self.network,
+                self.ledger,
+                plan.name,
+                plan.site,
+                plan.version,
+                plan.persistent,
+                plan.will_topic,
+            )
+            for plan in plans
+        }
+        self.plans = plans
+
+    def _build_site(self, name: str, options: NodeOptions) -> None:
+        world, ledger = self.world, self.ledger
+        host = Host(world, f"{name}/broker")
+        host.start()
+        broker = ModelBroker(
+            host,
+            lambda client, message: ledger.took(name, client, message),
+            ledger.passed_on,
+            lambda client: self.owed.session_over(client, "its broker forgot its session"),
+        )
+        self.brokers[name] = broker
+        self.network.listen(f"{name}/broker", host, broker.accept)
+        ledger.barriers[name] = options.barrier_timeout is not None
+        self.nodes[name] = SimNode(world, self.network, ledger, name, options)
+        self.nodes[name].read_broker = broker.retained_payloads
+
+    def calm(self) -> bool:
+        """Whether no fault or change of a link can still be felt."""
+        return self.world.now > self._calm_at
+
+    def disturb(self, lasts: float = 0.0) -> None:
+        self._calm_at = max(self._calm_at, self.world.now + lasts + CALM_SECONDS)
+
+    def leads(self, name: str, to: str | None, topic_filter: str, qos: int, for_good: bool) -> bool:
+        """For `Owed`: whether a node routes what a filter matches towards `to`."""
+        node = self.nodes[name]
+        if not node.up or (for_good and to is not None and not self._sound(node, self.nodes[to])):
+            return False
+        for topic in schedule.TOPICS:
+            if matches(topic_filter, topic):
+                route = node.core.strategy.route(topic, None)
+                if to is None:
+                    if not route.local:
+                        return False
+                elif not any(hop.neighbour == to and hop.qos >= qos for hop in route.hops):
+                    return False
+        return to is not None or topic_filter in node.core.interest.filters()
+
+    def _sound(self, node: SimNode, other: SimNode) -> bool:
+        """Whether the link stands at both ends, and nothing is on its way from `other` to `node`."""
+        if not other.up:
+            return False
+        here, there = node.links.carriers.get(other.name, 0), other.links.carriers.get(node.name, 0)
+        if not isinstance(here, Socket) or not isinstance(there, Socket) or here.end.peer is not there.end:
+            return False
+        waiting = other.links.has_to_write or there.end.in_flight or there.end.severed
+        return not (here.end.closed or there.end.closed or waiting)
+
+
+def plan(seed: int, options: Options) -> list[Action]:
+    """The schedule that a seed and options make."""
+    if options.wiring not in topology.WIRINGS:
+        raise ConfigError(f"wiring {options.wiring!r} is not known; known are {', '.join(topology.WIRINGS)}")
+    world = World(str(seed))
+    names = [chr(ord("a") + n) if n < 26 else f"n{n}" for n in range(options.nodes)]
+    clients = schedule.plan_clients(world.random("clients"), names)
+    return schedule.make(world.random("schedule"), names, clients, options.faults, options.duration)
+
+
+def run(seed: int, options: Options, actions: list[Action] | None = None) -> Outcome:
+    """Carry out a schedule, the seed's own unless another is given."""
+    actions = plan(seed, options) if actions is None else actions
+    simulation = Simulation(seed, options)
+    outcome = Outcome(seed, actions=actions)
+    try:
+        _carry_out(simulation, actions)
+    except Broken as broken:
+        outcome.problem = str(broken)
+    except Exception as error:
+        # Whatever a pure layer raises that its callers do not expect is what this is here to find.
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        outcome.problem = (
+            f"{type(error).__name__}: {error} ({last.filename.rsplit('/', 1)[-1]}:{last.lineno})"
+        )
+    outcome.at = simulation.world.elapsed
+    outcome.trace = simulation.world.lines()
+    outcome.excuses = dict(simulation.ledger.excuses)
+    outcome.counts = {
+        **simulation.ledger.counts,
+        "promised": simulation.owed.promised,
+        "unsettled": simulation.owed.unsettled,
+        "events": simulation.world.events,
+    }
+    return outcome
+
+
+def _carry_out(simulation: Simulation, actions: list[Action]) -> None:
+    world = simulation.world
+    actor = Actor(simulation)
+    for action in actions:
+        world.later(action.at, lambda action=action: actor.do(action))  # type: ignore[misc]
+    for name, node in simulation.nodes.items():
+        world.later(world.random(f"start/{name}").random() * 0.3, lambda node=node: node.up or node.start())  # type: ignore[misc]
+
+    def look() -> None:
+        for node in simulation.nodes.values():
+            if node.up:
+                for outbox in node.outboxes:
+                    problem = outbox.bound_broken()
+                    if problem is not None:
+                        raise Broken(f"{node.name} {outbox.place}: {problem}")
+        simulation.owed.look()
+        world.later(LOOK_SECONDS, look)
+
+    world.later(LOOK_SECONDS, look)
+    world.run(simulation.options.duration)
+    actor.heal()
+    _wait(simulation, "did not come to rest", REST_BOUND, lambda: unrest(simulation))
+    _check_debts(simulation)
+    for client in simulation.clients.values():
+        client.end_session()
+    world.run(world.elapsed + 2.0)
+    for step in ("leave", "arrive", "leave"):  # a persistent session ends when its client comes back clean
+        for client in simulation.clients.values():
+            getattr(client, step)()
+        world.run(world.elapsed + 2.0)
+    _wait(simulation, "something is left behind", LEAVE_BOUND, lambda: left_behind(simulation))
+
+
+def _wait(simulation: Simulation, what: str, bound: float, problem: Callable[[], str]) -> None:
+    world = simulation.world
+    deadline = world.elapsed + bound
+    found = problem()
+    while found:
+        if world.elapsed >= deadline:
+            raise Broken(f"{what} within {bound:.0f} s: {found}")
+        world.run(world.elapsed + LOOK_SECONDS)
+        found = problem()
+
+
+def _check_debts(simulation: Simulation) -> None:
+    ledger = simulation.ledger
+    for payload, debt in simulation.owed.open():
+        if ledger.deliveries[debt.client, payload] or not ledger.publications[payload].acknowledged:
+            continue
+        had = [node for node in debt.path if ledger.visits[node, payload]] or [debt.path[0]]
+        holders = had[-1:]
+        if any(end.mid_write for end in ledger.ends[had[-1]]):
+            holders = had[-2:]  # killed while it took the message: the one before may still have had it
+        causes = [cause for node, cause in ledger.drops[payload] if node in holders]
+        if not causes:
+            raise Broken(
+                f"{payload!r} ({ledger.publications[payload].topic}) never reached {debt.client} "
+                f"({debt.topic_filter} at {debt.path[-1]}); {had[-1]} had it last"
+            )
+        ledger.excuses[f"lost: {causes[-1]}"] += 1
+
+
+def _delay(one: str, other: str) -> float:
+    """Seconds. Nodes are far from each other; a broker and a client are near their node."""
+    return _NEAR if "/" in one + other or "-" in one + other else _WIDE
+
+
+__all__ = ["Options", "Outcome", "plan", "replace", "run"]

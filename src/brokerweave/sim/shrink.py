@@ -1,0 +1,52 @@
+"""Cuts a failing schedule down to what it takes to fail.
+
+Owns delta debugging over a schedule's actions: leave out ever smaller pieces, as long as it fails without
+them. Invariant: what is returned fails, in the same way as far as words can tell. Must not know: what an
+action does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from brokerweave.sim.run import Options, Outcome, run
+from brokerweave.sim.schedule import Action
+
+_DETAIL = re.compile(r"b'[^']*'|\d+|\{[^}]*\}|\([^)]*\)|\b[a-z](-\d+)?\b")
+
+
+def kind_of(problem: str) -> str:
+    """A problem without names and numbers: the same again is the same bug, most likely."""
+    return _DETAIL.sub("_", problem)
+
+
+def shrink(failed: Outcome, options: Options, attempts: int = 400) -> Outcome:
+    """The failure again, with as few actions as `attempts` runs could find."""
+    best = failed
+    wanted = kind_of(failed.problem)
+
+    def fails(actions: list[Action]) -> Outcome | None:
+        outcome = run(failed.seed, options, actions)
+        return outcome if outcome.problem and kind_of(outcome.problem) == wanted else None
+
+    before = [action for action in failed.actions if action.at <= failed.at]
+    best = fails(before) or best
+    return _reduce(best, fails, attempts)
+
+
+def _reduce(best: Outcome, fails: Callable[[list[Action]], Outcome | None], attempts: int) -> Outcome:
+    size = max(len(best.actions) // 2, 1)
+    while attempts > 0:
+        at, found = 0, False
+        while at < len(best.actions) and attempts > 0:
+            attempts -= 1
+            smaller = fails(best.actions[:at] + best.actions[at + size :])
+            if smaller is None:
+                at += size
+            else:
+                best, found = smaller, True
+        if size == 1 and not found:
+            break
+        size = max(size // 2, 1)
+    return best

@@ -1,0 +1,158 @@
+"""Where the simulator looks into a node: thin subclasses that report and change nothing.
+
+Owns the list of what can be seen (`Watcher`). Invariant: each override calls the real method with what it was
+given and returns what that returned. Must not know: what is promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from brokerweave.links.dead_letters import DeadLetter, DeadLetters
+from brokerweave.links.outbox import Outbox
+from brokerweave.links.run import Run
+from brokerweave.links.wire import decode_record
+from brokerweave.mqtt.frames import publish_head, split
+from brokerweave.node.core import NodeCore
+from brokerweave.node.daybook import RunEntry, decode_entry
+from brokerweave.node.router import Group
+from brokerweave.sim.disk import DiskJournal
+
+if TYPE_CHECKING:
+    from brokerweave.sim.node import SimNode
+
+Key = tuple[str, int, int, int]
+"""What makes a message one message to the nodes: origin, epoch, lane, sequence."""
+
+_RUN_BYTES = 1_000
+"""More than a run of a simulated client takes."""
+
+
+class Watcher(Protocol):
+    def dispatched(
+        self, node: str, came_from: str | None, payload: bytes, key: Key, group: Group, run: Run
+    ) -> None:
+        """A node put a message where its route says."""
+
+    def arrived(self, node: str, came_from: str, payloads: list[bytes]) -> None:
+        """A lane brought these; `dispatched` was called before for those that were to go on."""
+
+    def passed_origin(self, node: SimNode, payload: bytes) -> None:
+        """A client's publication was read by its node."""
+
+    def dropped(self, node: str, where: str, payloads: list[bytes], cause: str) -> None: ...
+
+    def node_ends(self, node: SimNode, graceful: bool) -> None:
+        """Called before anything is lost."""
+
+    def node_starts(self, node: SimNode) -> None: ...
+
+    def disk_lost(self, node: SimNode) -> None: ...
+
+    def injector_lost(self, node: SimNode) -> None: ...
+
+    def relay_ended(self, client_id: str, persistent: bool) -> None: ...
+
+    def protocol_error(self, node: SimNode, error: str) -> None: ...
+
+
+class WatchedCore(NodeCore):
+    def __init__(self, *arguments: Any) -> None:
+        *given, self._watcher = arguments
+        self._came_from: str | None = None
+        super().__init__(*given)
+
+    def _take(self, neighbour: str, lane: int, run: Run, skip: Collection[str]) -> None:
+        self._came_from = neighbour
+        try:
+            super()._take(neighbour, lane, run, skip)
+        finally:
+            self._came_from = None
+        self._watcher.arrived(self.node_id, neighbour, payloads(run))
+
+    def _dispatch(self, run: Run, group: Group, *rest: Any, **named: Any) -> None:
+        watcher, lane = self._watcher, max(group.lane, 0)
+        for number, payload in enumerate(payloads(run)):
+            key = (run.origin, run.epoch, lane, run.first + number)
+            watcher.dispatched(self.node_id, self._came_from, payload, key, group, run)
+        super()._dispatch(run, group, *rest, **named)
+
+
+class WatchedOutbox(Outbox):
+    def watch(self, watcher: Watcher, node: str, name: str) -> None:
+        self._watcher = watcher
+        self._node = node
+        self.place = name
+
+    def append(self, run: Run, number: int = 0) -> bool:
+        kept = super().append(run, number)
+        if not kept:
+            self._watcher.dropped(self._node, self.place, payloads(run), "queue full")
+        return kept
+
+    def clear(self) -> int:
+        self._watcher.dropped(self._node, self.place, list(self.held()), "neighbour removed")
+        return super().clear()
+
+    def held(self) -> Iterator[bytes]:
+        """Everything not acknowledged, in memory and on disk; a message in both comes twice."""
+        yield from self.in_memory()
+        yield from self.on_disk()
+
+    @property
+    def disk_full(self) -> bool:
+        """Whether another run may not have fitted on disk."""
+        return self._journal is None or self._journal.size + _RUN_BYTES > self.disk_bytes
+
+    def on_disk(self) -> Iterator[bytes]:
+        if isinstance(self._journal, DiskJournal):
+            yield from in_journal(self._journal)
+
+    def in_memory(self, durable: bool = False) -> Iterator[bytes]:
+        """With `durable`, only what should be on disk as well."""
+        for run, _ in self._memory:
+            if run.durable or not durable:
+                yield from payloads(run)
+
+    def bound_broken(self) -> str | None:
+        """In words, if more is kept than may be. One run may always be kept."""
+        largest = max((run.size for run, _ in self._memory), default=0)
+        if self._memory_used > self.memory_bytes + largest:
+            return f"{self._memory_used} bytes in memory, {self.memory_bytes} allowed"
+        # What lies in memory may be in the journal as well, since the daybook was begun anew.
+        allowed = self.disk_bytes + self.memory_bytes + largest
+        if self._journal is not None and self._journal.size > allowed:
+            return f"{self._journal.size} bytes on disk, {allowed} allowed"
+        return None
+
+
+class WatchedDeadLetters(DeadLetters):
+    def __init__(self, watcher: Watcher, node: str) -> None:
+        super().__init__()
+        self._watcher = watcher
+        self._node = node
+
+    def add(self, when: float, topic: str, qos: int, version: int, reason: str, frame: bytes) -> DeadLetter:
+        payload = frame[publish_head(frame, version).payload_start :]
+        self._watcher.dropped(self._node, "injectors", [payload], "dead letter")
+        return super().add(when, topic, qos, version, reason, frame)
+
+
+def payloads(run: Run) -> list[bytes]:
+    return [frame[publish_head(frame, run.version).payload_start :] for frame in split(run.blob)]
+
+
+def in_journal(journal: DiskJournal) -> Iterator[bytes]:
+    for record in journal.contents():
+        yield from payloads(decode_record(record))
+
+
+def in_daybook(journal: DiskJournal | None) -> Iterator[tuple[bytes, tuple[str, ...]]]:
+    """Each message that the daybook has, and the outboxes that owe it."""
+    for data in journal.contents() if journal is not None else ():
+        entry = decode_entry(data)
+        if isinstance(entry, RunEntry):
+            owing = tuple(name for name, _ in entry.destinations)
+            for payload in payloads(entry.run):
+                yield payload, owing
