@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _LINK_COLUMNS = {
     "neighbour": "neighbour",
     "state": "state",
+    "role": "role",
     "lanes": "lanes up",
     "backlog_messages": "owed",
     "backlog_bytes": "owed bytes",
@@ -35,7 +36,7 @@ _INJECTOR_COLUMNS = {
     "oldest_seconds": "oldest",
     "injected": "injected",
 }
-_NEIGHBOUR_COLUMNS = {"neighbour": "neighbour", "address": "address", "state": "state"}
+_NEIGHBOUR_COLUMNS = {"neighbour": "neighbour", "address": "address", "state": "state", "role": "role"}
 
 
 def status_view(status: Mapping[str, Any]) -> Iterator[RenderableType]:

@@ -251,6 +251,16 @@ class LinksSection:
             "`round-robin` spreads a single busy topic over all lanes and keeps no order.",
         ),
     )
+    cycles: str = field(
+        default="stand-by",
+        metadata=about(
+            choice("stand-by", "none"),
+            "`stand-by` finds cycles in the wiring: links that would close one carry nothing until another "
+            "fails. `none` says that the wiring has no cycle; all nodes have to say the same.",
+            cost="`stand-by`: some 200 bytes for each node in reach, and a packet on every link for each "
+            "link that comes or goes anywhere",
+        ),
+    )
     ping_interval: float = field(
         default=2.0,
         metadata=about(

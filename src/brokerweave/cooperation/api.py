@@ -54,7 +54,7 @@ class Context(Protocol):
         """Seconds on a clock that never goes back."""
 
     def neighbours(self) -> tuple[str, ...]:
-        """Ids of the neighbours added and not yet removed, whether their link is up or not."""
+        """Ids of the neighbours that get messages: in the tree, or failed and not replaced yet."""
 
     def send(self, neighbour: str, packet: Packet) -> None:
         """Send a control packet, in order with every other one to this neighbour.
@@ -108,13 +108,13 @@ class Strategy:
         """The node was restarted and had this neighbour before: what `context.keep` was told of it."""
 
     def neighbour_up(self, neighbour: str) -> None:
-        """A neighbour was added, or its link is back after a failure: share state (ILDM Fig. 8)."""
+        """A neighbour's link joined the tree, or is back after a failure: share state (ILDM Fig. 8)."""
 
     def neighbour_down(self, neighbour: str) -> None:
         """The link failed. The neighbour is still owed messages: keep its interest."""
 
     def neighbour_removed(self, neighbour: str) -> None:
-        """The neighbour is gone for good: by an operator, or away for longer than `forget_after`."""
+        """The neighbour's link left the tree, or the neighbour was removed: its interest here ends."""
 
     def packet_arrived(self, neighbour: str, packet: Packet) -> None:
         """A control packet from a neighbour's strategy."""

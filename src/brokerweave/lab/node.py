@@ -102,11 +102,13 @@ class Node(Broker):
             time.sleep(0.02)
 
     def wait_for_links(self, count: int, timeout: float = 20.0) -> None:
-        """Wait until this many neighbours are up on all lanes, and the broker takes injections."""
+        """Wait until this many neighbours are up on all lanes and each has its role, and the broker takes
+        injections."""
 
         def linked(status: dict[str, Any]) -> bool:
             up = [row for row in status["links"] if row["lanes_up"] == row["lanes"]]
-            return len(up) >= count and all(row["state"] == "ready" for row in status["injectors"])
+            ready = all(row["state"] == "ready" for row in status["injectors"])
+            return len(up) >= count and ready and bool(status["tree"]["settled"])
 
         self.wait_for(linked, f"{count} links and the injectors up", timeout)
 

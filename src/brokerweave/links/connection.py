@@ -15,7 +15,7 @@ from brokerweave.errors import LocalProtocolError, RemoteProtocolError
 from brokerweave.links.handshake import Acceptor, Dialer, HandshakeRefused, one_line
 from brokerweave.links.lane import Resume
 from brokerweave.links.run import Run
-from brokerweave.links.wire import BATCH_TOPIC, decode_ack, decode_batch, open_publish
+from brokerweave.links.wire import BATCH_TOPIC, LINK_VERSION, decode_ack, decode_batch, open_publish
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import Frame, Scanner
 from brokerweave.mqtt.packets import Disconnect, Packet, PacketType, PingReq, PingResp
@@ -24,11 +24,10 @@ from brokerweave.mqtt.properties import Property, get_str
 HANDSHAKE_BYTES = 4096
 """The largest packet that a stranger can make this node keep."""
 
-_LINK_VERSION = 5
 _ALL_TYPES = 0xFFFE
 _ADMINISTRATIVE_ACTION = 0x98
-_PINGREQ = codec.encode(PingReq(), _LINK_VERSION)
-_PINGRESP = codec.encode(PingResp(), _LINK_VERSION)
+_PINGREQ = codec.encode(PingReq(), LINK_VERSION)
+_PINGRESP = codec.encode(PingResp(), LINK_VERSION)
 _HANDSHAKE_ONLY = (PacketType.CONNECT, PacketType.CONNACK, PacketType.AUTH)
 _DEAD_AFTER = 3
 
@@ -102,7 +101,7 @@ class LinkConnection:
         self._heard_at = now
         first = handshake.start()
         if first is not None:
-            self._write(codec.encode(first, _LINK_VERSION))
+            self._write(codec.encode(first, LINK_VERSION))
 
     @property
     def closed(self) -> bool:
@@ -141,7 +140,7 @@ class LinkConnection:
             self._write(data)
 
     def send_control(self, packet: Packet) -> None:
-        self.send(codec.encode(packet, _LINK_VERSION))
+        self.send(codec.encode(packet, LINK_VERSION))
 
     def tick(self, now: float) -> bool:
         """To be called several times a ping interval. False: the peer is dead, close the connection.
@@ -160,7 +159,7 @@ class LinkConnection:
         """Say good-bye; `removed`: the neighbour is to stop dialing."""
         if self.established and not self._closed:
             code = _ADMINISTRATIVE_ACTION if removed else 0
-            self._write(codec.encode(Disconnect(code), _LINK_VERSION))
+            self._write(codec.encode(Disconnect(code), LINK_VERSION))
         self._closed = True
 
     def _write(self, data: bytes) -> None:
@@ -174,7 +173,7 @@ class LinkConnection:
             size = _first_packet(self._early)
             if size == 0:
                 return b""
-            packet = codec.decode(bytes(self._early[:size]), _LINK_VERSION)
+            packet = codec.decode(bytes(self._early[:size]), LINK_VERSION)
             del self._early[:size]
             events += self._step(packet)
         rest = bytes(self._early)
@@ -187,10 +186,10 @@ class LinkConnection:
         except HandshakeRefused as refused:
             self._closed = True
             if refused.answer is not None:
-                self._write(codec.encode(refused.answer, _LINK_VERSION))
+                self._write(codec.encode(refused.answer, LINK_VERSION))
             return [Refused(refused.reason, refused.transient)]
         if answer is not None:
-            self._write(codec.encode(answer, _LINK_VERSION))
+            self._write(codec.encode(answer, LINK_VERSION))
         if peer is None:
             return []
         self.established = True
@@ -215,7 +214,7 @@ class LinkConnection:
                 else:
                     events.append(AckArrived(decode_ack(payload)))
                 return
-        packet = codec.decode(frame.data, _LINK_VERSION)
+        packet = codec.decode(frame.data, LINK_VERSION)
         if packet.type in _HANDSHAKE_ONLY:
             raise RemoteProtocolError(f"{packet.type.name} after the handshake", 0x82)
         if isinstance(packet, PingReq):

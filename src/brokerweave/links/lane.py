@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from brokerweave.errors import BrokerweaveError, RemoteProtocolError
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.run import Run
-from brokerweave.links.wire import encode_ack, encode_batch
+from brokerweave.links.wire import LINK_VERSION, encode_ack, encode_batch
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.packets import Packet
 
 LINK_DOWN = "link_down"
 
@@ -58,6 +60,10 @@ class Lane:
         """Messages that arrived, repeated ones not included."""
         self.repeated = 0
         """Runs that came again after a reconnect and were skipped."""
+        self.held = False
+        """Runs wait in the outbox though there is a connection; acknowledgements go."""
+        self._announcement = b""
+        self._announce_due = False
         self._up = False
         self._peer_stream = 0
         self._taken = 0
@@ -79,6 +85,11 @@ class Lane:
             return False
         return self.outbox.append(run, number)
 
+    def announce(self, packet: Packet) -> None:
+        """Say this before anything that is sent from now on, and first on each connection to come."""
+        self._announcement = codec.encode(packet, LINK_VERSION)
+        self._announce_due = True
+
     def resume(self) -> Resume:
         return Resume(self.outbox.stream_id, self.outbox.oldest, self._peer_stream, self._taken)
 
@@ -94,6 +105,7 @@ class Lane:
         self._taken = max(self._taken, peer.oldest - 1)
         self._arrived = self._taken
         self._ack_due = False
+        self._announce_due = bool(self._announcement)
         self._up = True
 
     def disconnected(self) -> None:
@@ -115,6 +127,11 @@ class Lane:
             parts.append(encode_ack(self._taken))
             self._ack_due = False
             self._unacknowledged = 0
+        if self._announce_due:
+            parts.append(self._announcement)
+            self._announce_due = False
+        if self.held:
+            return b"".join(parts)
         room = self.window_bytes - self.outbox.in_flight_bytes
         while room > 0:
             before = self.outbox.in_flight_bytes

@@ -11,6 +11,7 @@ Must not know: connections, bytes on the wire, files.
 
 from __future__ import annotations
 
+import operator
 from collections import Counter, deque
 from collections.abc import Callable
 from itertools import islice
@@ -80,6 +81,11 @@ class Outbox:
         return self._oldest
 
     @property
+    def last(self) -> int:
+        """The stream sequence of the newest run, taken or not."""
+        return self._oldest + self.backlog_runs - 1
+
+    @property
     def backlog_runs(self) -> int:
         return len(self._memory) + self._spilled
 
@@ -96,6 +102,11 @@ class Outbox:
     def in_flight_bytes(self) -> int:
         """Taken, not yet acknowledged."""
         return self._sent_bytes
+
+    @property
+    def sent(self) -> int:
+        """Runs taken, not yet acknowledged."""
+        return self._sent
 
     @property
     def unsent(self) -> int:
@@ -162,6 +173,43 @@ class Outbox:
         self._forget(acknowledged)
         self._sent = 0
         self._sent_bytes = 0
+
+    def kept(self) -> list[Run]:
+        """The runs in memory, acknowledged by nobody yet; those that are only on disk are not among them."""
+        return [run for run, _ in self._memory]
+
+    def sort(self) -> None:
+        """Put what was not taken yet into the order in which each origin published it.
+
+        Runs that came here by different ways, while nothing could be sent, may stand in any order. What is
+        so much that it went to disk stays as it is.
+        """
+        waiting = list(islice(self._memory, self._sent, None))
+        ordered = sorted(waiting, key=_published)
+        if self._spilled or all(map(operator.is_, ordered, waiting)):
+            return
+        everything = [*islice(self._memory, self._sent), *ordered]
+        before = self._last_record
+        written = self._write_again(everything) if self.settle() else None
+        if written is not None:
+            self._memory = deque(written)
+            self._trim(before)
+
+    def _write_again(self, items: list[tuple[Run, int]]) -> list[tuple[Run, int]] | None:
+        """Runs in a new order get new numbers: disks forget from the beginning. None: the disk failed."""
+        written = []
+        for run, record in items:
+            number = 0
+            if record and self._journal is not None:
+                number = self.next_number()
+                try:
+                    self._journal.append(number, encode_record(run))
+                except StorageError:
+                    self.journal_failures += 1
+                    return None
+                self._last_record = number
+            written.append((run, number))
+        return written
 
     def record_of(self, sequence: int) -> int:
         """The number on disk of a run that was taken; 0 if it is not there."""
@@ -263,3 +311,8 @@ class Outbox:
         except StorageError:
             # The record stays and would be sent again after a restart; the duplicate window knows it.
             self.journal_failures += 1
+
+
+def _published(item: tuple[Run, int]) -> tuple[bool, str, int, int]:
+    run = item[0]
+    return run.repair, run.origin, run.epoch, run.first

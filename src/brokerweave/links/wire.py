@@ -23,6 +23,8 @@ from brokerweave.links.run import SMALLEST_PUBLISH, Run
 from brokerweave.mqtt.codec import decode_varint, encode_varint
 
 WIRE_VERSION = 1
+LINK_VERSION = 5
+"""Of MQTT, for all packets between nodes."""
 BATCH_TOPIC = b"$brokerweave/batch"
 ACK_TOPIC = b"$brokerweave/ack"
 MAX_RUNS = 0xFFFF

@@ -136,9 +136,10 @@ class Carriers:
             self._host.remember_taken(neighbour, index, self._core.neighbour_table[neighbour].lanes[index])
         elif isinstance(event, AckArrived):
             self._core.neighbour_table[neighbour].lanes[index].received_ack(event.sequence)
+            self._core.wiring.acknowledged()
             self._core.host.lane_ready(neighbour, index)
         elif isinstance(event, ControlArrived):
-            self._core.control_arrived(neighbour, event.packet)
+            self._core.control_arrived(neighbour, event.packet, index)
         elif isinstance(event, PeerLeft) and event.removed:
             self._host.neighbour_left(neighbour)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol
@@ -22,7 +22,7 @@ from brokerweave.links.injector import Injector
 from brokerweave.links.run import Run
 from brokerweave.links.window import DuplicateWindow
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import publish_head, route_run
+from brokerweave.mqtt.frames import RouteCache, publish_head, route_run
 from brokerweave.mqtt.packets import Packet, Publish, Will
 from brokerweave.mqtt.properties import Property, get_int, without
 from brokerweave.node import barrier, confirmations
@@ -36,6 +36,7 @@ from brokerweave.node.neighbours import LaneMaker, Neighbours
 from brokerweave.node.retained import MemoryStore, RetainedSettings, RetainedStore
 from brokerweave.node.retained_sync import Retained
 from brokerweave.node.router import Group, Router
+from brokerweave.node.wiring import MARK_TOPIC, Wiring
 from brokerweave.session.pair import Limits, Pair
 from brokerweave.session.record import SessionRecord, state_of
 from brokerweave.session.standing import HeldAck, Stand
@@ -69,6 +70,8 @@ class Settings:
     barrier_timeout: float | None = None
     """Seconds a SUBACK waits for the other sites at most; None: it does not (`subscribe = "async"`)."""
     retained: RetainedSettings = field(default_factory=RetainedSettings)
+    cycles: bool = True
+    """Whether the wiring may have cycles; False spares the exchange of link states where it has none."""
 
 
 class NodeHost(Protocol):
@@ -135,6 +138,11 @@ class NodeCore:
         """For each neighbour, what the strategy wants to know of it after a restart."""
         self.controls: dict[str, Callable[[str, bytes], None]] = {}
         """What hears of control packets on the topics of the node's own parts: (neighbour, payload)."""
+        self.wiring = Wiring(self, settings.cycles)
+        self.neighbour_table.link_up = self.wiring.link_up
+        self.neighbour_table.link_down = self.wiring.link_down
+        self.neighbour_table.lane_up = self.wiring.lane_up
+        self.neighbour_table.lane_lost = self.wiring.lane_lost
         self.barrier = Barrier(lambda neighbour, payload: self.send_own(neighbour, barrier.TOPIC, payload))
         self.confirmations = Confirmations()
         self.controls[barrier.TOPIC] = self.barrier.arrived
@@ -169,23 +177,25 @@ class NodeCore:
         return self.host.now()
 
     def neighbours(self) -> tuple[str, ...]:
-        return self.neighbour_table.ids()
+        return self.neighbour_table.active()
 
     def send(self, neighbour: str, packet: Packet) -> None:
         if self._is_up(neighbour):
             self.barrier.told(neighbour)
             self.host.send_control(neighbour, packet)
 
-    def control_arrived(self, neighbour: str, packet: Packet) -> None:
+    def control_arrived(self, neighbour: str, packet: Packet, lane: int = 0) -> None:
         """A control packet: the node's own parts have their topics, the rest is the strategy's."""
-        if isinstance(packet, Publish) and packet.topic.startswith(OWN_TOPICS):
+        if isinstance(packet, Publish) and packet.topic == MARK_TOPIC:
+            self.wiring.mark_arrived(neighbour, lane, packet.payload)
+        elif isinstance(packet, Publish) and packet.topic.startswith(OWN_TOPICS):
             handler = self.controls.get(packet.topic)
             if handler is None:
                 raise RemoteProtocolError(
                     f"{neighbour} speaks of {packet.topic!r}, which this node does not know"
                 )
             handler(neighbour, packet.payload)
-        else:
+        elif self.wiring.listens(neighbour, packet):
             self.strategy.packet_arrived(neighbour, packet)
 
     def send_own(self, neighbour: str, topic: str, payload: bytes) -> None:
@@ -521,6 +531,7 @@ class NodeCore:
         self.strategy.neighbour_recalled(identifier, kept)
 
     def remove_neighbour(self, identifier: str) -> None:
+        self.wiring.leaving(identifier)
         self.neighbour_table.remove(identifier)
 
     def _neighbour_down(self, identifier: str) -> None:
@@ -530,6 +541,7 @@ class NodeCore:
         self.retained.unlinked(identifier)
 
     def _neighbour_forgotten(self, identifier: str) -> None:
+        self.wiring.forget(identifier)
         self._neighbour_down(identifier)
         self.kept.pop(identifier, None)
         self.daybook.note("neighbour gone", identifier)
@@ -539,10 +551,19 @@ class NodeCore:
         self.host.forget_lanes(identifier)
 
     def batch_arrived(self, neighbour: str, lane: int, first: int, runs: list[Run]) -> None:
+        """A batch came over a lane: take it, as soon as both nodes see the same tree."""
+        if self.wiring.admits(neighbour, lane, first, runs):
+            self.take_batch(neighbour, lane, first, runs)
+
+    def take_batch(self, neighbour: str, lane: int, first: int, runs: list[Run]) -> None:
         """Take what a lane brought into every next outbox, then let the lane confirm it."""
         receiving = self.neighbour_table[neighbour].lanes[lane]
-        for run in receiving.received_batch(first, runs):
-            self._take(neighbour, lane, run)
+        fresh = receiving.received_batch(first, runs)
+        first += len(runs) - len(fresh)
+        repeated = self.wiring.boundary(neighbour, lane) - first + 1 if self.wiring.held else 0
+        for index, run in enumerate(fresh):
+            # What comes once more, as a flood, must not overtake itself on links that have just joined.
+            self._take(neighbour, lane, run, self.wiring.held if index < repeated else ())
         if any(run.stamp for run in runs):
             self.retained.commit()
         receiving.confirm()
@@ -557,11 +578,27 @@ class NodeCore:
             self.neighbour_table[neighbour].lanes[lane].ack_scheduled = False
             self.host.lane_ready(neighbour, lane)
 
-    def _take(self, neighbour: str, lane: int, run: Run) -> None:
+    def flood(self, lane: int, run: Run, there: Collection[str], once: bool = False) -> None:
+        """Send a run that was stuck once more, also through nodes that had it before, but not to `there`.
+
+        With `once`, only if it was not flooded in this view.
+        """
+        stream = self._stream(lane, run)
+        if self.wiring.flooded.accept(stream, run.epoch, run.first, run.count) or not once:
+            self.counters.add("flooded", run.count)
+            again = replace(run, flood=True, cap=2, confirm=False)
+            self._route(again, self._local_routes, OWN, local=False, skip=there)
+
+    def _stream(self, lane: int, run: Run) -> str:
+        return f"{run.origin}/{lane}" if self.settings.ordered else run.origin
+
+    def _take(self, neighbour: str, lane: int, run: Run, skip: Collection[str]) -> None:
+        if run.flood:
+            self._take_flood(neighbour, lane, run)
         if run.origin == self.settings.node_id and not run.repair:
             self.counters.add("returned_to_origin", run.count)
             return
-        reached = self._take_new(neighbour, lane, run)
+        reached = self._take_new(neighbour, lane, run, skip)
         if run.confirm:
             publication = Publication(run.origin, run.epoch, lane, run.first)
             if self.confirmations.expect(
@@ -571,41 +608,66 @@ class NodeCore:
             else:
                 self.host.call_later(CONFIRM_LIMIT, lambda: self.confirmations.abandon(publication))
 
-    def _take_new(self, neighbour: str, lane: int, run: Run) -> set[str]:
+    def _take_flood(self, neighbour: str, lane: int, run: Run) -> None:
+        """A flood passes nodes that know it, once in each view; where it is new it takes effect besides."""
+        routes = self.router.cache(neighbour)
+        for offset, count in self.wiring.flooded.accept(
+            self._stream(lane, run), run.epoch, run.first, run.count
+        ):
+            try:
+                # It says nothing of whether this node has seen the run: the daybook must not, either.
+                self._route(run.part(offset, count), routes, OWN, local=False)
+            except RemoteProtocolError:
+                self.counters.add("dropped_damaged", count)
+
+    def _take_new(self, neighbour: str, lane: int, run: Run, skip: Collection[str]) -> set[str]:
         """Dispatch what of a run was not here before; returns the neighbours it was passed on to."""
         reached: set[str] = set()
-        stream = f"{run.origin}/{lane}" if self.settings.ordered else run.origin
+        routes = self.router.cache(neighbour)
         fresh = [(0, run.count)]  # a repair is known by its version, not by its sequence
         if not run.repair:
-            fresh = self.window.accept(stream, run.epoch, run.first, run.count)
+            fresh = self.window.accept(self._stream(lane, run), run.epoch, run.first, run.count)
         for offset, count in fresh:
+            part = run.part(offset, count)
             try:
-                reached |= self._pass_on(neighbour, lane, run.part(offset, count))
+                for judged, local in self.retained.taken(part) if run.stamp else ((part, True),):
+                    reached |= self._route(judged, routes, lane, local=local, hops=not run.flood, skip=skip)
             except RemoteProtocolError:
                 self.counters.add("dropped_damaged", count)  # repeating it would block the lane for ever
         return reached
 
-    def _pass_on(self, neighbour: str, lane: int, run: Run) -> set[str]:
-        """Send messages to where they go next. Raises RemoteProtocolError if a frame is damaged."""
+    def _route(
+        self,
+        run: Run,
+        routes: RouteCache,
+        came_on: int,
+        *,
+        local: bool = True,
+        hops: bool = True,
+        skip: Collection[str] = (),
+    ) -> set[str]:
+        """Send messages to where they go next: the broker here if `local`, neighbours if `hops`, but not to
+        `skip`. Returns the neighbours. Raises RemoteProtocolError if a frame is damaged."""
         reached: set[str] = set()
-        routes = self.router.cache(neighbour)
-        for fresh, local in self.retained.taken(run) if run.stamp else ((run, True),):
-            for group, at, length, blob in route_run(fresh.blob, fresh.version, routes):
-                if group is None:
-                    self.counters.add("not_wanted_any_more", length)
-                    continue
-                assert isinstance(group, Group)
-                part = fresh
-                if length != fresh.count:
-                    part = replace(
-                        fresh,
-                        first=fresh.first + at,
-                        count=length,
-                        blob=blob,
-                        stamp=fresh.stamp + at if fresh.stamp else 0,
-                    )
-                self._dispatch(part, group if local else replace(group, local=False), lane)
-                reached.update(hop for hop, _ in group.hops)
+        for group, at, length, blob in route_run(run.blob, run.version, routes):
+            if group is None:
+                self.counters.add("not_wanted_any_more", length if local else 0)
+                continue
+            assert isinstance(group, Group)
+            part = run
+            if length != run.count:
+                part = replace(
+                    run,
+                    first=run.first + at,
+                    count=length,
+                    blob=blob,
+                    stamp=run.stamp + at if run.stamp else 0,
+                )
+            if skip or not (hops and local):
+                left = tuple(hop for hop in group.hops if hop[0] not in skip) if hops else ()
+                group = replace(group, hops=left, local=group.local and local)
+            self._dispatch(part, group, came_on)
+            reached.update(hop for hop, _ in group.hops)
         return reached
 
     def retry(self, letter: DeadLetter) -> bool:
@@ -663,10 +725,13 @@ class NodeCore:
 
     def owe(self, neighbour: str, lane: int, run: Run, number: int = 0) -> None:
         """Put a run into the outbox of a neighbour's lane; `number` is its own in the daybook."""
-        if self.neighbour_table[neighbour].lanes[lane].append(run, number):
+        entry = self.neighbour_table[neighbour]
+        if entry.lanes[lane].append(run, number):
             self.host.lane_ready(neighbour, lane)
         elif run.stamp:
             self.retained.missed(neighbour)
+        if not entry.active and not entry.up:
+            self.wiring.check_outboxes()  # routed before the link was replaced: it has to go another way
 
     def inject(self, lane: int, run: Run, number: int = 0) -> None:
         """Put a run into the outbox towards the local broker."""

@@ -1,9 +1,9 @@
 """The neighbours of one node: added, up, down, removed, and what is owed to each.
 
-Owns the lanes of every neighbour and the moments the strategy hears of. Invariants: a neighbour is *up*
-while its first lane is connected, which carries control packets; a neighbour that is down keeps its
-lanes, and after `forget_after` seconds without any connection it is removed, and what it was owed is
-counted as dropped. Must not know: sockets, addresses, who dials.
+Owns the lanes of every neighbour; which of them the strategy hears of is up to `node.wiring`. Invariants: a
+neighbour is *up* while its first lane is connected, which carries control packets; a neighbour that is down
+keeps its lanes, and after `forget_after` seconds without any connection it is removed, and what it was owed
+is counted as dropped. Must not know: sockets, addresses, who dials.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ class LaneMaker(Protocol):
 
 
 class Neighbour:
-    __slots__ = ("connected", "forgetting", "id", "lanes")
+    __slots__ = ("active", "connected", "forgetting", "id", "lanes")
 
     def __init__(self, identifier: str, lanes: list[Lane]) -> None:
         self.id = identifier
         self.lanes = lanes
+        self.active = True
+        """The strategy counts on the link: it is in the tree, or it failed and nothing replaces it yet."""
         self.connected = [False] * len(lanes)
         self.forgetting: Timer | None = None
 
@@ -60,6 +62,10 @@ class Neighbours:
         self._all: dict[str, Neighbour] = {}
         self.forgotten: Callable[[str], None] = lambda neighbour: None
         """Called after a neighbour was removed, whoever removed it."""
+        self.link_up: Callable[[str], None] = lambda neighbour: None
+        self.link_down: Callable[[str], None] = lambda neighbour: None
+        self.lane_up: Callable[[str, int], None] = lambda neighbour, lane: None
+        self.lane_lost: Callable[[str, int], None] = lambda neighbour, lane: None
         self.linked: Callable[[str], None] = lambda neighbour: None
         """Called when a neighbour's link is up, after the strategy."""
         self.went_down: Callable[[str], None] = lambda neighbour: None
@@ -76,6 +82,9 @@ class Neighbours:
 
     def ids(self) -> tuple[str, ...]:
         return tuple(self._all)
+
+    def active(self) -> tuple[str, ...]:
+        return tuple(identifier for identifier, neighbour in self._all.items() if neighbour.active)
 
     def all(self) -> list[Neighbour]:
         return list(self._all.values())
@@ -102,7 +111,8 @@ class Neighbours:
         for lane in neighbour.lanes:
             self._counters.add("dropped_neighbour_removed", lane.abandon())
         assert self._strategy is not None
-        self._strategy.neighbour_removed(identifier)
+        if neighbour.active:
+            self._strategy.neighbour_removed(identifier)
         self.state = NodeState.RUNNING
         self.forgotten(identifier)
 
@@ -114,9 +124,9 @@ class Neighbours:
         if neighbour.forgetting is not None:
             neighbour.forgetting.cancel()
             neighbour.forgetting = None
+        self.lane_up(identifier, index)
         if index == 0:
-            assert self._strategy is not None
-            self._strategy.neighbour_up(identifier)
+            self.link_up(identifier)
             self.linked(identifier)
 
     def lost(self, identifier: str, index: int) -> None:
@@ -128,9 +138,9 @@ class Neighbours:
         neighbour.connected[index] = False
         self._counters.add("link_losses")
         if index == 0:
-            assert self._strategy is not None
-            self._strategy.neighbour_down(identifier)
+            self.link_down(identifier)
             self.went_down(identifier)
+        self.lane_lost(identifier, index)
         if not any(neighbour.connected):
             self._await_return(neighbour)
 

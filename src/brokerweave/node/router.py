@@ -40,6 +40,8 @@ class Router:
     ) -> None:
         """Topics are spread over `lanes` (None: any lane for any message). `failed` hears of a strategy
         that raised: the topic then has no route, and the client it came from goes on."""
+        self.everything: tuple[str, ...] = ()
+        """Neighbours that get every topic, because what they want is not known yet. Call `changed` after."""
         self._strategy = strategy
         self._lanes = lanes
         self._failed = failed
@@ -105,7 +107,8 @@ class Router:
             return None
 
     def _group(self, route: Route, came_from: str | None, lane: int, retained: bool) -> Group | None:
-        hops = tuple((hop.neighbour, hop.qos) for hop in route.hops)
+        hops = tuple((hop.neighbour, hop.qos) for hop in route.hops if hop.neighbour not in self.everything)
+        hops += tuple((neighbour, 2) for neighbour in self.everything if neighbour != came_from)
         if any(neighbour == came_from for neighbour, _ in hops):
             raise LocalProtocolError(f"strategy {self._strategy.name} routes back to {came_from}")
         local = route.local and came_from is not None

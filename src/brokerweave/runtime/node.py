@@ -159,6 +159,7 @@ class Node:
                 window=links.window,
                 forget_after=links.forget_after,
                 session_expiry=node.session_expiry,
+                cycles=links.cycles == "stand-by",
                 unknown_session=node.unknown_session,
                 cluster_timeout=node.cluster_timeout if node.delivery == "cluster" else None,
                 barrier_timeout=node.barrier_timeout if node.subscribe == "barrier" else None,
@@ -303,7 +304,7 @@ class Node:
     def _remove_command(self, request: dict[str, object]) -> object:
         identifier = str(request.get("id"))
         if identifier not in self.core.neighbour_table:
-            known = ", ".join(self.core.neighbours()) or "none"
+            known = ", ".join(self.core.neighbour_table.ids()) or "none"
             raise ConfigError(f"{identifier} is not a neighbour; known are {known}")
         self._remove(identifier)
         return {"neighbours": neighbour_rows(self)}

@@ -6,7 +6,7 @@ given and returns what that returned. Must not know: what is promised.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from brokerweave.links.dead_letters import DeadLetter, DeadLetters
@@ -63,10 +63,10 @@ class WatchedCore(NodeCore):
         self._came_from: str | None = None
         super().__init__(*given)
 
-    def _take(self, neighbour: str, lane: int, run: Run) -> None:
+    def _take(self, neighbour: str, lane: int, run: Run, skip: Collection[str]) -> None:
         self._came_from = neighbour
         try:
-            super()._take(neighbour, lane, run)
+            super()._take(neighbour, lane, run, skip)
         finally:
             self._came_from = None
         self._watcher.arrived(self.node_id, neighbour, payloads(run))

@@ -130,12 +130,17 @@ def test_status_of_a_node_that_sends_less_is_still_shown(key: str) -> None:
 def test_neighbours_are_shown_with_address_and_state() -> None:
     shown = text_of(
         neighbours_view(
-            {"neighbours": [{"neighbour": "b", "address": "h:1", "state": "up"}, {"neighbour": "c"}]}
+            {
+                "neighbours": [
+                    {"neighbour": "b", "address": "h:1", "state": "up", "role": "active"},
+                    {"neighbour": "c"},
+                ]
+            }
         )
     )
     rows = [line.split() for line in shown.splitlines()]
-    assert ["b", "h:1", "up"] in rows
-    assert ["c", "-", "-"] in rows
+    assert ["b", "h:1", "up", "active"] in rows
+    assert ["c", "-", "-", "-"] in rows
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ from brokerweave.links.lane import Lane, Resume
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.run import Run
 from brokerweave.links.wire import BATCH_TOPIC, decode_ack, decode_batch, open_publish
+from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import Frame, Scanner
+from brokerweave.mqtt.packets import PingReq
 from tests.unit.links.runs import run
 
 SIZE = run().size
@@ -212,3 +214,32 @@ def test_an_abandoned_lane_owes_nothing() -> None:
     assert left.abandon() == 3
     assert left.poll(0.0) == b""
     assert left.outbox.backlog_runs == 0
+
+
+def test_a_held_lane_sends_announcements_and_acknowledgements_but_no_runs() -> None:
+    left, right = pair()
+    left.held = True
+    left.append(run(1))
+    left.announce(PingReq())
+    right.append(run(2))
+    deliver(right.poll(0.0), left)
+    sent = left.poll(0.0)
+    assert sent.endswith(codec.encode(PingReq(), 5))
+    deliver(sent.removesuffix(codec.encode(PingReq(), 5)), right)
+    assert right.outbox.backlog_runs == 0
+    assert left.outbox.unsent == 1
+    left.held = False
+    assert deliver(left.poll(0.0), right) == [run(1)]
+
+
+def test_an_announcement_is_made_once_on_each_connection_before_any_run() -> None:
+    left, right = pair()
+    left.announce(PingReq())
+    left.append(run(1))
+    assert left.poll(0.0).startswith(codec.encode(PingReq(), 5))
+    left.append(run(2))
+    assert codec.encode(PingReq(), 5) not in left.poll(0.0)
+    left.disconnected()
+    right.disconnected()
+    connect(left, right)
+    assert left.poll(0.0).startswith(codec.encode(PingReq(), 5))

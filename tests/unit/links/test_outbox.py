@@ -272,3 +272,33 @@ def test_a_disk_that_does_not_take_what_the_daybook_has_leaves_it_there() -> Non
     assert outbox.settle()
     assert journal.records == 1
     assert outbox.journal_failures == 1
+
+
+class TestSorting:
+    def test_brings_what_was_not_taken_into_the_order_of_its_origins(self) -> None:
+        outbox = Outbox(1)
+        for sequence in (9, 5, 3, 4):
+            outbox.append(run(sequence))
+        outbox.append(run(1, origin="b"))
+        assert outbox.take(1) == (1, [run(9)])
+        outbox.sort()
+        assert outbox.take(EVERYTHING) == (2, [run(3), run(4), run(5), run(1, origin="b")])
+
+    def test_keeps_on_disk_exactly_what_is_not_acknowledged(self) -> None:
+        journal = MemoryJournal()
+        outbox = Outbox(1, journal)
+        for sequence in (3, 1, 2):
+            outbox.append(run(sequence))
+        outbox.sort()
+        assert outbox.take(SIZE) == (1, [run(1)])
+        outbox.acknowledge(1)
+        assert drain(Outbox.restored(2, journal)) == [2, 3]
+
+    def test_leaves_the_order_as_it_is_when_the_disk_fails(self) -> None:
+        journal = MemoryJournal(capacity=500)
+        outbox = Outbox(1, journal)
+        while outbox.append(run(10 - outbox.backlog_runs)) and not outbox.journal_failures:
+            pass
+        before = outbox.kept()
+        outbox.sort()
+        assert outbox.kept() == before

@@ -152,7 +152,7 @@ class Site:
         progress = self.storage.progress("injectors/0/progress")
         self.injector = Injector("n", BrokerAbilities(version=5), outbox, self.letters, progress=progress)
         world.epoch += 1
-        settings = Settings("n", world.epoch, 1, True, 10_000, 1e6, 1e6)
+        settings = Settings("n", world.epoch, 1, True, 10_000, 1e6, 1e6, cycles=False)
         self.core = NodeCore(
             settings,
             LimitsSection(),

@@ -63,7 +63,7 @@ class Node:
         self.warnings: list[str] = []
         injector = Injector("i", BrokerAbilities(), Outbox(1), DeadLetters())
         self.core = NodeCore(
-            Settings(identifier, 1, 1, True, 10_000, 1000.0, 100.0, **settings),
+            Settings(identifier, 1, 1, True, 10_000, 1000.0, 100.0, **{"cycles": False} | settings),
             Limits(),
             SubscriptionFlooding,
             (),

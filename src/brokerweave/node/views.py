@@ -1,0 +1,145 @@
+"""What a node and one neighbour know of each other's view of the tree, and how they say it.
+
+Owns the state of one neighbour in `node.wiring` and two words between nodes. A lane's *mark* says that what
+follows on it was sent in this view. *Talk* says that the strategy starts to talk anew. Invariants: talk comes
+before what the strategy says; what a strategy says is kept until this side's strategy knows the neighbour, or
+not listened to at all, never taken in parts. Must not know: trees, routes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from dataclasses import dataclass
+
+from brokerweave.errors import RemoteProtocolError
+from brokerweave.links.run import Run
+from brokerweave.mqtt.packets import Packet
+
+DIGEST_BYTES = 16
+NO_VIEW = bytes(DIGEST_BYTES)
+MAX_EARLY = 10_000
+"""Control packets kept for a strategy that does not know the neighbour yet."""
+
+_MARK = struct.Struct(">16sQ")
+_TALK = struct.Struct(">?II")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The view in which a lane is used from here on; runs up to `boundary` follow once more, as floods."""
+
+    view: bytes
+    boundary: int
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """`number` counts the talks of this node. `again`: this node lacks the neighbour's talk, and `heard` is
+    the latest that it knows of; if there is no later one, the neighbour has to say it again."""
+
+    again: bool
+    number: int
+    heard: int
+
+
+def encode_mark(mark: Mark) -> bytes:
+    return _MARK.pack(mark.view, mark.boundary)
+
+
+def decode_mark(payload: bytes) -> Mark:
+    if len(payload) != _MARK.size:
+        raise RemoteProtocolError("a view of the tree that cannot be read")
+    return Mark(*_MARK.unpack(payload))
+
+
+def encode_settled(view: bytes, complete: bool) -> bytes:
+    return view + bytes((complete,))
+
+
+def decode_settled(payload: bytes) -> tuple[bytes, bool]:
+    if len(payload) != DIGEST_BYTES + 1 or payload[-1] > 1:
+        raise RemoteProtocolError("a settled view that cannot be read")
+    return payload[:-1], bool(payload[-1])
+
+
+def encode_talk(talk: Talk) -> bytes:
+    return _TALK.pack(talk.again, talk.number, talk.heard)
+
+
+def decode_talk(payload: bytes) -> Talk:
+    if len(payload) != _TALK.size or payload[0] > 1:
+        raise RemoteProtocolError("the beginning of a talk that cannot be read")
+    return Talk(*_TALK.unpack(payload))
+
+
+class PeerLane:
+    """One lane, as it comes in."""
+
+    __slots__ = ("mark", "stash")
+
+    def __init__(self) -> None:
+        self.mark = Mark(NO_VIEW, 0)
+        self.stash: deque[tuple[int, list[Run]]] = deque()
+        """Batches that came before both nodes see the same tree: (first, runs)."""
+
+
+class Peer:
+    """One neighbour: a link that is up or not, in the tree or not."""
+
+    def __init__(self, lanes: int) -> None:
+        self.served: frozenset[str] = frozenset()
+        """Nodes that get another way what waits for this link since it failed."""
+        self.unknown = False
+        """The link failed before all behind it had told what they want: it is owed everything."""
+        self.lanes = [PeerLane() for _ in range(lanes)]
+        self._talks = 0
+        self.link_lost()
+
+    def link_lost(self) -> None:
+        self.up = False
+        self.early: list[Packet] = []
+        self._heard = 0
+        self.leave_tree()
+        self.new_view()
+
+    def lane_lost(self, index: int) -> None:
+        self.lanes[index] = PeerLane()
+
+    def new_view(self) -> None:
+        self.told: bool | None = None
+        """This node told the neighbour that it is settled, and whether completely."""
+        self.awaited: list[int] | None = None
+        """What the neighbour has to acknowledge first, a sequence for each lane."""
+
+    def leave_tree(self) -> None:
+        """What the neighbour's strategy said is void."""
+        self.joined = False
+        """The link is in the tree, and the strategy was told, since it came up."""
+        self.new = False
+        """It joined the tree and waits for the tree to settle."""
+        self.listening = False
+        self.early.clear()
+        self.settled = NO_VIEW
+        """The view for which the neighbour said that all behind it have told what they want."""
+        self.complete = False
+        """And that they know what everybody wants to whom they owe messages."""
+
+    def next_talk(self) -> Talk:
+        self._talks += 1
+        return Talk(not self.listening, self._talks, self._heard)
+
+    def take_talk(self, talk: Talk) -> bool:
+        """The neighbour's strategy starts to talk. Returns whether ours has to say all again."""
+        self.listening = True
+        self._heard = talk.number
+        self.early.clear()
+        return talk.again and self.joined and talk.heard == self._talks
+
+    def listens(self, packet: Packet) -> bool:
+        """Whether a packet of the neighbour's strategy is for ours now; one that is early is kept."""
+        if self.listening and not self.joined:
+            if len(self.early) >= MAX_EARLY:
+                raise RemoteProtocolError("more was said before this link joined the tree than can be kept")
+            self.early.append(packet)
+        return self.listening and self.joined
