@@ -16,7 +16,7 @@ import pytest
 from tests.integration.conftest import Connect
 from tests.support.clients import MqttClient
 from tests.support.proxy import Proxy
-from tests.support.sites import Network, network, start_broker
+from tests.support.sites import QUICK, Network, merged, network, start_broker
 from tests.support.waiting import wait_until
 
 RING = list(combinations("abc", 2))
@@ -62,7 +62,10 @@ def cabled(wiring: Wiring, strategy: str) -> Iterator[Cables]:
         brokers = {name: start_broker("mosquitto", config=["max_queued_messages 0"]) for name in names}
         for broker in brokers.values():
             stack.callback(broker.close)
-        net = stack.enter_context(network([], strategy=strategy, alone=names, brokers=brokers))
+        settings = merged(QUICK, {"links": {"cycles": "stand-by"}})
+        net = stack.enter_context(
+            network([], strategy=strategy, alone=names, brokers=brokers, settings=settings)
+        )
         proxies = {}
         for a, b in wiring:
             proxies[a, b] = stack.enter_context(Proxy(net.node(b).link_port))

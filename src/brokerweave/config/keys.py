@@ -252,7 +252,7 @@ class LinksSection:
         ),
     )
     cycles: str = field(
-        default="stand-by",
+        default="none",
         metadata=about(
             choice("stand-by", "none"),
             "`stand-by` finds cycles in the wiring: links that would close one carry nothing until another "

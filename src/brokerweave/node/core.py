@@ -70,7 +70,7 @@ class Settings:
     barrier_timeout: float | None = None
     """Seconds a SUBACK waits for the other sites at most; None: it does not (`subscribe = "async"`)."""
     retained: RetainedSettings = field(default_factory=RetainedSettings)
-    cycles: bool = True
+    cycles: bool = False
     """Whether the wiring may have cycles; False spares the exchange of link states where it has none."""
 
 

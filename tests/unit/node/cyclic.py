@@ -60,7 +60,7 @@ class CyclicNode:
         self.record = SessionRecord("client", math.inf)
         streams = itertools.count(1)
         self.core = NodeCore(
-            Settings(identifier, 1, LANES, True, 10_000, 1e9, 100.0),
+            Settings(identifier, 1, LANES, True, 10_000, 1e9, 100.0, cycles=True),
             Limits(),
             strategy,
             (),
