@@ -214,7 +214,9 @@ class Ledger:
         return end.graceful or self.promises.window_survives_kill
 
     def arrived(self, node: str, came_from: str, payloads: list[bytes]) -> None:
-        forgot = max((end.at for end in self.ends[node] if not self._keeps_window(end)), default=0.0)
+        # Where a disk failed the node may know what it had before or not: only what is lost for sure counts.
+        lost = [end for end in self.ends[node] if not self._keeps_window(end)]
+        forgot = max((end.at for end in lost if not end.disk_kept or not end.disk_failed), default=0.0)
         for payload in payloads:
             if not any(visit.at > forgot for visit in self.visits[node, payload]):
                 self.owed.passing(node, payload, {}, False)
@@ -328,11 +330,14 @@ class Ledger:
         self._given[client_id, message.payload] += 1
 
     def unsure_topics(self) -> set[str]:
-        """Cluster delivery forwards what the broker acknowledged. A client that left before that leaves a
-        message retained at its own broker only."""
-        if not self.cluster:
-            return set()
-        return {p.topic for p in self.publications.values() if p.retain and not (p.acknowledged and p.qos)}
+        """Cluster delivery forwards what the broker acknowledged: a client that left before that leaves a
+        message retained at its own broker only. So does a node that is killed while its disk fails."""
+        failed = {node for node, ends in self.ends.items() if any(end.disk_failed for end in ends)}
+        return {
+            p.topic
+            for p in self.publications.values()
+            if p.retain and (p.site in failed or (self.cluster and not (p.acknowledged and p.qos)))
+        }
 
     # The subscriber
 
