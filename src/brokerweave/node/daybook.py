@@ -50,7 +50,8 @@ class Daybook:
         self._failing = False
         self._last = journal.last if journal is not None else 0
         self.grown: Callable[[], None] = lambda: None
-        """Called after an entry that makes the daybook larger than `limit` bytes."""
+        """Called after an entry that makes the daybook larger than `limit` bytes, and after the first one
+        that the disk took after a failure."""
         self.limit = 16 << 20
 
     @property
@@ -98,10 +99,12 @@ class Daybook:
         self._last += 1
         try:
             self._journal.append(self._last, entry)
-            self._failing = False
         except StorageError as error:
             self._failed(error)
-        if self._journal.size > self.limit:
+            return self._last
+        # After a failure entries are missing: only a state as a whole makes up for them.
+        if self._failing or self._journal.size > self.limit:
+            self._failing = False
             self.grown()
         return self._last
 

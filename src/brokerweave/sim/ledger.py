@@ -60,6 +60,8 @@ class NodeEnd:
     graceful: bool
     mid_write: bool
     disk_failed: bool
+    ever_failed: bool
+    """The disk failed at some time since the node started; what injectors noted then is not made up for."""
     held: frozenset[bytes]
     """What its injectors owed the broker, and would find again on disk."""
     disk_kept: bool = True
@@ -240,7 +242,8 @@ class Ledger:
         for outbox in node.outboxes:
             self._lose(node, outbox, written[outbox.place])
         held = frozenset().union(*(kept for name, kept in written.items() if name.startswith("injectors/")))
-        self.ends[node.name].append(NodeEnd(self.world.now, graceful, node.mid_write, disk.failed, held))
+        end = NodeEnd(self.world.now, graceful, node.mid_write, disk.failed, disk.ever_failed, held)
+        self.ends[node.name].append(end)
         if disk.failed or not self.promises.interest_survives_restart:
             self.owed.node_forgot(node.name)
 
@@ -315,7 +318,7 @@ class Ledger:
             return
         since = takes[0]
         ends = [end for end in self._ended(site, since) if payload in end.held]
-        restarts = sum(message.qos == 1 or end.disk_failed or not end.disk_kept for end in ends)
+        restarts = sum(message.qos == 1 or end.ever_failed or not end.disk_kept for end in ends)
         losses = sum(at >= since for at in self._broker_losses[site])
         cuts = sum(at >= since for at in self._injector_losses[site]) if message.qos == 1 else 0
         if len(takes) - asked > restarts + losses + cuts:
@@ -332,7 +335,7 @@ class Ledger:
     def unsure_topics(self) -> set[str]:
         """Cluster delivery forwards what the broker acknowledged: a client that left before that leaves a
         message retained at its own broker only. So does a node that is killed while its disk fails."""
-        failed = {node for node, ends in self.ends.items() if any(end.disk_failed for end in ends)}
+        failed = {node for node, ends in self.ends.items() if any(end.ever_failed for end in ends)}
         return {
             p.topic
             for p in self.publications.values()

@@ -115,6 +115,7 @@ class SimNode:
         self._checkpointing = None
         self.watcher.node_starts(self)
         options, self.disk.failed = self.options, self.disk.failing
+        self.disk.ever_failed = self.disk.failing
         settings = KeeperSettings(
             options.window, True, options.outbox_memory, options.outbox_disk, options.daybook_bytes
         )
