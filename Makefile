@@ -55,10 +55,11 @@ check: setup ## style, types, import rules
 	$(RUN) -m pytest -q tests/unit/test_layers.py
 
 docs: setup ## write the pages that are made from code
-	$(RUN) -m brokerweave.config_reference > docs/configuration.md
+	$(RUN) -m brokerweave.config.reference > docs/configuration.md
 
-bench: setup ## scanner, topic trie, then the relay against HAProxy, on this machine
+bench: setup ## scanner, listeners, topic trie, then the relay against HAProxy, on this machine
 	$(RUN) -m benchmarks.scanner
+	$(RUN) -m benchmarks.listening
 	$(RUN) -m benchmarks.trie
 	$(RUN) -m benchmarks.idle
 	$(RUN) -m benchmarks.relay

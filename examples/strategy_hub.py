@@ -8,7 +8,9 @@ with it, the one in the middle called `hub`. Register it in your package's pypro
 
     $ brokerweave node NODE.toml --strategy hub
 
-or, without installing, name the class: `--strategy strategy_hub:Hub` (the module must be importable).
+or, without installing, from the folder of this file:
+
+    $ PYTHONPATH=. brokerweave node NODE.toml --strategy strategy_hub:Hub
 """
 
 from __future__ import annotations

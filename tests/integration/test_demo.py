@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,14 +30,21 @@ def _brokers() -> None:
 
 
 @pytest.fixture
-def demo(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A running demo whose temporary files go to `tmp_path`."""
+def folder() -> Iterator[Path]:
+    """A short name: a socket's path has some hundred characters at most, and pytest's folders are deep."""
+    with tempfile.TemporaryDirectory(prefix="bw-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def demo(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A running demo whose temporary files go to `folder`."""
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "brokerweave", "demo", *SHORT],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
+        env=os.environ | {"TMPDIR": str(folder)},
     )
     with process:
         yield process
@@ -49,7 +57,7 @@ def count(name: str, output: str) -> int:
     return int(found[1].replace(",", ""))
 
 
-def test_the_demo_kills_a_node_and_loses_nothing(demo: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_the_demo_kills_a_node_and_loses_nothing(demo: subprocess.Popen[str], folder: Path) -> None:
     output, _ = demo.communicate(timeout=END_SECONDS)
     assert demo.returncode == 0, output
     assert "node b killed" in output
@@ -58,13 +66,13 @@ def test_the_demo_kills_a_node_and_loses_nothing(demo: subprocess.Popen[str], tm
     assert published > 100
     assert count("delivered", output) == 3 * published
     assert (count("lost", output), count("doubled", output)) == (0, 0)
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("after", ["starting", "sensors start"])
 def test_a_demo_that_is_stopped_leaves_nothing_behind(
-    demo: subprocess.Popen[str], tmp_path: Path, number: signal.Signals, after: str
+    demo: subprocess.Popen[str], folder: Path, number: signal.Signals, after: str
 ) -> None:
     assert demo.stdout is not None
     deadline = time.monotonic() + START_SECONDS
@@ -76,5 +84,5 @@ def test_a_demo_that_is_stopped_leaves_nothing_behind(
     assert "Traceback" not in output
     # Every child's configuration lies in its own folder there, and is named on its command line.
     left = [p.info["cmdline"] for p in psutil.process_iter(["cmdline"])]
-    assert [line for line in left if any(str(tmp_path) in word for word in line or ())] == []
-    assert list(tmp_path.iterdir()) == []
+    assert [line for line in left if any(str(folder) in word for word in line or ())] == []
+    assert list(folder.iterdir()) == []

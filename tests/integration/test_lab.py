@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,15 +16,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 from brokerweave import lab
 from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.lab.broker import answers_mqtt
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return condition()
+from tests.support.sites import start_broker
+from tests.support.waiting import wait_until
 
 
 def exists(pid: int) -> bool:
@@ -34,12 +26,6 @@ def exists(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def start(name: str, **options: object) -> lab.Broker:
-    if reason := lab.available()[name]:
-        pytest.skip(reason)
-    return lab.start(name, **options)
 
 
 class Paho:
@@ -53,7 +39,7 @@ class Paho:
         self.client.on_subscribe = lambda *_: setattr(self, "subscribed", True)
         self.client.connect("127.0.0.1", port)
         self.client.loop_start()
-        assert wait_until(self.client.is_connected)
+        wait_until(self.client.is_connected)
 
     def close(self) -> None:
         self.client.disconnect()
@@ -73,25 +59,24 @@ def connect() -> Iterator[Callable[[int], Paho]]:
         client.close()
 
 
-def carries_a_message(connect: Callable[[int], Paho], port: int) -> bool:
+def carry_a_message(connect: Callable[[int], Paho], port: int) -> None:
     subscriber, publisher = connect(port), connect(port)
     subscriber.client.subscribe("lab/test", qos=1)
-    assert wait_until(lambda: subscriber.subscribed)
+    wait_until(lambda: subscriber.subscribed)
     publisher.client.publish("lab/test", b"21.5", qos=1)
-    arrived = wait_until(lambda: subscriber.received == [("lab/test", b"21.5")])
+    wait_until(lambda: subscriber.received == [("lab/test", b"21.5")])
     # While the broker is still there: a client that finds it gone waits before it gives up.
     for client in (subscriber, publisher):
         client.close()
-    return arrived
 
 
 @pytest.mark.parametrize("name", lab.BROKERS)
 def test_each_broker_carries_a_message_and_leaves_nothing_behind(
     name: str, connect: Callable[[int], Paho]
 ) -> None:
-    with start(name) as broker:
+    with start_broker(name) as broker:
         assert broker.version
-        assert carries_a_message(connect, broker.port)
+        carry_a_message(connect, broker.port)
         pid = broker.pid
     assert not exists(pid)
     assert not broker.directory.exists()
@@ -99,31 +84,31 @@ def test_each_broker_carries_a_message_and_leaves_nothing_behind(
 
 
 def test_two_brokers_of_one_kind_share_nothing(connect: Callable[[int], Paho]) -> None:
-    with start("mosquitto") as one, start("mosquitto") as other:
+    with start_broker("mosquitto") as one, start_broker("mosquitto") as other:
         stranger, publisher = connect(other.port), connect(one.port)
         stranger.client.subscribe("#")
-        assert wait_until(lambda: stranger.subscribed)
+        wait_until(lambda: stranger.subscribed)
         publisher.client.publish("a", b"1", qos=1).wait_for_publish(5)
         connect(other.port).client.publish("b", b"2")
-        assert wait_until(lambda: bool(stranger.received))
+        wait_until(lambda: bool(stranger.received))
         assert stranger.received == [("b", b"2")]
 
 
 def test_a_killed_broker_comes_back_on_its_port_with_what_it_kept(connect: Callable[[int], Paho]) -> None:
-    with start("mosquitto", persistence=True) as broker:
+    with start_broker("mosquitto", persistence=True) as broker:
         port = broker.port
         connect(port).client.publish("kept", b"1", qos=1, retain=True).wait_for_publish(5)
         database = broker.directory / "mosquitto.db"
-        assert wait_until(lambda: database.exists() and b"kept" in database.read_bytes())
+        wait_until(lambda: database.exists() and b"kept" in database.read_bytes())
         broker.restart(kill=True)
         assert broker.port == port
         late = connect(port)
         late.client.subscribe("kept")
-        assert wait_until(lambda: late.received == [("kept", b"1")])
+        wait_until(lambda: late.received == [("kept", b"1")])
 
 
 def test_a_paused_broker_is_silent_until_it_is_resumed() -> None:
-    with start("mosquitto") as broker:
+    with start_broker("mosquitto") as broker:
         broker.pause()
         assert not answers_mqtt(broker.port, timeout=0.2)
         broker.resume()
@@ -131,21 +116,21 @@ def test_a_paused_broker_is_silent_until_it_is_resumed() -> None:
 
 
 def test_a_broker_with_passwords_refuses_strangers() -> None:
-    with start("mosquitto", passwords={"ann": "secret"}) as broker:
+    with start_broker("mosquitto", passwords={"ann": "secret"}) as broker:
         codes = []
         for password in ("secret", "wrong"):
             client = paho.Client(CallbackAPIVersion.VERSION2)
             client.username_pw_set("ann", password)
             client.on_connect = lambda _c, _u, _f, code, _p: codes.append(code.is_failure)
             client.connect(broker.host, broker.port)
-            assert wait_until(lambda: client.loop(0.05) != 0 or bool(codes))  # noqa: B023
+            wait_until(lambda: client.loop(0.05) != 0 or bool(codes))  # noqa: B023
             client.disconnect()
             assert codes.pop() is (password == "wrong")
 
 
 def test_a_broker_that_cannot_start_says_why_with_the_end_of_its_log() -> None:
     with pytest.raises(Unavailable, match="nonsense"):
-        start("mosquitto", config=["nonsense yes"])
+        start_broker("mosquitto", config=["nonsense yes"])
 
 
 def test_an_unknown_broker_is_refused_by_name() -> None:
@@ -165,14 +150,14 @@ def test_a_broker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
         timeout=30,
         check=True,
     )
-    assert wait_until(lambda: not exists(int(done.stdout)))
+    wait_until(lambda: not exists(int(done.stdout)))
 
 
 def test_haproxy_passes_clients_to_its_broker(connect: Callable[[int], Paho]) -> None:
     if reason := lab.HAProxy.missing():
         pytest.skip(reason)
-    with start("mosquitto") as broker, lab.HAProxy(backend_port=broker.port) as proxy:
-        assert carries_a_message(connect, proxy.port)
+    with start_broker("mosquitto") as broker, lab.HAProxy(backend_port=broker.port) as proxy:
+        carry_a_message(connect, proxy.port)
 
 
 def test_free_ports_are_free_and_never_given_twice() -> None:

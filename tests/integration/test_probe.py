@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -11,16 +12,12 @@ from brokerweave.errors import Unavailable
 from brokerweave.mqtt.packets import Publish
 from brokerweave.runtime.client import Client, Refused
 from brokerweave.runtime.probe import Abilities, probe, probe_essentials, rows
-
-
-def start(name: str, **options: object) -> lab.Broker:
-    if reason := lab.available()[name]:
-        pytest.skip(reason)
-    return lab.start(name, **options)
+from tests.support.raw import FakeBroker
+from tests.support.sites import QUICK, merged, network, start_broker
 
 
 def probed(name: str) -> Abilities:
-    with start(name) as broker:
+    with start_broker(name) as broker:
         return asyncio.run(probe(broker.host, broker.port))
 
 
@@ -72,13 +69,13 @@ def test_amqtt_speaks_one_version_and_forgets_what_anonymous_clients_missed() ->
 
 
 def test_a_declared_maximum_packet_is_believed() -> None:
-    with start("mosquitto", config=["max_packet_size 5000"]) as broker:
+    with start_broker("mosquitto", config=["max_packet_size 5000"]) as broker:
         essentials = asyncio.run(probe_essentials(broker.host, broker.port))
         assert essentials.maximum_packet == 5000
 
 
 def test_an_undeclared_maximum_packet_is_found_by_trying() -> None:
-    with start("mosquitto", config=["message_size_limit 100000"]) as broker:
+    with start_broker("mosquitto", config=["message_size_limit 100000"]) as broker:
         found = asyncio.run(probe(broker.host, broker.port))
         assert not found.maximum_packet_declared
         assert found.maximum_packet == 64 * 1024
@@ -86,7 +83,7 @@ def test_an_undeclared_maximum_packet_is_found_by_trying() -> None:
 
 
 async def test_a_probe_leaves_no_retained_message_and_no_session() -> None:
-    with start("mosquitto", config=["sys_interval 1"]) as broker:
+    with start_broker("mosquitto", config=["sys_interval 1"]) as broker:
         await probe(broker.host, broker.port)
         async with await Client.connect(broker.host, broker.port) as client:
             await client.subscribe("brokerweave-probe/#", "/brokerweave-probe/#", "$SYS/broker/clients/total")
@@ -99,11 +96,22 @@ async def test_a_probe_leaves_no_retained_message_and_no_session() -> None:
 
 
 async def test_credentials_are_used_and_their_refusal_is_told() -> None:
-    with start("mosquitto", passwords={"ann": "secret"}) as broker:
-        essentials = await probe_essentials(broker.host, broker.port, username="ann", password="secret")
+    with start_broker("mosquitto", passwords={"ann": "secret"}) as broker:
+        essentials = await probe_essentials(broker.host, broker.port, username="ann", password=b"secret")
         assert essentials.version == 5
         with pytest.raises(Refused):
-            await probe_essentials(broker.host, broker.port, username="ann", password="wrong")
+            await probe_essentials(broker.host, broker.port, username="ann", password=b"wrong")
+
+
+def test_a_password_that_is_no_text_reaches_the_broker_as_it_is(tmp_path: Path) -> None:
+    password_file = tmp_path / "password"
+    password_file.write_bytes(b"\xff\xfe secret\n")
+    own = {"node": {"broker_username": "node", "broker_password_file": str(password_file)}}
+    with (
+        FakeBroker() as broker,
+        network([], alone=["a"], brokers={"a": broker}, settings=merged(QUICK, own)),
+    ):
+        assert b"\x00\x09\xff\xfe secret" in broker.heard_from("brokerweave-a-0")
 
 
 async def test_a_port_where_nobody_listens_is_unavailable() -> None:

@@ -84,9 +84,7 @@ OUTSIDE_CALLS = frozenset({"open", "print", "input", "breakpoint"})
 def layer_of(module: str) -> str:
     """The layer of a module of ours; "" for the package itself, which holds only the version."""
     part = [*module.split("."), ""][1]
-    if part == "__main__":
-        return "cli"
-    return "config" if part.startswith("config_") else part
+    return "cli" if part == "__main__" else part
 
 
 def imported(tree: ast.AST, module: str, is_package: bool) -> Iterator[str]:
@@ -177,9 +175,9 @@ def test_every_file_obeys_the_import_rules() -> None:
         ("session.pair", "from brokerweave.links.outbox import Outbox"),
         ("links.outbox", "from brokerweave.session.pair import Pair"),
         ("node.core", "from brokerweave.config import NodeConfig"),
-        ("mqtt.codec", "from brokerweave.config_values import Address"),
+        ("mqtt.codec", "from brokerweave.config.values import Address"),
         ("config", "from brokerweave.mqtt.topics import valid"),
-        ("config_keys", "import asyncio"),
+        ("config.keys", "import asyncio"),
         ("runtime.node", "from brokerweave.lab.broker import Mosquitto"),
         ("lab.broker", "from brokerweave.cli.output import console"),
         ("runtime.node", "import brokerweave.__main__"),
@@ -222,7 +220,7 @@ def test_a_file_that_breaks_a_rule_is_named(module: str, source: str) -> None:
         ("sim.many", "import multiprocessing"),
         ("sim.node", "from random import Random\nfrom brokerweave.node.core import NodeCore"),
         ("__main__", "from brokerweave.cli.main import main"),
-        ("lab.node", "from brokerweave.config_values import Address"),
+        ("lab.node", "from brokerweave.config.values import Address"),
         ("mqtt.codec", "from brokerweave.errors import RemoteProtocolError\nfrom . import packets"),
     ],
 )

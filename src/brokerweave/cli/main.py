@@ -58,7 +58,7 @@ def version_text() -> str:
     from brokerweave import __version__
     from brokerweave.mqtt import frames
 
-    return f"brokerweave {__version__} (frame scanner: {'compiled' if frames.compiled else 'pure Python'})"
+    return f"brokerweave {__version__} (frame scanner: {'compiled' if frames.compiled else 'uncompiled'})"
 
 
 @app.callback()

@@ -14,8 +14,8 @@ import typer
 
 from brokerweave.cli.output import console, help_text, table
 from brokerweave.config import NodeConfig, explain, load, show
-from brokerweave.config_keys import KEYS, Key
-from brokerweave.config_values import LISTENING, PATH, REMOTE
+from brokerweave.config.keys import KEYS, Key
+from brokerweave.config.values import LISTENING, PATH, REMOTE
 
 _HELP = """Run a node in front of one broker, until SIGTERM or Ctrl-C.
 

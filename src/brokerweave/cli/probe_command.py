@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from brokerweave.cli.output import console, help_text, table
-from brokerweave.config_values import Address, BadValue
+from brokerweave.config.values import Address, BadValue
 from brokerweave.errors import ConfigError
 
 _HELP = """Find out what a broker can do, by trying it.
@@ -67,12 +67,10 @@ def _address(text: str) -> Address:
         raise ConfigError(f"the broker's address should be {bad}; not {text!r}") from None
 
 
-def _password(file: Path | None) -> str | None:
+def _password(file: Path | None) -> bytes | None:
     if file is None:
         return None
     try:
-        return file.read_text("utf-8").split("\n")[0].rstrip("\r")
+        return (file.read_bytes().splitlines() or [b""])[0]
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{file} holds no text") from error

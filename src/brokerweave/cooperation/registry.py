@@ -1,7 +1,8 @@
 """Finds plug-ins by name: an installed entry point, or `package.module:Class` spelled out.
 
 Owns the names of the two entry-point groups. Invariant: what is returned is a class of the kind asked
-for; anything else is a ConfigError that says what to write instead. Must not know: what a plug-in does.
+for, with a name; anything else is a ConfigError that says what to write instead. Must not know: what a
+plug-in does.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ def _find(name: str, group: str, kind: type[Kind]) -> type[Kind]:
         raise ConfigError(f"{kind.__name__.lower()} {name!r} cannot be loaded: {error!r}") from error
     if not (isinstance(found, type) and issubclass(found, kind)):
         raise ConfigError(f"{name!r} is {found!r}, not a subclass of {kind.__module__}.{kind.__name__}")
+    if not isinstance(getattr(found, "name", None), str):
+        raise ConfigError(f'{found!r} has no name; write name = "..." in the class')
     return found
 
 

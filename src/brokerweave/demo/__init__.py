@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 
@@ -20,4 +21,10 @@ def run(seconds: float = SECONDS, *, plain: bool = False, brokers: Sequence[str]
         raise Unavailable("the demo's clients need paho-mqtt: pip install 'brokerweave[demo]'")
     from brokerweave.demo.story import tell
 
-    return tell(seconds, plain=plain, brokers=brokers)
+    # One folder for everything, so that nothing stays behind at whatever moment the demo is stopped.
+    with tempfile.TemporaryDirectory(prefix="brokerweave-demo-", ignore_cleanup_errors=True) as folder:
+        tempfile.tempdir = folder
+        try:
+            return tell(seconds, plain=plain, brokers=brokers)
+        finally:
+            tempfile.tempdir = None

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -38,6 +39,8 @@ BUSY = 0x89
 _CONTINUE = 0x18
 _RETRY_HELPS = frozenset({UNAVAILABLE, BUSY})
 _NONCE = 32
+_NODE_ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.-]{1,64}")
+"""As the configuration wants it."""
 
 
 class HandshakeRefused(BrokerweaveError):
@@ -99,7 +102,7 @@ class Hello:
         try:
             stream, oldest, peer_stream, taken = map(_number, said["resume"].split(","))
             return cls(
-                node_id=_name(said["node"]),
+                node_id=_node_id(said["node"]),
                 epoch=_number(said["epoch"]),
                 strategy=_name(said["strategy"]),
                 lane=_number(said["lane"]),
@@ -346,6 +349,13 @@ def _number(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 20 or int(text) >= 1 << 63:
         raise ValueError(text)
     return int(text)
+
+
+def _node_id(text: str) -> str:
+    """A node's id names a folder here, whoever sent it: `../..` must not be one."""
+    if _NODE_ID.fullmatch(text) is None:
+        raise ValueError(text)
+    return text
 
 
 def _name(text: str) -> str:

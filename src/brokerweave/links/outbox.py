@@ -38,7 +38,7 @@ class Outbox:
         memory_bytes: int = 64 << 20,
         disk_bytes: int = 1 << 30,
     ) -> None:
-        self.name = ""
+        self.booked_as = ""
         """What the node's daybook calls this outbox; empty if it keeps nothing there."""
         self.stream_id = stream_id
         self.memory_bytes = memory_bytes
@@ -174,10 +174,15 @@ class Outbox:
         """
         if self._journal is None:
             return True
+        missing: list[tuple[Run, int]] = []
+        for run, number in reversed(self._memory):
+            if number > self._journal.last:
+                missing.append((run, number))
+            elif number:
+                break
         try:
-            for run, number in self._memory:
-                if number > self._journal.last:
-                    self._journal.append(number, encode_record(run))
+            for run, number in reversed(missing):
+                self._journal.append(number, encode_record(run))
         except StorageError:
             self.journal_failures += 1
             return False
@@ -208,7 +213,7 @@ class Outbox:
     def _write(self, run: Run, number: int) -> int:
         """The run's number in the journal; 0 if it could not be written."""
         assert self._journal is not None
-        if (number or self.name) and not self._spilled and not self.settle():
+        if (number or self.booked_as) and not self._spilled and not self.settle():
             return 0  # the journal keeps the order, so what is before this run must be in it too
         record = encode_record(run)
         number = number or self.next_number()

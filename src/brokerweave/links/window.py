@@ -17,7 +17,7 @@ _BLOCK = 1024
 """Sequences in one bitmap. Runs are shorter, mostly; bigger bitmaps cost more to change."""
 
 _FULL = (1 << _BLOCK) - 1
-_ORIGIN_HEAD = struct.Struct(">BB")
+_ORIGIN_HEAD = struct.Struct(">HB")  # an origin of a run may take 255 bytes, and a lane follows it
 _EPOCH_HEAD = struct.Struct(">QqI")
 _BLOCK_HEAD = struct.Struct(">QB")
 
@@ -171,6 +171,8 @@ def _ones(bits: int) -> list[tuple[int, int]]:
 
 def _read_origin(data: bytes, position: int) -> tuple[int, str, list[_Epoch]]:
     length, count = _ORIGIN_HEAD.unpack_from(data, position)
+    if not length or not count:
+        raise struct.error
     position += _ORIGIN_HEAD.size + length
     origin = data[position - length : position].decode()
     epochs = []

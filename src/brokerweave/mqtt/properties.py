@@ -20,6 +20,9 @@ from brokerweave.mqtt.primitives import (
     encode_varint,
 )
 
+MOST_PROPERTIES = 1_000
+"""In one packet: one user property takes five bytes, and a packet full of them half a minute to read."""
+
 
 class Property(enum.IntEnum):
     PAYLOAD_FORMAT_INDICATOR = 0x01
@@ -182,6 +185,8 @@ def read_properties(reader: Reader, place: Place) -> Properties:
     part = reader.part(reader.varint())
     properties: list[tuple[Property, Value]] = []
     while part.remaining:
+        if len(properties) == MOST_PROPERTIES:
+            raise Malformed(f"more than {MOST_PROPERTIES:,} properties in one packet", 0x95)
         number = part.varint()
         property_id = _ID_OF.get(number)
         if property_id is None:

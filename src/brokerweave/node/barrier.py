@@ -42,6 +42,11 @@ class Barrier:
         self._neighbours: dict[str, _Told] = {}
         self._waits: list[_Wait] = []
 
+    @property
+    def waiting(self) -> int:
+        """How many wait for an answer."""
+        return len(self._waits)
+
     def told(self, neighbour: str) -> None:
         """A control packet went out."""
         self._neighbours.setdefault(neighbour, _Told()).told += 1
@@ -58,6 +63,10 @@ class Barrier:
         for neighbour in needed:
             self._ask(neighbour)
         return False
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        """Whoever gave this callback waits no longer."""
+        self._waits = [wait for wait in self._waits if wait.callback is not callback]
 
     def gone(self, neighbour: str) -> None:
         """The link is down, or the neighbour removed: nobody waits for it."""

@@ -21,10 +21,13 @@ from brokerweave.links.connection import (
     PeerLeft,
     Refused,
 )
-from brokerweave.links.handshake import Hello
+from brokerweave.links.handshake import BUSY, HandshakeRefused, Hello
 from brokerweave.links.lane import Lane, Resume
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node.core import NodeCore
+
+MOST_NEIGHBOURS = 1_000
+"""Each keeps files open and is remembered for `forget_after`: whoever may link must not make up more."""
 
 
 class Carrier(Protocol):
@@ -83,6 +86,9 @@ class Carriers:
 
     def admit(self, hello: Hello) -> Resume:
         """An authenticated neighbour calls; one that is not configured becomes one (ILDM 4.4)."""
+        table = self._core.neighbour_table
+        if hello.node_id not in table and len(table.ids()) >= MOST_NEIGHBOURS:
+            raise HandshakeRefused(f"node {self._core.node_id} has too many neighbours", BUSY)
         self._core.add_neighbour(hello.node_id)
         return self._core.neighbour_table[hello.node_id].lanes[hello.lane].resume()
 

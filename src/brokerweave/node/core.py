@@ -43,6 +43,9 @@ from brokerweave.session.standing import HeldAck, Stand
 OWN_TOPICS = "$brokerweave/"
 ACK_DELAY = 0.02
 """Seconds that an acknowledgement on a link waits for others to share its packet."""
+CONFIRM_LIMIT = 60.0
+"""Seconds after which a node that passed a publication on no longer waits to hear of it; its origin gave up
+long before."""
 GATHERED_BYTES = 256 * 1024
 """QoS 0 publications gathered before runs are made of them without waiting for the next write."""
 
@@ -229,6 +232,9 @@ class NodeCore:
         )
 
     def connect_arrived(self, pair: Pair) -> None:
+        if any(injector.client_id == pair.client.client_id for injector in self.injectors):
+            # The broker would give it the injector's session, and nothing would arrive here any more.
+            raise RemoteProtocolError("this client id is the node's own", 0x85)
         self.admission.joined(pair)
         self.host.open_broker(pair)
 
@@ -324,6 +330,7 @@ class NodeCore:
 
         def time_is_up() -> None:
             self.counters.add(overdue)
+            self.barrier.forget(heard)
             heard()
 
         if register(heard):
@@ -561,6 +568,8 @@ class NodeCore:
                 publication, filter(self._is_up, reached), lambda: self._confirm(neighbour, publication)
             ):
                 self._confirm(neighbour, publication)
+            else:
+                self.host.call_later(CONFIRM_LIMIT, lambda: self.confirmations.abandon(publication))
 
     def _take_new(self, neighbour: str, lane: int, run: Run) -> set[str]:
         """Dispatch what of a run was not here before; returns the neighbours it was passed on to."""
@@ -680,11 +689,11 @@ class NodeCore:
         if not self.daybook.keeps:
             return 0
         owing = [
-            (self.neighbour_table[neighbour].lanes[lane].outbox.name, min(cap, run.cap))
+            (self.neighbour_table[neighbour].lanes[lane].outbox.booked_as, min(cap, run.cap))
             for neighbour, cap in hops
         ]
         if local:
-            owing.append((self.injectors[lane % len(self.injectors)].outbox.name, run.cap))
+            owing.append((self.injectors[lane % len(self.injectors)].outbox.booked_as, run.cap))
         kept = tuple((name, cap) for name, cap in owing if name and cap)
         if kept:
             return self.daybook.run(RunEntry(run, came_on, kept, *(taken or ())))

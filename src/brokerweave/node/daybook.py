@@ -50,8 +50,8 @@ class Daybook:
         self._failing = False
         self._last = journal.last if journal is not None else 0
         self.grown: Callable[[], None] = lambda: None
-        """Called after an entry that makes the daybook larger than `limit` bytes, and after the first one
-        that the disk took after a failure."""
+        """Asks for a new beginning: after an entry that makes the daybook larger than `limit` bytes, when the
+        disk fails (room may be what it lacks), and when it works again."""
         self.limit = 16 << 20
 
     @property
@@ -101,18 +101,19 @@ class Daybook:
             self._journal.append(self._last, entry)
         except StorageError as error:
             self._failed(error)
-            return self._last
-        # After a failure entries are missing: only a state as a whole makes up for them.
-        if self._failing or self._journal.size > self.limit:
-            self._failing = False
-            self.grown()
+        else:
+            # After a failure entries are missing: beginning anew makes up for them.
+            if self._failing or self._journal.size > self.limit:
+                self._failing = False
+                self.grown()
         return self._last
 
     def _failed(self, error: StorageError) -> None:
         self.failures += 1
         if not self._failing:
+            self._failing = True
             self._warn(f"the daybook cannot be written, a crash now would lose what it misses: {error}")
-        self._failing = True
+            self.grown()
 
 
 def encode_run(entry: RunEntry) -> bytes:

@@ -3,7 +3,7 @@
 Owns when the daybook begins anew: what is still owed goes to the journals of those who owe it, the state is
 saved as a whole, then the daybook is trimmed. Invariants: in that order, so that a crash between any two
 writes finds everything either there or here; a disk that fails is said and counted, and stops nothing. Must
-not know: what the state means, who asks for outboxes, files.
+not know: files, what the state means, who asks for outboxes.
 """
 
 from __future__ import annotations
@@ -25,26 +25,29 @@ DAYBOOK_BYTES = 16 << 20
 """The daybook begins anew at this size, or at eight times the state's if that is more."""
 
 
-class Storage(Protocol):
+class Disk(Protocol):
+    """`runtime.storage` with real files, or what stands for it in a simulation."""
+
     @property
     def temporary(self) -> bool:
-        """Whether nothing of it will be found again."""
+        """Nobody will read it after this start: it is only for what does not fit into memory."""
 
     def journal(self, name: str) -> Journal | None:
-        """None: the disk failed."""
+        """The journal of this name, always the same one; None if it cannot be used."""
 
-    def load_state(self) -> dict[str, Any]: ...
-
-    def save_state(self, state: dict[str, Any], sync: bool) -> int:
-        """Its size in bytes. Raises `StorageError`."""
+    def load_state(self) -> dict[str, Any]:
+        """What was saved last; {} if nothing was."""
 
     def reject_state(self, error: Exception) -> None:
-        """What was loaded cannot be understood."""
+        """What `load_state` gave is damaged: keep it aside."""
+
+    def save_state(self, state: dict[str, Any], sync: bool) -> int:
+        """Replace the state as a whole; its size in bytes. Raises `StorageError`."""
 
 
 @dataclass(frozen=True, slots=True)
-class KeeperSettings:
-    """Units as in the configuration."""
+class Bounds:
+    """As in the configuration."""
 
     window: int
     ordered: bool
@@ -54,23 +57,25 @@ class KeeperSettings:
 
 
 class Keeper:
+    """`new_stream` gives a number that no outbox had before."""
+
     def __init__(
         self,
-        storage: Storage,
-        settings: KeeperSettings,
+        disk: Disk,
+        bounds: Bounds,
         new_stream: Callable[[], int],
         warn: Callable[[str], None],
-        kind: type[Outbox] = Outbox,
+        outbox: type[Outbox] = Outbox,
     ) -> None:
-        """`new_stream` gives a number that no outbox had before; `kind` is the class of outboxes to make."""
         self.failures = 0
-        """Times that the state or a note could not be written."""
+        """Times that the state could not be saved."""
         self.daybook = Daybook()
-        self._storage = storage
-        self._settings = settings
+        self._storage = disk
+        self._bounds = bounds
         self._new_stream = new_stream
         self._warn = warn
-        self._kind = kind
+        self._outbox = outbox
+        self._failing = False
         self._unposted: dict[str, list[tuple[int, Run]]] = {}
 
     def recover(self) -> dict[str, Any]:
@@ -96,29 +101,32 @@ class Keeper:
             self._warn(f"the daybook: {recovery.damaged} entries could not be understood")
         self.daybook = Daybook(journal, self._warn)
         self.daybook.begin_after(int(state.get("covers", 0)))
-        self.daybook.limit = self._settings.daybook_bytes
+        self.daybook.limit = self._bounds.daybook_bytes
         return state
 
     def outbox(self, name: str, durable: bool) -> Outbox:
         """The outbox of this name, with all that it owed before."""
-        settings, stream = self._settings, self._new_stream()
+        stream, memory = self._new_stream(), self._bounds.outbox_memory
         journal = self._storage.journal(name) if durable else None
         if journal is None:
-            return self._kind(stream, None, settings.outbox_memory, 0)
-        outbox = self._kind.restored(stream, journal, settings.outbox_memory, settings.outbox_disk)
+            return self._outbox(stream, None, memory, 0)
+        outbox = self._outbox.restored(stream, journal, memory, self._bounds.outbox_disk)
         if self.daybook.keeps:
-            outbox.name = name
+            outbox.booked_as = name
             outbox.next_number = self.daybook.next_number
             self.daybook.begin_after(journal.last)
             for number, run in self._unposted.pop(name, ()):
                 outbox.append(run, number)
         return outbox
 
-    def checkpoint(self, dump: Callable[[], dict[str, Any]], outboxes: Iterable[Outbox], sync: bool) -> None:
-        """Begin the daybook anew. `dump` gives the state, with the entries that it covers."""
+    def checkpoint(self, dump: Callable[[], dict[str, Any]], outboxes: Iterable[Outbox], sync: bool) -> bool:
+        """Begin the daybook anew. `dump` gives the state, with the entries that it covers.
+
+        False: the disk did not take it; try again after a while.
+        """
         if self._storage.temporary:
-            return
-        self.daybook.limit = self.daybook.size + self._settings.daybook_bytes
+            return True
+        self.daybook.limit = self.daybook.size + self._bounds.daybook_bytes
         try:
             if not all(outbox.settle() for outbox in outboxes):
                 raise StorageError("an outbox could not be written")
@@ -126,14 +134,19 @@ class Keeper:
             size = self._storage.save_state(state, sync)
         except StorageError as error:
             self.failures += 1
-            self._warn(f"the disk does not take the node's state, a crash now may lose or double: {error}")
-            return
+            if not self._failing:
+                self._warn(
+                    f"the disk does not take the node's state, a crash now may lose or double: {error}"
+                )
+            self._failing = True
+            return False
+        self._failing = False
         self.daybook.trim(int(state["covers"]))
-        self.daybook.limit = max(self._settings.daybook_bytes, 8 * size)
+        self.daybook.limit = max(self._bounds.daybook_bytes, 8 * size)
+        return True
 
     def _recovery(self, state: dict[str, Any]) -> Recovery:
-        window = DuplicateWindow(self._settings.window)
-        return Recovery(state, window, self._settings.ordered, self._post)
+        return Recovery(state, DuplicateWindow(self._bounds.window), self._bounds.ordered, self._post)
 
     def _post(self, name: str, number: int, record: bytes) -> None:
         journal = self._storage.journal(name)

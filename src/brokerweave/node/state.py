@@ -44,5 +44,5 @@ def load(core: NodeCore, dead_letters: DeadLetters, state: dict[str, Any]) -> No
             core.recall(neighbour, kept if same else {})
         core.window.restore(base64.b64decode(state["window"]))
         dead_letters.restore(state["dead_letters"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise BrokerweaveError(f"the stored state is damaged ({error!r})") from error

@@ -75,5 +75,5 @@ class AdminServer:
             return {"ok": True, "result": command(request)}
         except BrokerweaveError as error:
             return {"ok": False, "error": str(error)}
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # JSON may be nested too deeply
             return {"ok": False, "error": f"not a request: {error}"}

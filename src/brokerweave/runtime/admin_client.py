@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from brokerweave.config import default_admin_socket, load
-from brokerweave.config_socket import running_sockets
+from brokerweave.config.socket import running_sockets
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 
 _TIMEOUT = 10.0

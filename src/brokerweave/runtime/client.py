@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Iterable
 from typing import Self, TypeVar
 
 from brokerweave.errors import RemoteProtocolError, Unavailable
@@ -29,8 +28,6 @@ from brokerweave.mqtt.packets import (
     SubAck,
     Subscribe,
     Subscription,
-    UnsubAck,
-    Unsubscribe,
     Will,
 )
 from brokerweave.mqtt.properties import Properties, Property, Value
@@ -81,7 +78,7 @@ class Client:
         clean_start: bool = True,
         keep_alive: int = 0,
         username: str | None = None,
-        password: str | None = None,
+        password: bytes | None = None,
         will: Will | None = None,
         properties: Properties = (),
         timeout: float = 5.0,
@@ -103,7 +100,7 @@ class Client:
             clean_start=clean_start,
             keep_alive=keep_alive,
             username=username,
-            password=None if password is None else password.encode(),
+            password=password,
             will=will,
             properties=properties,
         )
@@ -192,11 +189,6 @@ class Client:
         wanted = (one if isinstance(one, Subscription) else Subscription(one, qos) for one in filters)
         self.send(Subscribe(packet_id, tuple(wanted)))
         return (await self.answer(SubAck, packet_id)).reason_codes
-
-    async def unsubscribe(self, filters: Iterable[str]) -> None:
-        packet_id = self.next_id()
-        self.send(Unsubscribe(packet_id, tuple(filters)))
-        await self.answer(UnsubAck, packet_id)
 
     async def disconnect(self, packet: Disconnect | None = None) -> None:
         """Say goodbye and close."""

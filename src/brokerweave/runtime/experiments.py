@@ -52,7 +52,7 @@ class Bench:
         host: str,
         port: int,
         username: str | None,
-        password: str | None,
+        password: bytes | None,
         timeout: float,
         proxied: bool = False,
     ) -> None:

@@ -149,11 +149,10 @@ class Injection:
         pause = self._config.reconnect_min
         while self.essentials is None:
             try:
-                password = None if self._password is None else self._password.decode()
                 self.essentials = await probe_essentials(
                     *self._broker,
                     username=self._username,
-                    password=password,
+                    password=self._password,
                     timeout=self._timeout,
                     proxied=self.proxied,
                 )

@@ -46,6 +46,9 @@ class LinkSocket(asyncio.Protocol):
         self.closed = asyncio.get_running_loop().create_future()
         self._links = links
         self._transport: asyncio.Transport | None = None
+        self._written = 0
+        self._taken = 0
+        self._taken_at = links.host.now()
 
     def connection_made(self, base: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, base)  # uvloop's has the methods, not the class
@@ -84,6 +87,18 @@ class LinkSocket(asyncio.Protocol):
         data = self.connection.data_to_send()
         if data and self._transport is not None:
             self._transport.write(data)
+            self._written += len(data)
+
+    def stalled(self, now: float) -> bool:
+        """Whether the peer took nothing of what waits for it for as long as a silence may last.
+
+        What it sends shows that it lives, but answers and control packets would pile up here without end.
+        """
+        waiting = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        taken = self._written - waiting
+        if taken != self._taken or not waiting:
+            self._taken, self._taken_at = taken, now
+        return now - self._taken_at >= 3 * self.connection.ping_interval
 
     def close(self) -> None:
         self.flush()
@@ -231,7 +246,7 @@ class Links:
             await asyncio.sleep(self.config.ping_interval / 4)
             now = self.host.now()
             for socket in list(self.sockets):
-                if not socket.connection.tick(now):
+                if not socket.connection.tick(now) or socket.stalled(now):
                     self.host.core.count("links_dead")
                     socket.abort()
                 else:

@@ -22,6 +22,7 @@ from typing import TypeVar
 import uvloop
 
 from brokerweave.config import Address, LimitsSection, NodeConfig, claim_admin_folder, reload
+from brokerweave.config.values import ID, BadValue
 from brokerweave.cooperation import registry
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.links.abilities import BrokerAbilities
@@ -32,13 +33,13 @@ from brokerweave.links.lane import Lane
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
 from brokerweave.node.core import NodeCore, Settings
+from brokerweave.node.keeper import Bounds, Keeper
 from brokerweave.node.retained import RetainedSettings
 from brokerweave.runtime import dead_letter_commands, logs
 from brokerweave.runtime.acl_file import load_acl
 from brokerweave.runtime.admin import AdminServer
 from brokerweave.runtime.injection import Injection
 from brokerweave.runtime.journal import Note
-from brokerweave.runtime.keeper import Keeper
 from brokerweave.runtime.neighbours import Links
 from brokerweave.runtime.relay import BrokerConnection, ClientConnection
 from brokerweave.runtime.retained import RetainedReader
@@ -51,6 +52,7 @@ from brokerweave.session.pair import Pair
 log = logging.getLogger("brokerweave.node")
 
 DRAIN_POLL_SECONDS = 0.02
+CHECKPOINT_RETRY_SECONDS = 1.0
 
 
 def run(config: NodeConfig) -> int:
@@ -128,7 +130,8 @@ class Node:
 
     def _build(self) -> None:
         node, links = self.config.node, self.config.links
-        self.keeper = Keeper(self.storage, links, self.warn)
+        bounds = Bounds(links.window, links.order == "topic", links.outbox_memory, links.outbox_disk)
+        self.keeper = Keeper(self.storage, bounds, lambda: secrets.randbits(62) + 1, self.warn)
         stored = self.keeper.recover()
         epoch = max(int(time.time() * 1000), int(stored.get("epoch", 0)) + 1)
         username, password = node.broker_username, _first_line(node.broker_password_file)
@@ -274,7 +277,8 @@ class Node:
     def _remove(self, identifier: str) -> None:
         self._configured.discard(identifier)
         self.links.hang_up(identifier, removed=True)
-        self.core.remove_neighbour(identifier)
+        if identifier in self.core.neighbour_table:  # it may have been forgotten while it was away
+            self.core.remove_neighbour(identifier)
 
     def neighbour_left(self, neighbour: str) -> None:
         log.warning("node %s removed this node from its neighbours", neighbour)
@@ -284,7 +288,11 @@ class Node:
         log.info("link with %s is %s", neighbour, "up" if up else "down")
 
     def _add_command(self, request: dict[str, object]) -> object:
-        identifier, address = str(request.get("id")), Address.parse(str(request.get("address")))
+        try:
+            identifier = str(ID.read(request.get("id")))
+            address = Address.parse(str(request.get("address")))
+        except BadValue as error:
+            raise ConfigError(f"a neighbour's id and address should be {error}") from error
         if identifier == self.core.node_id:
             raise ConfigError(f"{identifier} is this node itself")
         if identifier in self._configured:
@@ -336,7 +344,7 @@ class Node:
     def remember_taken(self, neighbour: str, index: int, lane: Lane) -> None:
         note = self._notes.get((neighbour, index))
         if note is not None:
-            self.keeper.note(note, lane.snapshot())
+            self.storage.write_note(note, lane.snapshot())
 
     def warn(self, message: str) -> None:
         log.warning(message)
@@ -401,7 +409,8 @@ class Node:
     def _checkpoint(self, sync: bool = False) -> None:
         self._checkpointing = None
         dump = functools.partial(state.dump, self.core, self.dead_letters)
-        self.keeper.checkpoint(dump, outboxes(self), sync)
+        if not self.keeper.checkpoint(dump, outboxes(self), sync) and not self._stopping.is_set():
+            self._checkpointing = self.call_later(CHECKPOINT_RETRY_SECONDS, self._checkpoint)
 
 
 T = TypeVar("T")

@@ -63,7 +63,7 @@ async def probe_essentials(
     port: int,
     *,
     username: str | None = None,
-    password: str | None = None,
+    password: bytes | None = None,
     timeout: float = 2.0,
     proxied: bool = False,
 ) -> Essentials:
@@ -75,7 +75,7 @@ async def probe_essentials(
 
 
 async def probe(
-    host: str, port: int, *, username: str | None = None, password: str | None = None, timeout: float = 2.0
+    host: str, port: int, *, username: str | None = None, password: bytes | None = None, timeout: float = 2.0
 ) -> Abilities:
     """Everything. Takes some three times `timeout`, since what never comes must be waited for."""
     bench = Bench(host, port, username, password, timeout)

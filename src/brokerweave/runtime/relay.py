@@ -75,8 +75,10 @@ class ClientConnection(asyncio.Protocol):
         "_early",
         "_feed",
         "_file",
+        "_heard",
         "_host",
         "_transport",
+        "_turn_due",
         "_write_paused",
         "pair",
         "read_paused",
@@ -89,10 +91,12 @@ class ClientConnection(asyncio.Protocol):
         self._file = -1
         self._early: list[bytes] = []
         self._write_paused = False
+        self._turn_due = False
+        self._heard = False
         self.read_paused = False
         self._deadline: asyncio.TimerHandle | None = None
         self.pair: Pair = host.core.new_pair()
-        self._feed = self.pair.from_client
+        self._feed: Callable[[bytes], bytes] = self.pair.from_client
 
     # asyncio.Protocol
 
@@ -114,7 +118,10 @@ class ClientConnection(asyncio.Protocol):
         self._deadline = host.later(host.limits.connect_timeout, self._connect_overdue)
 
     def data_received(self, data: bytes) -> None:
-        out = self._feed(data)
+        self._fed(self._feed(data))
+
+    def _fed(self, out: bytes) -> None:
+        """The pair took something: `out` goes to the broker, and then it may be too much, or wrong."""
         broker = self._broker
         if broker is not None:
             if out:
@@ -127,6 +134,20 @@ class ClientConnection(asyncio.Protocol):
         elif pair.wants_pause and self._transport is not None:
             self.read_paused = True
             self._transport.pause_reading()
+        elif pair.put_off is not None:
+            self.pause_reading()
+            if broker is not None and not broker.write_paused:
+                self.resume_reading()
+
+    def _next_turn(self) -> None:
+        """Others had their turn: go on with what the client sent."""
+        self._turn_due = False
+        broker, pair = self._broker, self.pair
+        if pair.phase is not Phase.ENDED and broker is not None and not broker.write_paused:
+            if pair.put_off is not None and not pair.wants_pause:
+                self._fed(pair.next_turn())
+            if pair.put_off is None:
+                self.resume_reading()
 
     def pause_writing(self) -> None:
         """The client does not read: stop reading the broker on its behalf."""
@@ -134,9 +155,45 @@ class ClientConnection(asyncio.Protocol):
         self._write_paused = True
         if self._broker is not None:
             self._broker.pause_reading()
+            self._watch()
+
+    def _watch(self) -> None:
+        """While the broker is not read, nobody hears it end the session of a client that is silent too long:
+        keep the time ourselves [MQTT-3.1.2-22]."""
+        connect, transport = self.pair.connect, self._transport
+        if connect is not None and connect.keep_alive and transport is not None:
+            self._heard = False
+            self._feed = self._hear
+            waiting = transport.get_write_buffer_size()
+            self._set_deadline(1.5 * connect.keep_alive, lambda: self._watched(waiting))
+
+    def _hear(self, data: bytes) -> bytes:
+        self._heard = True
+        self._feed = self.pair.from_client
+        return self._feed(data)
+
+    def _watched(self, waiting: int) -> None:
+        """The client lives if it sent or took anything meanwhile."""
+        if self._heard or (
+            self._transport is not None and self._transport.get_write_buffer_size() != waiting
+        ):
+            self._watch()
+        else:
+            self._host.core.count("client_stalls")
+            self.end()
+
+    def _set_deadline(self, seconds: float, overdue: Callable[[], None]) -> None:
+        self._drop_deadline()
+        self._deadline = self._host.later(seconds, overdue)
+
+    def _drop_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self._drop_deadline()
         if self._broker is not None and not self._broker.standing:
             self._broker.resume_reading()
 
@@ -158,6 +215,7 @@ class ClientConnection(asyncio.Protocol):
             listener.session_established(self.pair.broker)
         broker.write(b"".join(self._early))
         self._early = []
+        self._set_deadline(self._host.limits.broker_timeout, self.broker_unreachable)
         self.resume_reading()
 
     def broker_unreachable(self) -> None:
@@ -175,7 +233,11 @@ class ClientConnection(asyncio.Protocol):
     def resume_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing() and not self.pair.wants_pause:
             self.read_paused = False
-            self._transport.resume_reading()
+            if self.pair.put_off is None:
+                self._transport.resume_reading()
+            elif not self._turn_due:
+                self._turn_due = True
+                self._host.later(0, self._next_turn)
 
     def write(self, data: bytes) -> None:
         if self._transport is not None:
@@ -204,9 +266,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connect_arrived(self) -> None:
         """CONNECT was read. Read no more until the broker session stands: nothing piles up here."""
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        self._drop_deadline()
         self.pause_reading()
         self._host.dial_broker(self)
 
@@ -222,10 +282,13 @@ class ClientConnection(asyncio.Protocol):
         if pair.phase is Phase.ENDED:
             return
         unexpected = pair.ended()
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        self._drop_deadline()
         self._host.relays.pop(pair, None)
+        # Before any listener hears of it: one that raises must not keep the connections open.
+        if self._transport is not None:
+            self.close_in_time(self._transport)
+        if self._broker is not None:
+            self._broker.close()
         listeners = self._host.core.listeners
         for handle in (pair.client, pair.broker):
             if handle.state is SessionState.ESTABLISHED:
@@ -236,12 +299,8 @@ class ClientConnection(asyncio.Protocol):
                 handle.move(SessionState.CLOSED)
                 for listener in listeners:
                     listener.session_closed(handle)
-        if self._transport is not None:
-            self._close(self._transport)
-        if self._broker is not None:
-            self._broker.close()
 
-    def _close(self, transport: asyncio.Transport) -> None:
+    def close_in_time(self, transport: asyncio.Transport) -> None:
         """Let what is written go out, but do not keep it for ever for somebody who does not read."""
         transport.close()
         if transport.get_write_buffer_size():
@@ -264,6 +323,8 @@ class ClientConnection(asyncio.Protocol):
 
     def check(self) -> None:
         """The broker's half fed the pair: it may have failed, or no longer need the pause."""
+        if not self._write_paused:
+            self._drop_deadline()  # the broker answers
         if self.pair.error is not None:
             self._fail()
         elif self._broker is not None and not self._broker.write_paused:
@@ -332,4 +393,4 @@ class BrokerConnection(asyncio.Protocol):
 
     def close(self) -> None:
         if self._transport is not None:
-            self._transport.close()
+            self._client.close_in_time(self._transport)

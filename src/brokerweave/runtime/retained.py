@@ -68,7 +68,7 @@ class RetainedReader:
         self._broker = config.node.broker
         self._proxied = config.node.proxy_protocol
         self._config = config.retained
-        self._login = (login[0], None if login[1] is None else login[1].decode())
+        self._login = login
         self._version = 4
         self._tasks: set[asyncio.Task[None]] = set()
         if self._first:

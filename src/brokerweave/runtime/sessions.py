@@ -16,7 +16,7 @@ from brokerweave.cooperation.api import Session, SessionState, Side
 from brokerweave.errors import BrokerweaveError, LocalProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import Frame, Scanner
-from brokerweave.mqtt.packets import Connect, Packet
+from brokerweave.mqtt.packets import Connect, Disconnect, Packet
 from brokerweave.node.core import NodeCore
 from brokerweave.runtime.relay import ClientConnection
 from brokerweave.session import proxy_header
@@ -67,6 +67,7 @@ class RuntimeSessions:
         data = codec.encode(packet, session.mqtt_version)
         own, relay = self._own.get(session.id), self._relay(session)
         if own is not None:
+            own.leaving = own.leaving or isinstance(packet, Disconnect)
             own.write(data)
         elif relay is not None and session.side is Side.CLIENT:
             relay.write(data)
@@ -90,6 +91,19 @@ class RuntimeSessions:
             if (Side.BROKER, packet.type) in listener.packets:
                 listener.packet_arrived(session, packet)
 
+    def established(self, session: Session) -> None:
+        for listener in self._host.core.listeners:
+            listener.session_established(session)
+
+    def failed(self, session: Session, error: BrokerweaveError) -> None:
+        log.warning("a plug-in's session to the broker: %s", error)
+        for listener in self._host.core.listeners:
+            listener.receive_failed(session, error)
+
+    def went_down(self, session: Session) -> None:
+        for listener in self._host.core.listeners:
+            listener.tcp_down(session)
+
     def ended(self, session: Session) -> None:
         self._own.pop(session.id, None)
         for listener in self._host.core.listeners:
@@ -101,6 +115,8 @@ class _OwnSession(asyncio.Protocol):
 
     def __init__(self, sessions: RuntimeSessions, handle: SessionHandle, connect: Connect) -> None:
         self.task: asyncio.Task[None] | None = None
+        self.leaving = False
+        """The plug-in has sent DISCONNECT, so the end of the connection is no failure."""
         self._sessions = sessions
         self._handle = handle
         self._connect = connect
@@ -125,6 +141,7 @@ class _OwnSession(asyncio.Protocol):
         if self._proxied:
             transport.write(proxy_header.own(transport.get_extra_info))
         transport.write(codec.encode(self._connect, self._connect.version))
+        self._sessions.established(self._handle)
 
     def data_received(self, data: bytes) -> None:
         assert self._scanner is not None
@@ -133,12 +150,16 @@ class _OwnSession(asyncio.Protocol):
             for item in items:
                 if isinstance(item, Frame):
                     self._sessions.arrived(self._handle, codec.decode(item.data, self._handle.mqtt_version))
+            if self._scanner.error is not None:
+                raise self._scanner.error
         except BrokerweaveError as error:
-            log.warning("a plug-in's session to the broker: %s", error)
+            self._sessions.failed(self._handle, error)
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._handle.state is SessionState.ESTABLISHED:
+            if not self.leaving:
+                self._sessions.went_down(self._handle)
             self._handle.move(SessionState.TERMINATING)
         self._handle.move(SessionState.CLOSED)
         self._sessions.ended(self._handle)

@@ -59,9 +59,11 @@ def status(node: Node) -> dict[str, Any]:
             **core.counters.others(),
             "duplicates_suppressed": core.window.suppressed,
             "refused_older_than_window": core.window.refused_old,
+            "cluster_overflows": core.confirmations.overflows,
             "dead_letters": len(node.dead_letters),
             "disk_failures": core.daybook.failures
             + node.keeper.failures
+            + node.storage.failures
             + sum(box.journal_failures for box in outboxes(node)),
             **core.strategy.counters,
         },

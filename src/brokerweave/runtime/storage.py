@@ -29,6 +29,8 @@ class Storage:
     def __init__(self, data_dir: Path | None, warn: Callable[[str], None]) -> None:
         self._warn = warn
         self.temporary = data_dir is None
+        self.failures = 0
+        """Notes that the disk did not take."""
         try:
             if data_dir is None:
                 data_dir = Path(tempfile.mkdtemp(prefix="brokerweave-"))
@@ -67,6 +69,15 @@ class Storage:
             return None
         return note
 
+    def write_note(self, note: Note, data: bytes) -> None:
+        """One that the disk does not take costs a repetition after a crash, no more."""
+        try:
+            note.write(data)
+        except OSError as error:
+            if not self.failures:
+                self._warn(f"a note could not be written: {error.strerror}")
+            self.failures += 1
+
     def progress(self, name: str) -> FileProgress | None:
         try:
             progress = FileProgress(self.folder / name, self._warn)
@@ -89,11 +100,11 @@ class Storage:
         path = self.folder / "state.json"
         try:
             state = json.loads(path.read_bytes())
-            if not isinstance(state, dict):
-                raise ValueError("not an object")
+            if not isinstance(state, dict) or not isinstance(state.get("epoch", 0), int):
+                raise ValueError("not a node's state")
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             self.reject_state(error)
             return {}
         return state

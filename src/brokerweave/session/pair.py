@@ -60,6 +60,12 @@ _QOS2_ONE_BY_ONE = 1 << 2
 _ACKNOWLEDGED_ONE_BY_ONE = 1 << 1 | 1 << 2
 _PUBLISH_ACKS = 1 << PacketType.PUBACK | 1 << PacketType.PUBREC
 _REFUSED = 0x80
+_LARGEST_CONNECT = 1 << 20
+"""Bytes: a stranger must not make the node keep more. Five strings of 64 KiB, and properties, fit."""
+_HELD = 256
+"""Bytes that an item takes in memory beside its contents, about; or small ones would escape the bounds."""
+_TURN = 200
+"""Frames looked at one by one before others get their turn: a chunk may hold 60,000."""
 _WILL_KEPT = 0x04
 """DISCONNECT reason 'disconnect with will message' [MQTT-3.14.2]."""
 
@@ -133,6 +139,7 @@ class Pair:
 
     __slots__ = (
         "_acks",
+        "_alias_bytes",
         "_aliases",
         "_awaiting",
         "_cluster",
@@ -157,6 +164,7 @@ class Pair:
         "expiry",
         "limits",
         "phase",
+        "put_off",
     )
 
     def __init__(
@@ -196,9 +204,12 @@ class Pair:
         self._awaiting: dict[int, Publish] | None = None
         self._held: list[Routed | Publish | PubRel] | None = None
         self._held_bytes = 0
-        self._pending: dict[int, Subscribe | Unsubscribe] | None = None
+        self._pending: dict[int, tuple[Subscribe | Unsubscribe, int]] | None = None
         self._pending_bytes = 0
         self._aliases: dict[int, str] | None = None
+        self._alias_bytes = 0
+        self.put_off: tuple[bytes, list[Routed | Frame], int] | None = None
+        """What of the client's last chunk is left for `next_turn`; read no more before it."""
         self._rejected: set[int] | None = None
         self._record: SessionRecord | None = None
         self._will_discarded = False
@@ -215,8 +226,8 @@ class Pair:
 
     @property
     def wants_pause(self) -> bool:
-        """True while the client must not be read: too much is held until the broker answers."""
-        return self._held_bytes > self.limits.client_queue
+        """True while the client must not be read: too much waits for the broker's answer."""
+        return max(self._held_bytes, self._pending_bytes) > self.limits.client_queue
 
     @property
     def wants_broker_pause(self) -> bool:
@@ -235,10 +246,35 @@ class Pair:
             self._check_first(chunk)
         whole, items = self._upstream.feed(chunk)
         if items:
-            whole = self._client_items(whole, items)
-        if self._upstream.error is not None:
+            whole = self._turn(whole, items, 0)
+        elif self.phase is Phase.AWAITING_CONNECT and self._upstream.pending > _LARGEST_CONNECT:
+            self._fail(Side.CLIENT, RemoteProtocolError("too large a CONNECT", 0x95))
+        if self._upstream.error is not None and self.put_off is None:
             self._fail(Side.CLIENT, self._upstream.error)
         return whole if self.connect is not None else b""
+
+    def next_turn(self) -> bytes:
+        """Take more of what was put off; return what goes to the broker."""
+        if self.put_off is None:
+            return b""
+        whole = self._turn(*self.put_off)
+        if self._upstream.error is not None and self.put_off is None:
+            self._fail(Side.CLIENT, self._upstream.error)
+        return whole
+
+    def _turn(self, whole: bytes, items: list[Routed | Frame], start: int) -> bytes:
+        """Act on some of a chunk's items, cut at a frame, and put off the rest."""
+        end = start + _TURN
+        while end < len(items) and not isinstance(items[end], Frame):
+            end += 1
+        if end < len(items):
+            self.put_off = whole, items, end
+            whole = whole[_place(items, start) : _place(items, end)]
+            return self._client_items(whole, items[start:end])
+        self.put_off = None
+        if start:
+            whole, items = whole[_place(items, start) :], items[start:]
+        return self._client_items(whole, items)
 
     def _check_first(self, chunk: bytes) -> None:
         """Do not wait for more of what cannot be MQTT [MQTT-3.1.0-1]."""
@@ -282,6 +318,8 @@ class Pair:
         """Act on one frame from the client; False if it must not reach the broker."""
         if self._listeners and not self._asked(Side.CLIENT, frame.type) and frame.type not in _ACTED_ON:
             return True
+        if frame.type in _ABOUT_FILTERS and len(frame.data) > self.limits.client_queue:
+            raise RemoteProtocolError("too many filters in one packet", 0x95)
         packet = codec.decode(frame.data, self.version)
         if self._listeners:
             if isinstance(packet, PubRel) and self._rejected and packet.packet_id in self._rejected:
@@ -305,8 +343,7 @@ class Pair:
 
     def _hold_or_act(self, packet: Publish | PubRel) -> None:
         if self.phase is Phase.CONNECTING:
-            size = len(packet.payload) if isinstance(packet, Publish) else 0
-            self._hold(packet, size)
+            self._hold(packet, _size(packet))
         elif isinstance(packet, Publish):
             self._publish(packet)
         elif self._record is not None and packet.packet_id in self._record.incoming_qos2:
@@ -345,7 +382,7 @@ class Pair:
             self._awaiting = {}
         before = self._awaiting.get(packet.packet_id)
         self._awaiting[packet.packet_id] = packet
-        self._held_bytes += len(packet.payload) - (len(before.payload) if before else 0)
+        self._held_bytes += _size(packet) - (_size(before) if before else 0)
 
     def _resolve_alias(self, packet: Publish) -> str:
         alias = get_int(packet.properties, Property.TOPIC_ALIAS, 0)
@@ -354,7 +391,10 @@ class Pair:
         if self._aliases is None:
             self._aliases = {}
         if packet.topic:
+            self._alias_bytes += len(packet.topic) - len(self._aliases.get(alias, ""))
             self._aliases[alias] = packet.topic
+            if self._alias_bytes > self.limits.client_queue:
+                raise RemoteProtocolError("the topics behind aliases are too long to be kept", 0x97)
             return packet.topic
         try:
             return self._aliases[alias]
@@ -379,17 +419,17 @@ class Pair:
                 taken = (self._record.client_id, qos2_id)
             self._host.forward(routed.group, routed.count, routed.blob, routed.max_qos, self.version, taken)
         elif self.phase is Phase.CONNECTING:
-            self._hold(routed, len(routed.blob))
+            self._hold(routed, _HELD + len(routed.blob))
         else:
             self._host.count("refused_publications", routed.count)
 
     def _remember(self, packet: Subscribe | Unsubscribe, size: int) -> None:
         if self._pending is None:
             self._pending = {}
-        self._pending[packet.packet_id] = packet
-        self._pending_bytes += size
-        if self._pending_bytes > self.limits.client_queue:
-            raise RemoteProtocolError("too many subscriptions wait for the broker's answer", 0x97)
+        size += _HELD
+        _, before = self._pending.get(packet.packet_id, (None, 0))
+        self._pending[packet.packet_id] = packet, size
+        self._pending_bytes += size - before
 
     # From the broker
 
@@ -449,7 +489,7 @@ class Pair:
         ack = self._acks.hold(frame)
         confirmed = True
         if publish is not None:
-            self._held_bytes -= len(publish.payload)
+            self._held_bytes -= _size(publish)
             if packet.reason_code < _REFUSED:
                 confirmed = self._forward_confirmed(publish, ack)
             else:
@@ -532,9 +572,12 @@ class Pair:
             self._host.withdrawn(self, gone)
 
     def _answered(self, packet_id: int) -> Subscribe | Unsubscribe | None:
-        packet = self._pending.pop(packet_id, None) if self._pending else None
-        if packet is not None and not self._pending:
-            self._pending, self._pending_bytes = None, 0
+        if self._pending is None:
+            return None
+        packet, size = self._pending.pop(packet_id, (None, 0))
+        self._pending_bytes -= size
+        if not self._pending:
+            self._pending = None
         return packet
 
     # The end
@@ -592,6 +635,7 @@ class Pair:
             self._rejected.add(packet.packet_id)
 
 
+_ABOUT_FILTERS = (PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE)
 _ACTED_ON = frozenset(
     {
         PacketType.CONNECT,
@@ -607,6 +651,20 @@ _ACTED_ON = frozenset(
         PacketType.DISCONNECT,
     }
 )
+
+
+def _size(packet: Publish | PubRel) -> int:
+    """About what a packet takes in memory while it is kept."""
+    if isinstance(packet, PubRel):
+        return _HELD
+    properties = sum(len(str(value)) for _, value in packet.properties)
+    return _HELD + len(packet.topic) + len(packet.payload) + properties
+
+
+def _place(items: list[Routed | Frame], index: int) -> int:
+    """Where a frame begins; what precedes it in `items` lies before it."""
+    item = items[index]
+    return item.at if isinstance(item, Frame) and index else 0
 
 
 def _publications(held: Routed | Publish | PubRel) -> int:

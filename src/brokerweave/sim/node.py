@@ -22,7 +22,7 @@ from brokerweave.links.outbox import Outbox
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
 from brokerweave.node.core import NodeCore, Settings
-from brokerweave.node.keeper import Keeper, KeeperSettings
+from brokerweave.node.keeper import Bounds, Keeper
 from brokerweave.session.pair import Pair
 from brokerweave.sim.disk import Disk
 from brokerweave.sim.injecting import Injection
@@ -62,6 +62,10 @@ class NodeOptions:
     injector_version: int = 4
     cluster_timeout: float | None = None
     barrier_timeout: float | None = None
+
+
+CHECKPOINT_RETRY = 1.0
+"""As in the runtime."""
 
 
 class SimNode:
@@ -116,7 +120,7 @@ class SimNode:
         self.watcher.node_starts(self)
         options, self.disk.failed = self.options, self.disk.failing
         self.disk.ever_failed = self.disk.failing
-        settings = KeeperSettings(
+        settings = Bounds(
             options.window, True, options.outbox_memory, options.outbox_disk, options.daybook_bytes
         )
         self.keeper = Keeper(
@@ -173,7 +177,8 @@ class SimNode:
         self.reader = RetainedReader(self)
         for neighbour in self._removed & set(self.core.neighbours()):
             self.core.remove_neighbour(neighbour)  # its operator comes to that now
-        self._removed.clear()
+        if not self.disk.failing:
+            self._removed.clear()
         for neighbour in self.neighbours:
             self.core.add_neighbour(neighbour)
             self.links.dial(neighbour)
@@ -220,9 +225,9 @@ class SimNode:
     def remove(self, neighbour: str) -> None:
         if neighbour in self.neighbours:
             self.neighbours.remove(neighbour)
-        if not self.up:
+        if not self.up or self.disk.failing:  # a crash now would forget the removal: it is repeated then
             self._removed.add(neighbour)
-        elif neighbour in self.core.neighbour_table:
+        if self.up and neighbour in self.core.neighbour_table:
             self.links.hang_up(neighbour, removed=True)
             self.core.remove_neighbour(neighbour)
 
@@ -303,7 +308,8 @@ class SimNode:
         self._checkpointing = None
         lanes = [lane.outbox for n in self.core.neighbour_table.all() for lane in n.lanes]
         outboxes = lanes + [injector.outbox for injector in self.core.injectors]
-        self.keeper.checkpoint(lambda: state.dump(self.core, self.dead_letters), outboxes, True)
+        if not self.keeper.checkpoint(lambda: state.dump(self.core, self.dead_letters), outboxes, True):
+            self._checkpointing = self.host.later(CHECKPOINT_RETRY, self._checkpoint)
 
     def _accept_client(self, end: End) -> Handler:
         return Relay(self, end)

@@ -13,7 +13,7 @@ import pytest
 from brokerweave import __version__
 from brokerweave.cli import main
 from brokerweave.config import NodeConfig
-from brokerweave.config_keys import KEYS
+from brokerweave.config.keys import KEYS
 from brokerweave.errors import BrokerweaveError, Unavailable
 from brokerweave.runtime import admin_client
 
@@ -51,7 +51,7 @@ def test_version_says_which_frame_scanner_runs(run: Run) -> None:
     assert code == 0
     assert out.strip() in {
         f"brokerweave {__version__} (frame scanner: compiled)",
-        f"brokerweave {__version__} (frame scanner: pure Python)",
+        f"brokerweave {__version__} (frame scanner: uncompiled)",
     }
 
 

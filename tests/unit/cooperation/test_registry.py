@@ -15,6 +15,10 @@ class Hub(Strategy):
     name = "hub"
 
 
+class Nameless(Strategy):
+    pass
+
+
 class Watcher(Listener):
     name = "watcher"
 
@@ -43,6 +47,11 @@ def test_an_unknown_name_like_no_other_is_answered_with_all_known_ones() -> None
 def test_what_is_not_a_strategy_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=r"not a subclass of brokerweave\.cooperation\.api\.Strategy"):
         registry.strategy(name)
+
+
+def test_a_class_without_a_name_is_refused_with_what_to_write() -> None:
+    with pytest.raises(ConfigError, match="has no name; write name = "):
+        registry.strategy(f"{__name__}:Nameless")
 
 
 def test_a_strategy_is_not_a_listener() -> None:

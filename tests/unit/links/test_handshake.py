@@ -252,6 +252,17 @@ def test_an_impossible_field_is_the_peers_fault(name: str, value: str) -> None:
         Listening(replace(B, key=None)).side.receive(replace(connect, properties=properties))
 
 
+@pytest.mark.parametrize("node_id", ["..", ".", "../../home", "a/b", "a\\b", "x" * 65, "n\u00f6rd", "a b"])
+def test_a_peer_whose_id_could_not_be_configured_is_not_admitted(node_id: str) -> None:
+    """An id names a folder of the node that takes the call."""
+    listening = Listening(replace(B, key=None))
+    connect = dial(Identity(node_id, 7, "sf", 2)).start()
+    assert connect is not None
+    with pytest.raises(RemoteProtocolError):
+        listening.side.receive(connect)
+    assert listening.admitted == []
+
+
 def test_a_peers_reason_is_made_fit_for_a_log() -> None:
     dialer = dial()
     with pytest.raises(HandshakeRefused) as refused:

@@ -252,7 +252,7 @@ def test_what_the_daybook_has_is_not_written_again_until_it_is_settled() -> None
 def test_before_anything_goes_to_disk_alone_what_is_before_it_goes_there_too() -> None:
     journal = MemoryJournal()
     outbox = Outbox(1, journal, memory_bytes=2 * SIZE)
-    outbox.name = "lanes/b/0"
+    outbox.booked_as = "lanes/b/0"
     outbox.next_number = lambda: 8
     for number in (3, 5, 7):
         assert outbox.append(run(number), number)

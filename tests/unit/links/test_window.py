@@ -108,6 +108,13 @@ def test_a_damaged_snapshot_restores_or_raises_our_own_error(data: bytes) -> Non
         assert window.snapshot() == b""
 
 
+def test_the_longest_origin_that_a_run_may_have_is_stored_with_its_lane() -> None:
+    window, again = DuplicateWindow(100), DuplicateWindow(100)
+    window.accept("x" * 255 + "/63", 1, 1, 3)
+    again.restore(window.snapshot())
+    assert again.accept("x" * 255 + "/63", 1, 3, 1) == []
+
+
 def test_a_shortened_snapshot_is_an_error() -> None:
     window = DuplicateWindow(100)
     window.accept("a", 1, 1, 3)

@@ -188,6 +188,14 @@ def test_lengths_that_mqtt_cannot_write_are_refused() -> None:
             decode_varint(data)
 
 
+def test_a_packet_full_of_properties_is_too_much_to_read() -> None:
+    bomb = tuple((Property.USER_PROPERTY, ("", "")) for _ in range(1001))
+    decode(encode(PubRel(1, properties=bomb[:1000]), 5), 5)
+    with pytest.raises(RemoteProtocolError) as refused:
+        decode(encode(PubRel(1, properties=bomb), 5), 5)
+    assert refused.value.reason_code == 0x95
+
+
 def test_properties_are_found_by_their_id_and_type() -> None:
     properties = (
         (Property.USER_PROPERTY, ("k", "v")),

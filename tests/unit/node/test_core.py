@@ -177,7 +177,9 @@ class TestTheBarrier:
         assert subscriber.got() == []
         row.advance(0.2)
         assert subscriber.got() == ["SubAck"]
-        assert row.nodes["a"].core.counters["barrier_timeouts"] == 1
+        core = row.nodes["a"].core
+        assert core.counters["barrier_timeouts"] == 1
+        assert core.barrier.waiting == 0
 
     def test_does_not_wait_for_a_neighbour_that_goes_away(self) -> None:
         row = row_of_three(barrier_timeout=0.5)

@@ -76,3 +76,19 @@ def test_without_a_journal_it_keeps_nothing() -> None:
     daybook.note("ended", "c")
     daybook.trim(1)
     assert (daybook.last, daybook.size) == (0, 0)
+
+
+def test_it_asks_for_a_new_beginning_when_the_disk_fails_and_when_it_works_again() -> None:
+    asked: list[int] = []
+    journal = MemoryJournal()
+    daybook = Daybook(journal)
+    daybook.grown = lambda: asked.append(daybook.last)
+    daybook.note("ended", "1")
+    journal.failing = True
+    daybook.note("ended", "2")
+    daybook.note("ended", "3")
+    assert asked == [2]
+    journal.failing = False
+    daybook.note("ended", "4")
+    daybook.note("ended", "5")
+    assert asked == [2, 4]

@@ -30,7 +30,7 @@ def test_the_state_is_what_was_saved_last(tmp_path: Path) -> None:
     storage.close()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"epoch": "x"}'])
 def test_a_damaged_state_is_kept_aside_and_said(tmp_path: Path, content: bytes) -> None:
     said: list[str] = []
     storage = Storage(tmp_path, said.append)

@@ -222,6 +222,44 @@ def test_reading_pauses_when_too_much_is_held_before_connack(site: Site) -> None
     assert not site.pair.wants_pause
 
 
+def test_many_small_packets_held_before_connack_count_more_than_their_payload(site: Site) -> None:
+    site.client(Connect("c", site.version))
+    site.client(*(Publish("t" * 100, qos=2, packet_id=n) for n in range(1, 20)))
+    assert site.pair.wants_pause
+
+
+def test_a_stranger_cannot_make_the_node_wait_for_as_large_a_packet_as_a_client_can() -> None:
+    limits = Limits(max_packet=1 << 28)
+    stranger = Pair(1, Host(), RouteCache(everything_is_wanted), limits, 0.0)
+    stranger.from_client(b"\x10\x80\x80\x80\x01" + bytes(1 << 20))
+    assert stranger.error is not None
+    client = Pair(1, Host(), RouteCache(everything_is_wanted), limits, 0.0)
+    client.from_client(codec.encode(Connect("c"), 4) + b"\x30\x80\x80\x80\x01" + bytes(1 << 20))
+    assert client.error is None
+
+
+def test_a_chunk_of_many_packets_is_taken_in_turns_and_in_order(site: Site) -> None:
+    site.connect()
+    packets: list[Packet] = []
+    for number in range(1, 1000):
+        packets += [Publish(f"{number}"), Publish("2", qos=2, packet_id=number), PubRel(number)]
+    chunk = b"".join(codec.encode(packet, site.version) for packet in packets)
+    parts = [site.pair.from_client(chunk + b"\x00")]
+    assert 0 < len(parts[0]) < len(chunk)
+    while site.pair.put_off is not None:
+        assert site.pair.error is None
+        parts.append(site.pair.next_turn())
+    assert b"".join(parts) == chunk
+    assert site.topics == [topic for number in range(1, 1000) for topic in (f"{number}", "2")]
+    assert site.pair.error is not None  # for the malformed frame behind them
+
+
+def test_a_subscribe_larger_than_the_clients_queue_is_refused(site: Site) -> None:
+    site.connect()
+    site.client(Subscribe(1, tuple(Subscription(f"{number}", 0) for number in range(2000))))
+    assert site.pair.error is not None
+
+
 def test_a_filter_counts_when_suback_grants_it(site: Site) -> None:
     site.connect()
     site.client(Subscribe(3, (Subscription("a", 2), Subscription("b", 1), Subscription("c", 0))))
@@ -244,11 +282,25 @@ def test_a_suback_nobody_asked_for_grants_nothing(site: Site) -> None:
     assert site.host.granted_filters == []
 
 
-def test_subscriptions_that_the_broker_never_answers_are_bounded(site: Site) -> None:
+def test_reading_pauses_while_too_many_subscriptions_wait_for_the_brokers_answer(site: Site) -> None:
     site.connect()
-    for packet_id in range(1, 100):
+    packet_ids = range(1, 100)
+    for packet_id in packet_ids:
+        site.client(Subscribe(packet_id, (Subscription("f", 0),)))
+    assert site.pair.wants_pause
+    for packet_id in packet_ids:
+        site.broker(SubAck(packet_id, (0,)))
+    assert not site.pair.wants_pause
+
+
+def test_a_client_that_always_has_one_subscription_under_way_can_go_on_for_ever(site: Site) -> None:
+    site.connect()
+    site.client(Subscribe(1, (Subscription("f" * 100, 0),)))
+    for packet_id in range(2, 200):
         site.client(Subscribe(packet_id, (Subscription("f" * 100, 0),)))
-    assert site.pair.error is not None
+        site.broker(SubAck(packet_id - 1, (0,)))
+    assert site.pair.error is None
+    assert not site.pair.wants_pause
 
 
 def test_a_qos2_publication_sent_again_before_its_release_is_forwarded_once(site: Site) -> None:
@@ -295,6 +347,14 @@ def test_an_alias_without_a_topic_is_a_protocol_error() -> None:
     site = Site(5)
     site.connect()
     site.client(Publish("", b"2", properties=((Property.TOPIC_ALIAS, 3),)))
+    assert site.pair.error is not None
+
+
+def test_the_topics_behind_aliases_are_bounded() -> None:
+    site = Site(5)
+    site.connect()
+    for alias in range(1, 100):
+        site.client(Publish("t" * 100, b"2", properties=((Property.TOPIC_ALIAS, alias),)))
     assert site.pair.error is not None
 
 

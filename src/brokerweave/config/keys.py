@@ -2,7 +2,7 @@
 
 Owns the names that users write (a contract) and what each means; docs/configuration.md is made from here.
 Invariants: a `NodeConfig` that `load` returned is complete and checked, and never changes. Must not know: the
-runtime that uses it, MQTT, which plug-ins are installed. `config` reads files and flags into this.
+runtime that uses it, MQTT, which plug-ins are installed. The package itself reads files and flags into this.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from brokerweave.config_socket import default_admin_socket
-from brokerweave.config_values import (
+from brokerweave.config.socket import default_admin_socket
+from brokerweave.config.values import (
     ID,
     LISTENING,
     NAMES,
@@ -52,7 +52,7 @@ class NodeSection:
     )
     strategy: str = field(
         default="sf",
-        metadata=about(PLUGIN, "The cooperation strategy; every node of a deployment should use the same."),
+        metadata=about(PLUGIN, "The cooperation strategy; nodes with different ones do not link."),
     )
     listeners: tuple[str, ...] = field(
         default=(),
@@ -208,7 +208,8 @@ class LimitsSection:
         default=5.0,
         metadata=about(
             seconds(0.1),
-            "How long the broker may take to accept a connection before the client is told that it is away.",
+            "How long the broker may take to accept a connection, and then to answer CONNECT, before the "
+            "client is told that it is away.",
             unit="seconds",
         ),
     )
@@ -238,7 +239,7 @@ class LinksSection:
         default=2,
         metadata=about(
             integer(1, 64),
-            "Lanes (connections) to each neighbour.",
+            "Lanes (connections) to each neighbour; nodes with different numbers do not link.",
             cost="each lane has its own outbox, with its own bounds",
         ),
     )

@@ -19,10 +19,10 @@ from brokerweave.config import (
     load,
     reload,
 )
-from brokerweave.config_keys import KEYS
-from brokerweave.config_reference import reference
-from brokerweave.config_socket import running_sockets
-from brokerweave.config_values import BadValue
+from brokerweave.config.keys import KEYS
+from brokerweave.config.reference import reference
+from brokerweave.config.socket import running_sockets
+from brokerweave.config.values import BadValue
 from brokerweave.errors import ConfigError
 
 NODE = '[node]\nid = "a"\nlisten = "127.0.0.1:1883"\nbroker = "127.0.0.1:1884"\n'
@@ -230,7 +230,7 @@ def test_every_default_is_itself_an_acceptable_value() -> None:
 
 
 def test_the_reference_page_is_what_the_keys_say() -> None:
-    page = Path(__file__).parents[2] / "docs" / "configuration.md"
+    page = Path(__file__).parents[3] / "docs" / "configuration.md"
     assert page.read_text() == reference(), "run: make docs"
 
 
@@ -275,6 +275,6 @@ def test_a_link_in_place_of_the_admin_folder_is_refused(
 
 
 def test_a_socket_path_longer_than_the_kernel_takes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("brokerweave.config_socket.admin_folder", lambda: Path("/x" * 60))
+    monkeypatch.setattr("brokerweave.config.socket.admin_folder", lambda: Path("/x" * 60))
     with pytest.raises(ConfigError, match="too long for a socket"):
         default_admin_socket("a")

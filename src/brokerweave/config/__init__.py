@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from brokerweave.config_keys import (
+from brokerweave.config.keys import (
     KEYS,
     SECTIONS,
     Key,
@@ -27,8 +27,8 @@ from brokerweave.config_keys import (
     RetainedSection,
     keys_of,
 )
-from brokerweave.config_socket import claim_admin_folder, default_admin_socket
-from brokerweave.config_values import Address, BadValue
+from brokerweave.config.socket import claim_admin_folder, default_admin_socket
+from brokerweave.config.values import Address, BadValue
 from brokerweave.errors import ConfigError
 
 __all__ = [

@@ -1,6 +1,6 @@
-"""Prints docs/configuration.md, made from the keys: `python -m brokerweave.config_reference`.
+"""Prints docs/configuration.md, made from the keys: `python -m brokerweave.config.reference`.
 
-Owns the page's form only; every word about a key comes from `config_keys`, and a test compares the two.
+Owns the page's form only; every word about a key comes from `config.keys`, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from brokerweave.config import show
-from brokerweave.config_keys import SECTIONS, Key, Neighbour, keys_of
+from brokerweave.config.keys import SECTIONS, Key, Neighbour, keys_of
 
 _OPENING = """\
 # Configuration
@@ -31,7 +31,7 @@ id = "b"
 address = "127.0.0.1:7001"
 ```
 
-*This page is made by `make docs` from `src/brokerweave/config_keys.py`.*
+*This page is made by `make docs` from `src/brokerweave/config/keys.py`.*
 """
 
 

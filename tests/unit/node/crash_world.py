@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from brokerweave.config import LimitsSection, LinksSection
+from brokerweave.config import LimitsSection
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.dead_letters import DeadLetters, plain
@@ -42,8 +42,8 @@ from brokerweave.mqtt.packets import (
 from brokerweave.mqtt.properties import Property
 from brokerweave.node import state
 from brokerweave.node.core import NodeCore, Settings
+from brokerweave.node.keeper import Bounds, Keeper
 from brokerweave.runtime.journal import Note
-from brokerweave.runtime.keeper import Keeper
 from brokerweave.runtime.storage import Storage
 from brokerweave.session.pair import Pair
 from tests.unit.links.model_broker import ModelBroker
@@ -144,8 +144,8 @@ class Site:
         self.notes: dict[str, Note] = {}
         self.storage = Storage(folder, self.warnings.append)
         world.site = self
-        links = LinksSection(sessions=1, window=10_000)
-        self.keeper = Keeper(self.storage, links, self.warnings.append)
+        bounds = Bounds(window=10_000, ordered=True, outbox_memory=1 << 20, outbox_disk=1 << 20)
+        self.keeper = Keeper(self.storage, bounds, lambda: world.epoch + 10, self.warnings.append)
         stored = self.keeper.recover()
         self.letters = DeadLetters()
         outbox = self.keeper.outbox("injectors/0", durable=True)
@@ -220,7 +220,7 @@ class Site:
                 lane.received_ack(decode_ack(payload))
             else:
                 self.core.batch_arrived(peer.name, 0, *decode_batch(payload, NOW))
-                self.keeper.note(self.notes[peer.name], lane.snapshot())
+                self.storage.write_note(self.notes[peer.name], lane.snapshot())
         leaving = lane.poll(NOW)
         for topic, payload in map(_opened, split(leaving)):
             if topic == ACK_TOPIC:
