@@ -20,6 +20,7 @@ from brokerweave.links.window import DuplicateWindow
 from brokerweave.node.barrier import Barrier
 from brokerweave.node.confirmations import Confirmations
 from brokerweave.node.core import NodeCore
+from brokerweave.node.daybook import Daybook
 from brokerweave.node.router import Router
 from brokerweave.session.pair import Pair
 
@@ -50,8 +51,12 @@ def outbox_forgets_what_was_in_flight(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Outbox, "rewind", rewind)
 
 
-def journal_is_not_written(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Outbox, "_write", lambda self, run: 0)
+def daybook_is_not_written(patch: pytest.MonkeyPatch) -> None:
+    def write(self: Daybook, entry: bytes) -> int:
+        self._last += 1
+        return self._last
+
+    patch.setattr(Daybook, "_write", write)
 
 
 def injector_does_not_repeat(patch: pytest.MonkeyPatch) -> None:
@@ -115,7 +120,7 @@ PLANTED: dict[str, Plant] = {
         window_accepts_everything,
         lane_forgets_what_arrived,
         outbox_forgets_what_was_in_flight,
-        journal_is_not_written,
+        daybook_is_not_written,
         injector_does_not_repeat,
         routes_are_never_forgotten,
         qos2_ids_are_not_remembered,

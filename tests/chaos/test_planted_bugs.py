@@ -16,6 +16,8 @@ def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     PLANTED[name](monkeypatch)
     for seed in range(1, SEEDS + 1):
         options = Options(strategy="pf" if seed % 4 == 0 else "sf", nodes=3 + seed % 3)
-        if run(seed, options).problem:
+        problem = run(seed, options).problem
+        if problem:
+            assert "Error:" not in problem, "the patch itself is broken"
             return
     pytest.fail(f"{name} was not found in {SEEDS} seeds")

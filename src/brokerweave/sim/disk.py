@@ -84,6 +84,8 @@ class Disk:
         self.retained = DiskStore(self)
         self.broker_was_read = False
         self.failed = False
+        """Whether something is missing on it, because it failed."""
+        self.ever_failed = False
         """Whether it failed since the node started."""
         self.kill_at_write = 0
         """Counts down before and after each write; where it reaches 0 the process is killed."""
@@ -98,6 +100,7 @@ class Disk:
     def failing(self, value: bool) -> None:
         self._failing = value
         self.failed = self.failed or value
+        self.ever_failed = self.ever_failed or value
         for journal in self.journals.values():
             journal.failing = value
 
@@ -129,6 +132,7 @@ class Disk:
         data = json.dumps(state).encode()
         self.moment()
         self._state = data
+        self.failed = False
         self.moment()
         return len(data)
 

@@ -60,6 +60,8 @@ class NodeEnd:
     graceful: bool
     mid_write: bool
     disk_failed: bool
+    ever_failed: bool
+    """The disk failed at some time since the node started; what injectors noted then is not made up for."""
     held: frozenset[bytes]
     """What its injectors owed the broker, and would find again on disk."""
     disk_kept: bool = True
@@ -214,7 +216,9 @@ class Ledger:
         return end.graceful or self.promises.window_survives_kill
 
     def arrived(self, node: str, came_from: str, payloads: list[bytes]) -> None:
-        forgot = max((end.at for end in self.ends[node] if not self._keeps_window(end)), default=0.0)
+        # Where a disk failed the node may know what it had before or not: only what is lost for sure counts.
+        lost = [end for end in self.ends[node] if not self._keeps_window(end)]
+        forgot = max((end.at for end in lost if not end.disk_kept or not end.disk_failed), default=0.0)
         for payload in payloads:
             if not any(visit.at > forgot for visit in self.visits[node, payload]):
                 self.owed.passing(node, payload, {}, False)
@@ -238,7 +242,8 @@ class Ledger:
         for outbox in node.outboxes:
             self._lose(node, outbox, written[outbox.place])
         held = frozenset().union(*(kept for name, kept in written.items() if name.startswith("injectors/")))
-        self.ends[node.name].append(NodeEnd(self.world.now, graceful, node.mid_write, disk.failed, held))
+        end = NodeEnd(self.world.now, graceful, node.mid_write, disk.failed, disk.ever_failed, held)
+        self.ends[node.name].append(end)
         if disk.failed or not self.promises.interest_survives_restart:
             self.owed.node_forgot(node.name)
 
@@ -313,7 +318,7 @@ class Ledger:
             return
         since = takes[0]
         ends = [end for end in self._ended(site, since) if payload in end.held]
-        restarts = sum(message.qos == 1 or end.disk_failed or not end.disk_kept for end in ends)
+        restarts = sum(message.qos == 1 or end.ever_failed or not end.disk_kept for end in ends)
         losses = sum(at >= since for at in self._broker_losses[site])
         cuts = sum(at >= since for at in self._injector_losses[site]) if message.qos == 1 else 0
         if len(takes) - asked > restarts + losses + cuts:
@@ -328,11 +333,14 @@ class Ledger:
         self._given[client_id, message.payload] += 1
 
     def unsure_topics(self) -> set[str]:
-        """Cluster delivery forwards what the broker acknowledged. A client that left before that leaves a
-        message retained at its own broker only."""
-        if not self.cluster:
-            return set()
-        return {p.topic for p in self.publications.values() if p.retain and not (p.acknowledged and p.qos)}
+        """Cluster delivery forwards what the broker acknowledged: a client that left before that leaves a
+        message retained at its own broker only. So does a node that is killed while its disk fails."""
+        failed = {node for node, ends in self.ends.items() if any(end.ever_failed for end in ends)}
+        return {
+            p.topic
+            for p in self.publications.values()
+            if p.retain and (p.site in failed or (self.cluster and not (p.acknowledged and p.qos)))
+        }
 
     # The subscriber
 

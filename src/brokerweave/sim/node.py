@@ -119,6 +119,7 @@ class SimNode:
         self._checkpointing = None
         self.watcher.node_starts(self)
         options, self.disk.failed = self.options, self.disk.failing
+        self.disk.ever_failed = self.disk.failing
         settings = Bounds(
             options.window, True, options.outbox_memory, options.outbox_disk, options.daybook_bytes
         )

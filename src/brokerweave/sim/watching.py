@@ -69,7 +69,8 @@ class WatchedCore(NodeCore):
             super()._take(neighbour, lane, run, skip)
         finally:
             self._came_from = None
-        self._watcher.arrived(self.node_id, neighbour, payloads(run))
+        if not run.repair:  # of which only the newest version of a topic is for anybody
+            self._watcher.arrived(self.node_id, neighbour, payloads(run))
 
     def _dispatch(self, run: Run, group: Group, *rest: Any, **named: Any) -> None:
         watcher, lane = self._watcher, max(group.lane, 0)
@@ -121,7 +122,7 @@ class WatchedOutbox(Outbox):
         if self._memory_used > self.memory_bytes + largest:
             return f"{self._memory_used} bytes in memory, {self.memory_bytes} allowed"
         # What lies in memory may be in the journal as well, since the daybook was begun anew.
-        allowed = self.disk_bytes + self.memory_bytes + largest
+        allowed = self.disk_bytes + self.memory_bytes + _RUN_BYTES
         if self._journal is not None and self._journal.size > allowed:
             return f"{self._journal.size} bytes on disk, {allowed} allowed"
         return None

@@ -58,7 +58,9 @@ def test_version_says_which_frame_scanner_runs(run: Run) -> None:
 def test_help_lists_the_commands_that_exist(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
-    assert [name for name in ("node", "neighbours", "status", "probe", "demo") if name not in out] == []
+    assert [
+        name for name in ("node", "neighbours", "status", "probe", "demo", "sim") if name not in out
+    ] == []
 
 
 def test_no_command_shows_the_help_and_is_bad_usage(run: Run) -> None:

@@ -1,0 +1,54 @@
+"""Schedules that once found a bug, cut down to what it took; each must hold now."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokerweave.sim.run import Options, run
+from brokerweave.sim.schedule import Action
+
+CASES: dict[str, tuple[int, Options, list[Action]]] = {
+    "a spilled outbox whose disk failed waited for the next message for ever": (
+        108,
+        Options("sf", 3),
+        [
+            Action(0.0, "queues", ("b", 600, 4000)),
+            Action(0.06, "arrive", ("c-1",)),
+            Action(0.079, "arrive", ("a-1",)),
+            Action(0.225, "arrive", ("b-1",)),
+            Action(0.388, "arrive", ("b-2",)),
+            Action(0.582, "subscribe", ("a-1", "+", 1)),
+            Action(7.437, "partition", ("a", 8.4)),
+            Action(10.075, "publish", ("c-1", "a", 1, False)),
+            Action(10.389, "publish", ("b-2", "a", 1, True)),
+            Action(17.245, "publish", ("b-1", "a", 1, False)),
+            Action(17.842, "disk", ("b", 3.33)),
+        ],
+    ),
+    "a neighbour's question about retained messages was dropped at first contact": (
+        168,
+        Options("pf", 3),
+        [
+            Action(0.485, "arrive", ("a-2",)),
+            Action(4.805, "publish", ("a-2", "b", 0, True)),
+            Action(10.635, "move", ("a", 2.43, 0.424)),
+            Action(10.659, "publish", ("a-2", "a/b", 2, True)),
+            Action(11.716, "kill", ("c", 0, 3.98, True)),
+        ],
+    ),
+    "what changed while the disk failed was not made up for when it answered again": (
+        606,
+        Options("pf", 3),
+        [
+            Action(7.495, "disk", ("b", 5.93)),
+            Action(10.376, "move", ("b", 3.06, 0.614)),
+            Action(15.066, "kill", ("b", 2, 2.55, False)),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_bug_once_found_does_not_return(name: str) -> None:
+    seed, options, actions = CASES[name]
+    assert run(seed, options, actions).problem == ""
