@@ -1,14 +1,13 @@
 """One node's decisions: what clients publish goes to lanes, what lanes bring goes to lanes and injectors.
 
-Owns the pairs' view of the node (it is their host), the sequence of this origin, the duplicate window and
-the wills that wait. Invariants: every message taken from a lane is in all its next outboxes before the
-lane confirms it; each (origin, epoch, sequence) is acted on once; counters know everything dropped. Must
-not know: sockets, clocks, files. They come in through `NodeHost`, so the same core runs in virtual time.
+Owns the pairs' view of the node (it is their host), the sequence of this origin and the duplicate window.
+Invariants: every message taken from a lane is in all its next outboxes before the lane confirms it; each
+(origin, epoch, sequence) is acted on once; counters know everything dropped. Must not know: sockets, clocks,
+files. They come in through `NodeHost`, so the same core runs in virtual time.
 """
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from brokerweave.links.window import DuplicateWindow
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import RouteCache, publish_head, route_run
 from brokerweave.mqtt.packets import Packet, Publish, Will
-from brokerweave.mqtt.properties import Property, get_int, without
+from brokerweave.mqtt.properties import Property, without
 from brokerweave.node import barrier, confirmations
 from brokerweave.node.admission import Admission
 from brokerweave.node.barrier import Barrier
@@ -36,9 +35,11 @@ from brokerweave.node.neighbours import LaneMaker, Neighbours
 from brokerweave.node.retained import MemoryStore, RetainedSettings, RetainedStore
 from brokerweave.node.retained_sync import Retained
 from brokerweave.node.router import Group, Router
+from brokerweave.node.sessions import Sessions
+from brokerweave.node.wills import Wills
 from brokerweave.node.wiring import MARK_TOPIC, Wiring
 from brokerweave.session.pair import Limits, Pair
-from brokerweave.session.record import SessionRecord, state_of
+from brokerweave.session.record import SessionRecord
 from brokerweave.session.standing import HeldAck, Stand
 
 OWN_TOPICS = "$brokerweave/"
@@ -160,8 +161,8 @@ class NodeCore:
         self._round_robin = 0
         self._gathered: dict[tuple[Group, int], list[tuple[int, bytes]]] = {}
         self._gathered_bytes = 0
-        self._wills: dict[str, tuple[Timer, Pair]] = {}
-        self._expiries: dict[str, Timer] = {}
+        self.sessions = Sessions(self)
+        self.wills = Wills(host.call_later, self._send_will)
 
     # For the strategy (Context)
 
@@ -255,60 +256,18 @@ class NodeCore:
         self.counters.add(counter, amount)
 
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
-        client_id = pair.client.client_id or f"\0{pair.client.id}"  # assigned by a 3.1.1 broker: unknown
-        assert pair.connect is not None
         self.admission.joined(pair)  # the broker may have given it its client id
-        self._client_returned(client_id, session_present)
-        record = self.interest.records.get(client_id)
-        if record is not None and not session_present:
-            self.interest.forget(record)
-            record = None
-        if record is None:
-            record = self.interest.records[client_id] = SessionRecord(client_id, pair.expiry)
-            if session_present:
-                self._unknown_session(record)
-        record.owner = pair
-        record.since = None
-        if pair.expiry > 0 and pair.client.client_id:
-            record.expiry = pair.expiry
-            self._write_session(record)
-        return record
-
-    def _unknown_session(self, record: SessionRecord) -> None:
-        record.unknown = True
-        self.counters.add("unknown_sessions")
-        goes_on = f"client {record.client_id!r} goes on with a session whose filters this node has not seen; "
-        if self.settings.unknown_session == "flood":
-            self.interest.flood(record)
-            self.host.warn(f"{goes_on}everything comes to this site until it subscribes again")
-        else:
-            self.host.warn(f"{goes_on}they count for other sites when it subscribes again")
-
-    def _write_session(self, record: SessionRecord) -> None:
-        self.daybook.note("session", state_of(record, whole=not record.stored))
-        record.stored = self.daybook.keeps
-
-    def remember(self, record: SessionRecord, filters: dict[str, int], away: float) -> None:
-        """A session from before a restart, `away` seconds of whose expiry are over."""
-        self.interest.records[record.client_id] = record
-        for topic_filter, qos in filters.items():
-            self.interest.add(record, topic_filter, qos)
-        if record.unknown and self.settings.unknown_session == "flood":
-            self.interest.flood(record)
-        record.stored = self.daybook.keeps
-        self._expire_later(record, away)
+        self.wills.returned(pair.client.client_id, session_present)
+        return self.sessions.accepted(pair, session_present)
 
     def granted(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand) -> bool:
-        record = self._record_of(pair)
+        record = self.sessions.of(pair)
         if record is None:
             return True
         filters = self.admission.readable(pair, filters)
         for topic_filter, qos in filters:
             self.interest.add(record, topic_filter, qos)
-        if record.unknown:
-            self.interest.calm(record)
-            if record.stored:
-                self._write_session(record)
+        self.sessions.calmed(record)
         if self.settings.barrier_timeout is None or not filters:
             return True
         # Also what an earlier filter is still waiting for counts: it may be the one that covers this.
@@ -349,7 +308,7 @@ class NodeCore:
         return False
 
     def withdrawn(self, pair: Pair, filters: list[str]) -> None:
-        record = self._record_of(pair)
+        record = self.sessions.of(pair)
         if record is not None:
             for topic_filter in filters:
                 self.interest.discard(record, topic_filter)
@@ -410,7 +369,7 @@ class NodeCore:
             self.settings.cluster_timeout,
             "cluster_timeouts",
         )
-        record = self._record_of(pair) if publish.qos == 2 else None
+        record = self.sessions.of(pair) if publish.qos == 2 else None
         kept = record is not None and record.stored
         self._dispatch(run, group, taken=(pair.client.client_id, publish.packet_id) if kept else None)
         return confirmed
@@ -437,72 +396,12 @@ class NodeCore:
         return self.retained.published(run) if group.retained else run
 
     def ended(self, pair: Pair, unexpected: bool) -> None:
-        record = self._record_of(pair)
-        if unexpected and pair.will is not None:
-            self._will_due(pair, pair.will, taken_over=record is None)
-        if record is None:
-            return  # another pair took this session over
-        record.owner = None
-        record.expiry = pair.expiry
-        record.since = self.host.now()
-        if record.expiry <= 0:
-            self.interest.forget(record)
-        else:
-            if record.stored:
-                self._write_session(record)
-            self._expire_later(record)
+        if unexpected:
+            self.wills.due(pair, self.sessions.heir(pair))
+        self.sessions.ended(pair)
 
     def closed(self, pair: Pair) -> None:
         self.admission.left(pair)
-
-    def _record_of(self, pair: Pair) -> SessionRecord | None:
-        record = self.interest.records.get(pair.client.client_id or f"\0{pair.client.id}")
-        return record if record is not None and record.owner is pair else None
-
-    def _expire_later(self, record: SessionRecord, away: float = 0.0) -> None:
-        if math.isinf(record.expiry):
-            return
-
-        def expire() -> None:
-            self._expiries.pop(record.client_id, None)
-            if record.owner is None:
-                self.interest.forget(record)
-                self.counters.add("sessions_expired")
-
-        self._expiries[record.client_id] = self.host.call_later(max(record.expiry - away, 0.0), expire)
-
-    # Wills
-
-    def _will_due(self, pair: Pair, will: Will, taken_over: bool) -> None:
-        """Send a will to the other sites when the broker would publish it here (ILDM 4.5.3)."""
-        delay = min(get_int(will.properties, Property.WILL_DELAY_INTERVAL, 0), pair.expiry)
-        client_id = pair.client.client_id
-        if delay <= 0 or pair.version < 5:
-            self._send_will(pair, will)
-            return
-        if taken_over:
-            heir = self.interest.records.get(client_id)
-            owner = heir.owner if heir is not None else None
-            if isinstance(owner, Pair) and owner.connect is not None and owner.connect.clean_start:
-                self._send_will(pair, will)  # the session ended, and its will with it [MQTT-3.1.3-9]
-            return
-
-        def send() -> None:
-            self._wills.pop(client_id, None)
-            self._send_will(pair, will)
-
-        self._wills[client_id] = (self.host.call_later(delay, send), pair)
-
-    def _client_returned(self, client_id: str, session_present: bool) -> None:
-        """A delayed will is cancelled by a return to the session, and due at once if it ended."""
-        expiry = self._expiries.pop(client_id, None)
-        if expiry is not None:
-            expiry.cancel()
-        timer, pair = self._wills.pop(client_id, (None, None))
-        if timer is not None and pair is not None:
-            timer.cancel()
-            if not session_present and pair.will is not None:
-                self._send_will(pair, pair.will)
 
     def _send_will(self, pair: Pair, will: Will) -> None:
         if will.topic.startswith("$") or not self.admission.may_write(pair, will.topic):

@@ -38,7 +38,7 @@ def load(core: NodeCore, dead_letters: DeadLetters, state: dict[str, Any]) -> No
             # A client that was connected when the node died is away since now: its broker saw it go then.
             away = 0.0 if record.since is None else max(core.now() - record.since, 0.0)
             record.since = core.now() - away
-            core.remember(record, {str(f): int(qos) for f, qos in kept["filters"].items()}, away)
+            core.sessions.remember(record, {str(f): int(qos) for f, qos in kept["filters"].items()}, away)
         same = state.get("strategy", core.strategy.name) == core.strategy.name
         for neighbour, kept in state.get("neighbours", {}).items():
             core.recall(neighbour, kept if same else {})
