@@ -1,0 +1,118 @@
+"""The clients' MQTT sessions as the node knows them: begun, taken over, left, expired.
+
+Owns the records' life and what of it is written down. Invariants: the newest accepted pair of a client id
+owns its record, and only its end counts; a session that ends with its connection is never written. Must not
+know: filters' meaning (`interest`), routes, links.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from brokerweave.cooperation.api import Timer
+from brokerweave.session.pair import Pair
+from brokerweave.session.record import SessionRecord, state_of
+
+if TYPE_CHECKING:
+    from brokerweave.node.core import NodeCore
+
+
+class Sessions:
+    def __init__(self, core: NodeCore) -> None:
+        self._core = core
+        self._records = core.interest.records
+        self._expiries: dict[str, Timer] = {}
+
+    def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
+        """The broker accepted a client: the record that its session goes on with."""
+        client_id = _name(pair)
+        expiry = self._expiries.pop(client_id, None)
+        if expiry is not None:
+            expiry.cancel()
+        record = self._records.get(client_id)
+        if record is not None and not session_present:
+            self._core.interest.forget(record)
+            record = None
+        if record is None:
+            record = self._records[client_id] = SessionRecord(client_id, pair.expiry)
+            if session_present:
+                self._unknown(record)
+        record.owner = pair
+        record.since = None
+        if pair.expiry > 0 and pair.client.client_id:
+            record.expiry = pair.expiry
+            self._write(record)
+        return record
+
+    def of(self, pair: Pair) -> SessionRecord | None:
+        """The pair's record; None if another pair has taken the session over."""
+        record = self._records.get(_name(pair))
+        return record if record is not None and record.owner is pair else None
+
+    def heir(self, pair: Pair) -> object | None:
+        """The pair that has taken the session over."""
+        record = self._records.get(_name(pair))
+        return record.owner if record is not None and record.owner is not pair else None
+
+    def calmed(self, record: SessionRecord) -> None:
+        """A client subscribed: if its filters were unknown, they are no longer."""
+        if record.unknown:
+            self._core.interest.calm(record)
+            if record.stored:
+                self._write(record)
+
+    def ended(self, pair: Pair) -> None:
+        record = self.of(pair)
+        if record is None:
+            return
+        record.owner = None
+        record.expiry = pair.expiry
+        record.since = self._core.now()
+        if record.expiry <= 0:
+            self._core.interest.forget(record)
+            return
+        if record.stored:
+            self._write(record)
+        self._expire_later(record, 0.0)
+
+    def remember(self, record: SessionRecord, filters: dict[str, int], away: float) -> None:
+        """A session from before a restart, `away` seconds of whose expiry are over."""
+        self._records[record.client_id] = record
+        for topic_filter, qos in filters.items():
+            self._core.interest.add(record, topic_filter, qos)
+        if record.unknown and self._core.settings.unknown_session == "flood":
+            self._core.interest.flood(record)
+        record.stored = self._core.daybook.keeps
+        self._expire_later(record, away)
+
+    def _unknown(self, record: SessionRecord) -> None:
+        record.unknown = True
+        self._core.counters.add("unknown_sessions")
+        goes_on = f"client {record.client_id!r} goes on with a session whose filters this node has not seen; "
+        if self._core.settings.unknown_session == "flood":
+            self._core.interest.flood(record)
+            self._core.host.warn(f"{goes_on}everything comes to this site until it subscribes again")
+        else:
+            self._core.host.warn(f"{goes_on}they count for other sites when it subscribes again")
+
+    def _write(self, record: SessionRecord) -> None:
+        self._core.daybook.note("session", state_of(record, whole=not record.stored))
+        record.stored = self._core.daybook.keeps
+
+    def _expire_later(self, record: SessionRecord, away: float) -> None:
+        if math.isinf(record.expiry):
+            return
+
+        def expire() -> None:
+            self._expiries.pop(record.client_id, None)
+            if record.owner is None:
+                self._core.interest.forget(record)
+                self._core.counters.add("sessions_expired")
+
+        self._expiries[record.client_id] = self._core.call_later(max(record.expiry - away, 0.0), expire)
+
+
+def _name(pair: Pair) -> str:
+    """A 3.1.1 broker does not say which id it gave to a client without one: then one that nobody can have."""
+    return pair.client.client_id or f"\0{pair.client.id}"
