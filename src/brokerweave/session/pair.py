@@ -10,11 +10,10 @@ acknowledged it); a filter counts only when SUBACK grants it. Must not know: soc
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from brokerweave.cooperation.api import Listener, Reject, Side
+from brokerweave.cooperation.api import Listener, Side
 from brokerweave.errors import BrokerweaveError, RemoteProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import Frame, RouteCache, Routed, Scanner
@@ -25,7 +24,6 @@ from brokerweave.mqtt.packets import (
     Packet,
     PacketType,
     PubAck,
-    PubComp,
     Publish,
     PubRec,
     PubRel,
@@ -37,6 +35,7 @@ from brokerweave.mqtt.packets import (
 )
 from brokerweave.mqtt.properties import Property, get_int, get_str, without
 from brokerweave.session.handle import SessionHandle
+from brokerweave.session.judgement import Judgement
 from brokerweave.session.record import SessionRecord, changed_expiry, expiry_of
 from brokerweave.session.standing import HeldAck, HeldAcks, Stand, Standing
 
@@ -147,11 +146,10 @@ class Pair:
         "_held",
         "_held_bytes",
         "_host",
-        "_listeners",
+        "_judgement",
         "_pending",
         "_pending_bytes",
         "_record",
-        "_rejected",
         "_routes",
         "_session_expiry",
         "_standing",
@@ -188,7 +186,7 @@ class Pair:
         self._routes = routes
         self.limits = limits
         self._session_expiry = session_expiry
-        self._listeners = listeners
+        self._judgement = Judgement(listeners, self.client, self.broker) if listeners else None
         self._upstream = Scanner(_FROM_CLIENT, limits.max_packet, routes)
         self._upstream.single_qos = _EVERY_QOS_ONE_BY_ONE  # until CONNECT says whose they are
         self._downstream = Scanner(_FROM_BROKER, limits.max_packet)
@@ -210,7 +208,6 @@ class Pair:
         self._alias_bytes = 0
         self.put_off: tuple[bytes, list[Routed | Frame], int] | None = None
         """What of the client's last chunk is left for `next_turn`; read no more before it."""
-        self._rejected: set[int] | None = None
         self._record: SessionRecord | None = None
         self._will_discarded = False
 
@@ -316,19 +313,14 @@ class Pair:
 
     def _client_frame(self, frame: Frame) -> bool:
         """Act on one frame from the client; False if it must not reach the broker."""
-        if self._listeners and not self._asked(Side.CLIENT, frame.type) and frame.type not in _ACTED_ON:
+        judgement = self._judgement
+        if judgement and not judgement.asked(Side.CLIENT, frame.type) and frame.type not in _ACTED_ON:
             return True
         if frame.type in _ABOUT_FILTERS and len(frame.data) > self.limits.client_queue:
             raise RemoteProtocolError("too many filters in one packet", 0x95)
         packet = codec.decode(frame.data, self.version)
-        if self._listeners:
-            if isinstance(packet, PubRel) and self._rejected and packet.packet_id in self._rejected:
-                self._rejected.discard(packet.packet_id)
-                self._host.write_client(self, codec.encode(PubComp(packet.packet_id), self.version))
-                return False
-            rejection = self._judge(Side.CLIENT, packet)
-            if rejection is not None:
-                return False
+        if judgement is not None and self._rejected(judgement, packet):
+            return False
         match packet:
             case Publish() | PubRel():
                 self._hold_or_act(packet)
@@ -450,12 +442,13 @@ class Pair:
         done = 0
         for item in items:
             assert isinstance(item, Frame)
-            if item.type not in _ACTED_ON and not self._asked(Side.BROKER, item.type):
+            judgement = self._judgement
+            if item.type not in _ACTED_ON and not (judgement and judgement.asked(Side.BROKER, item.type)):
                 continue
             try:
                 packet = codec.decode(item.data, self.version)
-                if self._listeners:
-                    self._judge(Side.BROKER, packet)
+                if judgement is not None:
+                    judgement.verdict(Side.BROKER, packet)
                 match packet:
                     case ConnAck():
                         self._connack(packet)
@@ -594,45 +587,29 @@ class Pair:
     def _fail(self, side: Side, error: BrokerweaveError) -> None:
         if self.error is None:
             self.error = error
-            handle = self.client if side is Side.CLIENT else self.broker
-            for listener in self._listeners:
-                listener.receive_failed(handle, error)
+            if self._judgement is not None:
+                self._judgement.failed(side, error)
 
     # Listeners
 
     def _listens(self, side: Side) -> bool:
-        return any(s is side for listener in self._listeners for s, _ in listener.packets)
+        return self._judgement is not None and self._judgement.listens(side)
 
-    def _asked(self, side: Side, packet_type: int) -> bool:
-        return any((side, packet_type) in listener.packets for listener in self._listeners)
-
-    def _judge(self, side: Side, packet: Packet) -> Reject | None:
-        """Show a packet to those who asked for it; the first rejection counts."""
-        handle = self.client if side is Side.CLIENT else self.broker
-        for listener in self._listeners:
-            if (side, packet.type) not in listener.packets:
-                continue
-            rejection = listener.packet_arrived(handle, packet)
-            if rejection is not None and side is Side.CLIENT:
-                self._reject(packet, rejection)
-                return rejection
-        return None
-
-    def _reject(self, packet: Packet, rejection: Reject) -> None:
-        self._host.count("rejected_by_listener")
-        if not isinstance(packet, Publish):
-            self._fail(Side.CLIENT, RemoteProtocolError(rejection.reason, rejection.reason_code))
-            return
-        code = rejection.reason_code if self.version == 5 else 0
-        answer: dict[int, Callable[[int, int], PubAck | PubRec]] = {1: PubAck, 2: PubRec}
-        if packet.qos:
-            self._host.write_client(
-                self, codec.encode(answer[packet.qos](packet.packet_id, code), self.version)
-            )
-        if packet.qos == 2 and code == 0:  # 3.1.1 cannot say no: see the exchange through ourselves
-            if self._rejected is None:
-                self._rejected = set()
-            self._rejected.add(packet.packet_id)
+    def _rejected(self, judgement: Judgement, packet: Packet) -> bool:
+        """Whether a packet of the client must not reach the broker; the client is told so."""
+        answer: Packet | None = judgement.completes(packet) if isinstance(packet, PubRel) else None
+        if answer is None:
+            rejection = judgement.verdict(Side.CLIENT, packet)
+            if rejection is None:
+                return False
+            self._host.count("rejected_by_listener")
+            if not isinstance(packet, Publish):
+                self._fail(Side.CLIENT, RemoteProtocolError(rejection.reason, rejection.reason_code))
+                return True
+            answer = judgement.answer(packet, rejection, self.version)
+        if answer is not None:
+            self._host.write_client(self, codec.encode(answer, self.version))
+        return True
 
 
 _ABOUT_FILTERS = (PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE)
