@@ -25,7 +25,7 @@ FAULTS = (
     "neighbours",
     "churn",
 )
-"""What `--faults` can name; docs/simulator.md says what each does."""
+"""What `--faults` can name."""
 
 TOPICS = ("a", "b", "a/b", "a/c", "b/c", "a/b/c")
 FILTERS = ("#", "a/#", "a/+", "+/c", "+", "a/b", "b/c", "b", "a/b/c")
