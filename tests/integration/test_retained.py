@@ -29,10 +29,18 @@ def retained_at(port: int, *topics: str) -> dict[str, bytes]:
 def wait_for_retained(net: Network, expected: dict[str, bytes], *gone: str) -> None:
     """Every broker, asked directly, holds these messages, and none on the topics that are gone."""
     for name, site in net.sites.items():
-        wait_until(
-            lambda broker=site.broker: retained_at(broker.port, *expected, *gone) == expected,  # type: ignore[misc]
-            f"{expected} at {name}",
-        )
+        held: dict[str, bytes] = {}
+
+        def as_expected(port: int = site.broker.port, held: dict[str, bytes] = held) -> bool:
+            held.clear()
+            held.update(retained_at(port, *expected, *gone))
+            return held == expected
+
+        try:
+            wait_until(as_expected, f"{expected} at {name}")
+        except AssertionError as late:
+            late.add_note(f"{name} holds {held}; {net.node(name).status()}")
+            raise
 
 
 @contextmanager

@@ -1,10 +1,11 @@
 """Which retained message of a topic counts: an index of versions that ends the same at every node.
 
-Owns the versions: a hybrid time (milliseconds << 16 | counter) given by the node that took the publication
-from its client, and a tag of origin and payload that breaks ties. Invariants: the highest version of a topic
-wins whatever order versions arrive in; a stamp given here is higher than every stamp seen before; equal
-versions are the same publication; a deleted topic keeps its version as a tombstone for `tombstone_age`, as
-told by its stamp, so that all nodes forget it at about the same time. Frames lie in the store, not in memory.
+Owns the versions: a hybrid time (2^-16 of a millisecond, or the last stamp plus one) given by the node that
+took the publication from its client, and a tag of origin and payload for ties. Invariants: the highest
+version of a topic wins whatever order versions arrive in; a stamp given here is higher than every stamp seen
+before; equal versions are the same publication; a deleted topic keeps its version as a tombstone for
+`tombstone_age`, as told by its stamp, so that all nodes forget it at about the same time. Frames lie in the
+store, not in memory.
 Must not know: links, brokers, when to send what.
 """
 
@@ -35,7 +36,8 @@ that equal messages at two brokers are one version."""
 OLDEST = 1
 """The stamp of such messages: anything published through a node is newer."""
 
-_COUNTER_BITS = 16
+_UNITS = 1000 << 16
+"""Stamps in a second: fine enough that publications one after the other at two sites do not tie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class HybridClock:
 
     def reserve(self, count: int, now: float) -> int:
         """The first of `count` consecutive stamps."""
-        first = max(self.last + 1, int(now * 1000) << _COUNTER_BITS)
+        first = max(self.last + 1, int(now * _UNITS))
         self.last = first + count - 1
         return first
 
@@ -249,7 +251,7 @@ def tag_of(origin: str, payload: bytes) -> int:
 
 def time_of(stamp: int) -> float:
     """When a stamp was given, in seconds on its origin's clock."""
-    return (stamp >> _COUNTER_BITS) / 1000
+    return stamp / _UNITS
 
 
 def _bucket(topic: str) -> int:

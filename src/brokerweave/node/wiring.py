@@ -187,7 +187,8 @@ class Wiring:
         if not self._record_due:
             self._record_due = True
             wait = self._announced + RECORD_INTERVAL - self._core.now()
-            self._core.call_later(max(wait, ELECTION_DELAY), self._renew)
+            # The clock may have been set back since: never wait longer than one interval.
+            self._core.call_later(min(max(wait, ELECTION_DELAY), RECORD_INTERVAL), self._renew)
 
     def _renew(self) -> None:
         self._record_due = False

@@ -38,6 +38,7 @@ from brokerweave.node.retained import RetainedSettings
 from brokerweave.runtime import dead_letter_commands, logs
 from brokerweave.runtime.acl_file import load_acl
 from brokerweave.runtime.admin import AdminServer
+from brokerweave.runtime.clock import CHECK_SECONDS, Clock
 from brokerweave.runtime.injection import Injection
 from brokerweave.runtime.journal import Note
 from brokerweave.runtime.neighbours import Links
@@ -80,9 +81,9 @@ class Node:
         self.retained_store: SqliteStore
         self.retained_reader: RetainedReader
         self.dead_letters = DeadLetters()
-        self._clock_offset = 0.0
+        self._clock = Clock()
+        self.now = self._clock.now
         self._checkpointing: asyncio.Handle | None = None
-        self._loop_time: Callable[[], float] = time.monotonic
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._server: asyncio.Server | None = None
@@ -91,8 +92,7 @@ class Node:
 
     async def serve(self) -> int:
         loop = asyncio.get_running_loop()
-        self._loop_time = loop.time
-        self._clock_offset = time.time() - loop.time()
+        self._follow_clock()
         admin = AdminServer(
             self.config.admin_socket,
             {
@@ -213,6 +213,10 @@ class Node:
         )
         self._server = await _bind("listen", node.listen, serving)
 
+    def _follow_clock(self) -> None:
+        self._clock.follow()
+        self.call_later(CHECK_SECONDS, self._follow_clock)
+
     # Stopping and reloading
 
     def _stop_signal(self) -> None:
@@ -310,9 +314,6 @@ class Node:
         return {"neighbours": neighbour_rows(self)}
 
     # NodeHost, RelayHost, LinkHost, InjectionHost
-
-    def now(self) -> float:
-        return self._loop_time() + self._clock_offset
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         return asyncio.get_running_loop().call_later(seconds, callback)
