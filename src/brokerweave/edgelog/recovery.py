@@ -44,7 +44,7 @@ def recover(folder: Path, node: str, *, sync: bool = True) -> Recovered:
             break
         found.pop().path.unlink()
     else:
-        last = before.next - 1 if before else 0
+        last = max(before.next - 1, served.served.sequence) if before else 0
     if served.served > Position(found[-1].epoch if found else 0, last):
         recovered.lost = max(served.served.sequence - last, 0)
     epoch = max(before.epoch if before else 0, found[-1].epoch if found else 0) + 1

@@ -110,6 +110,10 @@ class _Gathered:
     time: int = 0
 
 
+class LogInUse(ConfigError):
+    """Another process writes this log."""
+
+
 class LogWriter:
     """The one writer of a log; a lock that dies with the process keeps others away."""
 
@@ -390,6 +394,17 @@ def _translated(folder: Path) -> Iterator[None]:
         raise ConfigError(f"the edge log {folder} cannot be used: {error.strerror}") from error
 
 
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Nobody else writes. Raises `ConfigError` if somebody does."""
+    with _translated(folder):
+        lock = _lock(folder)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
 def _lock(folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -397,7 +412,7 @@ def _lock(folder: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
-        raise ConfigError(f"the edge log {folder} is in use by another node; give each its own") from None
+        raise LogInUse(f"the edge log {folder} is in use by another node; give each its own") from None
     return lock
 
 

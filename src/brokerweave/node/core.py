@@ -21,7 +21,7 @@ from brokerweave.links.injector import Injector
 from brokerweave.links.run import Run
 from brokerweave.links.window import DuplicateWindow
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import RouteCache, publish_head, route_run
+from brokerweave.mqtt.frames import RouteCache, Routed, publish_head, route_run
 from brokerweave.mqtt.packets import Packet, Publish, Will
 from brokerweave.mqtt.properties import Property, without
 from brokerweave.node import barrier, confirmations
@@ -36,6 +36,7 @@ from brokerweave.node.retained import MemoryStore, RetainedSettings, RetainedSto
 from brokerweave.node.retained_sync import Retained
 from brokerweave.node.router import Group, Router
 from brokerweave.node.sessions import Sessions
+from brokerweave.node.taps import Taps
 from brokerweave.node.wills import Wills
 from brokerweave.node.wiring import MARK_TOPIC, Wiring
 from brokerweave.session.pair import Limits, Pair
@@ -163,6 +164,7 @@ class NodeCore:
         self._gathered_bytes = 0
         self.sessions = Sessions(self)
         self.wills = Wills(host.call_later, self._send_will)
+        self.taps: Taps | None = None
 
     # For the strategy (Context)
 
@@ -240,6 +242,7 @@ class NodeCore:
             self.settings.session_expiry,
             self.listeners,
             cluster=self.settings.cluster_timeout is not None,
+            records=self.taps is not None,
         )
 
     def connect_arrived(self, pair: Pair) -> None:
@@ -314,6 +317,27 @@ class NodeCore:
     def released(self, pair: Pair, packet_id: int) -> None:
         self.daybook.note("release", pair.client.client_id, packet_id)
 
+    def use_taps(self, taps: Taps) -> None:
+        """Record from now on; before the first client comes."""
+        self.taps = taps
+        self.router.share = taps.share
+        self.router.changed()
+
+    def tapped(self, group: object) -> bool:
+        assert isinstance(group, Group)
+        return self.taps is not None and group.share > 0
+
+    def record_publications(self, pair: Pair, routed: Routed) -> None:
+        group, taps = routed.group, self.taps
+        assert isinstance(group, Group)
+        if group.share and taps is not None:
+            client, resent = pair.client.client_id, routed.resent or ()
+            taps.record(group.share, client, pair.version, routed.count, routed.blob, resent)
+
+    def write_recorded(self) -> None:
+        if self.taps is not None:
+            self.taps.tape.write()
+
     def forward(
         self,
         group: object,
@@ -324,6 +348,8 @@ class NodeCore:
         taken: tuple[str, int] | None = None,
     ) -> None:
         assert isinstance(group, Group)
+        if not group.hops and not group.retained:
+            return  # only a tap wants it
         if max_qos or group.retained:  # these must be in the index before the broker sees them
             self.settle()
             self._dispatch(self._new_run(group, count, blob, max_qos, version), group, taken=taken)
@@ -356,6 +382,8 @@ class NodeCore:
     ) -> bool:
         assert isinstance(group, Group)
         assert self.settings.cluster_timeout is not None
+        if not group.hops and not group.retained:
+            return True  # only a tap wants it
         self.settle()
         blob = codec.encode(publish, version)
         run = replace(self._new_run(group, 1, blob, publish.qos, version), confirm=True)
@@ -410,7 +438,9 @@ class NodeCore:
         properties = without(will.properties, Property.WILL_DELAY_INTERVAL)
         packet_id = 1 if will.qos else 0  # stands for any: each injector gives its own
         publish = Publish(will.topic, will.payload, will.qos, will.retain, False, packet_id, properties)
-        self.forward(group, 1, codec.encode(publish, pair.version), will.qos, pair.version)
+        blob = codec.encode(publish, pair.version)
+        self.record_publications(pair, Routed(group, 1, blob, will.qos))
+        self.forward(group, 1, blob, will.qos, pair.version)
         self.counters.add("wills_forwarded")
 
     # Links

@@ -35,6 +35,7 @@ from brokerweave.node import state
 from brokerweave.node.core import NodeCore, Settings
 from brokerweave.node.keeper import Bounds, Keeper
 from brokerweave.node.retained import RetainedSettings
+from brokerweave.node.taps import Tap, Taps
 from brokerweave.runtime import dead_letter_commands, logs
 from brokerweave.runtime.acl_file import load_acl
 from brokerweave.runtime.admin import AdminServer
@@ -42,6 +43,7 @@ from brokerweave.runtime.clock import CHECK_SECONDS, Clock
 from brokerweave.runtime.injection import Injection
 from brokerweave.runtime.journal import Note
 from brokerweave.runtime.neighbours import Links
+from brokerweave.runtime.recording import Recording
 from brokerweave.runtime.relay import BrokerConnection, ClientConnection
 from brokerweave.runtime.retained import RetainedReader
 from brokerweave.runtime.retained_store import SqliteStore
@@ -81,6 +83,7 @@ class Node:
         self.retained_store: SqliteStore
         self.retained_reader: RetainedReader
         self.dead_letters = DeadLetters()
+        self.recording: Recording | None = None
         self._clock = Clock()
         self.now = self._clock.now
         self._checkpointing: asyncio.Handle | None = None
@@ -106,6 +109,8 @@ class Node:
         self.storage = Storage(self.config.node.data_dir, self.warn)
         try:
             self._build()
+            if self.recording is not None:
+                admin.add(self.recording.commands())
             await self._listen(loop)
             if self.config.node.admin_socket is None:
                 claim_admin_folder()
@@ -125,6 +130,8 @@ class Node:
             ) from error
         finally:
             await admin.stop()
+            if self.recording is not None:
+                await self.recording.stop()
             self.storage.close()
         return 0
 
@@ -179,6 +186,8 @@ class Node:
             self.keeper.daybook,
         )
         self.core.admission.replace(load_acl(self.config))
+        if self.config.taps:
+            self._record()
         if stored:
             try:
                 state.load(self.core, self.dead_letters, stored)
@@ -197,6 +206,16 @@ class Node:
             proxied=node.proxy_protocol,
         )
         self.retained_reader = RetainedReader(self, self.retained_store, self.config, (username, password))
+
+    def _record(self) -> None:
+        folder = self.config.edge_log.path
+        if folder is None:
+            folder = self.storage.folder / "edge-log"
+            if self.storage.temporary:
+                self.warn("neither data_dir nor an [edge_log] path: what taps record is gone with this node")
+        self.recording = Recording(self, self.config.edge_log, folder, self.config.node.id)
+        taps = [Tap(tap.topics, tap.exclude, tap.sample) for tap in self.config.taps]
+        self.core.use_taps(Taps(taps, self.recording, self.random))
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         node = self.config.node

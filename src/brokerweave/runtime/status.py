@@ -67,7 +67,9 @@ def status(node: Node) -> dict[str, Any]:
             + node.storage.failures
             + sum(box.journal_failures for box in outboxes(node)),
             **core.strategy.counters,
+            **(node.recording.counters() if node.recording else {}),
         },
+        "edge_log": node.recording.status() if node.recording else None,
         "drops": drops,
         "warnings": [*node.warnings, *_unguarded(node)],
     }

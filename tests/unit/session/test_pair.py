@@ -9,7 +9,7 @@ import pytest
 
 from brokerweave.cooperation.api import Listener, Reject, Session, SessionManager, Side
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import RouteCache
+from brokerweave.mqtt.frames import RouteCache, Routed, split
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -56,6 +56,9 @@ class Host:
     barrier: bool = False
     stands: list[Stand] = field(default_factory=list)
     acks: list[HeldAck] = field(default_factory=list)
+    recorded: list[tuple[bytes, bool]] = field(default_factory=list)
+    """The last byte of each publication, and whether it was resent."""
+    events: list[str] = field(default_factory=list)
     record: SessionRecord = field(default_factory=lambda: SessionRecord("c", 0))
 
     def connect_arrived(self, pair: Pair) -> None:
@@ -83,8 +86,6 @@ class Host:
     ) -> None:
         if taken is not None:
             self.taken.append(taken)
-        from brokerweave.mqtt.frames import split
-
         for frame in split(blob):
             packet = codec.decode(frame, version)
             assert isinstance(packet, Publish)
@@ -99,6 +100,18 @@ class Host:
         self.forwarded.append(publish)
         self.acks.append(ack)
         return False
+
+    def tapped(self, group: object) -> bool:
+        return True
+
+    def record_publications(self, pair: Pair, routed: Routed) -> None:
+        self.recorded += [
+            (frame[-1:], index in (routed.resent or ())) for index, frame in enumerate(split(routed.blob))
+        ]
+        self.events.append("record")
+
+    def write_recorded(self) -> None:
+        self.events.append("write")
 
     def ended(self, pair: Pair, unexpected: bool) -> None:
         self.ends.append(unexpected)
@@ -121,12 +134,17 @@ class Site:
     """A pair with its host, spoken to in packets."""
 
     def __init__(
-        self, version: int = 4, listeners: tuple[Listener, ...] = (), *, cluster: bool = False
+        self,
+        version: int = 4,
+        listeners: tuple[Listener, ...] = (),
+        *,
+        cluster: bool = False,
+        records: bool = False,
     ) -> None:
         self.version = version
         self.host = Host()
         routes = RouteCache(everything_is_wanted)
-        self.pair = Pair(1, self.host, routes, Limits(), 100.0, listeners, cluster)
+        self.pair = Pair(1, self.host, routes, Limits(), 100.0, listeners, cluster, records)
 
     def client(self, *packets: Packet) -> bytes:
         return self.pair.from_client(b"".join(codec.encode(p, self.version) for p in packets))

@@ -1,0 +1,121 @@
+"""The tape of a running node: the edge log's writer with timers, a clock, and a thread for fsync.
+
+Owns when blocks close, when the disk is synced and the log trimmed. Invariants: the event loop never waits
+for an fsync, but with `fsync = "always"`; one fsync at a time; nothing that the disk does stops relaying.
+Must not know: which topics are tapped, what a row is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from brokerweave.config import EdgeLogSection
+from brokerweave.edgelog.layout import Position
+from brokerweave.edgelog.writer import LogWriter, Policy, Sync
+from brokerweave.errors import ConfigError
+from brokerweave.runtime.admin import Command
+
+BLOCK_SECONDS = 0.02
+"""A block is written after this time at the latest, so a reader sees a row soon."""
+MAINTENANCE_SECONDS = 1.0
+
+
+class RecordingHost(Protocol):
+    def now(self) -> float: ...
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle: ...
+
+    def warn(self, message: str) -> None: ...
+
+
+class Recording:
+    """Implements `node.taps.Tape`."""
+
+    def __init__(self, host: RecordingHost, settings: EdgeLogSection, folder: Path, node_id: str) -> None:
+        """Raises `BrokerweaveError` if the log cannot be used."""
+        policy = Policy(settings.fsync, settings.max_bytes, settings.max_age, settings.min_free)
+        self._host = host
+        self._writer = LogWriter(folder, node_id, policy, host.warn)
+        self._interval = settings.fsync_interval
+        self._closing_block = False
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._syncing: asyncio.Future[OSError | None] | None = None
+        self._maintain()
+        if settings.fsync == "interval":
+            self._sync_later()
+
+    # Tape
+
+    def record(self, client: str, version: int, count: int, blob: bytes, resent: Sequence[int]) -> None:
+        self._writer.append(self._time(), client.encode(), version, count, blob, resent)
+        if not self._closing_block:
+            self._closing_block = True
+            self._timers["block"] = self._host.call_later(BLOCK_SECONDS, self._close_block)
+
+    def write(self) -> None:
+        self._writer.flush()
+
+    # Now and then
+
+    def _close_block(self) -> None:
+        self._closing_block = False
+        self._writer.flush()
+
+    def _maintain(self) -> None:
+        self._writer.maintain(self._time())
+        self._timers["maintenance"] = self._host.call_later(MAINTENANCE_SECONDS, self._maintain)
+
+    def _sync_later(self) -> None:
+        self._timers["sync"] = self._host.call_later(self._interval, self._sync)
+
+    def _sync(self) -> None:
+        sync = self._writer.begin_sync()
+        if sync is None:
+            self._sync_later()
+            return
+        self._syncing = asyncio.get_running_loop().run_in_executor(None, sync.run)
+        self._syncing.add_done_callback(lambda done: self._synced(sync, done))
+
+    def _synced(self, sync: Sync, done: asyncio.Future[OSError | None]) -> None:
+        self._syncing = None
+        self._writer.synced(sync, done.result(), self._time())
+        self._sync_later()
+
+    async def stop(self) -> None:
+        """Write and sync what is left, and let the log go."""
+        if self._syncing is not None:
+            await asyncio.wait([self._syncing])
+        for timer in self._timers.values():
+            timer.cancel()
+        self._writer.close()
+
+    def _time(self) -> int:
+        return int(self._host.now() * 1e6)
+
+    # For the admin socket
+
+    def status(self) -> dict[str, Any]:
+        return self._writer.status()
+
+    def counters(self) -> dict[str, int]:
+        counts = self._writer.counts
+        return {
+            "edge_log_recorded": counts.recorded,
+            "edge_log_unrecorded": counts.unrecorded,
+            "edge_log_trimmed": counts.trimmed,
+            "edge_log_trimmed_unread": counts.trimmed_unread,
+            "edge_log_sync_failures": counts.sync_failures,
+        }
+
+    def commands(self) -> dict[str, Command]:
+        return {"trim_log": self._trim}
+
+    def _trim(self, request: dict[str, object]) -> object:
+        try:
+            before = Position.parse(str(request.get("before")))
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        return {"trimmed": self._writer.trim_before(before)}
