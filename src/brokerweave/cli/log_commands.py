@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _HELP = """The edge log: what the taps of a node have recorded.
 
-A log is named by --path, its folder, by --config, the node's own file, or by the node that runs (--id, --socket; the
-only one that runs here, without any). A row's position is EPOCH:SEQUENCE.
+A log is named by --path, its folder, by --config, the node's own file, or by the node that runs (--id,
+--socket; the only one that runs here, without any). A row's position is EPOCH:SEQUENCE.
 
 \b
 Examples:

@@ -38,13 +38,15 @@ def recover(folder: Path, node: str, *, sync: bool = True) -> Recovered:
     log_id = before.log_id if before else secrets.token_hex(16)
     served = files.read_served(folder)
     recovered = Recovered(Identity(log_id, node, 0, 0), found)
-    while found:  # segments without a row tell nothing, and the next epoch would pile them up
-        last = _recover_last(recovered, found[-1], served)
-        if last is not None:
+    last = max(before.next - 1, served.served.sequence) if before else 0  # if all was trimmed
+    while found:
+        row = _recover_last(recovered, found[-1], served)
+        if row is not None:
+            last = row
             break
-        found.pop().path.unlink()
-    else:
-        last = max(before.next - 1, served.served.sequence) if before else 0
+        empty = found.pop()  # tells nothing, and the next epochs would pile such up
+        empty.path.unlink()
+        last = empty.first - 1
     if served.served > Position(found[-1].epoch if found else 0, last):
         recovered.lost = max(served.served.sequence - last, 0)
     epoch = max(before.epoch if before else 0, found[-1].epoch if found else 0) + 1
