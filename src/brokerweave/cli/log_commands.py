@@ -107,14 +107,14 @@ def show_rows(
     if reader is not None and after is None:
         start = readers.all().get(reader, START)
     skipped = Skipped() if skip else None
-    last = start
-    for number, row in enumerate(_rows(log, start, _matcher(topic), skipped), 1):
+    last, end = start, log.end()
+    for number, row in enumerate(_rows(log, start, end, _matcher(topic), skipped), 1):
         print(_as_json(row) if as_json else _as_line(row))
         last = row.position
         if number == limit:
             break
     else:
-        last = max(last, log.end()) if topic is None else last
+        last = max(last, end)
     if commit and reader is not None and last > start:
         readers.commit(reader, last)
     if skipped is not None and (skipped.damaged or skipped.trimmed):
@@ -244,11 +244,11 @@ def _configured(file: Path) -> Path | None:
 
 
 def _rows(
-    log: LogReader, start: Position, wanted: Callable[[str], bool], skipped: Skipped | None
+    log: LogReader, start: Position, end: Position, wanted: Callable[[str], bool], skipped: Skipped | None
 ) -> Iterator[Row]:
     from brokerweave.edgelog.rows import rows
 
-    for block in log.blocks(start, skipped=skipped):
+    for block in log.blocks(start, end, skipped):
         yield from (row for row in rows(block, start) if wanted(row.topic))
 
 

@@ -14,13 +14,14 @@ from brokerweave.edgelog.writer import locked
 
 
 def trim_stopped(folder: Path, before: Position) -> int:
-    """Delete the segments all of whose rows are at or before a position; the number of rows.
+    """Delete the segments all of whose rows are at or before a position, but not the newest, whose last rows
+    may not be served yet; the number of rows.
 
     Raises `ConfigError` while a node has the log open.
     """
     rows = 0
     with locked(folder):
-        for info in LogReader(folder).segments():
+        for info in LogReader(folder).segments()[:-1]:
             if Position(info.epoch, info.last) > before:
                 break
             (folder / info.name).unlink(missing_ok=True)

@@ -66,7 +66,7 @@ def test_cat_shows_rows_without_doing_what_they_say_to_the_terminal(run: Run, lo
 def test_a_named_reader_goes_on_where_it_committed(run: Run, log: Path) -> None:
     assert len(run("cat", "--path", log, "--reader", "me", "--commit", "--limit", 4)[1].splitlines()) == 4
     assert Readers(log).all() == {"me": Position(1, 4)}
-    assert "me         1:4        6" in run("readers", "--path", log)[1]
+    assert ["me", "1:4", "6"] in [line.split() for line in run("readers", "--path", log)[1].splitlines()]
     assert len(run("cat", "--path", log, "--reader", "me")[1].splitlines()) == 6
     assert len(run("cat", "--path", log, "--reader", "me", "--commit")[1].splitlines()) == 6
     shown = json.loads(run("readers", "--path", log, "--json")[1])
@@ -103,7 +103,7 @@ def test_trim_takes_what_all_readers_have_or_what_it_is_told(run: Run, log: Path
     assert run("trim", "--path", log)[0] == 0
     assert 0 < len(segment_files(log)) < before
     assert "trimmed" in run("trim", "--path", log, "--before", "1:10")[1]
-    assert segment_files(log) == []
+    assert len(segment_files(log)) == 1  # the newest may hold rows that nobody could read yet
     code, _, err = run("cat", "--path", log, "--after", "1:3")
     assert (code, err.count("\n")) == (1, 1)
     assert "were trimmed" in err
