@@ -57,10 +57,11 @@ check: setup ## style, types, import rules
 docs: setup ## write the pages that are made from code
 	$(RUN) -m brokerweave.config.reference > docs/configuration.md
 
-bench: setup ## scanner, listeners, topic trie, then the relay against HAProxy, on this machine
+bench: setup ## scanner, listeners, topic trie, edge log, then the relay against HAProxy, on this machine
 	$(RUN) -m benchmarks.scanner
 	$(RUN) -m benchmarks.listening
 	$(RUN) -m benchmarks.trie
+	$(RUN) -m benchmarks.edgelog
 	$(RUN) -m benchmarks.idle
 	$(RUN) -m benchmarks.relay
 

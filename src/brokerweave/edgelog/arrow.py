@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from brokerweave.edgelog.folder import Identity
-from brokerweave.edgelog.layout import START, VERSION, Block, Position, decode_runs
+from brokerweave.edgelog.layout import START, VERSION, Block, Position, run_fields
 from brokerweave.edgelog.rows import property_pairs
 from brokerweave.mqtt.frames import PublishColumns, RouteCache
 
@@ -54,27 +54,33 @@ def batch(
     """
     columns = PublishColumns()
     epochs, times, clients, dups = array("q"), array("q"), _Repeated(), bytearray()
+    marked: set[int] = set()
     for block in blocks:
         low = after.sequence + 1 if block.epoch == after.epoch else 0
         high = up_to.sequence if up_to is not None and block.epoch == up_to.epoch else _LAST
-        sequence = block.first
-        for run in decode_runs(block.body):
-            added = columns.fill(run.blob, run.version, sequence, low, high, wanted)
-            if added:
-                epochs.extend((block.epoch,) * added)
-                times.extend((run.time,) * added)
-                clients.add(run.client.encode(), added)
-                at = len(dups)
-                dups += bytes(added)
-                for index in run.resent:
-                    _mark(dups, columns.sequences, at, sequence + index)
-            sequence += run.count
+        sequence, before = block.first, len(dups)
+        for time, client, version, count, blob, resent in run_fields(block.body):
+            added = columns.fill(blob, version, sequence, low, high, wanted)
+            if added == 1:
+                times.append(time)
+            else:
+                times += array("q", (time,)) * added
+            clients.add(client, added)
+            if resent:
+                marked.update(sequence + index for index in resent)
+            sequence += count
+        added = len(columns.sequences) - before
+        epochs += array("q", (block.epoch,)) * added
+        dups += bytes(added)
+        if marked:
+            _mark(dups, columns.sequences, before, marked)
+            marked.clear()
     return _assemble(identity, columns, epochs, times, clients, dups)
 
 
-def _mark(dups: bytearray, sequences: array[int], at: int, sequence: int) -> None:
+def _mark(dups: bytearray, sequences: array[int], at: int, marked: set[int]) -> None:
     for place in range(at, len(dups)):
-        if sequences[place] == sequence:
+        if sequences[place] in marked:
             dups[place] = 1
 
 
@@ -88,7 +94,9 @@ class _Repeated:
     def add(self, value: bytes, count: int) -> None:
         start, size = len(self.data), len(value)
         self.data += value * count
-        if size:
+        if count == 1:
+            self.ends.append(start + size)
+        elif size:
             self.ends.extend(range(start + size, start + size * count + 1, size))
         else:
             self.ends.extend((start,) * count)

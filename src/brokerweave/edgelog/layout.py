@@ -177,15 +177,23 @@ def run_head(time: int, client: bytes, version: int, count: int, size: int, rese
 
 def decode_runs(body: bytes) -> Iterator[Run]:
     """The runs of a whole block."""
-    at = 0
-    while at < len(body):
+    for time, client, version, count, blob, resent in run_fields(body):
+        yield Run(time, client.decode(), version, count, blob, resent)
+
+
+def run_fields(body: bytes) -> Iterator[tuple[int, bytes, int, int, bytes, tuple[int, ...]]]:
+    """The same as `decode_runs` gives, in the order of `Run`'s fields, for readers in a hurry."""
+    at, end, head = 0, len(body), _RUN.size
+    while at < end:
         time, count, size, marks, client, version = _RUN.unpack_from(body, at)
-        at += _RUN.size
-        name = body[at : at + client].decode()
+        at += head
+        name = body[at : at + client]
         at += client
-        resent = struct.unpack_from(f"<{marks}I", body, at)
-        at += 4 * marks
-        yield Run(time, name, version, count, body[at : at + size], resent)
+        resent: tuple[int, ...] = ()
+        if marks:
+            resent = struct.unpack_from(f"<{marks}I", body, at)
+            at += 4 * marks
+        yield time, name, version, count, body[at : at + size], resent
         at += size
 
 
