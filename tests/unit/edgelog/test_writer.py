@@ -128,21 +128,21 @@ def test_recording_stops_while_less_than_min_free_is_left(tmp_path: Path) -> Non
 def test_a_log_stays_below_its_bytes_and_a_reader_hears_what_was_trimmed(tmp_path: Path) -> None:
     warnings: list[str] = []
     writer = LogWriter(tmp_path, "a", TINY, warnings.append)
-    Readers(tmp_path).commit("lake", Position(1, 3))
+    Readers(tmp_path).commit("lake", Position(1, 2))
     for number in range(100):
         write_block(writer, b"%3d" % number * 100)
         writer.trim(SECOND)
     assert sum(path.stat().st_size for path in segment_files(tmp_path)) <= TINY.max_bytes + 2048
     first = read(tmp_path)[0].sequence
-    assert first > 4
+    assert first > 3
     assert writer.counts.trimmed == first - 1
-    assert writer.counts.trimmed_unread == first - 1 - 3
+    assert writer.counts.trimmed_unread == first - 1 - 2
     assert len(warnings) == 1
-    with pytest.raises(TrimmedRows, match="rows after 1:3 were trimmed"):
-        payloads(tmp_path, Position(1, 3))
+    with pytest.raises(TrimmedRows, match="rows after 1:2 were trimmed"):
+        payloads(tmp_path, Position(1, 2))
     skipped = Skipped()
-    assert len(payloads(tmp_path, Position(1, 3), skipped)) == 101 - first
-    assert skipped.trimmed == first - 4
+    assert len(payloads(tmp_path, Position(1, 2), skipped)) == 101 - first
+    assert skipped.trimmed == first - 3
     writer.close()
 
 

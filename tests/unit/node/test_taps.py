@@ -117,6 +117,9 @@ def test_a_strategy_that_fails_does_not_stop_recording(sites: Network) -> None:
 
 def test_a_topic_that_only_a_tap_wants_makes_no_run(sites: Network) -> None:
     tapped(sites, "a", "s")
+    router = sites.nodes["a"].core.router
+    assert router.cache(None).lookup(b"s", False) is not None
+    assert router.cache("b").lookup(b"s", False) is None  # what others published is theirs to record
     client = Client(sites, "a", "sensor")
     for qos in (0, 1, 2):
         client.publish("s", qos)
