@@ -161,9 +161,9 @@ def trim(
     ] = None,
 ) -> None:
     """Delete old segments: those all of whose rows are not needed any more."""
+    from brokerweave.edgelog.lock import LogInUse
     from brokerweave.edgelog.readers import Readers
     from brokerweave.edgelog.trimming import trim_stopped
-    from brokerweave.edgelog.writer import LogInUse
 
     folder = _reader(path, socket, id, config).folder
     if before is not None:

@@ -10,6 +10,7 @@ commit. It keeps no file open between calls, so it may be copied to another proc
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -79,6 +80,7 @@ class LogReader:
 
     def lag(self, position: Position) -> int:
         """Rows after `position` that may be read, the trimmed ones not among them."""
+        end = self.end()  # before the segments: or a newer one could be missing among them
         found, read = files.segments(self.folder), position.sequence
         for segment in found:
             if segment.epoch > position.epoch:  # what its own epoch had beyond is lost
@@ -86,20 +88,15 @@ class LogReader:
                 break
         if found:
             read = max(read, found[0].first - 1)
-        return max(self.end().sequence - read, 0)
+        return max(end.sequence - read, 0)
 
     def segments(self) -> list[SegmentInfo]:
-        found, end = files.segments(self.folder), self.end()
+        end = self.end()
+        found = files.segments(self.folder)
         infos = []
         for segment, last in zip(found, _lasts(found, end), strict=True):
-            try:
-                size = segment.path.stat().st_size
-                created = segment.header()[0].created
-            except FileNotFoundError:
-                continue  # trimmed just now
-            except ValueError:
-                created = 0
-            infos.append(SegmentInfo(segment.path.name, segment.epoch, segment.first, last, size, created))
+            with contextlib.suppress(FileNotFoundError):  # trimmed just now
+                infos.append(_info(segment, last))
         return infos
 
     def blocks(
@@ -117,15 +114,24 @@ class LogReader:
             if segment.start > end:
                 return
             if Position(segment.epoch, last) > after:
-                yield from self._segment_blocks(segment, after, last, skipped)
+                try:
+                    yield from self._segment_blocks(segment, after, last, skipped)
+                except TrimmedRows:
+                    if skipped is None:
+                        raise
+                    skipped.trimmed += last - segment.first + 1
 
     def verify(self) -> Iterator[SegmentInfo | Damage]:
         """Read everything: each segment, after the damage that was found in it."""
-        found, infos = files.segments(self.folder), {info.name: info for info in self.segments()}
-        for segment, last in zip(found, _lasts(found, self.end()), strict=True):
-            if segment.path.name in infos:
+        end = self.end()
+        found = files.segments(self.folder)
+        for segment, last in zip(found, _lasts(found, end), strict=True):
+            try:
+                info = _info(segment, last)
                 yield from (each for each in self._scan(segment, START, last) if isinstance(each, Damage))
-                yield infos[segment.path.name]
+            except (FileNotFoundError, TrimmedRows):
+                continue  # just now
+            yield info
 
     def _check_trimmed(
         self, after: Position, found: list[Segment], end: Position, skipped: Skipped | None
@@ -179,6 +185,15 @@ class LogReader:
         if expected <= last:
             size = at + len(data)
             yield Damage(name, size, size, segment.epoch, expected, last, "it ends too early")
+
+
+def _info(segment: Segment, last: int) -> SegmentInfo:
+    size = segment.path.stat().st_size
+    try:
+        created = segment.header()[0].created
+    except ValueError:
+        created = 0
+    return SegmentInfo(segment.path.name, segment.epoch, segment.first, last, size, created)
 
 
 def _lasts(found: list[Segment], end: Position) -> list[int]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from brokerweave.edgelog import folder as files
 from brokerweave.edgelog.layout import Position
+from brokerweave.edgelog.lock import locked
 from brokerweave.edgelog.reader import LogReader
-from brokerweave.edgelog.writer import locked
 
 
 def trim_stopped(folder: Path, before: Position) -> int:

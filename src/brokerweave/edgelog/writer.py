@@ -9,9 +9,8 @@ threads, clocks (time comes with what is recorded).
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,10 @@ from typing import Any
 from brokerweave.edgelog import folder as files
 from brokerweave.edgelog.folder import Disk, Segment, Served, ServedNote
 from brokerweave.edgelog.layout import Position, SegmentHeader, encode_block, encode_header, run_head
+from brokerweave.edgelog.lock import take_lock, translated
 from brokerweave.edgelog.readers import Readers
 from brokerweave.edgelog.recovery import recover
-from brokerweave.errors import BrokerweaveError, ConfigError
+from brokerweave.errors import BrokerweaveError
 
 BLOCK_ROWS = 5_000
 BLOCK_BYTES = 1 << 20
@@ -110,10 +110,6 @@ class _Gathered:
     time: int = 0
 
 
-class LogInUse(ConfigError):
-    """Another process writes this log."""
-
-
 class LogWriter:
     """The one writer of a log; a lock that dies with the process keeps others away."""
 
@@ -125,7 +121,7 @@ class LogWriter:
         warn: Callable[[str], None] = lambda message: None,
         disk: Disk | None = None,
     ) -> None:
-        """Opens a new epoch. Raises `BrokerweaveError` if the log cannot be used."""
+        """Opens a new epoch. Raises `Unavailable` if the disk does not take it now, else `ConfigError`."""
         self.folder = folder
         self.policy = policy
         self.counts = Counts()
@@ -140,12 +136,14 @@ class LogWriter:
         self._missed = 0
         self._unread_series = False
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_translated(folder))
-            self._lock = _lock(folder)
+            stack.enter_context(translated(folder))
+            self._lock = take_lock(folder)
             stack.callback(os.close, self._lock)
             recovered = recover(folder, node, sync=policy.fsync != "never")
             self._note = ServedNote(folder)
             self._kept = [_kept(segment) for segment in recovered.segments]
+            before = Position(recovered.identity.epoch, recovered.identity.next - 1)
+            self._note.write(Served(before, before if policy.fsync != "never" else self._note.value.safe))
             stack.pop_all()
         self.identity = recovered.identity
         self.damage = [str(damage) for damage in recovered.damage]
@@ -155,8 +153,6 @@ class LogWriter:
             warn(f"edge log: {recovered.lost} rows that could be read already were lost in a power cut")
         self._next = recovered.identity.next
         self.readers = Readers(folder)
-        before = Position(self.identity.epoch, self._next - 1)
-        self._note.write(Served(before, before if policy.fsync != "never" else self._note.value.safe))
 
     # What the node records
 
@@ -384,36 +380,6 @@ class LogWriter:
             "segments": len(self._kept),
             "damage": self.damage,
         }
-
-
-@contextlib.contextmanager
-def _translated(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(f"the edge log {folder} cannot be used: {error.strerror}") from error
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Nobody else writes. Raises `ConfigError` if somebody does."""
-    with _translated(folder):
-        lock = _lock(folder)
-    try:
-        yield
-    finally:
-        os.close(lock)
-
-
-def _lock(folder: Path) -> int:
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise LogInUse(f"the edge log {folder} is in use by another node; give each its own") from None
-    return lock
 
 
 def _kept(segment: Segment) -> _Kept:

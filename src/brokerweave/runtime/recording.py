@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from brokerweave.config import EdgeLogSection
 from brokerweave.edgelog.layout import Position
-from brokerweave.edgelog.writer import LogWriter, Policy, Sync
-from brokerweave.errors import ConfigError
+from brokerweave.edgelog.writer import Counts, LogWriter, Policy, Sync
+from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.runtime.admin import Command
 
 BLOCK_SECONDS = 0.02
@@ -35,10 +35,14 @@ class Recording:
     """Implements `node.taps.Tape`."""
 
     def __init__(self, host: RecordingHost, settings: EdgeLogSection, folder: Path, node_id: str) -> None:
-        """Raises `BrokerweaveError` if the log cannot be used."""
-        policy = Policy(settings.fsync, settings.max_bytes, settings.max_age, settings.min_free)
+        """Raises `BrokerweaveError` if the log cannot be used; a disk that is full is tried again later."""
         self._host = host
-        self._writer = LogWriter(folder, node_id, policy, host.warn)
+        self._folder = folder
+        self._policy = Policy(settings.fsync, settings.max_bytes, settings.max_age, settings.min_free)
+        self._node_id = node_id
+        self._writer: LogWriter | None = None
+        self._reason = ""
+        self._missed = 0
         self._interval = settings.fsync_interval
         self._closing_block = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -50,38 +54,54 @@ class Recording:
     # Tape
 
     def record(self, client: str, version: int, count: int, blob: bytes, resent: Sequence[int]) -> None:
+        if self._writer is None:
+            self._missed += count
+            return
         self._writer.append(self._time(), client.encode(), version, count, blob, resent)
         if not self._closing_block:
             self._closing_block = True
             self._timers["block"] = self._host.call_later(BLOCK_SECONDS, self._close_block)
 
     def write(self) -> None:
-        self._writer.flush()
+        if self._writer is not None:
+            self._writer.flush()
 
     # Now and then
 
     def _close_block(self) -> None:
         self._closing_block = False
-        self._writer.flush()
+        self.write()
+
+    def _open(self) -> None:
+        try:
+            self._writer = LogWriter(self._folder, self._node_id, self._policy, self._host.warn)
+        except Unavailable as error:
+            if not self._reason:
+                self._host.warn(f"edge log: nothing is recorded: {error}; relaying goes on")
+            self._reason = str(error)
 
     def _maintain(self) -> None:
-        self._writer.maintain(self._time())
+        if self._writer is None:
+            self._open()
+        else:
+            self._writer.maintain(self._time())
         self._timers["maintenance"] = self._host.call_later(MAINTENANCE_SECONDS, self._maintain)
 
     def _sync_later(self) -> None:
         self._timers["sync"] = self._host.call_later(self._interval, self._sync)
 
     def _sync(self) -> None:
-        sync = self._writer.begin_sync()
-        if sync is None:
+        writer = self._writer
+        sync = writer.begin_sync() if writer is not None else None
+        if writer is None or sync is None:
             self._sync_later()
             return
         self._syncing = asyncio.get_running_loop().run_in_executor(None, sync.run)
-        self._syncing.add_done_callback(lambda done: self._synced(sync, done))
+        self._syncing.add_done_callback(lambda done: self._synced(writer, sync, done))
 
-    def _synced(self, sync: Sync, done: asyncio.Future[OSError | None]) -> None:
+    def _synced(self, writer: LogWriter, sync: Sync, done: asyncio.Future[OSError | None]) -> None:
         self._syncing = None
-        self._writer.synced(sync, done.result(), self._time())
+        writer.synced(sync, done.result(), self._time())
         self._sync_later()
 
     async def stop(self) -> None:
@@ -90,7 +110,8 @@ class Recording:
             await asyncio.wait([self._syncing])
         for timer in self._timers.values():
             timer.cancel()
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
     def _time(self) -> int:
         return int(self._host.now() * 1e6)
@@ -98,13 +119,15 @@ class Recording:
     # For the admin socket
 
     def status(self) -> dict[str, Any]:
+        if self._writer is None:
+            return {"path": str(self._folder), "recording": False, "reason": self._reason}
         return self._writer.status()
 
     def counters(self) -> dict[str, int]:
-        counts = self._writer.counts
+        counts = self._writer.counts if self._writer is not None else Counts()
         return {
             "edge_log_recorded": counts.recorded,
-            "edge_log_unrecorded": counts.unrecorded,
+            "edge_log_unrecorded": counts.unrecorded + self._missed,
             "edge_log_trimmed": counts.trimmed,
             "edge_log_trimmed_unread": counts.trimmed_unread,
             "edge_log_sync_failures": counts.sync_failures,
@@ -118,4 +141,6 @@ class Recording:
             before = Position.parse(str(request.get("before")))
         except ValueError as error:
             raise ConfigError(str(error)) from error
+        if self._writer is None:
+            raise Unavailable(self._reason)
         return {"trimmed": self._writer.trim_before(before)}
