@@ -119,13 +119,16 @@ class LogReader:
                 except TrimmedRows:
                     if skipped is None:
                         raise
-                    skipped.trimmed += last - segment.first + 1
+                    read = after.sequence if after.epoch == segment.epoch else 0
+                    skipped.trimmed += last - max(segment.first - 1, read)
 
     def verify(self) -> Iterator[SegmentInfo | Damage]:
         """Read everything: each segment, after the damage that was found in it."""
         end = self.end()
         found = files.segments(self.folder)
         for segment, last in zip(found, _lasts(found, end), strict=True):
+            if last < segment.first:
+                continue  # just begun: none of it is served
             try:
                 info = _info(segment, last)
                 yield from (each for each in self._scan(segment, START, last) if isinstance(each, Damage))

@@ -179,6 +179,15 @@ def test_a_sound_log_verifies_without_damage(tmp_path: Path) -> None:
     writer.close()
 
 
+def test_a_segment_that_is_just_being_begun_is_no_damage(tmp_path: Path) -> None:
+    writer, _ = restart(tmp_path)
+    write_block(writer, b"x")
+    segment_files(tmp_path)[0].with_name(f"{1:010}-{2:020}.seg").write_bytes(b"BWSEG")
+    assert [type(each) for each in LogReader(tmp_path).verify()] == [SegmentInfo]
+    assert payloads(tmp_path) == [b"x"]
+    writer.close()
+
+
 def test_a_log_keeps_its_id_over_restarts_and_empty_epochs_leave_no_files(tmp_path: Path) -> None:
     ids = set()
     for _ in range(3):
