@@ -35,10 +35,12 @@ class TrimmedRows(BrokerweaveError):
 
 @dataclass(slots=True)
 class Skipped:
-    """What a reader that goes on regardless went over."""
+    """What a reader that goes on regardless went over, in one pass over a log, of one call or many."""
 
     trimmed: int = 0
     damaged: int = 0
+    up_to: Position = START
+    """The last row that was skipped: it is neither read nor counted again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +106,13 @@ class LogReader:
     ) -> Iterator[Block]:
         """The blocks with rows after `after`, up to the one with `up_to` (by default: all that is served).
 
-        The first and the last may hold rows beside those asked for; `part` cuts them. With `skipped`, trimmed
+        The first and the last may hold rows beside those asked for. With `skipped`, trimmed
         and damaged rows are counted there; else they raise `TrimmedRows` or `DamagedLog`.
         """
         end = min(up_to or self.end(), self.end())
         found = files.segments(self.folder)
+        if skipped is not None:
+            after = max(after, skipped.up_to)
         self._check_trimmed(after, found, end, skipped)
         for segment, last in zip(found, _lasts(found, end), strict=True):
             if segment.start > end:
@@ -121,6 +125,7 @@ class LogReader:
                         raise
                     read = after.sequence if after.epoch == segment.epoch else 0
                     skipped.trimmed += last - max(segment.first - 1, read)
+                    skipped.up_to = Position(segment.epoch, last)
 
     def verify(self) -> Iterator[SegmentInfo | Damage]:
         """Read everything: each segment, after the damage that was found in it."""
@@ -145,6 +150,7 @@ class LogReader:
         if skipped is None:
             raise TrimmedRows(after, first)
         skipped.trimmed += first.sequence - 1 - after.sequence
+        skipped.up_to = Position(after.epoch, first.sequence - 1)
 
     def _segment_blocks(
         self, segment: Segment, after: Position, last: int, skipped: Skipped | None
@@ -160,6 +166,7 @@ class LogReader:
                 raise DamagedLog(each)
             else:
                 skipped.damaged += each.rows
+                skipped.up_to = Position(each.epoch, each.first + each.rows - 1)
 
     def _scan(self, segment: Segment, after: Position, last: int) -> Iterator[Block | Damage]:
         """A segment's blocks and damage; also what its end lacks up to the row `last`."""

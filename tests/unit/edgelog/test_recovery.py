@@ -117,6 +117,23 @@ def test_a_reader_goes_behind_damage_only_if_told_to_and_counts_it(tmp_path: Pat
     writer.close()
 
 
+def test_damage_at_the_end_is_counted_once_however_often_a_reader_asks(tmp_path: Path) -> None:
+    writer, _ = restart(tmp_path)
+    write_block(writer, b"0")
+    write_block(writer, b"1", b"2")
+    path = segment_files(tmp_path)[0]
+    flip(path, path.stat().st_size - 1)
+    skipped = Skipped()
+    assert payloads(tmp_path, skipped=skipped) == [b"0"]
+    for _ in range(3):
+        assert payloads(tmp_path, Position(1, 1), skipped) == []
+    assert (skipped.damaged, skipped.up_to) == (2, Position(1, 3))
+    write_block(writer, b"3")
+    assert payloads(tmp_path, Position(1, 1), skipped) == [b"3"]
+    assert skipped.damaged == 2
+    writer.close()
+
+
 @pytest.mark.parametrize("policy", [SMALL, ALWAYS], ids=["never", "always"])
 def test_a_zeroed_tail_is_cut_off_and_the_rows_before_it_stay(tmp_path: Path, policy: Policy) -> None:
     writer, _ = restart(tmp_path, policy)
