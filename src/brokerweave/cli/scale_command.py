@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from brokerweave.cli.output import console, help_text, progress, table
 
 if TYPE_CHECKING:
-    from brokerweave.sim.scale import Phase, Result
+    from brokerweave.sim.scale import Options, Phase, Result
 
 _HELP = """Run one scenario over a tree of up to 10,000 nodes and say what it cost.
 
@@ -90,7 +90,7 @@ def scale(
     return 1 if result.missed or result.doubled else 0
 
 
-def _measured(options: Any) -> tuple[Result, dict[str, float]]:
+def _measured(options: Options) -> tuple[Result, dict[str, float]]:
     import gc
     import resource
     import time
@@ -108,6 +108,7 @@ def _measured(options: Any) -> tuple[Result, dict[str, float]]:
     gc.collect()
     gc.freeze()
     result = run.run()
+    gc.unfreeze()
     progress("")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return result, {
