@@ -45,7 +45,7 @@ def growing_nodes(strategy: str, shape: str) -> list[Case]:
 
 def own_filters() -> list[Case]:
     """As many filters as nodes: nobody shares much."""
-    return [{"nodes": n, "filters": n} for n in (10, 30, 100, 300, 1000)]
+    return [{"nodes": n, "filters": n} for n in (10, 30, 100, 300)]
 
 
 def growing_filters(wide: float) -> list[Case]:
