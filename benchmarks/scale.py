@@ -268,11 +268,11 @@ def fill(page: str, tables: dict[str, str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
     parser.add_argument("--again", action="store_true", help="repeat runs whose results are kept")
-    parser.add_argument("--only", default="", help="only runs that have this among their arguments")
+    parser.add_argument("--only", default="", help="only the run with exactly these arguments")
     parser.add_argument("--most", type=int, default=SIZES[-1], help="leave out runs with more nodes")
     given = parser.parse_args()
     for case in cases():
-        wanted = given.only in f"{key(case)} " and case["nodes"] <= given.most
+        wanted = given.only in ("", key(case)) and case["nodes"] <= given.most
         if wanted and (given.again or key(case) not in kept()):
             print(f"brokerweave sim scale {key(case)}", flush=True)
             found = run(case)  # before the file is read: two of these commands may run side by side
