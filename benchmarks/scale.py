@@ -124,7 +124,8 @@ class Results:
         self._found = found
 
     def of(self, listed: list[Case]) -> list[tuple[Case, Found]]:
-        return [(case, self._found[key(case)]) for case in listed if key(case) in self._found]
+        once = {key(case): case for case in listed}
+        return [(case, self._found[name]) for name, case in once.items() if name in self._found]
 
     def line(
         self, listed: list[Case], across: str, up: Callable[[Found], float]
