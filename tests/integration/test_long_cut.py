@@ -197,9 +197,10 @@ class Story:
 
     def tell(self) -> str:
         grown = ", ".join(f"{what} +{amount / MIB:.1f} MiB" for what, amount in self.grown.items())
+        latency = f"{self.latency_up:.2f} linked, {self.latency_down:.2f} cut off"
         return (
             f"QoS {self.qos}: {self.owed_bytes / MIB:.0f} MiB owed; memory: {grown}; "
-            f"local latency, node / broker alone: {self.latency_up:.2f} with the link, {self.latency_down:.2f} without"
+            f"local latency, node / broker alone: {latency}"
         )
 
 
