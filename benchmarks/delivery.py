@@ -115,6 +115,9 @@ class Run:
     """Times in milliseconds, medians; CPU of both nodes in microseconds for each message."""
 
     per_second: float
+    """Acknowledged to the publishers."""
+    delivered: float
+    """A second at the far subscriber, until the last of them was there."""
     ack_ms: float
     arrival_ms: float
     cpu_us: float
@@ -145,11 +148,13 @@ async def run(
         if len(far.arrived_after) >= sent and all(publisher.idle for publisher in near):
             break
         await asyncio.sleep(0.01)
+    delivered = len(far.arrived_after) / (time.monotonic() - begin)
     for each in (*near, far):
         each.close()
     after = [nanoseconds for publisher in near for nanoseconds in publisher.acked_after]
     return Run(
         per_second=acked / took,
+        delivered=delivered,
         ack_ms=statistics.median(after) / 1e6,
         arrival_ms=statistics.median(far.arrived_after) / 1e6,
         cpu_us=(sum(map(cpu_seconds, pids)) - cpu) / sent * 1e6,
@@ -189,12 +194,12 @@ def sites() -> Iterator[Sites]:
 
 
 def show(console: Console, title: str, runs: dict[str, list[Run]]) -> None:
-    table = Table(
-        "", "acknowledged/s", "to PUBACK, ms", "to the far subscriber, ms", "nodes' CPU, µs", "missing"
-    )
+    columns = ("to PUBACK, ms", "to the far subscriber, ms", "nodes' CPU, µs", "missing")
+    table = Table("", "acknowledged/s", "delivered/s", *columns)
     table.title = f"{title}; median of rounds (lowest to highest)"
     of: tuple[Callable[[Run], float], ...] = (
         lambda run: run.per_second,
+        lambda run: run.delivered,
         lambda run: run.ack_ms,
         lambda run: run.arrival_ms,
         lambda run: run.cpu_us,
@@ -228,7 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--window", type=int, default=20, help="messages that a publisher has under way")
     parser.add_argument("--first", action="store_true", help="go before everything else on a busy machine")
     flags = parser.parse_args(arguments)
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    console = Console(width=None if sys.stdout.isatty() else 170)
     console.print(*(f"{name} {value};" for name, value in machine.facts().items()), highlight=False)
     full: dict[str, list[Run]] = {mode: [] for mode in MODES}
     single: dict[str, list[Run]] = {mode: [] for mode in MODES}
