@@ -101,19 +101,17 @@ class Probe:
         self._there.send(Subscribe(1, (Subscription(topic),)))
         self._there.read_packets(1)
 
-    def seconds(self) -> float:
+    def sample(self) -> list[float]:
+        """Many, from the shortest to the longest."""
+        return sorted(self._seconds() for _ in range(200))
+
+    def _seconds(self) -> float:
         begin = time.perf_counter()
         self._here.send(Publish(self._topic, b"probe", 1, packet_id=1))
         self._there.read_packets(1)
         took = time.perf_counter() - begin
         self._here.read_packets(1)
         return took
-
-
-def latency(through_node: Probe, beside_it: Probe) -> float:
-    """The node's median latency over that of its broker alone, asked in turn: what disturbs one does both."""
-    pairs = [(through_node.seconds(), beside_it.seconds()) for _ in range(100)]
-    return statistics.median(near for near, _ in pairs) / statistics.median(alone for _, alone in pairs)
 
 
 def memory(net: Network, name: str, line: str) -> int:
@@ -136,11 +134,11 @@ class Story:
         for topic in ("kept", "deleted", "last"):
             self.keeper.publish(topic, b"before", 1, retain=True)
         wait_for_retained(net, {"kept": b"before", "deleted": b"before"})
-        self.probes = Probe(stack, net.port("a"), "bulk/probe"), Probe(stack, net["a"].broker.port, "alone")
+        self.probe = Probe(stack, net.port("a"), "bulk/probe")
         self.traffic = Traffic(net, qos)
         stack.callback(self.traffic.stop)
         self.traffic.wait_for_more()
-        self.latency_up = latency(*self.probes)
+        self.linked = self.probe.sample()
         self.memory = {name: memory(net, name, "VmRSS") for name in "ab"}
         self.grown: dict[str, int] = {}
 
@@ -157,7 +155,7 @@ class Story:
         for name, other in ("ab", "ba"):
             self.wait_until_down(name, other)
         self.traffic.wait_for_more()
-        self.latency_down = latency(*self.probes)
+        self.cut_off = self.probe.sample()
         self.clients["c"].close()  # until all is over
         self.connect(self.net.port("a"), "deleter").publish("deleted", b"", 1, retain=True)
         self.keeper.publish("new", b"during", 1, retain=True)
@@ -191,16 +189,18 @@ class Story:
         client.wait_for(lambda _: set(client.payloads(topic)) >= set(sent))
         got = client.payloads(topic)
         assert set(got) == set(sent)
-        # QoS 1, at a node that was killed: what its injector and its broker had no answer to.
-        unanswered = self.traffic.publishers[source].repeated + (2 * IN_FLIGHT if name in "ab" else 0)
+        # QoS 1: what the publisher had no answer to, nor the broker when the subscriber's connection ended,
+        # nor the injector when its node was killed.
+        repeated = self.traffic.publishers[source].repeated
+        unanswered = repeated + IN_FLIGHT + (IN_FLIGHT if name in "ab" and name != source else 0)
         assert len(got) - len(sent) <= (0 if self.qos == 2 else unanswered), f"{source} to {name}"
 
     def tell(self) -> str:
         grown = ", ".join(f"{what} +{amount / MIB:.1f} MiB" for what, amount in self.grown.items())
-        latency = f"{self.latency_up:.2f} linked, {self.latency_down:.2f} cut off"
+        ratio = statistics.median(self.cut_off) / statistics.median(self.linked)
         return (
             f"QoS {self.qos}: {self.owed_bytes / MIB:.0f} MiB owed; memory: {grown}; "
-            f"local latency, node / broker alone: {latency}"
+            f"median local latency, cut off / linked: {ratio:.2f}"
         )
 
 
@@ -232,4 +232,5 @@ def test_a_long_cut_and_kill_9_of_both_its_nodes_lose_nothing_and_double_no_qos_
         allowed = LANES * OUTBOX_MEMORY + SLACK
         assert story.owed_bytes > 2 * allowed
         assert max(story.grown.values()) < allowed, story.grown
-        assert story.latency_down < 3 * story.latency_up
+        # Not the medians: on a busy machine they say how busy it was.
+        assert story.cut_off[20] < 5 * story.linked[20]
