@@ -57,12 +57,14 @@ check: setup ## style, types, import rules
 docs: setup ## write the pages that are made from code
 	$(RUN) -m brokerweave.config.reference > docs/configuration.md
 
-bench: setup ## scanner, listeners, topic trie, then the relay against HAProxy, on this machine
+bench: setup ## scanner, listeners, topic trie, relay, delivery and churn, on this machine
 	$(RUN) -m benchmarks.scanner
 	$(RUN) -m benchmarks.listening
 	$(RUN) -m benchmarks.trie
 	$(RUN) -m benchmarks.idle
 	$(RUN) -m benchmarks.relay
+	$(RUN) -m benchmarks.delivery
+	$(RUN) -m benchmarks.churn
 
 scale: setup ## the runs, plots and tables of docs/scale.md that are not there yet, up to an hour
 	$(RUN) -m benchmarks.scale

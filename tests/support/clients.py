@@ -126,6 +126,17 @@ class MqttClient:
     def wait_for_payload(self, payload: bytes, seconds: float = LIMIT) -> None:
         self.wait_for(lambda received: any(message.payload == payload for message in received), seconds)
 
+    def come_back(self) -> None:
+        """Connect once more, with all that a persistent session keeps on the client's side."""
+        assert self.ended.wait(LIMIT)
+        self._client.loop_stop()
+        self.ended.clear()
+        self._answered.clear()
+        self._client.reconnect()
+        self._client.loop_start()
+        wait_until(lambda: self._answered.is_set() or self.ended.is_set(), "an answer to CONNECT")
+        assert self.code == 0, f"the broker refused with 0x{self.code:02x}"
+
     def cut(self) -> None:
         """End the connection without a word, as a crash would."""
         sock = self._client.socket()

@@ -9,7 +9,7 @@ files. They come in through `NodeHost`, so the same core runs in virtual time.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol
@@ -498,12 +498,7 @@ class NodeCore:
         reached = self._take_new(neighbour, lane, run, skip)
         if run.confirm:
             publication = Publication(run.origin, run.epoch, lane, run.first)
-            if self.confirmations.expect(
-                publication, filter(self._is_up, reached), lambda: self._confirm(neighbour, publication)
-            ):
-                self._confirm(neighbour, publication)
-            else:
-                self.host.call_later(CONFIRM_LIMIT, lambda: self.confirmations.abandon(publication))
+            self._confirm_behind(neighbour, publication, filter(self._is_up, reached))
 
     def _take_flood(self, neighbour: str, lane: int, run: Run) -> None:
         """A flood passes nodes that know it, once in each view; where it is new it takes effect besides."""
@@ -584,6 +579,20 @@ class NodeCore:
         self.counters.add("dead_letters_retried")
         self.host.injector_ready(lane % len(self.injectors))
         return True
+
+    def _confirm_behind(self, neighbour: str, publication: Publication, reached: Iterable[str]) -> None:
+        """Confirm to `neighbour` once all that were `reached` have confirmed."""
+        timer: Timer | None = None
+
+        def heard() -> None:
+            if timer is not None:
+                timer.cancel()  # or each publication would cost memory for as long as it may take
+            self._confirm(neighbour, publication)
+
+        if self.confirmations.expect(publication, reached, heard):
+            heard()
+        else:
+            timer = self.host.call_later(CONFIRM_LIMIT, lambda: self.confirmations.abandon(publication))
 
     def _confirm(self, neighbour: str, publication: Publication) -> None:
         """Tell where a publication came from that it is taken here and behind; one packet per loop turn."""

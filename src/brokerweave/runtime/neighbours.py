@@ -27,7 +27,7 @@ WRITE_BUFFER = 256 * 1024
 """Bytes written but not yet taken by the neighbour's socket before a lane waits."""
 WRITE_INTERVAL = 0.005
 """Seconds between two writes under load: each costs two system calls on either side. A lone message does
-not wait."""
+not wait, nor does any in cluster delivery, where the publisher would wait with it."""
 
 
 class LinkHost(CarrierHost, Protocol):
@@ -123,6 +123,7 @@ class Links:
         self._addresses: dict[str, Address] = {}
         self._ready: set[tuple[str, int]] = set()
         self._wrote = 0.0
+        self._write_interval = WRITE_INTERVAL if host.core.settings.cluster_timeout is None else 0.0
         self._server: asyncio.Server | None = None
         self._server_tls, self._client_tls = _tls(config)
         self._ticker = self._loop.create_task(self._tick())
@@ -178,7 +179,7 @@ class Links:
     def lane_ready(self, neighbour: str, lane: int) -> None:
         """Write at once if the last write was a while ago; under load, together with what comes meanwhile."""
         if not self._ready:
-            pause = self._wrote + WRITE_INTERVAL - self._loop.time()
+            pause = self._wrote + self._write_interval - self._loop.time()
             if pause > 0:
                 self._loop.call_later(pause, self._write_ready)
             else:

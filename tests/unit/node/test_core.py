@@ -210,6 +210,19 @@ class TestClusterDelivery:
         assert row.nodes["c"].injected() == ["t"]
         assert all(len(node.core.confirmations) == 0 for node in row.nodes.values())
 
+    def test_leaves_nothing_behind_at_a_node_on_the_way(self) -> None:
+        row = row_of_three(cluster_timeout=5.0)
+        Client(row, "c", "subscriber").subscribe("t", 1)
+        row.settle()
+        before = sum(not timer.cancelled for _, _, timer, _ in row.timers)
+        publisher = Client(row, "a", "publisher")
+        for _ in range(20):
+            publisher.publish("t", 1)
+        row.settle()
+        assert publisher.got() == ["PubAck"] * 20
+        row.advance(1.0)
+        assert sum(not timer.cancelled for _, _, timer, _ in row.timers) == before
+
     def test_does_not_wait_where_nobody_is_interested(self) -> None:
         row = row_of_three(cluster_timeout=5.0)
         publisher = Client(row, "a", "publisher")
