@@ -252,3 +252,19 @@ class TestClusterDelivery:
         assert publisher.got() == ["PubAck"]
         assert row.nodes["a"].core.counters["cluster_timeouts"] == 1
         assert len(row.nodes["a"].core.confirmations) == 0
+
+    @pytest.mark.parametrize(("fuller", "next_hop"), [("a", "b"), ("b", "c")])
+    def test_does_not_wait_for_what_was_dropped_at_once_and_counts_it(
+        self, fuller: str, next_hop: str
+    ) -> None:
+        row = row_of_three(cluster_timeout=5.0)
+        Client(row, "c", "subscriber").subscribe("t", 1)
+        row.settle()
+        row.nodes[fuller].core.neighbour_table[next_hop].lanes[0].outbox.memory_bytes = 0
+        publisher = Client(row, "a", "publisher")
+        publisher.publish("t", 1)
+        row.settle()
+        assert publisher.got() == ["PubAck"]
+        assert row.nodes[fuller].core.counters["cluster_drops"] == 1
+        assert all(len(node.core.confirmations) == 0 for node in row.nodes.values())
+        assert row.nodes["a"].core.counters["cluster_timeouts"] == 0
