@@ -394,6 +394,9 @@ class NodeCore:
         )
         return self.retained.published(run) if group.retained else run
 
+    def uncertain(self, topic: str) -> None:
+        self.retained.check.doubt((topic,))
+
     def ended(self, pair: Pair, unexpected: bool) -> None:
         if unexpected:
             self.wills.due(pair, self.sessions.heir(pair))

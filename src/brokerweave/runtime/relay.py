@@ -276,12 +276,12 @@ class ClientConnection(asyncio.Protocol):
             self.write(codec.encode(Disconnect(SERVER_SHUTTING_DOWN), 5))
         self.end()
 
-    def end(self) -> None:
+    def end(self, broker_left: bool = False) -> None:
         """End both halves, once. What is already written to either still goes out."""
         pair = self.pair
         if pair.phase is Phase.ENDED:
             return
-        unexpected = pair.ended()
+        unexpected = pair.ended(broker_left)
         self._drop_deadline()
         self._host.relays.pop(pair, None)
         # Before any listener hears of it: one that raises must not keep the connections open.
@@ -377,7 +377,7 @@ class BrokerConnection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._client.end()
+        self._client.end(broker_left=True)
 
     def write(self, data: bytes) -> None:
         assert self._transport is not None

@@ -333,14 +333,18 @@ class Ledger:
         self._given[client_id, message.payload] += 1
 
     def unsure_topics(self) -> set[str]:
-        """Cluster delivery forwards what the broker acknowledged: a client that left before that leaves a
-        message retained at its own broker only. So does a node that is killed while its disk fails."""
+        """Cluster delivery forwards what the broker acknowledged: a node killed before that leaves a message
+        retained at its own broker only. So does a node that is killed while its disk fails."""
         failed = {node for node, ends in self.ends.items() if any(end.ever_failed for end in ends)}
         return {
             p.topic
             for p in self.publications.values()
-            if p.retain and (p.site in failed or (self.cluster and not (p.acknowledged and p.qos)))
+            if p.retain and (p.site in failed or (self.cluster and p.qos and self._killed_before_ack(p)))
         }
+
+    def _killed_before_ack(self, publication: Publication) -> bool:
+        ends = self.ends[publication.site]
+        return not publication.acknowledged and any(not e.graceful for e in ends if e.at >= publication.at)
 
     # The subscriber
 

@@ -56,6 +56,7 @@ class Host:
     barrier: bool = False
     stands: list[Stand] = field(default_factory=list)
     acks: list[HeldAck] = field(default_factory=list)
+    uncertain_topics: list[str] = field(default_factory=list)
     record: SessionRecord = field(default_factory=lambda: SessionRecord("c", 0))
 
     def connect_arrived(self, pair: Pair) -> None:
@@ -102,6 +103,9 @@ class Host:
 
     def ended(self, pair: Pair, unexpected: bool) -> None:
         self.ends.append(unexpected)
+
+    def uncertain(self, topic: str) -> None:
+        self.uncertain_topics.append(topic)
 
     def closed(self, pair: Pair) -> None:
         self.closes += 1
@@ -562,6 +566,28 @@ class TestInClusterDelivery:
         cluster.client(Publish("t", qos=2, packet_id=7))
         cluster.client(Publish("t", qos=2, packet_id=7, dup=True))
         cluster.broker(PubRec(7))
+        assert cluster.topics == ["t"]
+
+    def test_what_the_broker_had_not_acknowledged_when_the_client_left_goes_as_in_local_delivery(
+        self, cluster: Site
+    ) -> None:
+        cluster.client(Publish("t", qos=1, packet_id=1), Publish("u", qos=2, packet_id=2))
+        cluster.pair.ended()
+        assert cluster.topics == ["t", "u"]
+        assert cluster.host.record.incoming_qos2 == {2}
+        assert cluster.host.counters["unacknowledged_publications"] == 2
+
+    def test_what_the_broker_had_not_acknowledged_when_it_left_itself_is_not_forwarded_but_looked_at(
+        self, cluster: Site
+    ) -> None:
+        cluster.client(Publish("t", qos=1, packet_id=1), Publish("u", b"kept", 1, True, packet_id=2))
+        cluster.pair.ended(broker_left=True)
+        assert cluster.topics == []
+        assert cluster.host.uncertain_topics == ["u"]
+
+    def test_a_broker_that_hangs_up_after_the_clients_goodbye_refused_nothing(self, cluster: Site) -> None:
+        cluster.client(Publish("t", qos=1, packet_id=1), Disconnect())
+        cluster.pair.ended(broker_left=True)
         assert cluster.topics == ["t"]
 
     def test_the_client_is_not_read_while_too_much_waits_for_the_broker(self, cluster: Site) -> None:
