@@ -97,7 +97,11 @@ class Lane:
         """A connection stands; `peer` is what the other side's `resume` said, None that it starts anew."""
         if peer is None:
             peer = Resume(stream=0, oldest=1)
-        known = peer.taken if peer.peer_stream == self.outbox.stream_id else 0
+        known = 0
+        if peer.peer_stream == self.outbox.stream_id:
+            known = peer.taken
+        else:
+            self.outbox.drop_unsure()
         self.outbox.rewind(known)
         if peer.stream == 0 or peer.stream != self._peer_stream:
             self._peer_stream, self._taken = peer.stream, 0

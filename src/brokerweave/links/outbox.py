@@ -24,6 +24,7 @@ from brokerweave.links.wire import MAX_RUNS, decode_record, encode_record
 MEMORY = "memory"
 DISK = "disk"
 DAMAGED = "damaged"
+UNSURE = "peer_forgot"
 
 _LOAD_BYTES = 1 << 20
 """Read from the disk at once: enough for a full window, too little to hold anyone up."""
@@ -182,6 +183,19 @@ class Outbox:
         self._forget(acknowledged)
         self._sent = 0
         self._sent_bytes = 0
+
+    def drop_unsure(self) -> None:
+        """The neighbour does not know any more what it took of this stream. What was taken goes again, but
+        not at QoS 0: that would be at most once no more. Call it before `rewind`."""
+        sent = list(islice(self._memory, self._sent))
+        kept = [item for item in sent if item[0].durable]
+        for run, _ in sent if len(kept) < len(sent) else ():
+            if not run.durable:
+                self.dropped[UNSURE] += run.count
+                self._memory_used -= run.size
+                self._sent_bytes -= run.size
+        self._memory = deque([*kept, *islice(self._memory, self._sent, None)])
+        self._sent = len(kept)
 
     def kept(self) -> list[Run]:
         """The runs in memory, acknowledged by nobody yet; those that are only on disk are not among them."""

@@ -162,7 +162,7 @@ class Ledger:
                 self.broken(f"{node} got {payload!r} as {key}, but it was sent as {publication.keys}")
             again = [visit for visit in before if visit.key == key]
             if again:
-                self._repeated(node, came_from, publication, again[-1].at)
+                self._repeated(node, came_from, publication, again[-1].at, run)
         before.append(Visit(self.world.now, key, came_from, group.local))
         self.counts["dispatches"] += 1
         if came_from is None and len(publication.keys) == 1 and not publication.is_will:
@@ -194,10 +194,12 @@ class Ledger:
             return False
         return end.graceful or self.promises.ids_survive_kill
 
-    def _repeated(self, node: str, came_from: str, publication: Publication, since: float) -> None:
+    def _repeated(self, node: str, came_from: str, publication: Publication, since: float, run: Run) -> None:
         """The same message under the same number again: only a node that forgot may let it pass."""
         ends = self._ended(node, since)
         text = f"{node} passes on {publication.payload!r} again"
+        if not run.max_qos:
+            self.broken(f"{text}, though it is QoS 0")
         forgot = [end for end in ends if not self._keeps_window(end)]
         if not forgot:
             self.broken(f"{text}, though it should remember it")
