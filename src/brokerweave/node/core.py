@@ -32,6 +32,7 @@ from brokerweave.node.counters import Counters
 from brokerweave.node.daybook import OWN, Daybook, RunEntry
 from brokerweave.node.interest import Interest
 from brokerweave.node.neighbours import LaneMaker, Neighbours
+from brokerweave.node.plugins import GuardedStrategy, Plugins
 from brokerweave.node.retained import MemoryStore, RetainedSettings, RetainedStore
 from brokerweave.node.retained_sync import Retained
 from brokerweave.node.router import Group, Router
@@ -125,16 +126,20 @@ class NodeCore:
         self.counters = Counters()
         self.window = DuplicateWindow(settings.window)
         self.injectors = injectors
+        self.plugins = Plugins(listeners, self.counters, host.warn)
         self.neighbour_table = Neighbours(
-            settings.lanes, make_lane, host.call_later, settings.forget_after, self.counters, listeners
+            settings.lanes, make_lane, host.call_later, settings.forget_after, self.counters, self.plugins
         )
         self.strategy = strategy(self)
-        self.neighbour_table.attach(self.strategy)
+        self.guarded = GuardedStrategy(self.strategy, self.plugins.failed)
+        self.neighbour_table.attach(self.guarded)
         self.neighbour_table.forgotten = self._neighbour_forgotten
         self.router = Router(
-            self.strategy, settings.lanes if settings.ordered else None, self._strategy_failed
+            self.strategy,
+            settings.lanes if settings.ordered else None,
+            lambda error: self.plugins.failed(self.strategy, error),
         )
-        self.interest = Interest(self.strategy, self.daybook)
+        self.interest = Interest(self.guarded, self.daybook)
         self.kept: dict[str, dict[str, int]] = {}
         """For each neighbour, what the strategy wants to know of it after a restart."""
         self.controls: dict[str, Callable[[str, bytes], None]] = {}
@@ -197,7 +202,7 @@ class NodeCore:
                 )
             handler(neighbour, packet.payload)
         elif self.wiring.listens(neighbour, packet):
-            self.strategy.packet_arrived(neighbour, packet)
+            self.guarded.packet_arrived(neighbour, packet)
 
     def send_own(self, neighbour: str, topic: str, payload: bytes) -> None:
         """Send a control packet of one of the node's own parts, in order with the strategy's."""
@@ -223,10 +228,6 @@ class NodeCore:
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         return self.host.call_later(seconds, callback)
-
-    def _strategy_failed(self, error: Exception) -> None:
-        self.counters.add("strategy_failures")
-        self.host.warn(f"strategy {self.strategy.name} failed: {error!r}; the topic stays at this site")
 
     # For the pairs (PairHost)
 
@@ -254,6 +255,9 @@ class NodeCore:
 
     def count(self, counter: str, amount: int = 1) -> None:
         self.counters.add(counter, amount)
+
+    def listener_failed(self, listener: Listener, error: Exception) -> None:
+        self.plugins.failed(listener, error)
 
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
         self.admission.joined(pair)  # the broker may have given it its client id
@@ -429,7 +433,7 @@ class NodeCore:
     def recall(self, identifier: str, kept: dict[str, int]) -> None:
         """A neighbour from before a restart: it is owed messages, and wants what it wanted."""
         self.add_neighbour(identifier)
-        self.strategy.neighbour_recalled(identifier, kept)
+        self.guarded.neighbour_recalled(identifier, kept)
 
     def remove_neighbour(self, identifier: str) -> None:
         self.wiring.leaving(identifier)
@@ -498,6 +502,8 @@ class NodeCore:
             self._take_flood(neighbour, lane, run)
         if run.origin == self.settings.node_id and not run.repair:
             self.counters.add("returned_to_origin", run.count)
+            if run.epoch > self.settings.epoch:  # not what this node published before a restart
+                self.host.warn(f"another node calls itself {run.origin}, as this one does: rename one")
             return
         reached = self._take_new(neighbour, lane, run, skip)
         if run.confirm:

@@ -4,7 +4,8 @@ Owns: the two scanners, the phase of the pair, pending SUBSCRIBEs, topic aliases
 the broker accepts the client. Invariants: what is returned for the other side is the input cut at frame
 boundaries, unchanged but for frames a listener rejected and acknowledgements that wait for the cluster;
 nothing is forwarded to links before CONNACK accepts the client (nor, in cluster delivery, before the broker
-acknowledged it or the client left); a filter counts only when SUBACK grants it. Must not know: sockets, strategies, links.
+acknowledged it or the client left); a filter counts only when SUBACK grants it. Must not know: sockets,
+strategies, links.
 """
 
 from __future__ import annotations
@@ -127,6 +128,8 @@ class PairHost(Protocol):
 
     def count(self, counter: str, amount: int = 1) -> None: ...
 
+    def listener_failed(self, listener: Listener, error: Exception) -> None: ...
+
 
 class Limits(Protocol):
     @property
@@ -189,7 +192,9 @@ class Pair:
         self._routes = routes
         self.limits = limits
         self._session_expiry = session_expiry
-        self._judgement = Judgement(listeners, self.client, self.broker) if listeners else None
+        self._judgement = None
+        if listeners:
+            self._judgement = Judgement(listeners, self.client, self.broker, host.listener_failed)
         self._upstream = Scanner(_FROM_CLIENT, limits.max_packet, routes)
         self._upstream.single_qos = _EVERY_QOS_ONE_BY_ONE  # until CONNECT says whose they are
         self._downstream = Scanner(_FROM_BROKER, limits.max_packet)

@@ -57,6 +57,7 @@ class Host:
     stands: list[Stand] = field(default_factory=list)
     acks: list[HeldAck] = field(default_factory=list)
     uncertain_topics: list[str] = field(default_factory=list)
+    failures: list[tuple[Listener, Exception]] = field(default_factory=list)
     record: SessionRecord = field(default_factory=lambda: SessionRecord("c", 0))
 
     def connect_arrived(self, pair: Pair) -> None:
@@ -103,6 +104,9 @@ class Host:
 
     def ended(self, pair: Pair, unexpected: bool) -> None:
         self.ends.append(unexpected)
+
+    def listener_failed(self, listener: Listener, error: Exception) -> None:
+        self.failures.append((listener, error))
 
     def uncertain(self, topic: str) -> None:
         self.uncertain_topics.append(topic)
@@ -443,6 +447,27 @@ class Validator(Listener):
 
 class NoSessions:
     """A session manager for listeners that call none of it."""
+
+
+class Clumsy(Validator):
+    def packet_arrived(self, session: Session, packet: Packet) -> Reject | None:
+        raise ZeroDivisionError
+
+    def receive_failed(self, session: Session, error: Exception) -> None:
+        raise ZeroDivisionError
+
+
+def test_a_listener_that_raises_neither_stops_the_packet_nor_ends_the_pair() -> None:
+    validator, clumsy = Validator(NoSessions()), Clumsy(NoSessions())  # type: ignore[arg-type]
+    site = Site(4, (clumsy, validator))
+    site.connect()
+    good = Publish("t", b"good")
+    assert site.client(good) == codec.encode(good, 4)
+    assert site.client(Publish("t", b"bad")) == b"", "the next listener is asked all the same"
+    assert (site.pair.error, len(site.host.failures)) == (None, 2)
+    site.pair.from_client(b"\x00\x00")
+    assert site.pair.error is not None
+    assert len(site.host.failures) == 3
 
 
 @pytest.fixture(params=[4, 5])
