@@ -115,10 +115,10 @@ class Neighbours:
         self.state = NodeState.RUNNING
         self.forgotten(identifier)
 
-    def connected(self, identifier: str, index: int, peer: Resume | None) -> None:
-        """A lane's connection was established (and authenticated)."""
+    def connected(self, identifier: str, index: int, peer: Resume | None, epoch: int = 0) -> None:
+        """A lane's connection was established (and authenticated); `epoch` is the neighbour's."""
         neighbour = self._all[identifier]
-        neighbour.lanes[index].connected(peer)
+        neighbour.lanes[index].connected(peer, epoch)
         neighbour.connected[index] = True
         if neighbour.forgetting is not None:
             neighbour.forgetting.cancel()

@@ -50,6 +50,8 @@ class Visit:
     key: Key
     came_from: str | None
     local: bool
+    repair: bool = False
+    """It came to repair an index, not as a message of its own."""
 
 
 @dataclass(slots=True)
@@ -153,7 +155,7 @@ class Ledger:
         before = self.visits[node, payload]
         if run.repair:
             self.excuses["retained: sent again to repair an index"] += 1
-            before.append(Visit(self.world.now, key, came_from, group.local))
+            before.append(Visit(self.world.now, key, came_from, group.local, repair=True))
             return
         if came_from is None:
             self._forwarded(node, publication, key, before)
@@ -330,6 +332,10 @@ class Ledger:
 
     def broker_lost_state(self, site: str) -> None:
         self._broker_losses[site].append(self.world.now)
+
+    def had(self, node: str, payload: bytes) -> bool:
+        """Whether a node had a message as such."""
+        return any(not visit.repair for visit in self.visits[node, payload])
 
     def passed_on(self, client_id: str, message: Publish) -> None:
         self._given[client_id, message.payload] += 1
