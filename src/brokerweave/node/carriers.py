@@ -170,9 +170,7 @@ class Carriers:
         self._carriers[key] = carrier
         self.refusals.pop(event.peer_id, None)
         self._check_epoch(event.peer_id, event.peer_epoch)
-        self._core.neighbour_table.connected(
-            event.peer_id, event.lane, event.resume, event.peer_epoch
-        )
+        self._core.neighbour_table.connected(event.peer_id, event.lane, event.resume, event.peer_epoch)
         if event.lane == 0:
             self._host.link_changed(event.peer_id, up=True)
         self._core.host.lane_ready(*key)

@@ -3,7 +3,8 @@
 Owns what DESIGN promises about doubling and order, one rule a place: the node a message is published at, each
 node it passes, each broker it is injected into, each subscriber. Invariant: a repetition is accepted only
 with a reason, the reason must have happened between the two times, and reasons are counted by name
-(`excuses`), so that a test can see how much was let pass. Must not know: how faults are made.
+(`excuses`), so that a test can see how much was let pass. A comment names the row of docs/guarantees.md that
+lets it pass. Must not know: how faults are made.
 """
 
 from __future__ import annotations
@@ -118,10 +119,6 @@ class Ledger:
                 missing = [node for node in debt.path if not self.visits[node, payload]]
                 if missing:
                     self.broken(f"{payload!r} was acknowledged before {missing} had it")
-        if self.cluster and self.ends[publication.site] and not self._forwarded_before(publication):
-            # Cluster delivery looks for the way when the broker has acknowledged: after a restart it may
-            # not have known it yet.
-            self.owed.not_settled(payload, publication.site)
 
     def resent(self, payload: bytes) -> None:
         self.publications[payload].resent += 1
@@ -167,8 +164,9 @@ class Ledger:
                 self._repeated(node, came_from, publication, again[-1].at, run)
         before.append(Visit(self.world.now, key, came_from, group.local))
         self.counts["dispatches"] += 1
-        if came_from is None and len(publication.keys) == 1 and not publication.is_will:
-            self.owed.published(payload, publication.topic, publication.qos, node)
+        if came_from is None and len(publication.keys) == 1:
+            publication.acknowledged = publication.acknowledged or publication.is_will
+            self.owed.published(payload, publication.topic, publication.qos, node, publication.is_will)
         hops = {neighbour: min(run.cap, qos) for neighbour, qos in group.hops}
         self.owed.passing(node, payload, hops, group.local)
 
@@ -187,6 +185,7 @@ class Ledger:
             killed = [end for end in self._ended(node, before[0].at) if not self._keeps_ids(end)]
             if not killed:
                 self.broken(f"{node} forwards the QoS 2 message {payload!r} again after its publisher did")
+            # Rows "crash" (without its disk) and "failing disk".
             self.excuses["doubled: QoS 2 publisher sent again to a killed node"] += 1
         else:
             self.excuses["doubled: QoS 1 publisher sent again"] += 1
@@ -197,7 +196,8 @@ class Ledger:
         return end.graceful or self.promises.ids_survive_kill
 
     def _repeated(self, node: str, came_from: str, publication: Publication, since: float, run: Run) -> None:
-        """The same message under the same number again: only a node that forgot may let it pass."""
+        """The same message under the same number again: only a node that forgot may let it pass (rows
+        "crash", without its disk, and "failing disk"; row "QoS 0" for what shares a run with QoS 1)."""
         ends = self._ended(node, since)
         text = f"{node} passes on {publication.payload!r} again"
         if not run.max_qos:
@@ -260,17 +260,17 @@ class Ledger:
 
     def _lose(self, node: SimNode, outbox: WatchedOutbox, written: set[bytes]) -> None:
         gone = [payload for payload in outbox.in_memory() if payload not in written]
-        if gone:
+        if gone:  # rows "QoS 0" and "failing disk"
             self.dropped(node.name, outbox.place, gone, "only in the memory of a node that ended")
         careless = [payload for payload in outbox.in_memory(durable=True) if payload not in written]
-        if careless and not node.disk.failed and not outbox.disk_full and not node.mid_write:
+        if careless and not node.disk.failed and not node.mid_write:
             self.broken(f"{node.name} {outbox.place} kept {careless} in memory only")
 
     def node_starts(self, node: SimNode) -> None:
         self._starts[node.name] = self.world.now
         if self.ends[node.name]:
             self.ends[node.name][-1].restarted = self.world.now
-        if node.disk.failing and self.ends[node.name]:
+        if node.disk.failing and self.ends[node.name]:  # row "failing disk"
             self.ends[node.name][-1].disk_failed = True
             self.owed.node_forgot(node.name)
             for payload, _ in in_daybook(node.disk.journals.get(DAYBOOK)):
@@ -314,12 +314,14 @@ class Ledger:
         self.counts["injections"] += 1
         asked = sum(visit.local for visit in self.visits[site, payload])
         if self.publications[payload].retain and len(takes) > asked:
+            # Row "retained": all brokers end with the same message, whatever that takes.
             self.excuses["retained: injected again to correct a broker"] += 1
             return
         if not asked:
             self.broken(f"{site} injects {payload!r}, which it was not to")
         if len(takes) <= asked:
             return
+        # Row "crash": QoS 1 in flight may double, QoS 2 only where the disk (or the broker's state) was lost.
         since = takes[0]
         ends = [end for end in self._ended(site, since) if payload in end.held]
         restarts = sum(message.qos == 1 or end.ever_failed or not end.disk_kept for end in ends)
@@ -342,8 +344,9 @@ class Ledger:
 
     def unsure_topics(self) -> set[str]:
         """Cluster delivery forwards what the broker acknowledged: a node killed before that leaves a message
-        retained at its own broker only. So does a node that is killed while its disk fails."""
-        failed = {node for node, ends in self.ends.items() if any(end.ever_failed for end in ends)}
+        retained at its own broker only (row "cluster"). So does a node that is killed while its disk fails
+        (row "failing disk")."""
+        failed = {node for node, ends in self.ends.items() if any(end.disk_failed for end in ends)}
         return {
             p.topic
             for p in self.publications.values()
@@ -368,7 +371,7 @@ class Ledger:
 
     def delivered(self, client: ModelClient, message: Publish) -> None:
         if message.retain:
-            return
+            return  # stored at the broker, given to a new subscriber: nobody was promised when
         payload = message.payload
         publication = self.publications.get(payload)
         if publication is None:
@@ -382,16 +385,19 @@ class Ledger:
             self._given[key] += 1
         if self.deliveries[key] > self._given[key]:
             self.broken(f"{client.name} got {payload!r} more often than its broker passed it on")
-        if first and not publication.is_will and not publication.retain:
+        if first and not publication.is_will:  # a will has no place among its client's messages
             self._check_order(client.name, publication)
 
     def _check_order(self, client: str, publication: Publication) -> None:
+        """Row "order"."""
         stream = (client, publication.client, publication.topic, publication.qos)
         last = self._last.get(stream, 0)
         if publication.number > last:
             self._last[stream] = publication.number
         elif publication.resent and self.drops[publication.payload]:
             self.excuses["order: its first copy was dropped, its publisher sent it again"] += 1
+        elif publication.retain and self.drops[publication.payload]:
+            self.excuses["order: it was dropped, and came again to repair an index"] += 1
         elif any(at >= publication.at for at in self._wired):
             self.excuses["order: the wiring changed while it was on its way"] += 1
         else:

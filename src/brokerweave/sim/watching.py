@@ -101,19 +101,14 @@ class WatchedOutbox(Outbox):
         yield from self.in_memory()
         yield from self.on_disk()
 
-    @property
-    def disk_full(self) -> bool:
-        """Whether another run may not have fitted on disk."""
-        return self._journal is None or self._journal.size + _RUN_BYTES > self.disk_bytes
-
     def on_disk(self) -> Iterator[bytes]:
         if isinstance(self._journal, DiskJournal):
             yield from in_journal(self._journal)
 
     def in_memory(self, durable: bool = False) -> Iterator[bytes]:
-        """With `durable`, only what should be on disk as well."""
+        """With `durable`, only what should be on disk too; a repair is made anew with the next link-up."""
         for run, _ in self._memory:
-            if run.durable or not durable:
+            if not durable or (run.durable and not run.repair):
                 yield from payloads(run)
 
     def bound_broken(self) -> str | None:
