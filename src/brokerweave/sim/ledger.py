@@ -386,19 +386,21 @@ class Ledger:
         if self.deliveries[key] > self._given[key]:
             self.broken(f"{client.name} got {payload!r} more often than its broker passed it on")
         if first and not publication.is_will:  # a will has no place among its client's messages
-            self._check_order(client.name, publication)
+            self._check_order(client, publication)
 
-    def _check_order(self, client: str, publication: Publication) -> None:
+    def _check_order(self, client: ModelClient, publication: Publication) -> None:
         """Row "order"."""
-        stream = (client, publication.client, publication.topic, publication.qos)
+        stream = (client.name, publication.client, publication.topic, publication.qos)
         last = self._last.get(stream, 0)
         if publication.number > last:
             self._last[stream] = publication.number
         elif publication.resent and self.drops[publication.payload]:
             self.excuses["order: its first copy was dropped, its publisher sent it again"] += 1
-        elif publication.retain and self.drops[publication.payload]:
-            self.excuses["order: it was dropped, and came again to repair an index"] += 1
+        elif any(visit.repair for visit in self.visits[client.site, publication.payload]):
+            self.excuses["order: it came to repair a retained index"] += 1
         elif any(at >= publication.at for at in self._wired):
             self.excuses["order: the wiring changed while it was on its way"] += 1
         else:
-            self.broken(f"{client} got {publication.payload!r} on {publication.topic} after number {last}")
+            self.broken(
+                f"{client.name} got {publication.payload!r} on {publication.topic} after number {last}"
+            )
