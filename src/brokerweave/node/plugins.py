@@ -7,7 +7,7 @@ counted. A packet whose listener raised passes. Must not know: what plug-ins do,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from brokerweave.cooperation.api import Listener, Strategy
 from brokerweave.errors import RemoteProtocolError
@@ -60,11 +60,11 @@ class GuardedStrategy(Strategy):
         except Exception as error:
             self._failed(self.inner, error)
 
-    def subscribed(self, topic_filter: str, qos: int) -> None:
-        self._call(lambda: self.inner.subscribed(topic_filter, qos))
+    def subscribed(self, filters: Mapping[str, int]) -> None:
+        self._call(lambda: self.inner.subscribed(filters))
 
-    def unsubscribed(self, topic_filter: str) -> None:
-        self._call(lambda: self.inner.unsubscribed(topic_filter))
+    def unsubscribed(self, filters: Iterable[str]) -> None:
+        self._call(lambda: self.inner.unsubscribed(filters))
 
     def neighbour_recalled(self, neighbour: str, kept: Mapping[str, int]) -> None:
         self._call(lambda: self.inner.neighbour_recalled(neighbour, kept))

@@ -78,8 +78,8 @@ def test_each_kind_of_failure_is_reported() -> None:
 
 
 CALLS: list[Callable[[Strategy], object]] = [
-    lambda s: s.subscribed("t", 1),
-    lambda s: s.unsubscribed("t"),
+    lambda s: s.subscribed({"t": 1}),
+    lambda s: s.unsubscribed(["t"]),
     lambda s: s.neighbour_recalled("b", {}),
     lambda s: s.neighbour_up("b"),
     lambda s: s.neighbour_down("b"),
