@@ -166,6 +166,7 @@ class SimNode:
             self.keeper.daybook,
             self.watcher,
         )
+        self.core.plugins.report = lambda text, error: self.watcher.protocol_error(self, text)
         if stored:
             try:
                 state.load(self.core, self.dead_letters, stored)
