@@ -123,6 +123,7 @@ class Node:
             await self._stopping.wait()
             await self._drain()
             self._checkpoint(sync=True)
+            self.retained_store.close()
         except OSError as error:
             raise Unavailable(
                 f"node {self.config.node.id} cannot start: {error.strerror or error}"
@@ -242,7 +243,6 @@ class Node:
         await self.links.stop()
         await self.injection.stop()
         await self.retained_reader.stop()
-        self.retained_store.close()
 
     def _owes_the_living(self) -> bool:
         """Whether anything waits for a neighbour or broker that is there to take it."""
@@ -446,6 +446,7 @@ class Node:
 
     def _checkpoint(self, sync: bool = False) -> None:
         self._checkpointing = None
+        self.core.retained.commit()  # what a failing disk did not take before
         dump = functools.partial(state.dump, self.core, self.dead_letters)
         if not self.keeper.checkpoint(dump, outboxes(self), sync) and not self._stopping.is_set():
             self._checkpointing = self.call_later(CHECKPOINT_RETRY_SECONDS, self._checkpoint)

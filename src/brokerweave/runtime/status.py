@@ -66,6 +66,7 @@ def status(node: Node) -> dict[str, Any]:
             "disk_failures": core.daybook.failures
             + node.keeper.failures
             + node.storage.failures
+            + node.retained_store.failures
             + sum(box.journal_failures for box in outboxes(node)),
             **core.strategy.counters,
         },

@@ -307,6 +307,7 @@ class SimNode:
 
     def _checkpoint(self) -> None:
         self._checkpointing = None
+        self.core.retained.commit()
         lanes = [lane.outbox for n in self.core.neighbour_table.all() for lane in n.lanes]
         outboxes = lanes + [injector.outbox for injector in self.core.injectors]
         if self.keeper.checkpoint(lambda: state.dump(self.core, self.dead_letters), outboxes, True):
