@@ -388,6 +388,12 @@ class Ledger:
         if first and not publication.is_will:  # a will has no place among its client's messages
             self._check_order(client, publication)
 
+    def _compared(self, site: str, publication: Publication) -> bool:
+        """Whether a site has a message because its index, or its broker, lacked what it was to retain."""
+        dropped = any(node == site for node, _ in self.drops[publication.payload])
+        repaired = any(visit.repair for visit in self.visits[site, publication.payload])
+        return repaired or (publication.retain and dropped)
+
     def _check_order(self, client: ModelClient, publication: Publication) -> None:
         """Row "order"."""
         stream = (client.name, publication.client, publication.topic, publication.qos)
@@ -396,7 +402,7 @@ class Ledger:
             self._last[stream] = publication.number
         elif publication.resent and self.drops[publication.payload]:
             self.excuses["order: its first copy was dropped, its publisher sent it again"] += 1
-        elif any(visit.repair for visit in self.visits[client.site, publication.payload]):
+        elif self._compared(client.site, publication):
             self.excuses["order: it came to repair a retained index"] += 1
         elif any(at >= publication.at for at in self._wired):
             self.excuses["order: the wiring changed while it was on its way"] += 1
