@@ -571,7 +571,7 @@ class NodeCore:
             if skip or not (hops and local):
                 left = tuple(hop for hop in group.hops if hop[0] not in skip) if hops else ()
                 group = replace(group, hops=left, local=group.local and local)
-            reached |= self._dispatch(part, group, came_on)
+            reached.update(self._dispatch(part, group, came_on))
         return reached
 
     def retry(self, letter: DeadLetter) -> bool:
@@ -609,7 +609,7 @@ class NodeCore:
 
     def _dispatch(
         self, run: Run, group: Group, came_on: int = OWN, taken: tuple[str, int] | None = None
-    ) -> set[str]:
+    ) -> list[str]:
         """Put a run where its group says; returns the neighbours whose outboxes have it now."""
         lane = group.lane
         if lane < 0:
@@ -617,11 +617,11 @@ class NodeCore:
             lane = self._round_robin % self.settings.lanes
         hops = [hop for hop in group.hops if self._owes(hop[0], run)]
         number = self._write_run(run, hops, group.local, lane, came_on, taken) if run.max_qos else 0
-        reached = {
+        reached = [
             neighbour
             for neighbour, cap in hops
             if self.owe(neighbour, lane, run if cap >= run.cap else replace(run, cap=cap), number)
-        }
+        ]
         kept = len(reached)
         if group.local:
             kept += self.inject(lane, run, number)

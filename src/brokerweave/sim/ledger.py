@@ -390,9 +390,10 @@ class Ledger:
 
     def _compared(self, site: str, publication: Publication) -> bool:
         """Whether a site has a message because its index, or its broker, lacked what it was to retain."""
+        visits, takes = self.visits[site, publication.payload], self._takes[site, publication.payload]
         dropped = any(node == site for node, _ in self.drops[publication.payload])
-        repaired = any(visit.repair for visit in self.visits[site, publication.payload])
-        return repaired or (publication.retain and dropped)
+        corrected = len(takes) > sum(visit.local for visit in visits)
+        return publication.retain and (dropped or corrected or any(visit.repair for visit in visits))
 
     def _check_order(self, client: ModelClient, publication: Publication) -> None:
         """Row "order"."""
@@ -403,7 +404,7 @@ class Ledger:
         elif publication.resent and self.drops[publication.payload]:
             self.excuses["order: its first copy was dropped, its publisher sent it again"] += 1
         elif self._compared(client.site, publication):
-            self.excuses["order: it came to repair a retained index"] += 1
+            self.excuses["order: it came because a site lacked what it was to retain"] += 1
         elif any(at >= publication.at for at in self._wired):
             self.excuses["order: the wiring changed while it was on its way"] += 1
         else:

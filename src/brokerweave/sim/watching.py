@@ -72,7 +72,7 @@ class WatchedCore(NodeCore):
         if not run.repair:  # of which only the newest version of a topic is for anybody
             self._watcher.arrived(self.node_id, neighbour, payloads(run))
 
-    def _dispatch(self, run: Run, group: Group, *rest: Any, **named: Any) -> set[str]:
+    def _dispatch(self, run: Run, group: Group, *rest: Any, **named: Any) -> list[str]:
         watcher, lane = self._watcher, max(group.lane, 0)
         for number, payload in enumerate(payloads(run)):
             key = (run.origin, run.epoch, lane, run.first + number)
