@@ -217,6 +217,8 @@ class Actor:
                     if node.up and there in node.core.neighbour_table:
                         self._sim.ledger.counts["zombie neighbours"] += 1
                         node.remove(there)
+                    elif not node.up:
+                        node.remove(there)  # when it is back
 
         self._world.later(3.0, again)
 
