@@ -206,9 +206,9 @@ class Ledger:
         "crash", without its disk, and "failing disk"; row "QoS 0" for what shares a run with QoS 1)."""
         ends = self._ended(node, since)
         text = f"{node} passes on {publication.payload!r} again"
-        if not run.max_qos:
-            self.broken(f"{text}, though it is QoS 0")
         forgot = [end for end in ends if not self._keeps_window(end)]
+        if not run.max_qos and not any(end.disk_failed for end in forgot):
+            self.broken(f"{text}, though it is QoS 0")
         if not forgot:
             self.broken(f"{text}, though it should remember it")
         if any(not end.disk_kept for end in forgot):
