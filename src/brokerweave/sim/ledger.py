@@ -207,7 +207,8 @@ class Ledger:
         ends = self._ended(node, since)
         text = f"{node} passes on {publication.payload!r} again"
         forgot = [end for end in ends if not self._keeps_window(end)]
-        if not run.max_qos and not any(end.disk_failed for end in forgot):
+        same_way = self.visits[node, publication.payload][-1].came_from == came_from
+        if not run.max_qos and same_way and not any(end.disk_failed for end in forgot):
             self.broken(f"{text}, though it is QoS 0")
         if not forgot:
             self.broken(f"{text}, though it should remember it")
