@@ -6,6 +6,7 @@ mosquitto ── rabbitmq ── nats ── activemq ── amqtt
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -60,6 +61,23 @@ def subscribers(net: Network, connect: Connect, topic_filter: str, qos: int) -> 
     return clients
 
 
+def difference(net: Network, site: str, received: list[bytes], expected: list[bytes]) -> str:
+    """What is wrong at a site, and what its way there counted: a broker that doubles or moves messages cannot
+    be told from a node that does, unless the nodes say what they repeated."""
+    counted = Counter(received)
+    first = {payload: received.index(payload) for payload in counted}
+    lines = [
+        f"at {site}: received {[int(payload) for payload in received]}",
+        f"missing {[p for p in expected if p not in counted]}, extra {list(counted - Counter(expected))}",
+        f"late {[b for a, b in itertools.pairwise(expected) if first.get(a, 0) > first.get(b, COUNT)]}",
+    ]
+    for name in ROW:
+        status = net.node(name).status()
+        rows = [*status["injectors"], *status["links"]]
+        lines.append(f"{name}: {status['counters']} {rows}")
+    return "\n".join(lines)
+
+
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("publisher", ROW)
 def test_each_message_arrives_once_and_in_order_at_every_site(
@@ -72,8 +90,8 @@ def test_each_message_arrives_once_and_in_order_at_every_site(
     payloads = [b"%d" % number for number in range(COUNT)]
     connect(quiet.port(publisher)).publish_all(topic, payloads, published)
     for name, client in clients.items():
-        client.wait_for(lambda received: len(received) >= COUNT)
-        assert client.payloads() == payloads, name
+        wait_until(lambda: len(client.received) >= COUNT, f"{COUNT} messages at {name}")  # noqa: B023
+        assert client.payloads() == payloads, difference(quiet, name, client.payloads(), payloads)
         delivered = min(qos if name in UPGRADES else published, max_qos(quiet, name))
         assert {message.qos for message in client.received} == {delivered}, name
     for name in set(ROW) - {publisher}:
