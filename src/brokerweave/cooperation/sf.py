@@ -84,11 +84,11 @@ class SubscriptionFlooding(Strategy):
 
     # What a node tells.
 
-    def subscribed(self, topic_filter: str, qos: int) -> None:
-        self._change(LOCAL, {topic_filter: qos})
+    def subscribed(self, filters: Mapping[str, int]) -> None:
+        self._change(LOCAL, filters)
 
-    def unsubscribed(self, topic_filter: str) -> None:
-        self._change(LOCAL, {topic_filter: None})
+    def unsubscribed(self, filters: Iterable[str]) -> None:
+        self._change(LOCAL, dict.fromkeys(filters))
 
     def neighbour_recalled(self, neighbour: str, kept: Mapping[str, int]) -> None:
         """Its interest as it was before a restart, until it says it anew."""

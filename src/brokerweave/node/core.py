@@ -265,8 +265,7 @@ class NodeCore:
         if record is None:
             return True
         filters = self.admission.readable(pair, filters)
-        for topic_filter, qos in filters:
-            self.interest.add(record, topic_filter, qos)
+        self.interest.add(record, filters)
         self.sessions.calmed(record)
         if self.settings.barrier_timeout is None or not filters:
             return True
@@ -310,8 +309,7 @@ class NodeCore:
     def withdrawn(self, pair: Pair, filters: list[str]) -> None:
         record = self.sessions.of(pair)
         if record is not None:
-            for topic_filter in filters:
-                self.interest.discard(record, topic_filter)
+            self.interest.discard(record, filters)
 
     def released(self, pair: Pair, packet_id: int) -> None:
         self.daybook.note("release", pair.client.client_id, packet_id)

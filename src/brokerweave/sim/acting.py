@@ -67,6 +67,9 @@ class Actor:
     def _do_drop(self, client: str) -> None:
         self._sim.clients[client].drop()
 
+    def _do_roam(self, client: str) -> None:
+        self._sim.clients[client].roam()
+
     def _do_subscribe(self, client: str, topic_filter: str, qos: int) -> None:
         self._sim.clients[client].subscribe(topic_filter, qos)
 

@@ -92,6 +92,7 @@ class Ledger:
         self._broker_losses: defaultdict[str, list[float]] = defaultdict(list)
         self._injector_losses: defaultdict[str, list[float]] = defaultdict(list)
         self._goodbyes: set[bytes] = set()
+        self._cancelled: set[bytes] = set()
         self._starts: dict[str, float] = {}
         self._wired: list[float] = []
 
@@ -99,6 +100,9 @@ class Ledger:
         raise Broken(text)
 
     # The publisher
+
+    def will_cancelled(self, payload: bytes) -> None:
+        self._cancelled.add(payload)
 
     def made(self, client: ModelClient, payload: bytes, topic: str, qos: int, retain: bool) -> None:
         name, _, number = payload.decode().replace("!", ":!").partition(":")
@@ -174,6 +178,8 @@ class Ledger:
         payload = publication.payload
         if payload in self._goodbyes:
             self.broken(f"{node} sends the will {payload!r} of a client that said good-bye")
+        if payload in self._cancelled:
+            self.broken(f"{node} sends the delayed will {payload!r} of a client that had come back")
         if node != publication.site:
             self.broken(f"{node} forwards {payload!r}, which was published at {publication.site}")
         publication.keys.append(key)
@@ -341,6 +347,20 @@ class Ledger:
             for p in self.publications.values()
             if p.retain and (p.site in failed or (self.cluster and not (p.acknowledged and p.qos)))
         }
+
+    def newer_than(self, payload: bytes) -> bytes | None:
+        """A retained message that was published where this one had been before: it should have won."""
+        older = self.publications[payload]
+        for publication in self.publications.values():
+            if not publication.retain or publication.topic != older.topic or publication is older:
+                continue
+            own = self.visits[publication.site, publication.payload]
+            seen = self.visits[publication.site, payload]
+            if own and seen and seen[-1].at < own[0].at:
+                between = [e for e in self.ends[publication.site] if seen[-1].at <= e.at <= own[0].at]
+                if not any(end.mid_write or not end.disk_kept for end in between):
+                    return publication.payload
+        return None
 
     # The subscriber
 

@@ -101,7 +101,7 @@ def _interest(simulation: Simulation) -> str:
 
 
 def _retained(simulation: Simulation) -> str:
-    """Every broker retains the same, and no node doubts that."""
+    """Every broker retains the same, the newest, and no node doubts that."""
     first = simulation.names[0]
     unsure = simulation.ledger.unsure_topics()
 
@@ -114,6 +114,10 @@ def _retained(simulation: Simulation) -> str:
             return f"{name} still doubts its broker's retained messages"
         if sure(name) != sure(first):
             return f"the broker of {name} retains {sure(name)}, that of {first} {sure(first)}"
+    for topic, payload in sure(first).items():
+        newer = simulation.ledger.newer_than(payload)
+        if newer is not None:
+            return f"{topic} ends with {payload!r}, though {newer!r} came after it"
     return ""
 
 

@@ -104,6 +104,7 @@ class Simulation:
                 plan.version,
                 plan.persistent,
                 plan.will_topic,
+                plan.will_delay,
             )
             for plan in plans
         }
