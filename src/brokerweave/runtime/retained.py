@@ -194,7 +194,8 @@ class RetainedReader:
                 message = await client.message(timeout=max(last + QUIET - loop.time(), 0.001))
                 if message is None and (client.messages.empty() or client.closed.is_set()):
                     break
-                if message is not None and message.retain:
+                # amqtt gives retained messages also to clients that did not ask for them.
+                if message is not None and message.retain and (wanted < 0 or message.topic in filters):
                     found[message.topic] = message
                     size += len(message.payload) + len(message.topic)
                     last = loop.time()
