@@ -45,6 +45,69 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(15.066, "kill", ("b", 2, 2.55, False)),
         ],
     ),
+    "what an outbox had dropped for want of room came back after a kill, behind later messages": (
+        2,
+        Options("pf", 2),
+        [
+            Action(0.0, "queues", ("a", 600, 0)),
+            Action(0.1, "arrive", ("a-1",)),
+            Action(0.1, "arrive", ("b-1",)),
+            Action(0.5, "subscribe", ("b-1", "a", 1)),
+            Action(4.0, "partition", ("b", 4.0)),
+            *[Action(5.0, "publish", ("a-1", "a", 1, False))] * 12,
+            Action(14.0, "publish", ("a-1", "a", 1, False)),
+            Action(14.03, "kill", ("a", 0, 1.0, False)),
+        ],
+    ),
+    "a client that left before the broker's acknowledgement left a message retained at its own site only": (
+        186,
+        Options("sf", 3),
+        [
+            Action(0.071, "arrive", ("b-1",)),
+            Action(18.212, "freeze", ("b", 2.92)),
+            Action(18.358, "publish", ("b-1", "b", 2, True)),
+            Action(19.344, "leave", ("b-1",)),
+        ],
+    ),
+    "a neighbour that came back with another disk was sent a QoS 0 message again": (
+        114,
+        Options("sf", 3),
+        [
+            Action(0.0815, "arrive", ("b-2",)),
+            Action(0.1179, "arrive", ("c-2",)),
+            Action(0.4493, "subscribe", ("b-2", "a/#", 2)),
+            Action(0.477, "arrive", ("c-1",)),
+            Action(5.7286, "publish", ("c-2", "a/b", 1, False)),
+            Action(5.7889, "publish", ("c-1", "a/b", 0, False)),
+            Action(5.8509, "kill", ("b", 0, 1.7054, True)),
+        ],
+    ),
+    "two connections at once with a neighbour that had lost its disk changed the numbers of what was sent": (
+        10039,
+        Options("pf", 4),
+        [
+            Action(0.226, "arrive", ("b-2",)),
+            Action(0.444, "arrive", ("c-1",)),
+            Action(14.786, "broker", ("a", True, 0.858)),
+            Action(15.572, "kill", ("b", 0, 1.132, True)),
+            Action(15.966, "publish", ("c-1", "b/c", 0, False)),
+            Action(16.412, "publish", ("b-2", "a", 2, False)),
+        ],
+    ),
+    "a repair of the retained index was taken for the message that had been dropped before it": (
+        233,
+        Options("pf", 3),
+        [
+            Action(0.0, "queues", ("c", 600, 0)),
+            Action(0.004, "arrive", ("c-2",)),
+            Action(0.037, "arrive", ("a-2",)),
+            Action(0.493, "arrive", ("a-1",)),
+            Action(1.479, "subscribe", ("a-1", "a/b/c", 2)),
+            Action(6.473, "partition", ("a", 7.57)),
+            *[Action(8.071, "publish", ("c-2", "a/b/c", 2, True))] * 3,
+            Action(16.063, "publish", ("a-2", "a/b/c", 1, True)),
+        ],
+    ),
 }
 
 

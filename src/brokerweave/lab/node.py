@@ -79,6 +79,10 @@ class Node(Broker):
         self.config_file.write_text("\n".join(lines) + "\n")
         return [sys.executable, "-m", "brokerweave", "node", str(self.config_file)]
 
+    def dials(self, neighbour: str, port: int) -> None:
+        """One more neighbour in the configuration, from the next start on."""
+        self._neighbours.append((neighbour, port))
+
     def ready(self) -> bool:
         try:
             self.status()

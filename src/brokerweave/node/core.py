@@ -9,7 +9,7 @@ files. They come in through `NodeHost`, so the same core runs in virtual time.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol
@@ -32,6 +32,7 @@ from brokerweave.node.counters import Counters
 from brokerweave.node.daybook import OWN, Daybook, RunEntry
 from brokerweave.node.interest import Interest
 from brokerweave.node.neighbours import LaneMaker, Neighbours
+from brokerweave.node.plugins import GuardedStrategy, Plugins
 from brokerweave.node.retained import MemoryStore, RetainedSettings, RetainedStore
 from brokerweave.node.retained_sync import Retained
 from brokerweave.node.router import Group, Router
@@ -126,16 +127,20 @@ class NodeCore:
         self.counters = Counters()
         self.window = DuplicateWindow(settings.window)
         self.injectors = injectors
+        self.plugins = Plugins(listeners, self.counters, host.warn)
         self.neighbour_table = Neighbours(
-            settings.lanes, make_lane, host.call_later, settings.forget_after, self.counters, listeners
+            settings.lanes, make_lane, host.call_later, settings.forget_after, self.counters, self.plugins
         )
         self.strategy = strategy(self)
-        self.neighbour_table.attach(self.strategy)
+        self.guarded = GuardedStrategy(self.strategy, self.plugins.failed)
+        self.neighbour_table.attach(self.guarded)
         self.neighbour_table.forgotten = self._neighbour_forgotten
         self.router = Router(
-            self.strategy, settings.lanes if settings.ordered else None, self._strategy_failed
+            self.strategy,
+            settings.lanes if settings.ordered else None,
+            lambda error: self.plugins.failed(self.strategy, error),
         )
-        self.interest = Interest(self.strategy, self.daybook)
+        self.interest = Interest(self.guarded, self.daybook)
         self.kept: dict[str, dict[str, int]] = {}
         """For each neighbour, what the strategy wants to know of it after a restart."""
         self.controls: dict[str, Callable[[str, bytes], None]] = {}
@@ -199,7 +204,7 @@ class NodeCore:
                 )
             handler(neighbour, packet.payload)
         elif self.wiring.listens(neighbour, packet):
-            self.strategy.packet_arrived(neighbour, packet)
+            self.guarded.packet_arrived(neighbour, packet)
 
     def send_own(self, neighbour: str, topic: str, payload: bytes) -> None:
         """Send a control packet of one of the node's own parts, in order with the strategy's."""
@@ -225,10 +230,6 @@ class NodeCore:
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         return self.host.call_later(seconds, callback)
-
-    def _strategy_failed(self, error: Exception) -> None:
-        self.counters.add("strategy_failures")
-        self.host.warn(f"strategy {self.strategy.name} failed: {error!r}; the topic stays at this site")
 
     # For the pairs (PairHost)
 
@@ -257,6 +258,9 @@ class NodeCore:
 
     def count(self, counter: str, amount: int = 1) -> None:
         self.counters.add(counter, amount)
+
+    def listener_failed(self, listener: Listener, error: Exception) -> None:
+        self.plugins.failed(listener, error)
 
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
         self.admission.joined(pair)  # the broker may have given it its client id
@@ -388,17 +392,16 @@ class NodeCore:
         blob = codec.encode(publish, version)
         run = replace(self._new_run(group, 1, blob, publish.qos, version), confirm=True)
         publication = Publication(run.origin, run.epoch, max(group.lane, 0), run.first)
-        reachable = [neighbour for neighbour, _ in group.hops if self._is_up(neighbour)]
-        confirmed = self._await(
+        record = self.sessions.of(pair) if publish.qos == 2 else None
+        kept = record is not None and record.stored
+        taken = (pair.client.client_id, publish.packet_id) if kept else None
+        reachable = list(filter(self._is_up, self._dispatch(run, group, taken=taken)))
+        return self._await(
             lambda heard: self.confirmations.expect(publication, reachable, heard),
             lambda: self._confirmed(publication, pair, ack),
             self.settings.cluster_timeout,
             "cluster_timeouts",
         )
-        record = self.sessions.of(pair) if publish.qos == 2 else None
-        kept = record is not None and record.stored
-        self._dispatch(run, group, taken=(pair.client.client_id, publish.packet_id) if kept else None)
-        return confirmed
 
     def _confirmed(self, publication: Publication, pair: Pair, ack: HeldAck) -> None:
         self.confirmations.abandon(publication)  # where it was not heard of in time
@@ -420,6 +423,9 @@ class NodeCore:
             blob=blob,
         )
         return self.retained.published(run) if group.retained else run
+
+    def uncertain(self, topic: str) -> None:
+        self.retained.check.doubt((topic,))
 
     def ended(self, pair: Pair, unexpected: bool) -> None:
         if unexpected:
@@ -455,7 +461,7 @@ class NodeCore:
     def recall(self, identifier: str, kept: dict[str, int]) -> None:
         """A neighbour from before a restart: it is owed messages, and wants what it wanted."""
         self.add_neighbour(identifier)
-        self.strategy.neighbour_recalled(identifier, kept)
+        self.guarded.neighbour_recalled(identifier, kept)
 
     def remove_neighbour(self, identifier: str) -> None:
         self.wiring.leaving(identifier)
@@ -524,16 +530,13 @@ class NodeCore:
             self._take_flood(neighbour, lane, run)
         if run.origin == self.settings.node_id and not run.repair:
             self.counters.add("returned_to_origin", run.count)
+            if run.epoch > self.settings.epoch:  # not what this node published before a restart
+                self.host.warn(f"another node calls itself {run.origin}, as this one does: rename one")
             return
         reached = self._take_new(neighbour, lane, run, skip)
         if run.confirm:
             publication = Publication(run.origin, run.epoch, lane, run.first)
-            if self.confirmations.expect(
-                publication, filter(self._is_up, reached), lambda: self._confirm(neighbour, publication)
-            ):
-                self._confirm(neighbour, publication)
-            else:
-                self.host.call_later(CONFIRM_LIMIT, lambda: self.confirmations.abandon(publication))
+            self._confirm_behind(neighbour, publication, filter(self._is_up, reached))
 
     def _take_flood(self, neighbour: str, lane: int, run: Run) -> None:
         """A flood passes nodes that know it, once in each view; where it is new it takes effect besides."""
@@ -593,8 +596,7 @@ class NodeCore:
             if skip or not (hops and local):
                 left = tuple(hop for hop in group.hops if hop[0] not in skip) if hops else ()
                 group = replace(group, hops=left, local=group.local and local)
-            self._dispatch(part, group, came_on)
-            reached.update(hop for hop, _ in group.hops)
+            reached.update(self._dispatch(part, group, came_on))
         return reached
 
     def retry(self, letter: DeadLetter) -> bool:
@@ -615,6 +617,20 @@ class NodeCore:
         self.host.injector_ready(lane % len(self.injectors))
         return True
 
+    def _confirm_behind(self, neighbour: str, publication: Publication, reached: Iterable[str]) -> None:
+        """Confirm to `neighbour` once all that were `reached` have confirmed."""
+        timer: Timer | None = None
+
+        def heard() -> None:
+            if timer is not None:
+                timer.cancel()  # or each publication would cost memory for as long as it may take
+            self._confirm(neighbour, publication)
+
+        if self.confirmations.expect(publication, reached, heard):
+            heard()
+        else:
+            timer = self.host.call_later(CONFIRM_LIMIT, lambda: self.confirmations.abandon(publication))
+
     def _confirm(self, neighbour: str, publication: Publication) -> None:
         """Tell where a publication came from that it is taken here and behind; one packet per loop turn."""
         if not self._to_confirm:
@@ -632,17 +648,25 @@ class NodeCore:
 
     def _dispatch(
         self, run: Run, group: Group, came_on: int = OWN, taken: tuple[str, int] | None = None
-    ) -> None:
+    ) -> list[str]:
+        """Put a run where its group says; returns the neighbours whose outboxes have it now."""
         lane = group.lane
         if lane < 0:
             self._round_robin += 1
             lane = self._round_robin % self.settings.lanes
         hops = [hop for hop in group.hops if self._owes(hop[0], run)]
         number = self._write_run(run, hops, group.local, lane, came_on, taken) if run.max_qos else 0
-        for neighbour, cap in hops:
-            self.owe(neighbour, lane, run if cap >= run.cap else replace(run, cap=cap), number)
+        reached = [
+            neighbour
+            for neighbour, cap in hops
+            if self.owe(neighbour, lane, run if cap >= run.cap else replace(run, cap=cap), number)
+        ]
+        kept = len(reached)
         if group.local:
-            self.inject(lane, run, number)
+            kept += self.inject(lane, run, number)
+        if run.confirm and kept < len(hops) + group.local:
+            self.counters.add("cluster_drops")  # nobody need wait for what will not come
+        return reached
 
     def _owes(self, neighbour: str, run: Run) -> bool:
         if neighbour not in self.neighbour_table:
@@ -650,23 +674,30 @@ class NodeCore:
             return False
         return not run.repair or self._is_up(neighbour)  # else the next link-up repairs
 
-    def owe(self, neighbour: str, lane: int, run: Run, number: int = 0) -> None:
-        """Put a run into the outbox of a neighbour's lane; `number` is its own in the daybook."""
+    def owe(self, neighbour: str, lane: int, run: Run, number: int = 0) -> bool:
+        """Put a run into the outbox of a neighbour's lane; `number` is its own in the daybook.
+
+        False: it had no room, and the run was dropped and counted.
+        """
         entry = self.neighbour_table[neighbour]
-        if entry.lanes[lane].append(run, number):
+        kept = entry.lanes[lane].append(run, number)
+        if kept:
             self.host.lane_ready(neighbour, lane)
         elif run.stamp:
             self.retained.missed(neighbour)
         if not entry.active and not entry.up:
             self.wiring.check_outboxes()  # routed before the link was replaced: it has to go another way
+        return kept
 
-    def inject(self, lane: int, run: Run, number: int = 0) -> None:
-        """Put a run into the outbox towards the local broker."""
+    def inject(self, lane: int, run: Run, number: int = 0) -> bool:
+        """Put a run into the outbox towards the local broker. False: as for `owe`."""
         lane %= len(self.injectors)
-        if self.injectors[lane].submit(run, number):
+        kept = self.injectors[lane].submit(run, number)
+        if kept:
             self.host.injector_ready(lane)
         elif run.stamp:
             self.retained.not_injected(run)
+        return kept
 
     def _write_run(
         self,
@@ -681,13 +712,14 @@ class NodeCore:
         if not self.daybook.keeps:
             return 0
         owing = [
-            (self.neighbour_table[neighbour].lanes[lane].outbox.booked_as, min(cap, run.cap))
-            for neighbour, cap in hops
+            (self.neighbour_table[neighbour].lanes[lane].outbox, min(cap, run.cap)) for neighbour, cap in hops
         ]
         if local:
-            owing.append((self.injectors[lane % len(self.injectors)].outbox.booked_as, run.cap))
-        kept = tuple((name, cap) for name, cap in owing if name and cap)
-        if kept:
+            owing.append((self.injectors[lane % len(self.injectors)].outbox, run.cap))
+        booked = [(outbox, cap) for outbox, cap in owing if outbox.booked_as and cap]
+        if booked:
+            # Named where there is no room, a run would come back after a crash, behind later ones.
+            kept = tuple((outbox.booked_as, cap) for outbox, cap in booked if outbox.has_room(run))
             return self.daybook.run(RunEntry(run, came_on, kept, *(taken or ())))
         if taken is not None:
             self.daybook.note("take", *taken)

@@ -4,7 +4,8 @@ Owns: the two scanners, the phase of the pair, pending SUBSCRIBEs, topic aliases
 the broker accepts the client. Invariants: what is returned for the other side is the input cut at frame
 boundaries, unchanged but for frames a listener rejected and acknowledgements that wait for the cluster;
 nothing is forwarded to links before CONNACK accepts the client (nor, in cluster delivery, before the broker
-acknowledged it); a filter counts only when SUBACK grants it. Must not know: sockets, strategies, links.
+acknowledged it or the client left); a filter counts only when SUBACK grants it. Must not know: sockets,
+strategies, links.
 """
 
 from __future__ import annotations
@@ -114,6 +115,9 @@ class PairHost(RecorderHost, Protocol):
     ) -> bool:
         """The same for one whose acknowledgement waits. False: until `pair.release(ack)`."""
 
+    def uncertain(self, topic: str) -> None:
+        """The broker left without saying whether it took a message to be retained."""
+
     def ended(self, pair: Pair, unexpected: bool) -> None:
         """Both sessions are over; `unexpected` without a DISCONNECT that discards the will."""
 
@@ -122,6 +126,8 @@ class PairHost(RecorderHost, Protocol):
 
     def write_client(self, pair: Pair, data: bytes) -> None:
         """Send the client a packet of our own, between two of the broker's."""
+
+    def listener_failed(self, listener: Listener, error: Exception) -> None: ...
 
 
 class Limits(Protocol):
@@ -188,7 +194,9 @@ class Pair:
         self._routes = routes
         self.limits = limits
         self._session_expiry = session_expiry
-        self._judgement = Judgement(listeners, self.client, self.broker) if listeners else None
+        self._judgement = None
+        if listeners:
+            self._judgement = Judgement(listeners, self.client, self.broker, host.listener_failed)
         self._upstream = Scanner(_FROM_CLIENT, limits.max_packet, routes)
         self._upstream.single_qos = _EVERY_QOS_ONE_BY_ONE  # until CONNECT says whose they are
         self._downstream = Scanner(_FROM_BROKER, limits.max_packet)
@@ -611,21 +619,37 @@ class Pair:
 
     # The end
 
-    def ended(self) -> bool:
+    def ended(self, broker_left: bool = False) -> bool:
         """Either side is gone, so the pair is. True if the client had not said goodbye."""
+        broker_left = broker_left and not self._will_discarded
+        if self._awaiting and self.phase is Phase.ACCEPTED:
+            self._end_waiting(list(self._awaiting.values()), broker_left)
         was, self.phase = self.phase, Phase.ENDED
         if was is Phase.ACCEPTED:
             if self._recorder is not None:
-                self._record_rest(self._recorder)
+                self._recorder.ended(broker_left)
             self._host.ended(self, unexpected=not self._will_discarded)
         if self.connect is not None:
             self._host.closed(self)
         return not self._will_discarded
 
-    def _record_rest(self, recorder: Recorder) -> None:
-        recorder.ended()
-        for packet in (self._awaiting or {}).values():
-            self._tap(recorder, packet)
+    def _end_waiting(self, publications: list[Publish], broker_left: bool) -> None:
+        """Cluster delivery: nobody will hear any more whether the broker took these.
+
+        They were handed to it, so they go to other sites as in local delivery; unless it was the broker that
+        ended the connection, unasked, which is how some refuse a publication.
+        """
+        self._host.count("unacknowledged_publications", len(publications))
+        for publish in publications:
+            if broker_left:
+                if publish.retain:
+                    self._host.uncertain(publish.topic)
+                continue
+            if publish.qos == 2 and self._record is not None:
+                self._record.incoming_qos2.add(publish.packet_id)
+            routed = self._routed(publish)
+            if routed is not None:
+                self._forward(routed, publish.packet_id)
 
     def _fail(self, side: Side, error: BrokerweaveError) -> None:
         if self.error is None:

@@ -76,10 +76,14 @@ class Recorder:
             self._unwritten = False
             self._host.write_recorded()
 
-    def ended(self) -> None:
-        """The connection is over: nobody refused what is not answered."""
-        for routed in self._unanswered.values():
-            self._record(routed)
+    def ended(self, broker_left: bool) -> None:
+        """The connection is over. What is not answered was handed to the broker, and nobody refused it;
+        unless the broker ended the connection, unasked, which is how some refuse. The client may resend it."""
+        if broker_left:
+            self._host.count("tap_unanswered", len(self._unanswered))
+        else:
+            for routed in self._unanswered.values():
+                self._record(routed)
         self._unanswered.clear()
 
     def _record(self, routed: Routed) -> None:

@@ -84,7 +84,7 @@ def _interest(simulation: Simulation) -> str:
             here = wanted[client.site]
             here[topic_filter] = max(qos, here.get(topic_filter, 0))
     # A node whose disk failed when it ended may have come back with a filter that was withdrawn meanwhile; it
-    # goes when its client's session ends.
+    # goes when its client's session ends (docs/guarantees.md, failing disk).
     stale = any(end.disk_failed for ends in simulation.ledger.ends.values() for end in ends)
     for name, node in simulation.nodes.items():
         known = node.core.interest.filters()

@@ -245,7 +245,10 @@ def _check_debts(simulation: Simulation) -> None:
     for payload, debt in simulation.owed.open():
         if ledger.deliveries[debt.client, payload] or not ledger.publications[payload].acknowledged:
             continue
-        had = [node for node in debt.path if ledger.visits[node, payload]] or [debt.path[0]]
+        if ledger.publications[payload].is_will and not ledger.had(debt.path[0], payload):
+            ledger.excuses["lost: a will of a node that was killed"] += 1  # row "will" of docs/guarantees.md
+            continue
+        had = [node for node in debt.path if ledger.had(node, payload)] or [debt.path[0]]
         holders = had[-1:]
         if any(end.mid_write for end in ledger.ends[had[-1]]):
             holders = had[-2:]  # killed while it took the message: the one before may still have had it

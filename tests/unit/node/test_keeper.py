@@ -151,6 +151,27 @@ def test_what_does_not_fit_into_memory_is_owed_from_disk_after_a_kill(tmp_path: 
     world.site.storage.close()
 
 
+def test_what_was_dropped_for_want_of_room_does_not_come_back_after_a_kill(
+    tmp_path: Path, killer: Killer
+) -> None:
+    world = World(tmp_path, killer)
+    world.start()
+    world.want()
+    b, c = world.peers["b"], world.peers["c"]
+    owing = world.site.core.neighbour_table["c"].lanes[0].outbox
+    owing.memory_bytes = owing.disk_bytes = 1_000
+    for number in range(20):
+        b.publish(*messages(f"b{number}"))
+        world.site.exchange(b)
+    dropped = owing.dropped["disk"]
+    assert 0 < dropped < 20
+    killer.arm(1)
+    world.run(lambda: world.publish(9, b"killed here"))
+    world.site.settle()
+    assert c.got == [*b.sent[:-dropped], b"killed here"]
+    world.site.storage.close()
+
+
 def test_a_state_that_is_damaged_leaves_what_is_owed(tmp_path: Path, killer: Killer) -> None:
     world = World(tmp_path, killer)
     world.start()

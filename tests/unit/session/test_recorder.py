@@ -77,6 +77,17 @@ def test_what_was_not_answered_when_the_connection_ended_is_recorded(cluster: bo
     assert site.host.recorded == [(b"1", False), (b"2", False)]
 
 
+@pytest.mark.parametrize("cluster", [False, True])
+def test_what_the_broker_did_not_answer_before_it_hung_up_is_not_recorded(cluster: bool) -> None:
+    site = recording(5, cluster)
+    site.client(Publish("t", b"1", 1, packet_id=7), Publish("t", b"2", 1, packet_id=8))
+    site.broker(PubAck(7))
+    site.pair.ended(broker_left=True)
+    assert site.host.recorded == [(b"1", False)]
+    counter = "unacknowledged_publications" if cluster else "tap_unanswered"
+    assert site.host.counters[counter] == 1
+
+
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("cluster", [False, True])
 def test_a_row_says_that_the_client_resent_it(version: int, cluster: bool) -> None:
