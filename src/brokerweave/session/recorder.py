@@ -78,7 +78,7 @@ class Recorder:
 
     def ended(self, broker_left: bool) -> None:
         """The connection is over. What is not answered was handed to the broker, and nobody refused it;
-        unless the broker ended the connection, unasked, which is how some refuse. The client may resend it."""
+        unless the broker ended the connection, unasked, as some do to refuse. The client may resend it."""
         if broker_left:
             self._host.count("tap_unanswered", len(self._unanswered))
         else:
