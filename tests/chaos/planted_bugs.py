@@ -8,6 +8,7 @@ doubled, out of order, never coming to rest, or left behind), not only waste tim
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -88,8 +89,10 @@ def a_will_follows_a_good_bye(patch: pytest.MonkeyPatch) -> None:
 def sf_does_not_ask_for_what_a_withdrawn_filter_covered(patch: pytest.MonkeyPatch) -> None:
     real = SubscriptionFlooding._pass_on
 
-    def pass_on(self: SubscriptionFlooding, neighbour: str, changed: list[str], inside: object) -> None:
-        real(self, neighbour, changed, lambda topic_filter: [])
+    def pass_on(
+        self: SubscriptionFlooding, neighbour: str, changed: list[str], inside: object, wishes: Any
+    ) -> None:
+        real(self, neighbour, changed, lambda topic_filter: [], wishes)
 
     patch.setattr(SubscriptionFlooding, "_pass_on", pass_on)
 
