@@ -29,7 +29,7 @@ QUICK: Settings = {
     "node": {"barrier_timeout": 5},
     "links": {"ping_interval": 0.5, "reconnect_min": 0.05, "reconnect_max": 0.5},
 }
-"""Links that notice and return fast enough for a test; a busy machine is no reason to give up on a barrier."""
+"""Links that notice and return fast enough for a test, and barriers that a busy machine does not end."""
 
 # A child dies with the thread that started it, so these threads live as long as the test run.
 _starters = ThreadPoolExecutor(8, "starter")
