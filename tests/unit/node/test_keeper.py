@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from brokerweave.mqtt.packets import Publish
+from tests.support.descriptors import closed_as_by_a_kill
 from tests.unit.node.crash_world import Killer, World
 
 
 @pytest.fixture
 def killer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Killer]:
-    with monkeypatch.context() as patch:
+    with closed_as_by_a_kill(), monkeypatch.context() as patch:
         yield Killer(patch)
 
 
