@@ -43,6 +43,7 @@ from brokerweave.node.wiring import MARK_TOPIC, Wiring
 from brokerweave.session.pair import Limits, Pair
 from brokerweave.session.record import SessionRecord
 from brokerweave.session.standing import HeldAck, Stand
+from brokerweave.tables import fit
 
 OWN_TOPICS = "$brokerweave/"
 ACK_DELAY = 0.02
@@ -223,6 +224,7 @@ class NodeCore:
                 kept.pop(name, None)
             else:
                 kept[name] = value
+        fit(kept)
         self.daybook.note("keep", neighbour, dict(changes))
 
     def routes_changed(self) -> None:
