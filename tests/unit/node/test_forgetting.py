@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import tracemalloc
 from collections.abc import Callable
 
 from brokerweave.mqtt.packets import Disconnect, UnsubAck, Unsubscribe
@@ -69,3 +70,33 @@ def test_clients_that_are_gone_leave_nothing_at_a_node_and_its_neighbour() -> No
         net.settle()
 
     assert kept(net, a_round) < COUNT / 10
+
+
+def test_many_filters_that_were_there_at_once_leave_no_large_tables_behind() -> None:
+    net = linked()
+    client = Client(net, "a", "client")
+    names = [f"site/{number}" for number in range(COUNT)]
+    ours = tracemalloc.Filter(True, "*/brokerweave/*")
+    trie = tracemalloc.Filter(
+        False, "*/trie.py"
+    )  # on whose account the interpreter remakes a table of its own
+
+    def size() -> int:
+        gc.collect()
+        return sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces([ours, trie]).traces)
+
+    tracemalloc.start()
+    try:
+        before = size()
+        for topic_filter in names:
+            client.subscribe(topic_filter, 1)
+        net.settle()
+        there = size() - before
+        client._send(Unsubscribe(1, tuple(names[1:])))  # an empty table would be too easy
+        client.broker(UnsubAck(1))
+        net.settle()
+        left = size() - before
+    finally:
+        tracemalloc.stop()
+    assert net.nodes["b"].core.strategy.describe("a")["filters_from"] == 1
+    assert left < there / 20
