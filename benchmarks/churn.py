@@ -124,7 +124,7 @@ class Growth:
 
     @property
     def ratio(self) -> float:
-        return max(*self.rounds, self.clients) / self.before
+        return max(self.rounds[-1], self.clients) / self.before
 
     @property
     def steady(self) -> float:
@@ -175,7 +175,7 @@ def show(console: Console, growths: Sequence[Growth], took: float) -> None:
     for number in range(ROUNDS):
         add(f"round {number + 1}", sizes(lambda growth, number=number: growth.rounds[number]))  # type: ignore[misc]
     add("connections", sizes(lambda growth: growth.clients))
-    add("most / before", (f"{growth.ratio:.3f}" for growth in growths))
+    add("at the end / before", (f"{growth.ratio:.3f}" for growth in growths))
     add("bytes a filter in the median round", (f"{growth.steady:.2f}" for growth in growths))
     add("", (growth.verdict for growth in growths))
     console.print(table)
