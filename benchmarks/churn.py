@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import contextlib
 import itertools
+import os
 import statistics
 import sys
 import time
@@ -35,6 +36,10 @@ BATCH = 500  # filters in one SUBSCRIBE
 ROUNDS = 10
 PATIENCE = 60.0  # seconds to wait for any answer
 BACK = 1.05  # of what it was: this counts as back
+LARGE = 128 << 10
+"""From this size on a freed block goes back to the system. glibc begins with it and raises it by itself when
+such blocks are freed; then each table that Python remakes, such as that of its interned names (1.8 MiB), may
+leave a hole in the heap, and resident memory tells where blocks happened to lie, not what a node holds."""
 STEADY = 1.0  # bytes a filter in the median round: an eighth of a reference, so nothing is kept of each
 
 
@@ -186,7 +191,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.churn", description=__doc__)
     parser.add_argument("--filters", type=int, default=1_000_000, help="subscribed to and unsubscribed from")
     parser.add_argument("--clients", type=int, default=10_000, help="connected and disconnected")
+    parser.add_argument("--deployed", action="store_true", help="leave the allocator to find its own limits")
     flags = parser.parse_args(arguments)
+    if not flags.deployed:
+        os.environ["MALLOC_MMAP_THRESHOLD_"] = str(LARGE)
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(*(f"{name} {value};" for name, value in machine.facts().items()), highlight=False)
     with contextlib.ExitStack() as stack:
