@@ -40,7 +40,8 @@ from brokerweave.node.sessions import Sessions
 from brokerweave.node.taps import Taps
 from brokerweave.node.wills import Wills
 from brokerweave.node.wiring import MARK_TOPIC, Wiring
-from brokerweave.session.pair import Limits, Pair
+from brokerweave.session.host import Limits
+from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
 from brokerweave.session.standing import HeldAck, Stand
 from brokerweave.tables import fit
