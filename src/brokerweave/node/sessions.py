@@ -1,8 +1,8 @@
 """The clients' MQTT sessions as the node knows them: begun, taken over, left, expired.
 
-Owns the records' life and what of it is written down. Invariants: the newest accepted pair of a client id
-owns its record, and only its end counts; a session that ends with its connection is never written. Must not
-know: filters' meaning (`interest`), routes, links.
+Owns the records' life and what of it is written down. Invariants: of a client id's accepted pairs the one
+whose CONNECT came last owns the record, and only its end counts; a session that ends with its connection is
+never written. Must not know: filters' meaning (`interest`), routes, links.
 """
 
 from __future__ import annotations
@@ -23,14 +23,21 @@ class Sessions:
         self._core = core
         self._records = core.interest.records
         self._expiries: dict[str, Timer] = {}
+        self._overtaken: dict[str, Pair] = {}
+        """By client id: a pair whose CONNACK came after that of one that had connected later."""
 
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
         """The broker accepted a client: the record that its session goes on with."""
         client_id = _name(pair)
+        record = self._records.get(client_id)
+        if record is not None and _later(record.owner, pair):
+            # Its CONNACK was slow, on a connection of its own: the broker has most likely ended it since.
+            self._overtaken[client_id] = pair
+            return record
+        self._overtaken.pop(client_id, None)
         expiry = self._expiries.pop(client_id, None)
         if expiry is not None:
             expiry.cancel()
-        record = self._records.get(client_id)
         if record is not None and not session_present:
             self._core.interest.forget(record)
             record = None
@@ -48,12 +55,16 @@ class Sessions:
     def of(self, pair: Pair) -> SessionRecord | None:
         """The pair's record; None if another pair has taken the session over."""
         record = self._records.get(_name(pair))
-        return record if record is not None and record.owner is pair else None
+        if record is None or record.owner is pair or self._overtaken.get(record.client_id) is pair:
+            return record
+        return None
 
     def heir(self, pair: Pair) -> object | None:
         """The pair that has taken the session over."""
         record = self._records.get(_name(pair))
-        return record.owner if record is not None and record.owner is not pair else None
+        if record is not None and record.owner is pair:
+            return self._overtaken.get(record.client_id)
+        return record.owner if record is not None else None
 
     def calmed(self, record: SessionRecord) -> None:
         """A client subscribed: if its filters were unknown, they are no longer."""
@@ -65,6 +76,12 @@ class Sessions:
     def ended(self, pair: Pair) -> None:
         record = self.of(pair)
         if record is None:
+            return
+        overtaken = self._overtaken.pop(record.client_id, None)
+        if overtaken is pair:
+            return
+        if overtaken is not None:  # the broker took the two in the other order: this session goes on
+            record.owner = overtaken
             return
         record.owner = None
         record.expiry = pair.expiry
@@ -110,6 +127,10 @@ class Sessions:
                 self._core.counters.add("sessions_expired")
 
         self._expiries[record.client_id] = self._core.call_later(max(record.expiry - away, 0.0), expire)
+
+
+def _later(owner: object | None, pair: Pair) -> bool:
+    return isinstance(owner, Pair) and owner.connect_number > pair.connect_number
 
 
 def _name(pair: Pair) -> str:

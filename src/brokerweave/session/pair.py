@@ -104,6 +104,7 @@ class Pair:
         "broker",
         "client",
         "connect",
+        "connect_number",
         "error",
         "expiry",
         "limits",
@@ -128,6 +129,8 @@ class Pair:
         self.broker = SessionHandle(identifier * 2 + 1, Side.BROKER)
         self.phase = Phase.AWAITING_CONNECT
         self.connect: Connect | None = None
+        self.connect_number = 0
+        """The host counts CONNECTs: a later one has a higher number."""
         self.expiry = 0.0
         self.error: BrokerweaveError | None = None
         self._host = host

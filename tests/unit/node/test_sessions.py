@@ -105,6 +105,41 @@ def test_a_session_that_ends_is_not_found_again() -> None:
     assert site.wanted() == []
 
 
+def two_connections_whose_answers_come_in_the_other_order(site: Site) -> tuple[Pair, Pair]:
+    """The pair that connected first, and the later one, which has a filter by now."""
+    first = site.core.new_pair()
+    site.says(first, Connect("c", 4, clean_start=True))
+    later = site.connect("c", clean=True)
+    site.subscribe(later, "later/#")
+    first.from_broker(codec.encode(ConnAck(0), 4))
+    site.network.settle()
+    return first, later
+
+
+def test_a_slow_answer_to_an_earlier_connect_takes_nothing_from_the_later_connection() -> None:
+    site = Site()
+    first, later = two_connections_whose_answers_come_in_the_other_order(site)
+    first.ended(broker_left=True)
+    site.network.settle()
+    assert site.wanted() == [("later/#", 1)]
+    later.ended()
+    site.network.settle()
+    assert site.wanted() == []
+
+
+def test_the_earlier_connection_counts_if_the_broker_ends_the_later_one() -> None:
+    site = Site()
+    first, later = two_connections_whose_answers_come_in_the_other_order(site)
+    site.subscribe(first, "first/#")
+    later.ended(broker_left=True)
+    site.network.settle()
+    assert ("first/#", 1) in site.wanted()
+    first.ended()
+    site.network.settle()
+    assert site.wanted() == []
+    assert not site.core.interest.records
+
+
 def test_an_absent_session_expires_after_the_rest_of_its_time() -> None:
     site = Site()
     pair = site.connect("c")
