@@ -108,10 +108,80 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(16.063, "publish", ("a-2", "a/b/c", 1, True)),
         ],
     ),
+    "a slow answer to a client's earlier connection took the session from its later one": (
+        5,
+        Options("sf", 2),
+        [
+            Action(0.1, "arrive", ("a-1",)),
+            Action(1.0, "subscribe", ("a-1", "b", 1)),
+            Action(4.0, "delay", ("a", "a/broker", 0.5, 0.0, 0.0, 3.75)),
+            Action(5.9, "drop", ("a-1",)),
+            Action(7.0, "roam", ("a-1",)),
+        ],
+    ),
 }
+
+FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
+    "an operator gave up removing a link when the first of its nodes was killed at it": (
+        10148,
+        Options("pf", 3),
+        [
+            Action(17.059, "partition", ("b", 9.79)),
+            Action(17.635, "kill", ("c", 5, 3.02, False)),
+            Action(18.182, "move", ("c", 0.509, 0.301)),
+        ],
+    ),
+    "a QoS 2 message read before there was a link was promised when its publisher sent it again": (
+        10402,
+        Options("pf", 3),
+        [
+            Action(0.064, "arrive", ("c-1",)),
+            Action(0.315, "arrive", ("b-2",)),
+            Action(1.057, "subscribe", ("c-1", "+/c", 2)),
+            Action(8.295, "freeze", ("b", 4.867)),
+            Action(9.528, "move", ("a", 3.524, 0.483)),
+            Action(11.916, "broker", ("b", True, 0.681)),
+            Action(12.14, "publish", ("b-2", "b/c", 2, False)),
+        ],
+    ),
+    "a message sent again to a node without its disk stayed promised, in cluster delivery": (
+        10772,
+        Options("pf", 3),
+        [
+            Action(0.253, "arrive", ("c-1",)),
+            Action(0.343, "arrive", ("a-2",)),
+            Action(2.676, "subscribe", ("c-1", "a/b", 2)),
+            Action(9.414, "move", ("b", 2.01, 0.832)),
+            Action(16.241, "kill", ("a", 1, 3.53, False)),
+            Action(16.271, "publish", ("a-2", "a/b", 2, False)),
+            Action(16.917, "kill", ("a", 0, 1.134, True)),
+        ],
+    ),
+    "a message doubled by a failing disk was late for a client that was not there the first time": (
+        11777,
+        Options("pf", 3),
+        [
+            Action(0.214, "arrive", ("a-1",)),
+            Action(0.262, "arrive", ("b-1",)),
+            Action(1.177, "subscribe", ("b-1", "+", 2)),
+            Action(3.216, "broker", ("b", False, 4.356)),
+            Action(4.549, "publish", ("a-1", "b", 2, False)),
+            Action(7.425, "disk", ("b", 5.545)),
+            Action(8.98, "publish", ("a-1", "b", 2, False)),
+            Action(11.881, "stop", ("b", 1.849)),
+        ],
+    ),
+}
+"""What once was taken for a broken promise, and was none."""
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_bug_once_found_does_not_return(name: str) -> None:
     seed, options, actions = CASES[name]
+    assert run(seed, options, actions).problem == ""
+
+
+@pytest.mark.parametrize("name", FALSE_ALARMS)
+def test_what_breaks_no_promise_is_not_said_to(name: str) -> None:
+    seed, options, actions = FALSE_ALARMS[name]
     assert run(seed, options, actions).problem == ""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brokerweave.sim.schedule import Action
-from brokerweave.sim.world import START
+from brokerweave.sim.world import START, Killed
 
 if TYPE_CHECKING:
     from brokerweave.sim.run import Simulation
@@ -202,7 +202,7 @@ class Actor:
     def _unlink(self, one: str, other: str) -> None:
         """An operator removes it at both ends, and again should a last call of the other have undone that."""
         for here, there in ((one, other), (other, one)):
-            self._sim.nodes[here].remove(there)
+            self._remove(here, there)
 
         def again() -> None:
             if other not in self._sim.topology.neighbours(one):
@@ -210,11 +210,19 @@ class Actor:
                     node = self._sim.nodes[here]
                     if node.up and there in node.core.neighbour_table:
                         self._sim.ledger.counts["zombie neighbours"] += 1
-                        node.remove(there)
+                        self._remove(here, there)
                     elif not node.up:
                         node.remove(there)  # when it is back
 
         self._world.later(3.0, again)
+
+    def _remove(self, name: str, neighbour: str) -> None:
+        """A node that is killed in the middle of this gets the same order again when it is back."""
+        try:
+            self._sim.nodes[name].remove(neighbour)
+        except Killed as killed:
+            killed.bury()
+            self._sim.nodes[name].remove(neighbour)
 
     def _link_again(self, name: str) -> None:
         new = self._moving.pop(name, None)

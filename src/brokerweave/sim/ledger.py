@@ -97,6 +97,8 @@ class Ledger:
         self._goodbyes: set[bytes] = set()
         self._cancelled: set[bytes] = set()
         self._starts: dict[str, float] = {}
+        self._reads: dict[bytes, float] = {}
+        """When a publication was last read by its node as a new one."""
         self._wired: list[float] = []
 
     def broken(self, text: str) -> NoReturn:
@@ -131,17 +133,23 @@ class Ledger:
         publication = self.publications.get(payload)
         if publication is None or publication.is_will:
             self._goodbyes.add(payload)  # the mark behind a DISCONNECT
-        elif not self.cluster and publication.qos and not self._forwarded_before(publication):
+        elif publication.qos and not self._forwarded_before(publication):
+            if self.cluster:  # it goes on when the broker has acknowledged it
+                self.owed.read_again(node.name, payload)
+                return
             # It was read and went nowhere: is that right?
             if not self.visits[node.name, payload]:
                 self.owed.published(publication.payload, publication.topic, publication.qos, node.name)
             self.owed.passing(node.name, payload, {}, False)
+            self._reads[payload] = self.world.now
 
     def _forwarded_before(self, publication: Publication) -> bool:
         """Whether its node knows that it has forwarded it."""
         site = publication.site
         since = self._starts[site]
         if publication.qos == 2:
+            if self._reads.get(publication.payload, 0.0) > self._starts[site]:
+                return True  # to nowhere: sent again it is the same message, whoever wants it by now
             since = max((end.at for end in self.ends[site] if not self._keeps_ids(end)), default=0.0)
         return any(visit.at > since for visit in self.visits[site, publication.payload])
 
@@ -416,6 +424,12 @@ class Ledger:
         corrected = len(takes) > sum(visit.local for visit in visits)
         return publication.retain and (dropped or corrected or any(visit.repair for visit in visits))
 
+    def _came_in_turn(self, site: str, publication: Publication, last: int) -> bool:
+        """Whether the broker has a message twice, and had it before number `last` of its publisher."""
+        takes = self._takes[site, publication.payload]
+        later = self._takes[site, f"{publication.client}:{last}".encode()]
+        return len(takes) > 1 and bool(later) and takes[0] <= later[0]
+
     def _check_order(self, client: ModelClient, publication: Publication) -> None:
         """Row "order"."""
         stream = (client.name, publication.client, publication.topic, publication.qos)
@@ -426,6 +440,9 @@ class Ledger:
             self.excuses["order: its first copy was dropped, its publisher sent it again"] += 1
         elif self._compared(client.site, publication):
             self.excuses["order: it came because a site lacked what it was to retain"] += 1
+        elif self._came_in_turn(client.site, publication, last):
+            # It is doubled, for a reason that `took` knows; the first time this client was not there.
+            self.excuses["order: its broker had it in its turn, and got it again"] += 1
         elif any(at >= publication.at for at in self._wired):
             self.excuses["order: the wiring changed while it was on its way"] += 1
         else:

@@ -170,6 +170,13 @@ class Owed:
                     f"{debt.path[-1]})"
                 )
 
+    def read_again(self, node: str, payload: bytes) -> None:
+        """A node reads what it does not know that it has read: it may have forgotten who is interested, too."""
+        for debt in self._debts.get(payload, ()):
+            subscription = self._subscriptions.get((debt.client, debt.topic_filter))
+            if not debt.let_go and (subscription is None or node not in subscription.settled):
+                self._forgive(debt, RESTARTED)
+
     def open_of(self, payload: bytes) -> list[Debt]:
         return [debt for debt in self._debts.get(payload, ()) if not debt.let_go]
 
