@@ -37,7 +37,7 @@ from brokerweave.node.retained_sync import Retained
 from brokerweave.node.router import Group, Router
 from brokerweave.node.sessions import Sessions
 from brokerweave.node.wills import Wills
-from brokerweave.node.wiring import MARK_TOPIC, Wiring
+from brokerweave.node.wiring import MARK_TOPIC, UNKNOWN, Wiring
 from brokerweave.session.pair import Limits, Pair
 from brokerweave.session.record import SessionRecord
 from brokerweave.session.standing import HeldAck, Stand
@@ -427,7 +427,9 @@ class NodeCore:
     def recall(self, identifier: str, kept: dict[str, int]) -> None:
         """A neighbour from before a restart: it is owed messages, and wants what it wanted."""
         self.add_neighbour(identifier)
-        self.strategy.neighbour_recalled(identifier, kept)
+        wants = {name: value for name, value in kept.items() if name != UNKNOWN}
+        self.strategy.neighbour_recalled(identifier, wants)
+        self.wiring.recalled(identifier, UNKNOWN in kept)
 
     def remove_neighbour(self, identifier: str) -> None:
         self.wiring.leaving(identifier)

@@ -38,6 +38,9 @@ SETTLE_LIMIT = 5.0
 MOVE_BYTES = 4 << 20
 """What is moved at once out of a failed link's outbox."""
 
+UNKNOWN = ""
+"""Kept of a neighbour, beside what it wants, while that may not be all."""
+
 _Known = tuple[str, int, int, int]
 
 
@@ -73,6 +76,11 @@ class Wiring:
         return peer
 
     @property
+    def tree(self) -> tree.Tree:
+        """The tree of the view."""
+        return self._tree
+
+    @property
     def nodes(self) -> int:
         """Nodes that can be reached, this one included."""
         return len(self._tree.nodes)
@@ -95,6 +103,13 @@ class Wiring:
         return "owed" if self._core.neighbour_table[neighbour].active else "standby"
 
     # What happens to links
+
+    def recalled(self, neighbour: str, unknown: bool) -> None:
+        """A neighbour from before a restart: while it is away it is owed all that it may want."""
+        if self.enabled and unknown:
+            self[neighbour].unknown = True
+            self._keep_unknown(neighbour, True)
+            self._refresh_routes()
 
     def link_up(self, neighbour: str) -> None:
         peer = self[neighbour]
@@ -218,9 +233,14 @@ class Wiring:
             again = self._stuck(before.edges != self._tree.edges)
             for peer in self._peers.values():
                 peer.new_view()
+            for neighbour in self._tree.neighbours(self._core.node_id):
+                self._keep_unknown(neighbour, True)
         for neighbour in self._tree.neighbours(self._core.node_id):
             if self[neighbour].up and not self[neighbour].joined:
                 self._join(neighbour)
+        for entry in self._core.neighbour_table.all():
+            if not entry.active and not self[entry.id].up and entry.id not in self._tree.nodes:
+                entry.active = self[entry.id].unknown = True  # the way around its failed link failed, too
         self._refresh_routes()
         for lane, run, there in again.values():
             self._core.flood(lane, run, there)
@@ -247,8 +267,8 @@ class Wiring:
                 last = lane.outbox.oldest + len(runs) - 1 if runs and not lane.held else 0
                 self._mark(neighbour.id, index, last)
                 for number, run in enumerate(runs):
-                    if run.repair:
-                        continue  # nodes compare what they retain, whatever becomes of one repair
+                    if not _goes_again(run):
+                        continue
                     key = (run.origin, run.epoch, run.first, index)
                     known = stuck.get(key)
                     if known is None or known[1].count < run.count:
@@ -290,6 +310,7 @@ class Wiring:
         if neighbour.active:
             neighbour.active = False
             self._core.strategy.neighbour_removed(neighbour.id)
+            self._keep_unknown(neighbour.id, True)
             self._core.routes_changed()
 
     def _join(self, neighbour: str) -> None:
@@ -312,14 +333,18 @@ class Wiring:
             neighbour, index = self._moving[0]
             outbox = neighbour.lanes[index].outbox
             outbox.rewind(outbox.oldest - 1)
+            # Should the neighbour be calling right now, it was told of runs that will be gone.
+            outbox.stream_id = self._core.random.getrandbits(62) + 1
             first, runs = (0, []) if neighbour.connected[index] else outbox.take(room)
             if not runs:
                 del self._moving[0]  # all is moved, or the lane is back, or the disk does not give it now
                 continue
             for run in runs:
                 room -= run.size
-                if not run.repair:
+                if _goes_again(run):
                     self._core.flood(index, run, (), once=True)
+                elif not run.repair:
+                    self._core.counters.add("dropped_tree_changed", run.count)
             outbox.acknowledge(first + len(runs) - 1)
         if self._moving:
             self._core.call_later(0.0, self._move)
@@ -390,10 +415,15 @@ class Wiring:
             if view == self.view:
                 self._refresh_routes()
                 self._check_settled()
+                self._keep_unknown(neighbour, not complete)
 
     def _knows(self, neighbour: str) -> bool:
         """Whether all that is wanted behind a neighbour is known here."""
         return self[neighbour].settled == self.view and self[neighbour].complete and not self._news
+
+    def _keep_unknown(self, neighbour: str, unknown: bool) -> None:
+        if (UNKNOWN in self._core.kept.get(neighbour, ())) != unknown:
+            self._core.keep(neighbour, {UNKNOWN: 1 if unknown else None})
 
     def acknowledged(self) -> None:
         """A neighbour has taken something."""
@@ -470,3 +500,9 @@ class Wiring:
             if any(lane.stash for lane in peer.lanes):
                 self._core.counters.add("tree_view_limits")
                 self._take_stashed(neighbour, anyway=True)
+
+
+def _goes_again(run: Run) -> bool:
+    """Whether a run that was stuck is flooded. QoS 0 is not: a node that was killed may have had it before.
+    Nor are repairs: nodes compare what they retain, whatever becomes of one of them."""
+    return run.durable and not run.repair

@@ -62,6 +62,7 @@ class NodeOptions:
     injector_version: int = 4
     cluster_timeout: float | None = None
     barrier_timeout: float | None = None
+    cycles: bool = False
 
 
 CHECKPOINT_RETRY = 1.0
@@ -152,6 +153,7 @@ class SimNode:
             session_expiry=options.session_expiry,
             cluster_timeout=options.cluster_timeout,
             barrier_timeout=options.barrier_timeout,
+            cycles=options.cycles,
         )
         self.core = WatchedCore(
             core_settings,
@@ -237,6 +239,8 @@ class SimNode:
 
     def link_changed(self, neighbour: str, up: bool) -> None:
         self.world.note(self.name, f"link with {neighbour} is {'up' if up else 'down'}")
+        if not up:
+            self.watcher.link_failed(self.name, neighbour)
 
     # NodeHost, CarrierHost
 

@@ -42,11 +42,14 @@ class Debt:
     """Why it is owed no more."""
 
 
+Leads = Callable[[str, str | None, str, int, bool], bool]
+
+
 class Owed:
     def __init__(
         self,
         topology: Topology,
-        leads: Callable[[str, str | None, str, int, bool], bool],
+        leads: Leads,
         calm: Callable[[], bool],
     ) -> None:
         """`leads(node, to, filter, qos, for_good)`: does `node` route what the filter matches to the

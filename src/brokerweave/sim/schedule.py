@@ -24,6 +24,7 @@ FAULTS = (
     "skew",
     "neighbours",
     "churn",
+    "link",
 )
 """What `--faults` can name."""
 
@@ -181,6 +182,11 @@ def _neighbours(random: Random, sites: list[str], at: float, _: float) -> list[A
     return [Action(at, "move", (random.choice(sites), random.uniform(0.5, 5.0), random.random()))]
 
 
+def _link(random: Random, sites: list[str], at: float, _: float) -> list[Action]:
+    one, other = random.sample(sites, 2)
+    return [Action(at, "link", (one, other, random.uniform(0.1, 8.0)))]
+
+
 _MAKERS = {
     "delay": _delay,
     "cut": _cut,
@@ -194,4 +200,5 @@ _MAKERS = {
     "disk": _disk,
     "skew": _skew,
     "neighbours": _neighbours,
+    "link": _link,
 }
