@@ -211,6 +211,18 @@ class Outbox:
             written.append((run, number))
         return written
 
+    def forget_passing(self, stream_id: int) -> int:
+        """Drop what is not durable, and number the rest anew; returns how many messages are gone."""
+        kept = deque(item for item in self._memory if item[0].durable)
+        if len(kept) == len(self._memory):
+            return 0
+        gone = sum(run.count for run, _ in self._memory if not run.durable)
+        self._memory = kept
+        self._memory_used = sum(run.size for run, _ in kept)
+        self._sent = self._sent_bytes = 0
+        self.stream_id = stream_id
+        return gone
+
     def record_of(self, sequence: int) -> int:
         """The number on disk of a run that was taken; 0 if it is not there."""
         return self._memory[sequence - self._oldest][1]

@@ -611,18 +611,28 @@ class NodeCore:
         if lane < 0:
             self._round_robin += 1
             lane = self._round_robin % self.settings.lanes
-        hops = [hop for hop in group.hops if self._owes(hop[0], run)]
+        hops = [hop for hop in group.hops if self._owes(hop, run)]
         number = self._write_run(run, hops, group.local, lane, came_on, taken) if run.max_qos else 0
         for neighbour, cap in hops:
             self.owe(neighbour, lane, run if cap >= run.cap else replace(run, cap=cap), number)
         if group.local:
             self.inject(lane, run, number)
 
-    def _owes(self, neighbour: str, run: Run) -> bool:
-        if neighbour not in self.neighbour_table:
+    def _owes(self, hop: tuple[str, int], run: Run) -> bool:
+        neighbour, cap = hop
+        entry = self.neighbour_table.get(neighbour)
+        if entry is None:
             self.counters.add("dropped_neighbour_removed", run.count)  # between routing and now
             return False
-        return not run.repair or self._is_up(neighbour)  # else the next link-up repairs
+        if entry.up:
+            return True
+        if run.repair:
+            return False  # the next link-up repairs
+        if self.wiring.enabled and not (run.durable and cap):
+            # Who gets QoS 0 another way and is killed does not know that it had it.
+            self.counters.add("dropped_link_down", run.count)
+            return False
+        return True
 
     def owe(self, neighbour: str, lane: int, run: Run, number: int = 0) -> None:
         """Put a run into the outbox of a neighbour's lane; `number` is its own in the daybook."""
@@ -665,6 +675,9 @@ class NodeCore:
             return self.daybook.run(RunEntry(run, came_on, kept, *(taken or ())))
         if taken is not None:
             self.daybook.note("take", *taken)
+        if came_on != OWN and self.wiring.enabled:
+            # It goes on as QoS 0 here, and may come once more, by another way, as more than that.
+            self.daybook.note("seen", self._stream(came_on, run), run.epoch, run.first, run.count)
         return 0
 
     # For the retained index

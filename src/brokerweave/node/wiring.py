@@ -223,6 +223,7 @@ class Wiring:
     def _elect(self) -> None:
         self._election_due = self._news = False
         self._core.settle()  # what was gathered has its routes from before
+        self._drop_passing()
         before, self._tree = self._tree, self._states.tree(self._core.now())
         again: dict[_Known, tuple[int, Run, set[str]]] = {}
         changed = self._tree.digest != self.view
@@ -334,7 +335,7 @@ class Wiring:
             outbox = neighbour.lanes[index].outbox
             outbox.rewind(outbox.oldest - 1)
             # Should the neighbour be calling right now, it was told of runs that will be gone.
-            outbox.stream_id = self._core.random.getrandbits(62) + 1
+            outbox.stream_id = self._new_stream()
             first, runs = (0, []) if neighbour.connected[index] else outbox.take(room)
             if not runs:
                 del self._moving[0]  # all is moved, or the lane is back, or the disk does not give it now
@@ -348,6 +349,18 @@ class Wiring:
             outbox.acknowledge(first + len(runs) - 1)
         if self._moving:
             self._core.call_later(0.0, self._move)
+
+    def _drop_passing(self) -> None:
+        """Drop QoS 0 that waits for a lane which is down: who gets it another way, and is killed, does not
+        know that it had it."""
+        for neighbour in self._core.neighbour_table.all():
+            for lane, connected in zip(neighbour.lanes, neighbour.connected, strict=True):
+                if not connected and lane.outbox.backlog_runs:
+                    gone = lane.outbox.forget_passing(self._new_stream())
+                    self._core.counters.add("dropped_link_down", gone)
+
+    def _new_stream(self) -> int:
+        return self._core.random.getrandbits(62) + 1
 
     # Views
 

@@ -51,6 +51,8 @@ class Visit:
     key: Key
     came_from: str | None
     local: bool
+    acted: bool = True
+    """It went on. A flood that only passes by is not remembered over a kill, and need not be."""
 
 
 @dataclass(slots=True)
@@ -156,6 +158,7 @@ class Ledger:
         if publication is None:
             self.broken(f"{node} passes on {payload!r}, which nobody published")
         before = self.visits[node, payload]
+        acts = bool(group.hops or group.local or not run.flood)
         if run.repair:
             self.excuses["retained: sent again to repair an index"] += 1
             before.append(Visit(self.world.now, key, came_from, group.local))
@@ -165,10 +168,10 @@ class Ledger:
         else:
             if key not in publication.keys:
                 self.broken(f"{node} got {payload!r} as {key}, but it was sent as {publication.keys}")
-            again = [visit for visit in before if visit.key == key]
-            if again:
+            again = [visit for visit in before if visit.key == key and visit.acted]
+            if again and acts:
                 self._repeated(node, came_from, publication, again[-1].at)
-        before.append(Visit(self.world.now, key, came_from, group.local))
+        before.append(Visit(self.world.now, key, came_from, group.local, acts))
         self.counts["dispatches"] += 1
         if came_from is None and len(publication.keys) == 1 and not publication.is_will:
             self.owed.published(payload, publication.topic, publication.qos, node)

@@ -62,7 +62,7 @@ class NodeOptions:
     injector_version: int = 4
     cluster_timeout: float | None = None
     barrier_timeout: float | None = None
-    cycles: bool = False
+    cycles: bool = True
 
 
 CHECKPOINT_RETRY = 1.0

@@ -40,6 +40,8 @@ class Debt:
     path: tuple[str, ...]
     let_go: str = ""
     """Why it is owed no more."""
+    doubt: str = ""
+    """Why it may be lost."""
 
 
 Leads = Callable[[str, str | None, str, int, bool], bool]

@@ -1,8 +1,8 @@
 """Who must get what where the wiring has cycles: the way of a message may change, its arrival may not.
 
 A subscription is *settled at a node* as in `owed`, seen along the tree that all nodes agree on; from then on it
-stays settled whatever becomes of the tree, until the subscriber goes, its operators take the last way to it
-away, or a node forgets. A message is promised to a subscriber that was settled at its node when that read it.
+stays settled whatever becomes of the tree, until the subscriber goes, operators take away the last way to it
+that works, or a node forgets. A message is promised to a subscriber that was settled at its node when that read it.
 
 Owns these promises. Invariant: what is promised and not delivered in the end has a drop with a cause to show,
 somewhere. Must not know: strategies.
@@ -22,10 +22,17 @@ from brokerweave.sim.topology import Topology
 
 class OwedAnyWay(Owed):
     def __init__(
-        self, topology: Topology, leads: Leads, calm: Callable[[], bool], tree: Callable[[], Tree | None]
+        self,
+        topology: Topology,
+        leads: Leads,
+        calm: Callable[[], bool],
+        tree: Callable[[], Tree | None],
+        linked: Callable[[str, str], bool],
     ) -> None:
+        """`tree`: what all nodes agree on, if they do; `linked`: whether a link is up at both ends."""
         super().__init__(topology, leads, calm)
         self._tree = tree
+        self._linked = linked
         self._unsure: set[tuple[str, str]] = set()
         """Subscriptions of which some node forgot, and that were not known everywhere since."""
 
@@ -45,14 +52,20 @@ class OwedAnyWay(Owed):
             self._unsure.add(key)
 
     def unlinked(self, one: str, other: str) -> None:
-        self._topology.remove(one, other)
-        path = self._topology.path
-        apart = {(a, b) for a in self._topology.names for b in self._topology.names if path(a, b) is None}
-        self._topology.add(one, other)
+        """Who removes a link while there is no other way to its far end, at that moment, gives that up."""
+        tree = self._tree()
+        left = Topology(self._topology.names)
+        for a, b in self._topology.edges() if tree is not None else ():
+            if {a, b} != {one, other} and self._linked(a, b):
+                left.add(a, b)
+
+        def apart(start: str, end: str) -> bool:
+            return left.path(start, end) is None
+
         for subscription in self._subscriptions.values():
             site = subscription.client.site
-            subscription.settled -= {node for node in subscription.settled if (node, site) in apart}
-        self._let_go("neighbour removed", lambda debt: (debt.path[0], debt.path[-1]) in apart)
+            subscription.settled -= {node for node in subscription.settled if apart(node, site)}
+        self._let_go("neighbour removed", lambda debt: apart(debt.path[0], debt.path[-1]))
 
     def _settle(self, subscription: Subscription) -> None:
         tree = self._tree()
@@ -91,8 +104,11 @@ class OwedAnyWay(Owed):
     def passing(self, node: str, payload: bytes, hops: Mapping[str, int], local: bool) -> None:
         for debt in self._debts.get(payload, ()):
             key = (debt.client, debt.topic_filter)
-            if not debt.let_go and (key in self._unsure or key not in self._subscriptions):
-                self._forgive(debt, RESTARTED)
+            if key in self._unsure or key not in self._subscriptions:
+                debt.doubt = RESTARTED
+
+    def open_of(self, payload: bytes) -> list[Debt]:
+        return [debt for debt in super().open_of(payload) if not debt.doubt]
 
 
 def way(tree: Tree, start: str, end: str) -> tuple[str, ...]:

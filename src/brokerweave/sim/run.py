@@ -78,7 +78,7 @@ class Simulation:
         self.cyclic = wiring in topology.CYCLIC
         self.owed = Owed(self.topology, self.leads, self.calm)
         if self.cyclic:
-            self.owed = OwedAnyWay(self.topology, self.leads, self.calm, self.tree)
+            self.owed = OwedAnyWay(self.topology, self.leads, self.calm, self.tree, self.linked)
         self._calm_at = world.now + CALM_SECONDS
         cluster = random.random() < 0.3
         self.ledger = Ledger(world, self.owed, options.promises, cluster)
@@ -92,7 +92,6 @@ class Simulation:
                 injector_version=random.choice((4, 5)),
                 cluster_timeout=2.0 if cluster else None,
                 barrier_timeout=0.5 if random.random() < 0.8 else None,
-                cycles=self.cyclic,
             )
             self._build_site(name, node_options)
         for dialer, dialed in topology.lay(self.names, wiring, random):
@@ -145,6 +144,12 @@ class Simulation:
         if len({wiring.view for wiring in wirings}) != 1 or not all(wiring.settled for wiring in wirings):
             return None
         return wirings[0].tree
+
+    def linked(self, one: str, other: str) -> bool:
+        """Whether both ends of a link say that it is up."""
+        ends = ((self.nodes[one], other), (self.nodes[other], one))
+        tables = [(node.core.neighbour_table, there) for node, there in ends if node.up]
+        return len(tables) == 2 and all(there in table and table[there].up for table, there in tables)
 
     def leads(self, name: str, to: str | None, topic_filter: str, qos: int, for_good: bool) -> bool:
         """For `Owed`: whether a node routes what a filter matches towards `to`."""
@@ -264,7 +269,8 @@ def _check_debts(simulation: Simulation) -> None:
             holders = simulation.names  # what way it took is not told
         elif any(end.mid_write for end in ledger.ends[had[-1]]):
             holders = had[-2:]  # killed while it took the message: the one before may still have had it
-        causes = [cause for node, cause in ledger.drops[payload] if node in holders]
+        causes = [debt.doubt] if debt.doubt else []
+        causes += [cause for node, cause in ledger.drops[payload] if node in holders]
         if not causes:
             raise Broken(
                 f"{payload!r} ({ledger.publications[payload].topic}) never reached {debt.client} "
