@@ -212,11 +212,11 @@ class Outbox:
         return written
 
     def forget_passing(self, stream_id: int) -> int:
-        """Drop what is not durable, and number the rest anew; returns how many messages are gone."""
-        kept = deque(item for item in self._memory if item[0].durable)
+        """Drop what nobody has to have, and number the rest anew; returns how many messages are gone."""
+        kept = deque(item for item in self._memory if item[0].lasting)
         if len(kept) == len(self._memory):
             return 0
-        gone = sum(run.count for run, _ in self._memory if not run.durable)
+        gone = sum(run.count for run, _ in self._memory if not run.lasting)
         self._memory = kept
         self._memory_used = sum(run.size for run, _ in kept)
         self._sent = self._sent_bytes = 0

@@ -628,7 +628,7 @@ class NodeCore:
             return True
         if run.repair:
             return False  # the next link-up repairs
-        if self.wiring.enabled and not (run.durable and cap):
+        if self.wiring.enabled and not (run.stamp or (run.durable and cap)):
             # Who gets QoS 0 another way and is killed does not know that it had it.
             self.counters.add("dropped_link_down", run.count)
             return False

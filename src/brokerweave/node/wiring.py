@@ -518,4 +518,4 @@ class Wiring:
 def _goes_again(run: Run) -> bool:
     """Whether a run that was stuck is flooded. QoS 0 is not: a node that was killed may have had it before.
     Nor are repairs: nodes compare what they retain, whatever becomes of one of them."""
-    return run.durable and not run.repair
+    return run.lasting and not run.repair

@@ -26,11 +26,12 @@ class OwedAnyWay(Owed):
         topology: Topology,
         leads: Leads,
         calm: Callable[[], bool],
+        firm: Callable[[str], bool],
         tree: Callable[[], Tree | None],
         linked: Callable[[str, str], bool],
     ) -> None:
         """`tree`: what all nodes agree on, if they do; `linked`: whether a link is up at both ends."""
-        super().__init__(topology, leads, calm)
+        super().__init__(topology, leads, calm, firm)
         self._tree = tree
         self._linked = linked
         self._unsure: set[tuple[str, str]] = set()

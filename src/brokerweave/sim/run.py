@@ -76,9 +76,9 @@ class Simulation:
         self.network = Network(world, _delay)
         wiring = topology.decide(options.wiring, world.random("wiring"))
         self.cyclic = wiring in topology.CYCLIC
-        self.owed = Owed(self.topology, self.leads, self.calm)
+        self.owed = Owed(self.topology, self.leads, self.calm, self.firm)
         if self.cyclic:
-            self.owed = OwedAnyWay(self.topology, self.leads, self.calm, self.tree, self.linked)
+            self.owed = OwedAnyWay(self.topology, self.leads, self.calm, self.firm, self.tree, self.linked)
         self._calm_at = world.now + CALM_SECONDS
         cluster = random.random() < 0.3
         self.ledger = Ledger(world, self.owed, options.promises, cluster)
@@ -144,6 +144,9 @@ class Simulation:
         if len({wiring.view for wiring in wirings}) != 1 or not all(wiring.settled for wiring in wirings):
             return None
         return wirings[0].tree
+
+    def firm(self, name: str) -> bool:
+        return self.nodes[name].core.wiring.settled
 
     def linked(self, one: str, other: str) -> bool:
         """Whether both ends of a link say that it is up."""
