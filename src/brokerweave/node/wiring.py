@@ -76,7 +76,7 @@ class Wiring:
         return peer
 
     @property
-    def tree(self) -> tree.Tree:
+    def seen(self) -> tree.Tree:
         """The tree of the view."""
         return self._tree
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 LONGEST = 12.0
 """Seconds: no fault lasts longer."""
-_FAULTS = frozenset(("delay", "cut", "partition", "kill", "stop", "broker", "freeze", "disk", "skew", "move", "link"))
+_FAULTS = frozenset(
+    ("delay", "cut", "partition", "kill", "stop", "broker", "freeze", "disk", "skew", "move", "link")
+)
 
 
 class Actor:

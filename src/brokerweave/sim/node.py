@@ -62,7 +62,7 @@ class NodeOptions:
     injector_version: int = 4
     cluster_timeout: float | None = None
     barrier_timeout: float | None = None
-    cycles: bool = True
+    cycles: bool = False
 
 
 CHECKPOINT_RETRY = 1.0

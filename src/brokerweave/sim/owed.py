@@ -55,8 +55,9 @@ class Owed:
         calm: Callable[[], bool],
         firm: Callable[[str], bool],
     ) -> None:
-        """`firm`: a node is not in the middle of a change of the tree; `leads(node, to, filter, qos, for_good)`: does `node` route what the filter matches to the
-        neighbour `to` (None: to its own broker), and can nothing on the way change that?"""
+        """`leads(node, to, filter, qos, for_good)`: does `node` route what the filter matches to the
+        neighbour `to` (None: to its own broker), and can nothing on the way change that? `firm(node)`: it is
+        not in the middle of a change of the tree."""
         self.calm = calm
         self.excuses: Counter[str] = Counter()
         self.promised = 0

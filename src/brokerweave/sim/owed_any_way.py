@@ -1,11 +1,12 @@
 """Who must get what where the wiring has cycles: the way of a message may change, its arrival may not.
 
-A subscription is *settled at a node* as in `owed`, seen along the tree that all nodes agree on; from then on it
-stays settled whatever becomes of the tree, until the subscriber goes, operators take away the last way to it
-that works, or a node forgets. A message is promised to a subscriber that was settled at its node when that read it.
+A subscription is *settled at a node* as in `owed`, seen along the tree that all nodes agree on; from then on
+it stays settled whatever becomes of the tree, until the subscriber goes, operators take away the last way to
+it that works, or a node forgets. A message is promised to a subscriber that was settled at its node when that
+read it.
 
-Owns these promises. Invariant: what is promised and not delivered in the end has a drop with a cause to show,
-somewhere. Must not know: strategies.
+Owns these promises. Invariant: what is promised and not delivered in the end has a drop with a cause to
+show, somewhere. Must not know: strategies.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Options:
     nodes: int = 4
     faults: frozenset[str] = frozenset(schedule.FAULTS)
     duration: float = 20.0
-    wiring: str = "any"
+    wiring: str = "tree"
     promises: Promises = field(default_factory=Promises)
 
 
@@ -92,6 +92,7 @@ class Simulation:
                 injector_version=random.choice((4, 5)),
                 cluster_timeout=2.0 if cluster else None,
                 barrier_timeout=0.5 if random.random() < 0.8 else None,
+                cycles=self.cyclic,
             )
             self._build_site(name, node_options)
         for dialer, dialed in topology.lay(self.names, wiring, random):
@@ -143,7 +144,7 @@ class Simulation:
         wirings = [node.core.wiring for node in self.nodes.values() if node.up]
         if len({wiring.view for wiring in wirings}) != 1 or not all(wiring.settled for wiring in wirings):
             return None
-        return wirings[0].tree
+        return wirings[0].seen
 
     def firm(self, name: str) -> bool:
         return self.nodes[name].core.wiring.settled

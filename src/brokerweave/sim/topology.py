@@ -12,8 +12,8 @@ from random import Random
 SHAPES = ("row", "star", "random")
 CYCLIC = ("ring", "mesh", "chords")
 WIRINGS = ("any", "tree", *CYCLIC)
-"""How links may be laid. `mesh`: every node with every other; `chords`: a tree and some more links; `any`: the
-seed decides."""
+"""How links may be laid. `mesh`: every node with every other; `chords`: a tree and some more links; `any`: as
+the seed decides."""
 
 
 class Topology:
