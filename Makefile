@@ -21,7 +21,7 @@ for each in python3 python3.14 python3.13 python3.12 python3.11; do \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check docs bench fuzz clean
+.PHONY: help setup demo test test-slow check docs bench scale fuzz clean
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -57,12 +57,18 @@ check: setup ## style, types, import rules
 docs: setup ## write the pages that are made from code
 	$(RUN) -m brokerweave.config.reference > docs/configuration.md
 
-bench: setup ## scanner, listeners, topic trie, then the relay against HAProxy, on this machine
+bench: setup ## scanner, listeners, topic trie, edge log, relay, delivery and churn, on this machine
 	$(RUN) -m benchmarks.scanner
 	$(RUN) -m benchmarks.listening
 	$(RUN) -m benchmarks.trie
+	$(RUN) -m benchmarks.edgelog
 	$(RUN) -m benchmarks.idle
 	$(RUN) -m benchmarks.relay
+	$(RUN) -m benchmarks.delivery
+	$(RUN) -m benchmarks.churn
+
+scale: setup ## the runs, plots and tables of docs/scale.md that are not there yet, up to an hour
+	$(RUN) -m benchmarks.scale
 
 fuzz: setup ## feed mutated bytes to codec and scanner (FUZZ_SECONDS=60)
 	$(RUN) -m pip install --quiet -c constraints.txt atheris

@@ -142,6 +142,7 @@ def parse() -> tuple[Options, argparse.Namespace]:
         "--poll", action="store_true", help="clients read once a tick, not what arrives at once"
     )
     parser.add_argument("--ways", help="only these ways, by name, separated by ;")
+    parser.add_argument("--recording", action="store_true", help="also a node that records all it relays")
     parser.add_argument("--first", action="store_true", help="go before everything else on a busy machine")
     parser.add_argument("--json", type=Path, help="write everything measured to this file")
     parser.add_argument("--verbose", action="store_true", help="say each run's result as it comes")
@@ -168,7 +169,7 @@ def main() -> int:
         stack.enter_context(machine.one_benchmark())
         if flags.first and not stack.enter_context(preferred()):
             outcome.notes.append("CPU control groups are not writable here: --first had no effect")
-        stage = stack.enter_context(scene())
+        stage = stack.enter_context(scene(flags.recording))
         if stage.missing:
             outcome.notes.append(f"no node: {stage.missing}")
         if flags.ways:

@@ -110,7 +110,7 @@ class Publisher:
                 del self.backlog[: self.sock.send(self.backlog)]
 
 
-def open_client(port: int, client_id: str, topic: str | None = None) -> socket.socket:
+def open_client(port: int, client_id: str, topic: str | None = None, qos: int = 0) -> socket.socket:
     """A connected (and subscribed) client, not yet non-blocking."""
     sock = socket.create_connection((HOST, port), timeout=10)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -119,7 +119,7 @@ def open_client(port: int, client_id: str, topic: str | None = None) -> socket.s
     if answer[3] != 0:
         raise RuntimeError(f"the broker refused {client_id}: {answer.hex()}")
     if topic is not None:
-        sock.sendall(wire.subscribe(topic))
+        sock.sendall(wire.subscribe(topic, qos))
         answer = _exactly(sock, wire.SUBACK_LENGTH)
         if answer[4] > 2:
             raise RuntimeError(f"the broker refused a filter of {client_id}: {answer.hex()}")

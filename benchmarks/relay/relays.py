@@ -60,6 +60,7 @@ class Node(Broker):
         self.node_id = f"{node_id}-{self.port}"  # a running node's id is its own on the whole machine
         self.link_port = free_port()
         self.neighbours: dict[str, int] = {}
+        self.taps: tuple[str, ...] = ()
         self._broker_port = broker_port
 
     @classmethod
@@ -76,6 +77,8 @@ class Node(Broker):
         command += ["--link-listen", f"{HOST}:{self.link_port}", "--data-dir", str(self.directory / "data")]
         for neighbour, port in self.neighbours.items():
             command += ["--neighbour", f"{neighbour}={HOST}:{port}"]
+        for tap in self.taps:
+            command += ["--tap", tap]
         return command
 
 

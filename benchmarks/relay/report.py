@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.relay.measure import Sample, Spread
-from benchmarks.relay.scene import ALONE, HAPROXY, NODE, NODE_WITHOUT_LINK
+from benchmarks.relay.scene import ALONE, HAPROXY, NODE, NODE_RECORDING, NODE_WITHOUT_LINK
 
 Steady = dict[str, list[Sample]]
 Limits = dict[str, list[float]]
@@ -46,6 +46,9 @@ def targets(steady: Steady, limits: Limits) -> list[Target]:
             Target("CPU/message, node / haproxy", ratio(steady, NODE, HAPROXY, _relay_us).median, 1.5),
             Target("median latency, node / haproxy", ratio(steady, NODE, HAPROXY, _median).median, 2.0),
         ]
+    if NODE_RECORDING in steady and NODE_WITHOUT_LINK in steady:
+        cost = ratio(steady, NODE_RECORDING, NODE_WITHOUT_LINK, _relay_us).median
+        found.append(Target("CPU/message, recording / not", cost, 1.15))
     if NODE in limits and ALONE in limits:
         value = Spread.of(limits[NODE]).median / Spread.of(limits[ALONE]).median
         found.append(Target("highest rate, node / alone", value, 0.90, at_most=False))

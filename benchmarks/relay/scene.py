@@ -17,6 +17,8 @@ ALONE = "mosquitto alone"
 HAPROXY = "haproxy"
 NODE = "node"
 NODE_WITHOUT_LINK = "node, no neighbour"
+NODE_RECORDING = "node, recording"
+"""As the one without a neighbour, but every publication goes to its edge log."""
 
 # Nagle's algorithm in the broker would hide any relay behind the 40 ms of a delayed acknowledgement.
 MOSQUITTO_CONFIG = ("set_tcp_nodelay true",)
@@ -45,8 +47,8 @@ class Scene:
 
 
 @contextlib.contextmanager
-def scene() -> Iterator[Scene]:
-    """Everything started; ended when the block ends."""
+def scene(recording: bool = False) -> Iterator[Scene]:
+    """Everything started; ended when the block ends. `recording`: with a node that records."""
     with contextlib.ExitStack() as stack:
         start = stack.enter_context
         broker = stack.enter_context(lab.start("mosquitto", config=MOSQUITTO_CONFIG))
@@ -63,4 +65,9 @@ def scene() -> Iterator[Scene]:
             ways.append(Way(NODE, near.port, near.pid, far.port, (far.pid, far_broker.pid)))
             lonely = start(Node("lonely", broker.port))
             ways.append(Way(NODE_WITHOUT_LINK, lonely.port, lonely.pid))
+            if recording:
+                tapped = Node("recording", broker.port)
+                tapped.taps = ("#",)
+                start(tapped)
+                ways.append(Way(NODE_RECORDING, tapped.port, tapped.pid))
         yield Scene(broker.pid, tuple(ways), missing)

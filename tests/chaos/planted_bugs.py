@@ -8,12 +8,13 @@ doubled, out of order, never coming to rest, or left behind), not only waste tim
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from brokerweave.cooperation.sf import SubscriptionFlooding
+from brokerweave.cooperation.sf import Interest, SubscriptionFlooding
 from brokerweave.links.inflight import Inflight, Message
-from brokerweave.links.lane import Lane
+from brokerweave.links.lane import Lane, Resume
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.run import Run
 from brokerweave.links.window import DuplicateWindow
@@ -21,7 +22,10 @@ from brokerweave.node.barrier import Barrier
 from brokerweave.node.confirmations import Confirmations
 from brokerweave.node.core import NodeCore
 from brokerweave.node.daybook import Daybook
+from brokerweave.node.retained import HybridClock
 from brokerweave.node.router import Router
+from brokerweave.node.sessions import Sessions
+from brokerweave.node.wills import Wills
 from brokerweave.session.pair import Pair
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -85,8 +89,10 @@ def a_will_follows_a_good_bye(patch: pytest.MonkeyPatch) -> None:
 def sf_does_not_ask_for_what_a_withdrawn_filter_covered(patch: pytest.MonkeyPatch) -> None:
     real = SubscriptionFlooding._pass_on
 
-    def pass_on(self: SubscriptionFlooding, neighbour: str, changed: list[str], inside: object) -> None:
-        real(self, neighbour, changed, lambda topic_filter: [])
+    def pass_on(
+        self: SubscriptionFlooding, neighbour: str, changed: list[str], inside: object, wishes: Any
+    ) -> None:
+        real(self, neighbour, changed, lambda topic_filter: [], wishes)
 
     patch.setattr(SubscriptionFlooding, "_pass_on", pass_on)
 
@@ -114,6 +120,97 @@ def the_first_confirmation_counts_for_all(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Confirmations, "expect", expect)
 
 
+# Written from docs/guarantees.md and the code of the pure layers alone, before reading the simulator.
+
+
+def a_new_stream_goes_on_where_the_old_one_was(patch: pytest.MonkeyPatch) -> None:
+    """What a neighbour sends first after its restart is taken for a repetition."""
+    real = Lane.connected
+
+    def connected(self: Lane, peer: Resume | None) -> None:
+        self._peer_stream = peer.stream if peer is not None else 0
+        real(self, peer)
+
+    patch.setattr(Lane, "connected", connected)
+
+
+def outbox_lets_new_runs_overtake_those_on_disk(patch: pytest.MonkeyPatch) -> None:
+    real = Outbox.append
+
+    def append(self: Outbox, run: Run, number: int = 0) -> bool:
+        if not self._spilled or self._memory_used + run.size > self.memory_bytes:
+            return real(self, run, number)
+        spilled, self._spilled = self._spilled, 0
+        kept = real(self, run, number)
+        self._spilled = spilled
+        return kept
+
+    patch.setattr(Outbox, "append", append)
+
+
+def sf_keeps_what_a_full_sync_does_not_name(patch: pytest.MonkeyPatch) -> None:
+    real = SubscriptionFlooding._take_subscribe
+
+    def take_subscribe(self: SubscriptionFlooding, neighbour: str, asked: Interest, part: str | None) -> None:
+        if part == "whole":
+            self._syncing.pop(neighbour, None)
+            part = None
+        real(self, neighbour, asked, part)
+
+    patch.setattr(SubscriptionFlooding, "_take_subscribe", take_subscribe)
+
+
+def the_end_of_a_connection_ends_the_session_of_its_heir(patch: pytest.MonkeyPatch) -> None:
+    real = Sessions.ended
+
+    def ended(self: Sessions, pair: Pair) -> None:
+        record = self._records.get(pair.client.client_id)
+        if record is not None:
+            record.owner = pair
+        real(self, pair)
+
+    patch.setattr(Sessions, "ended", ended)
+
+
+def a_return_does_not_stop_a_delayed_will(patch: pytest.MonkeyPatch) -> None:
+    real = Wills.returned
+
+    def returned(self: Wills, client_id: str, session_present: bool) -> None:
+        if not session_present:
+            real(self, client_id, session_present)
+
+    patch.setattr(Wills, "returned", returned)
+
+
+def a_mark_is_answered_before_those_behind_have_heard(patch: pytest.MonkeyPatch) -> None:
+    """Right in a row of two nodes only."""
+    real = Barrier.when_heard
+
+    def when_heard(self: Barrier, callback: Callable[[], None], asked_by: str | None = None) -> bool:
+        return asked_by is not None or real(self, callback)
+
+    patch.setattr(Barrier, "when_heard", when_heard)
+
+
+def qos2_ids_are_not_in_the_daybook(patch: pytest.MonkeyPatch) -> None:
+    """What a client sends again after a crash of its node is forwarded again."""
+    real = Pair._forward
+    patch.setattr(Pair, "_forward", lambda self, routed, qos2_id=0: real(self, routed))
+
+
+def stamps_do_not_pass_those_of_other_nodes(patch: pytest.MonkeyPatch) -> None:
+    """Where clocks differ, a later retained message loses against an earlier one."""
+    real = HybridClock.see
+
+    def see(self: HybridClock, stamp: int, now: float) -> bool:
+        last = self.last
+        believed = real(self, stamp, now)
+        self.last = last
+        return believed
+
+    patch.setattr(HybridClock, "see", see)
+
+
 PLANTED: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -129,5 +226,13 @@ PLANTED: dict[str, Plant] = {
         sf_forgets_a_neighbour_that_is_down,
         suback_does_not_wait,
         the_first_confirmation_counts_for_all,
+        a_new_stream_goes_on_where_the_old_one_was,
+        outbox_lets_new_runs_overtake_those_on_disk,
+        sf_keeps_what_a_full_sync_does_not_name,
+        the_end_of_a_connection_ends_the_session_of_its_heir,
+        a_return_does_not_stop_a_delayed_will,
+        a_mark_is_answered_before_those_behind_have_heard,
+        qos2_ids_are_not_in_the_daybook,
+        stamps_do_not_pass_those_of_other_nodes,
     )
 }

@@ -80,8 +80,8 @@ def test_a_seed_gives_the_same_run_again_whatever_order_sets_have() -> None:
 def test_every_fault_occurs_in_some_schedule() -> None:
     kinds = {action.kind for seed in range(60) for action in plan(seed, Options())}
     assert {"delay", "cut", "partition", "kill", "stop", "broker", "freeze", "disk", "skew"} <= kinds
-    assert {"queues", "move", "drop", "leave", "unsubscribe"} <= kinds
-    assert len(FAULTS) == 14
+    assert {"queues", "move", "drop", "leave", "unsubscribe", "roam"} <= kinds
+    assert len(FAULTS) == 16
 
 
 def test_a_failing_schedule_shrinks_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:

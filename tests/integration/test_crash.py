@@ -12,7 +12,6 @@ from brokerweave import lab
 from tests.support.clients import MqttClient
 from tests.support.publisher import StrictPublisher
 from tests.support.sites import QUICK, Network, network
-from tests.support.waiting import wait_until
 
 IN_FLIGHT = 100
 ENDLESS = ("max_queued_messages 0", f"max_inflight_messages {IN_FLIGHT}")
@@ -48,17 +47,6 @@ def killing(net: Network, when: dict[int, str]) -> Callable[[int], None]:
     return meanwhile
 
 
-def everyone_idle(net: Network) -> bool:
-    for site in net.sites.values():
-        status = site.node.status()
-        rows = status["links"] + status["injectors"]
-        if any(row["backlog_messages"] for row in rows) or any(
-            row["lanes_up"] != row["lanes"] for row in status["links"]
-        ):
-            return False
-    return True
-
-
 KILLS = {50: "b", 150: "c", 250: "a", 350: "b", 450: "a", 550: "c"}
 
 
@@ -77,7 +65,7 @@ def test_kill_9_of_every_node_in_turn_loses_nothing_and_doubles_no_qos_2(net: Ne
     sent = publisher.publish(700, killing(net, KILLS))
     assert publisher.reconnects >= 2
     net.wait_for_links()
-    wait_until(lambda: everyone_idle(net), "nothing owed")
+    net.wait_until_nothing_is_owed()
     for name in "bc":
         direct[name].wait_for(lambda received: {message.payload for message in received} >= set(sent))
         got = Counter(direct[name].payloads())
@@ -105,7 +93,7 @@ def test_a_session_that_does_not_subscribe_again_gets_everything_after_the_nodes
     publisher.publish_all("sleep/t", sent, 2)
     net.node("c").restart(kill=True)
     net.wait_for_links()
-    wait_until(lambda: everyone_idle(net), "nothing owed")
+    net.wait_until_nothing_is_owed()
     back = MqttClient(net.port("c"), "sleeper", clean=False)
     assert back.session_present
     back.wait_for(lambda received: len(received) >= 50)

@@ -16,6 +16,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from brokerweave import lab
 from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.lab.broker import answers_mqtt
+from tests.support.clients import end
 from tests.support.sites import start_broker
 from tests.support.waiting import wait_until
 
@@ -42,8 +43,7 @@ class Paho:
         wait_until(self.client.is_connected)
 
     def close(self) -> None:
-        self.client.disconnect()
-        self.client.loop_stop()
+        end(self.client)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_a_broker_with_passwords_refuses_strangers() -> None:
             client.on_connect = lambda _c, _u, _f, code, _p: codes.append(code.is_failure)
             client.connect(broker.host, broker.port)
             wait_until(lambda: client.loop(0.05) != 0 or bool(codes))  # noqa: B023
-            client.disconnect()
+            end(client)
             assert codes.pop() is (password == "wrong")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from brokerweave.lab.broker import answers_mqtt, find_program, free_port
+from brokerweave.lab.node import Node
 from brokerweave.mqtt.packets import Connect as ConnectPacket
 from brokerweave.mqtt.packets import Publish
 from tests.integration.conftest import Connect
@@ -66,6 +68,25 @@ def test_a_node_without_the_key_is_refused_and_told_to_get_one(tmp_path: Path) -
         assert net.node("b").status()["counters"]["link_refusals"] >= 1
 
 
+def test_status_says_why_a_neighbour_cannot_be_reached() -> None:
+    with network([], alone=["a", "b"]) as net, socket.create_server(("127.0.0.1", 0)) as server:
+        a, port = net.node("a"), server.getsockname()[1]
+        a.ask("add_neighbour", id="mute", address=f"127.0.0.1:{port}")
+        server.accept()[0].close()
+        wait_until(lambda: "hung up before the handshake" in a.link("mute")["reason"], "a reason")
+        server.close()
+        wait_until(lambda: f"cannot reach 127.0.0.1:{port}" in a.link("mute")["reason"], "another reason")
+        net.link("a", "b")
+        assert a.link("b")["reason"] == ""
+
+
+def test_two_nodes_of_one_id_are_noticed_by_the_node_whose_link_they_fight_for() -> None:
+    with network([], alone=["a"]) as net:
+        a = net.node("a")
+        with Node("b", net["a"].broker.port, (a,)), Node("b", net["a"].broker.port, (a,)):
+            a.wait_for(lambda s: any("two nodes call themselves b" in w for w in s["warnings"]), "a warning")
+
+
 def test_nodes_with_the_same_key_work_together(tmp_path: Path, connect: Connect) -> None:
     same = key_file(tmp_path, "key", "k" * 32)
     with network([("a", "b")], settings=merged(QUICK, same)) as net:
@@ -110,6 +131,9 @@ def test_links_run_over_mutual_tls_and_strangers_certificates_are_refused(
             for name in ("stranger", "plain"):
                 net.node(name).ask("add_neighbour", id="b", address=f"127.0.0.1:{witness.port}")
             wait_until(lambda: witness.accepted >= 8, "several attempts of both")
+            stranger, plain = net.node("stranger"), net.node("plain")
+            wait_until(lambda: "certificate" in stranger.link("b")["reason"].lower(), "a reason")
+            wait_until(lambda: "hung up" in plain.link("b")["reason"], "a reason")
         assert [row["neighbour"] for row in net.node("b").status()["links"]] == ["a"]
         carries(net, connect, "b", "a")
 

@@ -3,44 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from brokerweave import lab
 from brokerweave.lab.broker import HOST
 from tests.integration.conftest import Connect
-from tests.support.clients import MqttClient
+from tests.support.proxy import Proxy
+from tests.support.retained import retained_at, wait_for_retained
 from tests.support.sites import QUICK, Network, network, start_broker
 from tests.support.waiting import wait_until
-
-
-def retained_at(port: int, *topics: str) -> dict[str, bytes]:
-    """What a client that comes now is given for these exact topics. "last", asked for last, must be there."""
-    client = MqttClient(port)
-    try:
-        for topic in (*topics, "last"):
-            client.subscribe(topic, 1)
-        with suppress(AssertionError):
-            client.wait_for(lambda received: any(m.topic == "last" and m.retain for m in received), 1.0)
-        return {m.topic: m.payload for m in client.received if m.retain and m.topic != "last"}
-    finally:
-        client.close()
-
-
-def wait_for_retained(net: Network, expected: dict[str, bytes], *gone: str) -> None:
-    """Every broker, asked directly, holds these messages, and none on the topics that are gone."""
-    for name, site in net.sites.items():
-        held: dict[str, bytes] = {}
-
-        def as_expected(port: int = site.broker.port, held: dict[str, bytes] = held) -> bool:
-            held.clear()
-            held.update(retained_at(port, *expected, *gone))
-            return held == expected
-
-        try:
-            wait_until(as_expected, f"{expected} at {name}")
-        except AssertionError as late:
-            late.add_note(f"{name} holds {held}; {net.node(name).status()}")
-            raise
 
 
 @contextmanager
@@ -141,6 +112,27 @@ def test_a_broker_that_lost_everything_gets_it_back_and_one_that_did_not_gets_no
         wait_for_retained(net, {"t": b"1"})
         assert net.node("a").status()["counters"].get("retained_corrected", 0) == 0
         assert net.node("b").status()["counters"]["retained_corrected"] == 2
+
+
+def test_what_amqtt_gives_unasked_is_not_taken_for_what_was_asked(connect: Connect) -> None:
+    """It gives each client that connects all retained messages that match anyone's filter."""
+    with start_broker("amqtt") as broker, Proxy(broker.port) as proxy:
+        special = {"n": {"node": {"broker": f"{HOST}:{proxy.port}"}}}
+        with network([], alone=["n"], brokers={"n": broker}, special=special) as net:
+            node = net.node("n")
+            node.wait_for(lambda status: "own read" in status["retained"]["broker"], "the first contact")
+            direct = connect(broker.port)
+            direct.subscribe("#", 1)
+            direct.publish("unknown", b"0", qos=1, retain=True)  # not through the node
+            for topic in ("t", "last"):
+                connect(net.port("n")).publish(topic, b"1", qos=1, retain=True)
+            node.wait_for(lambda status: status["retained"]["entries"] == 2, "both messages")
+            before = proxy.accepted
+            proxy.cut()
+            returned = before + len(node.status()["injectors"])
+            wait_until(lambda: proxy.accepted > returned, "a reader after the injectors")
+            node.wait_for(lambda status: not status["retained"]["doubtful"], "an answer")
+            assert node.status()["counters"].get("retained_corrected", 0) == 0
 
 
 def test_writers_at_both_sites_race_and_end_with_the_same_message(connect: Connect) -> None:

@@ -79,9 +79,13 @@ class MqttClient:
             properties=_properties(PacketTypes.CONNECT, properties) if self._v5 else None,
         )
         self._client.loop_start()
-        wait_until(lambda: self._answered.is_set() or self.ended.is_set(), "an answer to CONNECT")
-        if not expect_refusal:
-            assert self.code == 0, f"the broker refused with 0x{self.code:02x}"
+        try:
+            wait_until(lambda: self._answered.is_set() or self.ended.is_set(), "an answer to CONNECT")
+            if not expect_refusal:
+                assert self.code == 0, f"the broker refused with 0x{self.code:02x}"
+        except AssertionError:
+            self.close()  # nobody else can
+            raise
 
     def subscribe(self, topic_filter: str, qos: int = 0, **options: Any) -> int:
         """Subscribe, wait for SUBACK and give its code."""
@@ -126,6 +130,17 @@ class MqttClient:
     def wait_for_payload(self, payload: bytes, seconds: float = LIMIT) -> None:
         self.wait_for(lambda received: any(message.payload == payload for message in received), seconds)
 
+    def come_back(self) -> None:
+        """Connect once more, with all that a persistent session keeps on the client's side."""
+        assert self.ended.wait(LIMIT)
+        self._client.loop_stop()
+        self.ended.clear()
+        self._answered.clear()
+        self._client.reconnect()
+        self._client.loop_start()
+        wait_until(lambda: self._answered.is_set() or self.ended.is_set(), "an answer to CONNECT")
+        assert self.code == 0, f"the broker refused with 0x{self.code:02x}"
+
     def cut(self) -> None:
         """End the connection without a word, as a crash would."""
         sock = self._client.socket()
@@ -135,8 +150,7 @@ class MqttClient:
         self._client.loop_stop()
 
     def close(self) -> None:
-        self._client.disconnect()
-        self._client.loop_stop()
+        end(self._client)
 
     def _on_connect(self, _client: Any, _data: Any, flags: Any, code: Any, _properties: Any) -> None:
         self.code = code.value
@@ -149,6 +163,17 @@ class MqttClient:
             properties = message.properties.json()  # type: ignore[no-untyped-call]
         payload = bytes(message.payload)
         self.received.append(Message(message.topic, payload, message.qos, message.retain, properties))
+
+
+def end(client: paho.Client) -> None:
+    """Disconnect, and leave nothing open.
+
+    paho has a pair of sockets to wake its thread with, and closes it only when the client is finalized. In a
+    cycle (its callbacks know their owner) the garbage collector may finalize the sockets first, and warns.
+    """
+    client.disconnect()
+    client.loop_stop()
+    client._reset_sockets()
 
 
 def _properties(kind: int, values: dict[str, Any] | None) -> Properties:

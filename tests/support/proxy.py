@@ -1,4 +1,4 @@
-"""A TCP proxy that breaks things: it cuts connections, stalls them, or lets nobody in.
+"""A TCP proxy that breaks things: it cuts connections, stalls them, or ends one over what it is to carry.
 
 Owns sockets and threads. Invariants: bytes that pass are unchanged and in order; what is held by a stall
 goes on at `resume`. Must not know: what the bytes mean.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
 from typing import Self
 
 HOST = "127.0.0.1"
@@ -22,6 +23,8 @@ class Proxy:
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
         self.accepted = 0
+        self.answer_passes: Callable[[bytes], bool] = lambda data: True
+        """Asked before bytes go back to who connected: False ends their connection instead."""
         self._server = socket.create_server((HOST, 0))
         self.port = int(self._server.getsockname()[1])
         threading.Thread(target=self._accept, daemon=True).start()
@@ -55,13 +58,15 @@ class Proxy:
                 far.settimeout(None)
                 with self._lock:
                     self._sockets |= {near, far}
-                for pair in ((near, far), (far, near)):
+                for pair in ((near, far, False), (far, near, True)):
                     threading.Thread(target=self._pump, args=pair, daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, back: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 self._flowing.wait()
+                if back and not self.answer_passes(data):
+                    break
                 sink.sendall(data)
         for each in (source, sink):
             with self._lock:

@@ -35,17 +35,22 @@ class StrictPublisher:
 
     def publish(self, count: int, meanwhile: Callable[[int], None] = lambda number: None) -> list[bytes]:
         """Publish that many and wait until all are acknowledged; `meanwhile` follows the first sending."""
-        payloads = [b"%d" % number for number in range(count)]
-        number = 0
-        while number < count or self._in_flight:
+        return self.publish_until(lambda number: number >= count, meanwhile)
+
+    def publish_until(
+        self, enough: Callable[[int], bool], meanwhile: Callable[[int], None] = lambda number: None
+    ) -> list[bytes]:
+        """Publish until that many are enough, and wait until all are acknowledged."""
+        payloads: list[bytes] = []
+        while not enough(len(payloads)) or self._in_flight:
             try:
                 client = self._client or self._connect()
-                if number < count and len(self._in_flight) < WINDOW:
-                    packet = Publish(self._topic, payloads[number], self._qos, packet_id=self._free_id())
+                if len(self._in_flight) < WINDOW and not enough(number := len(payloads)):
+                    payloads.append(b"%d" % number)
+                    packet = Publish(self._topic, payloads[-1], self._qos, packet_id=self._free_id())
                     self._in_flight[packet.packet_id] = packet
-                    number += 1
                     client.send(packet)
-                    meanwhile(number - 1)
+                    meanwhile(number)
                 else:
                     self._answered(codec.decode(client.read_packets(1), 4))
             except ConnectionError:

@@ -19,14 +19,17 @@ import pytest
 from brokerweave import lab
 from brokerweave.lab.node import Node
 from tests.support.raw import FakeBroker
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT, wait_until
 
 AnyBroker = lab.Broker | FakeBroker
 Edges = Iterable[tuple[str, str]]
 Settings = Mapping[str, Mapping[str, object]]
 
-QUICK: Settings = {"links": {"ping_interval": 0.5, "reconnect_min": 0.05, "reconnect_max": 0.5}}
-"""Links that notice and return fast enough for a test."""
+QUICK: Settings = {
+    "node": {"barrier_timeout": 5},
+    "links": {"ping_interval": 0.5, "reconnect_min": 0.05, "reconnect_max": 0.5},
+}
+"""Links that notice and return fast enough for a test, and barriers that a busy machine does not end."""
 
 # A child dies with the thread that started it, so these threads live as long as the test run.
 _starters = ThreadPoolExecutor(8, "starter")
@@ -77,9 +80,10 @@ class Network:
             site.node.wait_for_links(self.degree(name))
 
     def link(self, a: str, b: str, port: int | None = None) -> None:
-        """Let a dial b at run time, through `port` if something stands between, and wait for the link."""
-        address = f"127.0.0.1:{port or self.node(b).link_port}"
-        self.node(a).ask("add_neighbour", id=b, address=address)
+        """Let a dial b from now on, through `port` if something stands between, and wait for the link."""
+        port = port or self.node(b).link_port
+        self.node(a).ask("add_neighbour", id=b, address=f"127.0.0.1:{port}")
+        self.node(a).dials(b, port)
         self.links.append((a, b))
         self.wait_for_links()
 
@@ -116,6 +120,19 @@ class Network:
             return self._settled() and not any(r.get("filters_from") or r["backlog_messages"] for r in rows)
 
         wait_until(quiet, "quiet")
+
+    def wait_until_nothing_is_owed(self, seconds: float = LIMIT) -> None:
+        """Every lane of every link is up, and no outbox has anything left."""
+
+        def idle() -> bool:
+            states = [site.node.status() for site in self.sites.values()]
+            links = [row for status in states for row in status["links"]]
+            owing = links + [row for status in states for row in status["injectors"]]
+            return all(row["lanes_up"] == row["lanes"] for row in links) and not any(
+                row["backlog_messages"] for row in owing
+            )
+
+        wait_until(idle, "nothing owed", seconds)
 
     def crossed(self) -> Counter[tuple[str, str]]:
         """Messages that each direction of each link has carried; compare two to see what crossed between."""

@@ -19,7 +19,7 @@ PACKAGE = ROOT / "src" / "brokerweave"
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
     frozenset({"mqtt", "config"}),
-    frozenset({"cooperation"}),
+    frozenset({"cooperation", "edgelog"}),
     frozenset({"session", "links"}),
     frozenset({"node"}),
     frozenset({"runtime", "sim"}),
@@ -29,6 +29,9 @@ LAYERS: tuple[frozenset[str], ...] = (
 )
 HEIGHT = {layer: height for height, layers in enumerate(LAYERS) for layer in layers}
 PURE = frozenset({"mqtt", "session", "links", "cooperation", "node"})
+# Knows files, and nothing else outside: node, reader and command each have their own loop, or none.
+FILES_ONLY = frozenset({"edgelog"})
+NEEDS_ARROW = frozenset({"brokerweave.edgelog.arrow"})
 USES_CONFIG = frozenset({"config", "runtime", "lab", "demo", "cli"})
 OUTSIDE_WORLD = frozenset(
     {
@@ -73,6 +76,7 @@ OUTSIDE_WORLD = frozenset(
         "uvloop",
     }
 )
+NO_FILES = OUTSIDE_WORLD - {"fcntl", "io", "mmap", "os", "pathlib", "secrets", "shutil", "tempfile"}
 # Virtual time: a run is a pure function of its seed, so nothing here may see the real world. The one file
 # that spreads runs over processes may start those.
 REPLAYABLE = frozenset({"sim"})
@@ -127,6 +131,8 @@ def own_import(module: str, layer: str, name: str, strategies: frozenset[str]) -
         return
     if other != layer and (not layer or HEIGHT[other] >= HEIGHT[layer]):
         yield f"{module} imports {name}, which is not below it"
+    elif other in FILES_ONLY and layer in PURE | REPLAYABLE:
+        yield f"{module} is pure but imports {name}, which knows files"
     elif other == "config" and layer not in USES_CONFIG:
         yield f"{module} imports {name}, but is told what it needs by the runtime"
     owner = next((each for each in strategies if name == each or name.startswith(each + ".")), None)
@@ -142,6 +148,10 @@ def foreign_import(module: str, layer: str, name: str) -> Iterator[str]:
         if module == SPREADS_RUNS and top == "multiprocessing":
             return
         yield f"{module} is pure but imports {name}"
+    elif top == "pyarrow" and module not in NEEDS_ARROW:
+        yield f"{module} imports pyarrow, which a node must not need"
+    elif layer in FILES_ONLY and top in NO_FILES:
+        yield f"{module} knows files only but imports {name}"
     elif layer == "config" and top in {"asyncio", "socket", "uvloop", "typer", "rich"}:
         yield f"{module} only reads configuration but imports {name}"
 
@@ -200,6 +210,14 @@ def test_every_file_obeys_the_import_rules() -> None:
         ("sim.node", "import time"),
         ("sim.run", "import multiprocessing"),
         ("sim.run", "from brokerweave.runtime.journal import FileJournal"),
+        ("edgelog.writer", "import asyncio"),
+        ("edgelog.writer", "import socket"),
+        ("edgelog.writer", "import time"),
+        ("edgelog.writer", "from brokerweave.node.core import NodeCore"),
+        ("edgelog.rows", "import pyarrow as pa"),
+        ("runtime.node", "from pyarrow import flight"),
+        ("node.core", "from brokerweave.edgelog.writer import LogWriter"),
+        ("node.core", "import brokerweave.edgelog.reader"),
         ("surprise.module", ""),
     ],
 )
@@ -219,6 +237,8 @@ def test_a_file_that_breaks_a_rule_is_named(module: str, source: str) -> None:
         ("runtime.node", "import asyncio, socket, time\nfrom brokerweave import __version__, config"),
         ("sim.many", "import multiprocessing"),
         ("sim.node", "from random import Random\nfrom brokerweave.node.core import NodeCore"),
+        ("edgelog.arrow", "import pyarrow as pa"),
+        ("edgelog.writer", "import os, fcntl\nfrom brokerweave.mqtt import frames"),
         ("__main__", "from brokerweave.cli.main import main"),
         ("lab.node", "from brokerweave.config.values import Address"),
         ("mqtt.codec", "from brokerweave.errors import RemoteProtocolError\nfrom . import packets"),

@@ -16,6 +16,7 @@ import typer
 from brokerweave.cli import (
     dead_letter_commands,
     demo_command,
+    log_commands,
     node_command,
     probe_command,
     running_commands,
@@ -48,6 +49,7 @@ app = typer.Typer(
 node_command.register(app)
 running_commands.register(app)
 dead_letter_commands.register(app)
+log_commands.register(app)
 probe_command.register(app)
 demo_command.register(app)
 sim_command.register(app)

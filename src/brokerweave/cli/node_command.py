@@ -36,11 +36,13 @@ def register(app: typer.Typer) -> None:
     app.command("node", help=help_text(_HELP))(_with_flags(node))
 
 
-def node(file: str | None, check: bool, neighbour: list[str] | None, **flags: object) -> int:
+def node(
+    file: str | None, check: bool, neighbour: list[str] | None, tap: list[str] | None, **flags: object
+) -> int:
     """Load the configuration, then show it or run it."""
     given = {dotted: flags[_parameter_name(key)] or None for dotted, key in KEYS.items() if _is_list(key)}
     given |= {dotted: flags[_parameter_name(key)] for dotted, key in KEYS.items() if not _is_list(key)}
-    config = load(file, {**given, "neighbour": neighbour or None})
+    config = load(file, {**given, "neighbour": neighbour or None, "tap": tap or None})
     if check:
         return _check(config)
     from brokerweave.runtime.node import run
@@ -84,6 +86,8 @@ def _parameters() -> Iterator[inspect.Parameter]:
         "--neighbour", metavar="ID=HOST:PORT", help="Another node to link to; may be repeated."
     )
     yield _parameter("neighbour", Annotated[list[str] | None, neighbour], None)
+    tap = typer.Option("--tap", metavar="FILTER", help="Topics to keep in the edge log; may be repeated.")
+    yield _parameter("tap", Annotated[list[str] | None, tap], None)
     for key in KEYS.values():
         yield _parameter(_parameter_name(key), Annotated[key.about.kind.flag | None, _option(key)], None)
 

@@ -36,3 +36,9 @@ def table(*columns: str, title: str | None = None) -> Table:
     for column in columns:
         made.add_column(column, overflow="fold")
     return made
+
+
+def progress(text: str) -> None:
+    """Show how far a long command is, in place of what was shown before; only to somebody who looks."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

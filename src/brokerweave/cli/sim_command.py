@@ -6,13 +6,13 @@ Owns its arguments and how results are shown. Must not know: how a run is made, 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brokerweave.cli.output import console, help_text, table
+from brokerweave.cli import scale_command
+from brokerweave.cli.output import console, help_text, progress, table
 from brokerweave.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,10 +33,14 @@ _TRACE_LINES = 60
 
 
 def register(app: typer.Typer) -> None:
-    app.command("sim", help=help_text(_HELP))(sim)
+    group = typer.Typer(invoke_without_command=True, help=help_text(_HELP))
+    group.callback()(sim)
+    scale_command.register(group)
+    app.add_typer(group, name="sim")
 
 
 def sim(
+    context: typer.Context,
     strategy: Annotated[str, typer.Option(help="The cooperation strategy: sf or pf.")] = "sf",
     nodes: Annotated[int, typer.Option(help="Sites in each run.", min=2, max=100)] = 4,
     faults: Annotated[
@@ -53,19 +57,21 @@ def sim(
     processes: Annotated[int, typer.Option(help="Runs side by side.", min=1, max=256)] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> int:
+    if context.invoked_subcommand is not None:
+        return 0
     from brokerweave.sim import many
 
     options = _options(strategy, nodes, faults, duration, wiring)
     total = many.Summary()
     for outcome in many.outcomes(range(seed, seed + seeds), options, processes):
         total.add(outcome)
-        _progress(f"{total.seeds} of {seeds} seeds, {len(total.failed)} failed")
-    _progress("")
+        progress(f"{total.seeds} of {seeds} seeds, {len(total.failed)} failed")
+    progress("")
     shortest = None
     if total.failed:
-        _progress(f"shortening seed {total.failed[0].seed}")
+        progress(f"shortening seed {total.failed[0].seed}")
         shortest = many.shrink(total.failed[0], options)
-        _progress("")
+        progress("")
     if as_json:
         print(json.dumps(_as_json(total, shortest), indent=2))
     else:
@@ -84,11 +90,6 @@ def _options(strategy: str, nodes: int, faults: str, duration: float, wiring: st
         if name not in FAULTS:
             raise ConfigError(f"--faults does not know {name!r}; known are all, none, {', '.join(FAULTS)}")
     return Options(strategy, nodes, frozenset(names), duration, wiring)
-
-
-def _progress(text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def _show(total: Summary, shortest: Outcome | None) -> None:

@@ -49,6 +49,7 @@ def status_view(status: Mapping[str, Any]) -> Iterator[RenderableType]:
     for name, empty in (
         ("filters", "no filters"),
         ("retained", ""),
+        ("edge_log", ""),
         ("drops", "nothing dropped"),
         ("counters", ""),
     ):

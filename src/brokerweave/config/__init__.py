@@ -18,6 +18,7 @@ from typing import Any
 from brokerweave.config.keys import (
     KEYS,
     SECTIONS,
+    EdgeLogSection,
     Key,
     LimitsSection,
     LinksSection,
@@ -25,6 +26,7 @@ from brokerweave.config.keys import (
     NodeConfig,
     NodeSection,
     RetainedSection,
+    Tap,
     keys_of,
 )
 from brokerweave.config.socket import claim_admin_folder, default_admin_socket
@@ -33,12 +35,14 @@ from brokerweave.errors import ConfigError
 
 __all__ = [
     "Address",
+    "EdgeLogSection",
     "LimitsSection",
     "LinksSection",
     "Neighbour",
     "NodeConfig",
     "NodeSection",
     "RetainedSection",
+    "Tap",
     "claim_admin_folder",
     "default_admin_socket",
     "explain",
@@ -48,6 +52,9 @@ __all__ = [
 ]
 
 _NEIGHBOUR_KEYS = {key.name: key for key in keys_of("neighbour", Neighbour)}
+_LISTS = ("tap", "neighbour")
+"""Sections of which there may be several."""
+_TAP_KEYS = {key.name: key for key in keys_of("tap", Tap)}
 _READ_AT_START = (
     "node.key_file",
     "node.broker_password_file",
@@ -62,7 +69,8 @@ def load(path: str | os.PathLike[str] | None, flags: Mapping[str, object] | None
     """The configuration that `path` and `flags` make together.
 
     A flag's name is the dotted key ("node.id", "links.qos") and its value what TOML would give;
-    "neighbour" is a list of "ID=HOST:PORT", which are added to the file's, replacing an equal id.
+    "neighbour" is a list of "ID=HOST:PORT", which are added to the file's, replacing an equal id; "tap" is
+    a list of topic filters, each a tap of its own.
     A flag whose value is None was not given. Raises `ConfigError`.
     """
     given = {name: value for name, value in (flags or {}).items() if value is not None}
@@ -83,6 +91,11 @@ def load(path: str | os.PathLike[str] | None, flags: Mapping[str, object] | None
     for neighbour in _flag_neighbours(given.pop("neighbour", ())):
         neighbours[neighbour.id] = neighbour
         sources[f"neighbour.{neighbour.id}"] = "--neighbour"
+    taps = list(_file_taps(file, tree)) if file is not None else []
+    sources.update({f"tap.{number}": str(file) for number in range(1, len(taps) + 1)})
+    for tap in _flag_taps(given.pop("tap", ())):
+        taps.append(tap)
+        sources[f"tap.{len(taps)}"] = "--tap"
     for name, value in given.items():
         key = KEYS[name]
         values[name] = _read(key, value, key.flag)
@@ -91,6 +104,7 @@ def load(path: str | os.PathLike[str] | None, flags: Mapping[str, object] | None
     config = NodeConfig(
         **{section: shape(**_section(section, values)) for section, shape in SECTIONS.items()},
         neighbours=tuple(neighbours.values()),
+        taps=tuple(taps),
         path=file,
         flags=MappingProxyType(dict(flags or {})),
         sources=MappingProxyType(sources),
@@ -112,6 +126,11 @@ def explain(config: NodeConfig) -> Iterator[tuple[str, str, str]]:
     for neighbour in config.neighbours:
         name = f"neighbour.{neighbour.id}"
         yield name, str(neighbour.address), config.sources.get(name, "default")
+    for number, tap in enumerate(config.taps, 1):
+        without = f" without {show(tap.exclude)}" if tap.exclude else ""
+        share = f", {tap.sample:.15g} of them" if tap.sample < 1 else ""
+        name = f"tap.{number}"
+        yield name, show(tap.topics) + without + share, config.sources.get(name, "default")
 
 
 def show(value: object) -> str:
@@ -138,7 +157,7 @@ def _read_toml(file: Path) -> dict[str, Any]:
 
 def _file_values(file: Path, tree: Mapping[str, Any]) -> Iterator[tuple[Key, object]]:
     for section, table in tree.items():
-        if section == "neighbour":
+        if section in _LISTS:
             continue
         if section not in SECTIONS:
             raise ConfigError(_unknown_section(file, section, table))
@@ -159,9 +178,11 @@ def _unknown_section(file: Path, name: str, value: object) -> str:
             if key.name == name:
                 return f"'{name}' in {file} is outside any section; write it under [{key.section}]"
         return f"unknown key '{name}' in {file}{_nearest(name, (key.name for key in KEYS.values()))}"
-    close = difflib.get_close_matches(name, [*SECTIONS, "neighbour"], n=1)
-    known = f"; did you mean [{close[0]}]?" if close else f"; known are {', '.join(SECTIONS)} and neighbour"
-    return f"unknown section [{name}] in {file}{known}".replace("[neighbour]?", "[[neighbour]]?")
+    close = difflib.get_close_matches(name, [*SECTIONS, *_LISTS], n=1)
+    known = f"; known are {', '.join([*SECTIONS, *_LISTS[:-1]])} and {_LISTS[-1]}"
+    if close:
+        known = f"; did you mean [[{close[0]}]]?" if close[0] in _LISTS else f"; did you mean [{close[0]}]?"
+    return f"unknown section [{name}] in {file}{known}"
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
@@ -171,21 +192,45 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _file_neighbours(file: Path, tree: Mapping[str, Any]) -> Iterator[Neighbour]:
-    tables = tree.get("neighbour", [])
+    for table in _tables(file, tree, "neighbour", _NEIGHBOUR_KEYS):
+        yield Neighbour(**table)
+
+
+def _file_taps(file: Path, tree: Mapping[str, Any]) -> Iterator[Tap]:
+    for table in _tables(file, tree, "tap", _TAP_KEYS):
+        if not table["topics"]:
+            raise ConfigError(f"'topics' in [[tap]] of {file} is empty: such a tap records nothing")
+        yield Tap(**table)
+
+
+def _flag_taps(texts: object) -> Iterator[Tap]:
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise ConfigError("--tap should be a topic filter")
+    for text in texts:
+        topics = _read(_TAP_KEYS["topics"], [text], "--tap")
+        assert isinstance(topics, tuple)
+        yield Tap(topics)
+
+
+def _tables(
+    file: Path, tree: Mapping[str, Any], section: str, keys: Mapping[str, Key]
+) -> Iterator[dict[str, Any]]:
+    """The values of each table of a section of which there may be several."""
+    tables = tree.get(section, [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise ConfigError(f"'neighbour' in {file} should be a list of tables; write [[neighbour]]")
+        raise ConfigError(f"'{section}' in {file} should be a list of tables; write [[{section}]]")
     for table in tables:
         for name in table:
-            if name not in _NEIGHBOUR_KEYS:
-                near = _nearest(name, _NEIGHBOUR_KEYS)
-                raise ConfigError(f"unknown key '{name}' in [[neighbour]] of {file}{near}")
-        for name in _NEIGHBOUR_KEYS:
-            if name not in table:
-                raise ConfigError(f"a [[neighbour]] of {file} has no '{name}'")
-        read = {
-            n: _read(key, table[n], f"'{n}' in [[neighbour]] of {file}") for n, key in _NEIGHBOUR_KEYS.items()
+            if name not in keys:
+                near = _nearest(name, keys)
+                raise ConfigError(f"unknown key '{name}' in [[{section}]] of {file}{near}")
+        for name, key in keys.items():
+            if key.required and name not in table:
+                raise ConfigError(f"a [[{section}]] of {file} has no '{name}'")
+        yield {
+            name: _read(keys[name], value, f"'{name}' in [[{section}]] of {file}")
+            for name, value in table.items()
         }
-        yield Neighbour(**read)  # type: ignore[arg-type]
 
 
 def _flag_neighbours(texts: object) -> Iterator[Neighbour]:

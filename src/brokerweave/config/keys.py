@@ -15,6 +15,7 @@ from typing import Any
 
 from brokerweave.config.socket import default_admin_socket
 from brokerweave.config.values import (
+    FILTERS,
     ID,
     LISTENING,
     NAMES,
@@ -27,6 +28,7 @@ from brokerweave.config.values import (
     Address,
     about,
     choice,
+    fraction,
     integer,
     seconds,
 )
@@ -410,6 +412,82 @@ class AclSection:
 
 
 @dataclass(frozen=True, slots=True)
+class EdgeLogSection:
+    """The log on disk that taps record to. Without a `[[tap]]` there is none."""
+
+    path: Path | None = field(
+        default=None, metadata=about(PATH, "Its folder; by default `edge-log` in `data_dir`.")
+    )
+    fsync: str = field(
+        default="interval",
+        metadata=about(
+            choice("always", "interval", "never"),
+            "When rows are made to survive a power cut. All three lose, of QoS 1 and 2, nothing that was "
+            "acknowledged when the process is killed. In a power cut `always` loses no more; `interval` may "
+            "lose the last `fsync_interval` seconds; `never` what the kernel had not written, some 30 "
+            "seconds, of which some may have been read already.",
+            cost="`always`: the relay stands still for each fsync, some milliseconds, and a client's "
+            "acknowledgement waits for it",
+        ),
+    )
+    fsync_interval: float = field(
+        default=1.0,
+        metadata=about(
+            seconds(0.01, 3600),
+            "Time between two fsyncs with `interval`; also what a reader waits for a row at most.",
+            unit="seconds",
+        ),
+    )
+    max_bytes: int = field(
+        default=1 * GIB,
+        metadata=about(
+            integer(1 * MIB, _LARGEST),
+            "The oldest rows go when the log is larger, whether they were read or not; what a named reader "
+            "had not committed is counted.",
+            unit="bytes",
+            formula="bytes per second that taps record * seconds that readers may be away",
+        ),
+    )
+    max_age: float = field(
+        default=7 * DAY,
+        metadata=about(seconds(60), "Rows that are older go, in the same way.", unit="seconds"),
+    )
+    min_free: int = field(
+        default=64 * MIB,
+        metadata=about(
+            integer(0, _LARGEST),
+            "Recording stops while the disk has less than this left, so that outboxes still have room. "
+            "Relaying goes on.",
+            unit="bytes",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Tap:
+    """Which of its local clients' publications a node keeps in its edge log: one `[[tap]]` each."""
+
+    topics: tuple[str, ...] = field(
+        metadata=about(
+            FILTERS,
+            "Topic filters; what matches one of them is recorded, once, however many taps match.",
+            cost="some microseconds for each publication, and its bytes on disk",
+        )
+    )
+    exclude: tuple[str, ...] = field(
+        default=(), metadata=about(FILTERS, "Topic filters of what this tap leaves out.")
+    )
+    sample: float = field(
+        default=1.0,
+        metadata=about(
+            fraction("a number above 0, at most 1"),
+            "The share of messages that is kept, chosen at random one by one. Of several taps that match, "
+            "the largest share holds.",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Neighbour:
     """A node that this node links to: one `[[neighbour]]` each."""
 
@@ -429,6 +507,8 @@ class NodeConfig:
     links: LinksSection = LinksSection()
     retained: RetainedSection = RetainedSection()
     acl: AclSection = AclSection()
+    edge_log: EdgeLogSection = EdgeLogSection()
+    taps: tuple[Tap, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
     path: Path | None = field(default=None, compare=False)
     flags: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
@@ -468,6 +548,7 @@ SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
         "links": LinksSection,
         "retained": RetainedSection,
         "acl": AclSection,
+        "edge_log": EdgeLogSection,
     }
 )
 

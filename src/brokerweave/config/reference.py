@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from brokerweave.config import show
-from brokerweave.config.keys import SECTIONS, Key, Neighbour, keys_of
+from brokerweave.config.keys import SECTIONS, Key, Neighbour, Tap, keys_of
 
 _OPENING = """\
 # Configuration
@@ -44,6 +44,8 @@ def _lines() -> Iterator[str]:
     yield _OPENING
     for section, shape in SECTIONS.items():
         yield from _section(f"[{section}]", shape, keys_of(section, shape))
+    yield from _section("[[tap]]", Tap, keys_of("tap", Tap))
+    yield "As a flag: `--tap FILTER`, once for each; `exclude` and `sample` have none.\n"
     yield from _section("[[neighbour]]", Neighbour, keys_of("neighbour", Neighbour))
     yield "As a flag: `--neighbour ID=HOST:PORT`, once for each.\n"
 
@@ -56,7 +58,7 @@ def _section(title: str, shape: type[object], keys: Iterator[Key]) -> Iterator[s
 
 def _key(key: Key) -> Iterator[str]:
     yield f"### `{key.name}`\n\n{key.about.doc}\n"
-    if key.section != "neighbour":
+    if key.section in SECTIONS:
         yield f"- flag: `{key.flag}`"
     yield f"- value: {key.about.kind.words}" + (f", in {key.about.unit}" if key.about.unit else "")
     yield "- required" if key.required else f"- default: {_default(key)}"

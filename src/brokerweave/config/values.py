@@ -149,11 +149,42 @@ def _read_names(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _filter_fault(text: str) -> bool:
+    """What `mqtt.topics.validate_filter` would refuse, so far as a typing mistake makes it [MQTT-4.7.1]."""
+    levels = text.split("/")
+    return any(
+        ("#" in level and (level != "#" or number != len(levels))) or ("+" in level and level != "+")
+        for number, level in enumerate(levels, 1)
+    )
+
+
+def _read_filters(value: object) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(
+        isinstance(each, str) and re.fullmatch(_ONE_LINE, each) and not _filter_fault(each) for each in value
+    ):
+        raise BadValue('a list of topic filters, for example ["sensors/#"]')
+    if any(each.startswith("$") for each in value):
+        raise BadValue("a list of topic filters without $ at their beginning: such topics are never recorded")
+    return tuple(value)
+
+
+def fraction(words: str) -> Kind:
+    """More than 0, at most 1."""
+
+    def read(value: object) -> float:
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= 1:
+            raise BadValue(words)
+        return float(value)
+
+    return Kind(words, float, read)
+
+
 REMOTE = _address(lowest_port=1)
 LISTENING = _address(lowest_port=0)
 PATH = Kind("a path", str, _read_path)
 SWITCH = Kind("true or false", bool, _read_switch)
 NAMES = Kind("a list of names", list[str], _read_names)
+FILTERS = Kind("a list of topic filters", list[str], _read_filters)
 TEXT = pattern(_ONE_LINE, "a text on one line, not empty")
 PLUGIN = pattern(_NAME.pattern, "a plug-in's name")
 ID = pattern(

@@ -9,7 +9,7 @@ clocks, the node's own classes. `pf` and `sf` use nothing that is not on this pa
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Protocol
@@ -98,11 +98,11 @@ class Strategy:
         others = tuple(Hop(n) for n in self.context.neighbours() if n != came_from)
         return Route(others, local=True)
 
-    def subscribed(self, topic_filter: str, qos: int) -> None:
-        """Local clients now want `topic_filter` at `qos` (the highest among them): new or changed."""
+    def subscribed(self, filters: Mapping[str, int]) -> None:
+        """Local clients now want these filters, each at the highest QoS among them: new or changed."""
 
-    def unsubscribed(self, topic_filter: str) -> None:
-        """The last local client that wanted `topic_filter` is gone."""
+    def unsubscribed(self, filters: Iterable[str]) -> None:
+        """Of each of these filters the last local client that wanted it is gone."""
 
     def neighbour_recalled(self, neighbour: str, kept: Mapping[str, int]) -> None:
         """The node was restarted and had this neighbour before: what `context.keep` was told of it."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from heapq import nlargest
 from typing import ClassVar, TypeAlias
 
 from brokerweave.cooperation.api import Context, Hop, Route, Strategy
@@ -46,6 +47,9 @@ Interest: TypeAlias = dict[str, int]
 """Filter to QoS."""
 
 Filters: TypeAlias = list[tuple[str, int]]
+
+Wishes: TypeAlias = list[tuple[int, str]]
+"""Who wants a filter most, and who next: (QoS, key)."""
 
 
 class SubscriptionFlooding(Strategy):
@@ -84,11 +88,11 @@ class SubscriptionFlooding(Strategy):
 
     # What a node tells.
 
-    def subscribed(self, topic_filter: str, qos: int) -> None:
-        self._change(LOCAL, {topic_filter: qos})
+    def subscribed(self, filters: Mapping[str, int]) -> None:
+        self._change(LOCAL, filters)
 
-    def unsubscribed(self, topic_filter: str) -> None:
-        self._change(LOCAL, {topic_filter: None})
+    def unsubscribed(self, filters: Iterable[str]) -> None:
+        self._change(LOCAL, dict.fromkeys(filters))
 
     def neighbour_recalled(self, neighbour: str, kept: Mapping[str, int]) -> None:
         """Its interest as it was before a restart, until it says it anew."""
@@ -99,7 +103,7 @@ class SubscriptionFlooding(Strategy):
         """Send all that is wanted of the neighbour (Fig. 8); what was sent before is forgotten."""
         self._held.setdefault(neighbour, {})
         self._sent[neighbour] = FilterTrie()
-        self._send_sync(neighbour, self._ask(neighbour, _widest_first(self._matcher.filters())))
+        self._send_sync(neighbour, self._ask(neighbour, _widest_first(self._matcher.filters()), self._wishes))
 
     def neighbour_down(self, neighbour: str) -> None:
         """Nothing can be sent; the neighbour's interest stays, and with it the debt."""
@@ -173,24 +177,32 @@ class SubscriptionFlooding(Strategy):
         if changed and key != LOCAL:
             self.context.keep(key, {topic_filter: changes[topic_filter] for topic_filter in changed})
         changed.sort(key=_breadth)
-        inside = cache(lambda f: _widest_first(self._matcher.covered_by(f)))  # once for all neighbours
+        # Once for all neighbours: a hub has up to a thousand of them.
+        inside = cache(lambda f: _widest_first(self._matcher.covered_by(f)))
+        wishes = cache(self._wishes)
         for neighbour in self._sent:
             if neighbour != key:
-                self._pass_on(neighbour, changed, inside)
+                self._pass_on(neighbour, changed, inside, wishes)
         if routes_changed:
             self.context.routes_changed()
 
-    def _pass_on(self, neighbour: str, changed: list[str], inside: Callable[[str], Filters]) -> None:
+    def _pass_on(
+        self,
+        neighbour: str,
+        changed: list[str],
+        inside: Callable[[str], Filters],
+        wishes: Callable[[str], Wishes],
+    ) -> None:
         """Make what was sent to a neighbour cover what is wanted of it, for filters that changed."""
         sent = self._sent[neighbour]
         raised: Interest = {}
         lowered: Interest = {}
         dropped: list[str] = []
         for topic_filter in changed:
-            wanted, was = self._wanted(neighbour, topic_filter), sent.qos_of(topic_filter)
+            wanted, was = _wanted(neighbour, wishes(topic_filter)), sent.qos_of(topic_filter)
             if was is None or (wanted is not None and wanted >= was):
                 if wanted is not None:
-                    raised |= self._ask(neighbour, [(topic_filter, wanted)])
+                    raised |= self._ask(neighbour, [(topic_filter, wanted)], wishes)
                 continue
             sent.discard(topic_filter, SENT)
             if wanted is None:
@@ -199,13 +211,13 @@ class SubscriptionFlooding(Strategy):
                 sent.add(topic_filter, SENT, wanted)
                 lowered[topic_filter] = wanted
             if not sent.covered(topic_filter, was):
-                raised |= self._ask(neighbour, inside(topic_filter))
+                raised |= self._ask(neighbour, inside(topic_filter), wishes)
         # ILDM 3.2.1, with covering: first what takes their place, then the ones to be withdrawn.
         self._send_subscribe(neighbour, raised)
         self._send_subscribe(neighbour, lowered)
         self._send_unsubscribe(neighbour, dropped)
 
-    def _ask(self, neighbour: str, filters: Filters) -> Interest:
+    def _ask(self, neighbour: str, filters: Filters, wishes: Callable[[str], Wishes]) -> Interest:
         """The overlap check (ILDM 3.2): note as sent, and return, what is wanted and not yet covered.
 
         `filters` come widest first, each with the highest QoS that anyone wants.
@@ -216,16 +228,15 @@ class SubscriptionFlooding(Strategy):
             was = sent.qos_of(topic_filter)
             if was is not None and was >= highest:
                 continue  # the common case when one wide filter goes, and much cheaper than what follows
-            wanted = self._wanted(neighbour, topic_filter)
+            wanted = _wanted(neighbour, wishes(topic_filter))
             if wanted is not None and not sent.covered(topic_filter, wanted):
                 sent.add(topic_filter, SENT, wanted)
                 asked[topic_filter] = wanted
         return asked
 
-    def _wanted(self, neighbour: str, topic_filter: str) -> int | None:
-        """The highest QoS at which anyone but the neighbour itself wants a filter."""
-        wanted = [h[topic_filter] for key, h in self._held.items() if key != neighbour and topic_filter in h]
-        return max(wanted, default=None)
+    def _wishes(self, topic_filter: str) -> Wishes:
+        wishes = [(h[topic_filter], key) for key, h in self._held.items() if topic_filter in h]
+        return nlargest(2, wishes)
 
     # Sending.
 
@@ -248,6 +259,11 @@ class SubscriptionFlooding(Strategy):
         for batch in _batches(dropped):
             self.context.send(neighbour, Unsubscribe(PACKET_ID, tuple(batch)))
         self.counters["inter_unsubscribes_sent"] += len(dropped)
+
+
+def _wanted(neighbour: str, wishes: Wishes) -> int | None:
+    """The highest QoS at which anyone but the neighbour itself wants a filter."""
+    return next((qos for qos, key in wishes if key != neighbour), None)
 
 
 def _subscribe(filters: Iterable[str], asked: Interest, properties: Properties = ()) -> Subscribe:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -27,16 +28,21 @@ HOST = "127.0.0.1"
 # CONNECT of MQTT 3.1.1, clean session, keep-alive 10 s, client id "lab".
 _CONNECT = b"\x10\x0f\x00\x04MQTT\x04\x02\x00\x0a\x00\x03lab"
 
+PORTS = range(12_000, 32_000)
+"""Below those that systems give to outgoing connections: one of these could take a port between the moment it
+is found free and the moment a slow broker listens on it."""
+
 _handed_out: set[int] = set()
 
 
 def free_port() -> int:
     """A loopback port that is free now and that this process has not handed out before."""
     for _ in range(100):
-        with socket.socket() as probe:
-            probe.bind((HOST, 0))
-            port = int(probe.getsockname()[1])
-        if port not in _handed_out:
+        port = random.SystemRandom().choice(PORTS)  # no seed may make two test runs choose alike
+        if port in _handed_out:
+            continue
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
             _handed_out.add(port)
             return port
     raise Unavailable("no free loopback port was found in 100 tries")

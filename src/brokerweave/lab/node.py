@@ -22,7 +22,7 @@ from brokerweave.runtime.admin_client import ask
 
 class Node(Broker):
     """`neighbours` are the nodes that this one dials. `settings` are further keys, by section:
-    `{"links": {"qos": 0}}`."""
+    `{"links": {"qos": 0}}`. `taps` are the topic filters of one tap."""
 
     name = "node"
 
@@ -34,6 +34,7 @@ class Node(Broker):
         *,
         strategy: str = "sf",
         settings: Mapping[str, Mapping[str, object]] | None = None,
+        taps: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
         self.id = node_id
@@ -41,6 +42,7 @@ class Node(Broker):
         self._broker_port = broker_port
         self._neighbours = [(node.id, node.link_port) for node in neighbours]
         self._strategy = strategy
+        self._taps = taps
         self._settings = {section: dict(keys) for section, keys in (settings or {}).items()}
 
     @classmethod
@@ -72,8 +74,14 @@ class Node(Broker):
             lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())]
         for identifier, port in self._neighbours:
             lines += ["[[neighbour]]", f'id = "{identifier}"', f'address = "{HOST}:{port}"']
+        if self._taps:
+            lines += ["[[tap]]", f"topics = {json.dumps(self._taps)}"]
         self.config_file.write_text("\n".join(lines) + "\n")
         return [sys.executable, "-m", "brokerweave", "node", str(self.config_file)]
+
+    def dials(self, neighbour: str, port: int) -> None:
+        """One more neighbour in the configuration, from the next start on."""
+        self._neighbours.append((neighbour, port))
 
     def ready(self) -> bool:
         try:

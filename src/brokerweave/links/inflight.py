@@ -111,6 +111,10 @@ class Inflight:
         self._last_id = message.packet_id = packet_id
         self._messages[packet_id] = message
 
+    def begin_after(self, packet_id: int) -> None:
+        """Give out identifiers from here on."""
+        self._last_id = packet_id % MAX_PACKET_ID
+
     @property
     def full(self) -> bool:
         """Whether no identifier is left."""

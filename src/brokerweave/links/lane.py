@@ -65,6 +65,7 @@ class Lane:
         self._announcement = b""
         self._announce_due = False
         self._up = False
+        self._peer_epoch = 0
         self._peer_stream = 0
         self._taken = 0
         self._arrived = 0
@@ -93,11 +94,20 @@ class Lane:
     def resume(self) -> Resume:
         return Resume(self.outbox.stream_id, self.outbox.oldest, self._peer_stream, self._taken)
 
-    def connected(self, peer: Resume | None) -> None:
-        """A connection stands; `peer` is what the other side's `resume` said, None that it starts anew."""
+    def connected(self, peer: Resume | None, epoch: int = 0) -> None:
+        """A connection stands; `peer` is what the other side's `resume` said, None that it starts anew.
+
+        `epoch` is the other side's: another one than last time means that it was restarted meanwhile.
+        """
         if peer is None:
             peer = Resume(stream=0, oldest=1)
-        known = peer.taken if peer.peer_stream == self.outbox.stream_id else 0
+        known = 0
+        if peer.peer_stream == self.outbox.stream_id:
+            known = peer.taken
+        elif epoch != self._peer_epoch:
+            # Not so between two connections with one process: what it says may be older than what it took.
+            self.outbox.drop_unsure()
+        self._peer_epoch = epoch
         self.outbox.rewind(known)
         if peer.stream == 0 or peer.stream != self._peer_stream:
             self._peer_stream, self._taken = peer.stream, 0

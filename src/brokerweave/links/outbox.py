@@ -24,6 +24,7 @@ from brokerweave.links.wire import MAX_RUNS, decode_record, encode_record
 MEMORY = "memory"
 DISK = "disk"
 DAMAGED = "damaged"
+UNSURE = "peer_forgot"
 
 _LOAD_BYTES = 1 << 20
 """Read from the disk at once: enough for a full window, too little to hold anyone up."""
@@ -118,13 +119,22 @@ class Outbox:
         """When the oldest run in memory was born; None if there is none (or only unread ones on disk)."""
         return self._memory[0][0].born if self._memory else None
 
+    def has_room(self, run: Run) -> bool:
+        """Whether `append` would keep a run: ask before the daybook names this outbox for it."""
+        if self._fits(run.size):
+            return True
+        return run.durable and self._journal is not None and self._has_disk_for(encode_record(run))
+
+    def _fits(self, size: int) -> bool:
+        return self._memory_used + size <= self.memory_bytes and not self._spilled
+
     def append(self, run: Run, number: int = 0) -> bool:
         """Keep a run until it is acknowledged; `number` is its own in the daybook, if it is there.
 
         False: it was dropped, and counted.
         """
         size = run.size
-        fits = self._memory_used + size <= self.memory_bytes and not self._spilled
+        fits = self._fits(size)
         record = 0
         if run.durable and self._journal is not None:
             record = number if number and fits else self._write(run, number)
@@ -173,6 +183,19 @@ class Outbox:
         self._forget(acknowledged)
         self._sent = 0
         self._sent_bytes = 0
+
+    def drop_unsure(self) -> None:
+        """The neighbour does not know any more what it took of this stream. What was taken goes again, but
+        not at QoS 0: that would be at most once no more. Call it before `rewind`."""
+        sent = list(islice(self._memory, self._sent))
+        kept = [item for item in sent if item[0].durable]
+        for run, _ in sent if len(kept) < len(sent) else ():
+            if not run.durable:
+                self.dropped[UNSURE] += run.count
+                self._memory_used -= run.size
+                self._sent_bytes -= run.size
+        self._memory = deque([*kept, *islice(self._memory, self._sent, None)])
+        self._sent = len(kept)
 
     def kept(self) -> list[Run]:
         """The runs in memory, acknowledged by nobody yet; those that are only on disk are not among them."""
@@ -273,18 +296,23 @@ class Outbox:
     def _write(self, run: Run, number: int) -> int:
         """The run's number in the journal; 0 if it could not be written."""
         assert self._journal is not None
-        if (number or self.booked_as) and not self._spilled and not self.settle():
-            return 0  # the journal keeps the order, so what is before this run must be in it too
         record = encode_record(run)
+        if not self._has_disk_for(record):
+            return 0
         number = number or self.next_number()
         try:
-            if self._journal.size + len(record) > self.disk_bytes:
-                return 0
             self._journal.append(number, record)
         except StorageError:
             self.journal_failures += 1
             return 0
         return number
+
+    def _has_disk_for(self, record: bytes) -> bool:
+        """Whether the journal takes a record; it keeps the order, so what is before must be in it too."""
+        assert self._journal is not None
+        if not self._spilled and not self.settle():
+            return False
+        return self._journal.size + len(record) <= self.disk_bytes
 
     def _load(self) -> None:
         """Read back from the disk what memory has room for."""

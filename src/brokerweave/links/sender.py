@@ -95,6 +95,9 @@ class Sender:
 
     def _restore(self, marks: list[Mark]) -> None:
         """Take from the outbox what was in flight when the node was killed, each under its identifier."""
+        # A disk that failed before the kill may have kept no mark of identifiers that the broker still holds.
+        # So each start has a place of its own to begin at, and hardly ever meets them.
+        self._inflight.begin_after(self._outbox.stream_id)
         known = {(mark.record, mark.offset): mark for mark in marks if mark.step is not Step.BURNT}
         last = min(max((record for record, _ in known), default=0), self._outbox.inherited)
         oldest, reached = self._outbox.inherited + 1, 0

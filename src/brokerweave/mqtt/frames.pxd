@@ -36,6 +36,7 @@ cdef class Routed:
     cdef public Py_ssize_t count
     cdef public bytes blob
     cdef public int max_qos
+    cdef public list resent
     cdef list _parts
     cdef Py_ssize_t _start
     cdef Py_ssize_t _end
@@ -110,6 +111,23 @@ cdef Py_ssize_t _after_prefixed(bytes data, Py_ssize_t at, Py_ssize_t size) exce
 cdef Py_ssize_t _after_varint(bytes data, Py_ssize_t at) except -1
 cdef Py_ssize_t _after_string(bytes data, Py_ssize_t at, Py_ssize_t end) except -1
 cdef int _connect_version(bytes data, Py_ssize_t at, Py_ssize_t end) except -1
+
+@cython.final
+cdef class PublishColumns:
+    cdef readonly object sequences
+    cdef readonly bytearray heads
+    cdef readonly object packet_ids
+    cdef readonly bytearray topics
+    cdef readonly object topic_ends
+    cdef readonly bytearray payloads
+    cdef readonly object payload_ends
+    cdef readonly bytearray properties
+    cdef readonly object property_ends
+
+    @cython.locals(head=_Publish, at=Py_ssize_t, end=Py_ssize_t, added=Py_ssize_t, sequence="long long", topic=bytes)
+    cpdef Py_ssize_t fill(self, bytes blob, int version, long long first, long long low, long long high, RouteCache wanted=*) except -1
+    cdef int _add(self, bytes blob, bytes topic, Py_ssize_t at, Py_ssize_t end, long long sequence, _Publish head) except -1
+
 
 @cython.locals(head=_Publish, at=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t, index=Py_ssize_t,
                first=Py_ssize_t, runs=list)

@@ -11,6 +11,7 @@ fixed header (but PUBLISH, and the version in CONNECT), sockets.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 
 from brokerweave.errors import LocalProtocolError, RemoteProtocolError
@@ -74,18 +75,19 @@ class Frame:
 
 
 class Routed:
-    """The PUBLISH frames of one group, joined in stream order; none has DUP set.
+    """The PUBLISH frames of one group, joined in stream order; none has DUP set: `resent` says which had it.
 
     Until the scanner closes it, it collects ranges of the chunk: neighbouring frames are sliced once.
     """
 
-    __slots__ = ("_end", "_parts", "_start", "blob", "count", "group", "max_qos")
+    __slots__ = ("_end", "_parts", "_start", "blob", "count", "group", "max_qos", "resent")
 
     def __init__(self, group: object, count: int = 0, blob: bytes = b"", max_qos: int = 0) -> None:
         self.group = group
         self.count = count
         self.blob = blob
         self.max_qos = max_qos
+        self.resent: list[int] | None = None
         self._parts: list[bytes] = []
         self._start = 0
         self._end = 0
@@ -102,6 +104,9 @@ class Routed:
         if first & 8:  # a forwarded copy is no redelivery [MQTT-3.3.1-3]
             self._parts.append((first & 0xF7).to_bytes(1, "big"))
             self._start = at + 1
+            if self.resent is None:
+                self.resent = []
+            self.resent.append(self.count - 1)
         self._end = end
 
     def _cut(self, data: bytes) -> None:
@@ -462,6 +467,69 @@ def split(blob: bytes) -> list[bytes]:
         frames.append(blob[at:end])
         at = end
     return frames
+
+
+class PublishColumns:
+    """PUBLISH frames taken apart into columns: text and bytes joined, with where each value ends.
+
+    `heads` has each frame's first byte (QoS, retain); `packet_ids` 0 at QoS 0.
+    """
+
+    __slots__ = (
+        "heads",
+        "packet_ids",
+        "payload_ends",
+        "payloads",
+        "properties",
+        "property_ends",
+        "sequences",
+        "topic_ends",
+        "topics",
+    )
+
+    def __init__(self) -> None:
+        self.sequences = array("q")
+        self.heads = bytearray()
+        self.packet_ids = array("H")
+        self.topics = bytearray()
+        self.topic_ends = array("i", (0,))
+        self.payloads = bytearray()
+        self.payload_ends = array("i", (0,))
+        self.properties = bytearray()
+        self.property_ends = array("i", (0,))
+
+    def fill(
+        self, blob: bytes, version: int, first: int, low: int, high: int, wanted: RouteCache | None = None
+    ) -> int:
+        """Add the frames of a blob that are numbered `low` to `high`, its first frame being `first`.
+
+        With `wanted`, only those whose topic it does not resolve to None. Returns how many were added.
+        """
+        head = _Publish()
+        at = added = 0
+        sequence = first
+        while at < len(blob) and sequence <= high:
+            end = head.read_next(blob, at, version)
+            if sequence >= low:
+                topic = blob[head.topic : head.topic_end]
+                if wanted is None or wanted.lookup(topic, blob[at] & 1 != 0) is not None:
+                    self._add(blob, topic, at, end, sequence, head)
+                    added += 1
+            sequence += 1
+            at = end
+        return added
+
+    def _add(self, blob: bytes, topic: bytes, at: int, end: int, sequence: int, head: _Publish) -> None:
+        self.sequences.append(sequence)
+        self.heads.append(blob[at])
+        self.packet_ids.append(head.packet_id)
+        self.topics += topic
+        self.topic_ends.append(len(self.topics))
+        self.payloads += blob[head.payload : end]
+        self.payload_ends.append(len(self.payloads))
+        if head.payload > head.properties:
+            self.properties += blob[head.properties : head.payload]
+        self.property_ends.append(len(self.properties))
 
 
 def convert(blob: bytes, from_version: int, to_version: int) -> bytes:

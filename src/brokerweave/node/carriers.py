@@ -69,9 +69,10 @@ class CarrierHost(Protocol):
 class Carriers:
     def __init__(self, core: NodeCore, host: CarrierHost) -> None:
         self.refusals: dict[str, str] = {}
-        """The last reason a neighbour and this node refused each other, for `status`."""
+        """Why a neighbour is not linked: what one refused the other for, or what keeps them apart."""
         self.refused: Callable[[str, str], None] = lambda name, reason: None
         """Hears of a new reason."""
+        self._epochs: dict[str, int] = {}
         self._core = core
         self._host = host
         self._carriers: dict[tuple[str, int], Carrier] = {}
@@ -168,7 +169,8 @@ class Carriers:
         carrier.peer = key
         self._carriers[key] = carrier
         self.refusals.pop(event.peer_id, None)
-        self._core.neighbour_table.connected(event.peer_id, event.lane, event.resume)
+        self._check_epoch(event.peer_id, event.peer_epoch)
+        self._core.neighbour_table.connected(event.peer_id, event.lane, event.resume, event.peer_epoch)
         if event.lane == 0:
             self._host.link_changed(event.peer_id, up=True)
         self._core.host.lane_ready(*key)
@@ -187,6 +189,13 @@ class Carriers:
             and said.stream == self._core.neighbour_table[key[0]].lanes[key[1]].outbox.stream_id
         )
 
+    def _check_epoch(self, peer: str, epoch: int) -> None:
+        """A node's epoch only grows: one that goes back belongs to another node of the same id."""
+        if epoch < self._epochs.get(peer, 0):
+            self._core.count("links_displaced")
+            self._core.host.warn(f"two nodes call themselves {peer} and displace each other: rename one")
+        self._epochs[peer] = epoch
+
     def _preferred(self, new: Carrier, old: Carrier, peer: str) -> bool:
         """The newer of two that the same side dialed (the older is dead); else the smaller id's call."""
         if new.dialed == old.dialed:
@@ -195,8 +204,11 @@ class Carriers:
 
     def _refused(self, carrier: Carrier, event: Refused) -> None:
         self._core.count("link_refusals")
-        name = carrier.peer[0] if carrier.peer else "an incoming link"
-        if self.refusals.get(name) != event.reason:
-            self.refused(name, event.reason)
-        self.refusals[name] = event.reason
+        self.unreachable(carrier.peer[0] if carrier.peer else "an incoming link", event.reason)
         carrier.peer = None
+
+    def unreachable(self, name: str, reason: str) -> None:
+        """A neighbour cannot be linked, for this reason."""
+        if self.refusals.get(name) != reason:
+            self.refused(name, reason)
+        self.refusals[name] = reason

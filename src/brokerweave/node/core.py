@@ -9,7 +9,7 @@ files. They come in through `NodeHost`, so the same core runs in virtual time.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol
@@ -21,7 +21,7 @@ from brokerweave.links.injector import Injector
 from brokerweave.links.run import Run
 from brokerweave.links.window import DuplicateWindow
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import RouteCache, publish_head, route_run
+from brokerweave.mqtt.frames import RouteCache, Routed, publish_head, route_run
 from brokerweave.mqtt.packets import Packet, Publish, Will
 from brokerweave.mqtt.properties import Property, without
 from brokerweave.node import barrier, confirmations
@@ -32,10 +32,12 @@ from brokerweave.node.counters import Counters
 from brokerweave.node.daybook import OWN, Daybook, RunEntry
 from brokerweave.node.interest import Interest
 from brokerweave.node.neighbours import LaneMaker, Neighbours
+from brokerweave.node.plugins import GuardedStrategy, Plugins
 from brokerweave.node.retained import MemoryStore, RetainedSettings, RetainedStore
 from brokerweave.node.retained_sync import Retained
 from brokerweave.node.router import Group, Router
 from brokerweave.node.sessions import Sessions
+from brokerweave.node.taps import Taps
 from brokerweave.node.wills import Wills
 from brokerweave.node.wiring import MARK_TOPIC, UNKNOWN, Wiring
 from brokerweave.session.pair import Limits, Pair
@@ -125,16 +127,20 @@ class NodeCore:
         self.counters = Counters()
         self.window = DuplicateWindow(settings.window)
         self.injectors = injectors
+        self.plugins = Plugins(listeners, self.counters, host.warn)
         self.neighbour_table = Neighbours(
-            settings.lanes, make_lane, host.call_later, settings.forget_after, self.counters, listeners
+            settings.lanes, make_lane, host.call_later, settings.forget_after, self.counters, self.plugins
         )
         self.strategy = strategy(self)
-        self.neighbour_table.attach(self.strategy)
+        self.guarded = GuardedStrategy(self.strategy, self.plugins.failed)
+        self.neighbour_table.attach(self.guarded)
         self.neighbour_table.forgotten = self._neighbour_forgotten
         self.router = Router(
-            self.strategy, settings.lanes if settings.ordered else None, self._strategy_failed
+            self.strategy,
+            settings.lanes if settings.ordered else None,
+            lambda error: self.plugins.failed(self.strategy, error),
         )
-        self.interest = Interest(self.strategy, self.daybook)
+        self.interest = Interest(self.guarded, self.daybook)
         self.kept: dict[str, dict[str, int]] = {}
         """For each neighbour, what the strategy wants to know of it after a restart."""
         self.controls: dict[str, Callable[[str, bytes], None]] = {}
@@ -163,6 +169,7 @@ class NodeCore:
         self._gathered_bytes = 0
         self.sessions = Sessions(self)
         self.wills = Wills(host.call_later, self._send_will)
+        self.taps: Taps | None = None
 
     # For the strategy (Context)
 
@@ -197,7 +204,7 @@ class NodeCore:
                 )
             handler(neighbour, packet.payload)
         elif self.wiring.listens(neighbour, packet):
-            self.strategy.packet_arrived(neighbour, packet)
+            self.guarded.packet_arrived(neighbour, packet)
 
     def send_own(self, neighbour: str, topic: str, payload: bytes) -> None:
         """Send a control packet of one of the node's own parts, in order with the strategy's."""
@@ -224,10 +231,6 @@ class NodeCore:
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         return self.host.call_later(seconds, callback)
 
-    def _strategy_failed(self, error: Exception) -> None:
-        self.counters.add("strategy_failures")
-        self.host.warn(f"strategy {self.strategy.name} failed: {error!r}; the topic stays at this site")
-
     # For the pairs (PairHost)
 
     def new_pair(self) -> Pair:
@@ -240,6 +243,7 @@ class NodeCore:
             self.settings.session_expiry,
             self.listeners,
             cluster=self.settings.cluster_timeout is not None,
+            records=self.taps is not None,
         )
 
     def connect_arrived(self, pair: Pair) -> None:
@@ -255,6 +259,9 @@ class NodeCore:
     def count(self, counter: str, amount: int = 1) -> None:
         self.counters.add(counter, amount)
 
+    def listener_failed(self, listener: Listener, error: Exception) -> None:
+        self.plugins.failed(listener, error)
+
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
         self.admission.joined(pair)  # the broker may have given it its client id
         self.wills.returned(pair.client.client_id, session_present)
@@ -265,8 +272,7 @@ class NodeCore:
         if record is None:
             return True
         filters = self.admission.readable(pair, filters)
-        for topic_filter, qos in filters:
-            self.interest.add(record, topic_filter, qos)
+        self.interest.add(record, filters)
         self.sessions.calmed(record)
         if self.settings.barrier_timeout is None or not filters:
             return True
@@ -310,11 +316,31 @@ class NodeCore:
     def withdrawn(self, pair: Pair, filters: list[str]) -> None:
         record = self.sessions.of(pair)
         if record is not None:
-            for topic_filter in filters:
-                self.interest.discard(record, topic_filter)
+            self.interest.discard(record, filters)
 
     def released(self, pair: Pair, packet_id: int) -> None:
         self.daybook.note("release", pair.client.client_id, packet_id)
+
+    def use_taps(self, taps: Taps) -> None:
+        """Record from now on; before the first client comes."""
+        self.taps = taps
+        self.router.share = taps.share
+        self.router.changed()
+
+    def tapped(self, group: object) -> bool:
+        assert isinstance(group, Group)
+        return self.taps is not None and group.share > 0
+
+    def record_publications(self, pair: Pair, routed: Routed) -> None:
+        group, taps = routed.group, self.taps
+        assert isinstance(group, Group)
+        if group.share and taps is not None:
+            client, resent = pair.client.client_id, routed.resent or ()
+            taps.record(group.share, client, pair.version, routed.count, routed.blob, resent)
+
+    def write_recorded(self) -> None:
+        if self.taps is not None:
+            self.taps.tape.write()
 
     def forward(
         self,
@@ -326,6 +352,8 @@ class NodeCore:
         taken: tuple[str, int] | None = None,
     ) -> None:
         assert isinstance(group, Group)
+        if not group.hops and not group.retained:
+            return  # only a tap wants it
         if max_qos or group.retained:  # these must be in the index before the broker sees them
             self.settle()
             self._dispatch(self._new_run(group, count, blob, max_qos, version), group, taken=taken)
@@ -358,21 +386,22 @@ class NodeCore:
     ) -> bool:
         assert isinstance(group, Group)
         assert self.settings.cluster_timeout is not None
+        if not group.hops and not group.retained:
+            return True  # only a tap wants it
         self.settle()
         blob = codec.encode(publish, version)
         run = replace(self._new_run(group, 1, blob, publish.qos, version), confirm=True)
         publication = Publication(run.origin, run.epoch, max(group.lane, 0), run.first)
-        reachable = [neighbour for neighbour, _ in group.hops if self._is_up(neighbour)]
-        confirmed = self._await(
+        record = self.sessions.of(pair) if publish.qos == 2 else None
+        kept = record is not None and record.stored
+        taken = (pair.client.client_id, publish.packet_id) if kept else None
+        reachable = list(filter(self._is_up, self._dispatch(run, group, taken=taken)))
+        return self._await(
             lambda heard: self.confirmations.expect(publication, reachable, heard),
             lambda: self._confirmed(publication, pair, ack),
             self.settings.cluster_timeout,
             "cluster_timeouts",
         )
-        record = self.sessions.of(pair) if publish.qos == 2 else None
-        kept = record is not None and record.stored
-        self._dispatch(run, group, taken=(pair.client.client_id, publish.packet_id) if kept else None)
-        return confirmed
 
     def _confirmed(self, publication: Publication, pair: Pair, ack: HeldAck) -> None:
         self.confirmations.abandon(publication)  # where it was not heard of in time
@@ -395,6 +424,9 @@ class NodeCore:
         )
         return self.retained.published(run) if group.retained else run
 
+    def uncertain(self, topic: str) -> None:
+        self.retained.check.doubt((topic,))
+
     def ended(self, pair: Pair, unexpected: bool) -> None:
         if unexpected:
             self.wills.due(pair, self.sessions.heir(pair))
@@ -412,7 +444,9 @@ class NodeCore:
         properties = without(will.properties, Property.WILL_DELAY_INTERVAL)
         packet_id = 1 if will.qos else 0  # stands for any: each injector gives its own
         publish = Publish(will.topic, will.payload, will.qos, will.retain, False, packet_id, properties)
-        self.forward(group, 1, codec.encode(publish, pair.version), will.qos, pair.version)
+        blob = codec.encode(publish, pair.version)
+        self.record_publications(pair, Routed(group, 1, blob, will.qos))
+        self.forward(group, 1, blob, will.qos, pair.version)
         self.counters.add("wills_forwarded")
 
     # Links
@@ -428,7 +462,7 @@ class NodeCore:
         """A neighbour from before a restart: it is owed messages, and wants what it wanted."""
         self.add_neighbour(identifier)
         wants = {name: value for name, value in kept.items() if name != UNKNOWN}
-        self.strategy.neighbour_recalled(identifier, wants)
+        self.guarded.neighbour_recalled(identifier, wants)
         self.wiring.recalled(identifier, UNKNOWN in kept)
 
     def remove_neighbour(self, identifier: str) -> None:
@@ -498,16 +532,13 @@ class NodeCore:
             self._take_flood(neighbour, lane, run)
         if run.origin == self.settings.node_id and not run.repair:
             self.counters.add("returned_to_origin", run.count)
+            if run.epoch > self.settings.epoch:  # not what this node published before a restart
+                self.host.warn(f"another node calls itself {run.origin}, as this one does: rename one")
             return
         reached = self._take_new(neighbour, lane, run, skip)
         if run.confirm:
             publication = Publication(run.origin, run.epoch, lane, run.first)
-            if self.confirmations.expect(
-                publication, filter(self._is_up, reached), lambda: self._confirm(neighbour, publication)
-            ):
-                self._confirm(neighbour, publication)
-            else:
-                self.host.call_later(CONFIRM_LIMIT, lambda: self.confirmations.abandon(publication))
+            self._confirm_behind(neighbour, publication, filter(self._is_up, reached))
 
     def _take_flood(self, neighbour: str, lane: int, run: Run) -> None:
         """A flood passes nodes that know it, once in each view; where it is new it takes effect besides."""
@@ -567,8 +598,7 @@ class NodeCore:
             if skip or not (hops and local):
                 left = tuple(hop for hop in group.hops if hop[0] not in skip) if hops else ()
                 group = replace(group, hops=left, local=group.local and local)
-            self._dispatch(part, group, came_on)
-            reached.update(hop for hop, _ in group.hops)
+            reached.update(self._dispatch(part, group, came_on))
         return reached
 
     def retry(self, letter: DeadLetter) -> bool:
@@ -589,6 +619,20 @@ class NodeCore:
         self.host.injector_ready(lane % len(self.injectors))
         return True
 
+    def _confirm_behind(self, neighbour: str, publication: Publication, reached: Iterable[str]) -> None:
+        """Confirm to `neighbour` once all that were `reached` have confirmed."""
+        timer: Timer | None = None
+
+        def heard() -> None:
+            if timer is not None:
+                timer.cancel()  # or each publication would cost memory for as long as it may take
+            self._confirm(neighbour, publication)
+
+        if self.confirmations.expect(publication, reached, heard):
+            heard()
+        else:
+            timer = self.host.call_later(CONFIRM_LIMIT, lambda: self.confirmations.abandon(publication))
+
     def _confirm(self, neighbour: str, publication: Publication) -> None:
         """Tell where a publication came from that it is taken here and behind; one packet per loop turn."""
         if not self._to_confirm:
@@ -606,17 +650,25 @@ class NodeCore:
 
     def _dispatch(
         self, run: Run, group: Group, came_on: int = OWN, taken: tuple[str, int] | None = None
-    ) -> None:
+    ) -> list[str]:
+        """Put a run where its group says; returns the neighbours whose outboxes have it now."""
         lane = group.lane
         if lane < 0:
             self._round_robin += 1
             lane = self._round_robin % self.settings.lanes
         hops = [hop for hop in group.hops if self._owes(hop, run)]
         number = self._write_run(run, hops, group.local, lane, came_on, taken) if run.max_qos else 0
-        for neighbour, cap in hops:
-            self.owe(neighbour, lane, run if cap >= run.cap else replace(run, cap=cap), number)
+        reached = [
+            neighbour
+            for neighbour, cap in hops
+            if self.owe(neighbour, lane, run if cap >= run.cap else replace(run, cap=cap), number)
+        ]
+        kept = len(reached)
         if group.local:
-            self.inject(lane, run, number)
+            kept += self.inject(lane, run, number)
+        if run.confirm and kept < len(hops) + group.local:
+            self.counters.add("cluster_drops")  # nobody need wait for what will not come
+        return reached
 
     def _owes(self, hop: tuple[str, int], run: Run) -> bool:
         neighbour, cap = hop
@@ -634,23 +686,30 @@ class NodeCore:
             return False
         return True
 
-    def owe(self, neighbour: str, lane: int, run: Run, number: int = 0) -> None:
-        """Put a run into the outbox of a neighbour's lane; `number` is its own in the daybook."""
+    def owe(self, neighbour: str, lane: int, run: Run, number: int = 0) -> bool:
+        """Put a run into the outbox of a neighbour's lane; `number` is its own in the daybook.
+
+        False: it had no room, and the run was dropped and counted.
+        """
         entry = self.neighbour_table[neighbour]
-        if entry.lanes[lane].append(run, number):
+        kept = entry.lanes[lane].append(run, number)
+        if kept:
             self.host.lane_ready(neighbour, lane)
         elif run.stamp:
             self.retained.missed(neighbour)
         if not entry.active and not entry.up:
             self.wiring.check_outboxes()  # routed before the link was replaced: it has to go another way
+        return kept
 
-    def inject(self, lane: int, run: Run, number: int = 0) -> None:
-        """Put a run into the outbox towards the local broker."""
+    def inject(self, lane: int, run: Run, number: int = 0) -> bool:
+        """Put a run into the outbox towards the local broker. False: as for `owe`."""
         lane %= len(self.injectors)
-        if self.injectors[lane].submit(run, number):
+        kept = self.injectors[lane].submit(run, number)
+        if kept:
             self.host.injector_ready(lane)
         elif run.stamp:
             self.retained.not_injected(run)
+        return kept
 
     def _write_run(
         self,
@@ -665,13 +724,14 @@ class NodeCore:
         if not self.daybook.keeps:
             return 0
         owing = [
-            (self.neighbour_table[neighbour].lanes[lane].outbox.booked_as, min(cap, run.cap))
-            for neighbour, cap in hops
+            (self.neighbour_table[neighbour].lanes[lane].outbox, min(cap, run.cap)) for neighbour, cap in hops
         ]
         if local:
-            owing.append((self.injectors[lane % len(self.injectors)].outbox.booked_as, run.cap))
-        kept = tuple((name, cap) for name, cap in owing if name and cap)
-        if kept:
+            owing.append((self.injectors[lane % len(self.injectors)].outbox, run.cap))
+        booked = [(outbox, cap) for outbox, cap in owing if outbox.booked_as and cap]
+        if booked:
+            # Named where there is no room, a run would come back after a crash, behind later ones.
+            kept = tuple((outbox.booked_as, cap) for outbox, cap in booked if outbox.has_room(run))
             return self.daybook.run(RunEntry(run, came_on, kept, *(taken or ())))
         if taken is not None:
             self.daybook.note("take", *taken)

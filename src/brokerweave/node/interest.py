@@ -2,11 +2,13 @@
 
 Owns the session records and, per filter, the clients that hold it. Invariants: the strategy hears of a
 filter when its first client comes, when its highest QoS changes and when its last client goes, and of
-nothing else; a record's filters and this table never differ; what changes of a stored session is in the
-daybook at once. Must not know: pairs, time.
+nothing else, all that one packet changes in one call; a record's filters and this table never differ; what
+changes of a stored session is in the daybook at once. Must not know: pairs, time.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from brokerweave.cooperation.api import Strategy
 from brokerweave.mqtt.topics import shared_filter
@@ -60,46 +62,60 @@ class Interest:
         """Each filter with the highest QoS any client here was granted."""
         return {name: holders.highest for name, holders in self._wanted.items()}
 
-    def add(self, record: SessionRecord, topic_filter: str, qos: int) -> None:
-        if record.stored and record.filters.get(topic_filter) != qos:
-            self._daybook.note("filter", record.client_id, topic_filter, qos)
-        record.filters[topic_filter] = qos
-        self._hold(*_holder(record.client_id, topic_filter), qos)
+    def add(self, record: SessionRecord, granted: Iterable[tuple[str, int]]) -> None:
+        raised: dict[str, int] = {}
+        for topic_filter, qos in granted:
+            if record.stored and record.filters.get(topic_filter) != qos:
+                self._daybook.note("filter", record.client_id, topic_filter, qos)
+            record.filters[topic_filter] = qos
+            raised |= self._hold(*_holder(record.client_id, topic_filter), qos)
+        if raised:
+            self._strategy.subscribed(raised)
 
-    def _hold(self, holder: str, plain: str, qos: int) -> None:
+    def _hold(self, holder: str, plain: str, qos: int) -> dict[str, int]:
+        """What the strategy has to hear of it."""
         if plain.startswith("$") or plain.count("/") >= MAX_LEVELS:
-            return  # $SYS and its like are each broker's own; nobody needs a filter of 64 KiB of slashes
+            return {}  # $SYS and its like are each broker's own; nobody needs a filter of 64 KiB of slashes
         holders = self._wanted.setdefault(plain, _Holders())
         before = holders.highest
         holders.put(holder, qos)
-        if holders.highest != before:
-            self._strategy.subscribed(plain, holders.highest)
+        return {plain: holders.highest} if holders.highest != before else {}
 
-    def discard(self, record: SessionRecord, topic_filter: str) -> None:
-        if record.filters.pop(topic_filter, None) is not None and record.stored:
-            self._daybook.note("unfilter", record.client_id, topic_filter)
-        self._release(*_holder(record.client_id, topic_filter))
+    def discard(self, record: SessionRecord, topic_filters: Iterable[str]) -> None:
+        released = []
+        for topic_filter in topic_filters:
+            if record.filters.pop(topic_filter, None) is not None and record.stored:
+                self._daybook.note("unfilter", record.client_id, topic_filter)
+            released.append(_holder(record.client_id, topic_filter))
+        self._release(released)
 
-    def _release(self, holder: str, plain: str) -> None:
-        holders = self._wanted.get(plain)
-        if holders is None or holder not in holders.qos:
-            return
-        before = holders.highest
-        holders.remove(holder)
-        after = holders.highest
-        if after < 0:
-            del self._wanted[plain]
-            self._strategy.unsubscribed(plain)
-        elif after != before:
-            self._strategy.subscribed(plain, after)
+    def _release(self, holds: Iterable[tuple[str, str]]) -> None:
+        lowered: dict[str, int] = {}
+        gone: list[str] = []
+        for holder, plain in holds:
+            holders = self._wanted.get(plain)
+            if holders is None or holder not in holders.qos:
+                continue
+            before = holders.highest
+            holders.remove(holder)
+            after = holders.highest
+            if after < 0:
+                del self._wanted[plain]
+                lowered.pop(plain, None)
+                gone.append(plain)
+            elif after != before:
+                lowered[plain] = after
+        if lowered:
+            self._strategy.subscribed(lowered)
+        if gone:
+            self._strategy.unsubscribed(gone)
 
     def forget(self, record: SessionRecord) -> None:
         """The session ended: nothing of it is wanted any more."""
         if record.stored:
             record.stored = False
             self._daybook.note("ended", record.client_id)
-        for topic_filter in list(record.filters):
-            self.discard(record, topic_filter)
+        self.discard(record, list(record.filters))
         self.calm(record)
         if self.records.get(record.client_id) is record:
             del self.records[record.client_id]
@@ -107,14 +123,16 @@ class Interest:
     def flood(self, record: SessionRecord) -> None:
         """Until it is known what this client wants, everything that others publish comes to this site."""
         self.flooded.add(record.client_id)
-        self._hold(f"{record.client_id}\0\0", EVERYTHING, 2)
+        raised = self._hold(f"{record.client_id}\0\0", EVERYTHING, 2)
+        if raised:
+            self._strategy.subscribed(raised)
 
     def calm(self, record: SessionRecord) -> None:
         """What this client wants is known, or its session is over."""
         record.unknown = False
         if record.client_id in self.flooded:
             self.flooded.discard(record.client_id)
-            self._release(f"{record.client_id}\0\0", EVERYTHING)
+            self._release([(f"{record.client_id}\0\0", EVERYTHING)])
 
 
 def _holder(client_id: str, topic_filter: str) -> tuple[str, str]:

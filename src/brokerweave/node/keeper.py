@@ -152,11 +152,6 @@ class Keeper:
         journal = self._storage.journal(name)
         if journal is not None and number <= journal.last:
             return
-        if (
-            journal is not None
-            and journal.size + len(record) > self._bounds.outbox_disk + self._bounds.outbox_memory
-        ):
-            return  # it was dropped when it came, for there was no room
         try:
             if journal is None or name in self._unposted:  # a later one would overtake
                 raise StorageError("no journal")

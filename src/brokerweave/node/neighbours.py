@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from brokerweave.cooperation.api import Listener, NodeState, Strategy, Timer
+from brokerweave.cooperation.api import NodeState, Strategy, Timer
 from brokerweave.links.lane import Lane, Resume
 from brokerweave.node.counters import Counters
+from brokerweave.node.plugins import Plugins
 
 
 class LaneMaker(Protocol):
@@ -49,7 +50,7 @@ class Neighbours:
         call_later: Callable[[float, Callable[[], None]], Timer],
         forget_after: float,
         counters: Counters,
-        listeners: tuple[Listener, ...],
+        plugins: Plugins,
     ) -> None:
         self.lanes = lanes
         self.state = NodeState.RUNNING
@@ -57,7 +58,7 @@ class Neighbours:
         self._make_lane = make_lane
         self._call_later = call_later
         self._counters = counters
-        self._listeners = listeners
+        self._plugins = plugins
         self._strategy: Strategy | None = None
         self._all: dict[str, Neighbour] = {}
         self.forgotten: Callable[[str], None] = lambda neighbour: None
@@ -95,8 +96,7 @@ class Neighbours:
     def add(self, identifier: str) -> Neighbour:
         """ILDM_ADDING (Fig. 5): lanes exist from here on; `neighbour_up` follows with the connection."""
         self.state = NodeState.ADDING
-        for listener in self._listeners:
-            listener.neighbour_adding(identifier)
+        self._plugins.tell(lambda listener: listener.neighbour_adding(identifier))
         lanes = [self._make_lane(identifier, index) for index in range(self.lanes)]
         neighbour = self._all[identifier] = Neighbour(identifier, lanes)
         self._await_return(neighbour)
@@ -107,8 +107,7 @@ class Neighbours:
         """ILDM_REMOVING (Fig. 5): the neighbour's interest ends, and what it is still owed is dropped."""
         neighbour = self._all.pop(identifier)
         self.state = NodeState.REMOVING
-        for listener in self._listeners:
-            listener.neighbour_removing(identifier)
+        self._plugins.tell(lambda listener: listener.neighbour_removing(identifier))
         if neighbour.forgetting is not None:
             neighbour.forgetting.cancel()
         for lane in neighbour.lanes:
@@ -119,10 +118,10 @@ class Neighbours:
         self.state = NodeState.RUNNING
         self.forgotten(identifier)
 
-    def connected(self, identifier: str, index: int, peer: Resume | None) -> None:
-        """A lane's connection was established (and authenticated)."""
+    def connected(self, identifier: str, index: int, peer: Resume | None, epoch: int = 0) -> None:
+        """A lane's connection was established (and authenticated); `epoch` is the neighbour's."""
         neighbour = self._all[identifier]
-        neighbour.lanes[index].connected(peer)
+        neighbour.lanes[index].connected(peer, epoch)
         neighbour.connected[index] = True
         if neighbour.forgetting is not None:
             neighbour.forgetting.cancel()

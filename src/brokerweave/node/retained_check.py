@@ -45,13 +45,21 @@ class CheckHost(Protocol):
 
 
 class BrokerCheck:
-    """`reader` asks the broker; None: it cannot be asked. `correct` injects a topic's entry once more."""
+    """`reader` asks the broker; None: it cannot be asked. `correct` injects a topic's entry once more;
+    `adopt` takes over what only the broker has."""
 
-    def __init__(self, host: CheckHost, index: RetainedIndex, correct: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        host: CheckHost,
+        index: RetainedIndex,
+        correct: Callable[[str], None],
+        adopt: Callable[[str, bytes], None],
+    ) -> None:
         self.reader: Reader | None = None
         self._host = host
         self._index = index
         self._correct = correct
+        self._adopt = adopt
         self._doubtful: dict[str, float] = {}
         """Topic to the time of its last change."""
         self._wrong: set[str] = set()
@@ -130,7 +138,10 @@ class BrokerCheck:
 
     def _judge(self, topic: str, payload: bytes) -> None:
         entry, frame = self._index.get(topic), self._index.frame(topic)
-        if (
+        if entry is None and payload:
+            self._settled(topic)
+            self._adopt(topic, payload)
+        elif (
             entry is None
             or frame is None
             or frame[publish_head(frame, entry.version).payload_start :] == payload

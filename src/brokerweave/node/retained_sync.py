@@ -21,7 +21,9 @@ from typing import Any, Protocol
 
 from brokerweave.cooperation.api import Timer
 from brokerweave.links.run import Run
+from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import publish_head, split
+from brokerweave.mqtt.packets import Publish
 from brokerweave.node.neighbours import Neighbours
 from brokerweave.node.retained import (
     BROKERS_OWN,
@@ -59,9 +61,9 @@ class RetainedHost(CheckHost, Protocol):
 
     def lane_of(self, topic: str) -> int: ...
 
-    def owe(self, neighbour: str, lane: int, run: Run) -> None: ...
+    def owe(self, neighbour: str, lane: int, run: Run) -> bool: ...
 
-    def inject(self, lane: int, run: Run) -> None: ...
+    def inject(self, lane: int, run: Run) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -78,7 +80,7 @@ class _Repair:
 class Retained:
     def __init__(self, host: RetainedHost, settings: RetainedSettings, store: RetainedStore) -> None:
         self.index = RetainedIndex(settings, store)
-        self.check = BrokerCheck(host, self.index, self._correct)
+        self.check = BrokerCheck(host, self.index, self._correct, self._adopt_one)
         self.broker_read = True
         """False: the broker may hold messages from before this node that the index does not know."""
         self._held: dict[str, bytes] | None = None
@@ -162,6 +164,9 @@ class Retained:
             for neighbour in self._host.neighbour_table.ids():
                 self.linked(neighbour)
         return news
+
+    def _adopt_one(self, topic: str, payload: bytes) -> None:
+        self.adopt([(codec.encode(Publish(topic, payload, retain=True), 4), 4)])
 
     def broker_returned(self) -> None:
         """The broker was away: make sure that it still has everything."""

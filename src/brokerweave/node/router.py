@@ -28,6 +28,8 @@ class Group:
     """-1: any lane will do (`order = "round-robin"`)."""
     retained: bool = False
     """The messages are to be retained: the node's index hears of them, even if they go nowhere."""
+    share: float = 0.0
+    """Of the messages, that the edge log keeps, even if they go nowhere."""
 
 
 class Router:
@@ -42,6 +44,8 @@ class Router:
         that raised: the topic then has no route, and the client it came from goes on."""
         self.everything: tuple[str, ...] = ()
         """Neighbours that get every topic, because what they want is not known yet. Call `changed` after."""
+        self.share: Callable[[str], float] | None = None
+        """Which share of a local topic's messages is recorded; None: there is no tap. `changed` after."""
         self._strategy = strategy
         self._lanes = lanes
         self._failed = failed
@@ -98,21 +102,26 @@ class Router:
         if text.startswith("$") or (admits is not None and not admits(text)):
             return None
         ask = self._strategy.route_retained if retain else self._strategy.route
+        share = self.share(text) if self.share is not None and came_from is None else 0.0
         try:
             route = ask(text, came_from)
             lane = zlib.crc32(topic) % self._lanes if self._lanes else -1
-            return self._group(route, came_from, lane, retain)
+            return self._group(route, came_from, lane, retain, share)
         except Exception as error:
             self._failed(error)
-            return None
+            return self._shared(Group((), False, 0, False, share)) if share else None
 
-    def _group(self, route: Route, came_from: str | None, lane: int, retained: bool) -> Group | None:
+    def _group(
+        self, route: Route, came_from: str | None, lane: int, retained: bool, share: float
+    ) -> Group | None:
         hops = tuple((hop.neighbour, hop.qos) for hop in route.hops if hop.neighbour not in self.everything)
         hops += tuple((neighbour, 2) for neighbour in self.everything if neighbour != came_from)
         if any(neighbour == came_from for neighbour, _ in hops):
             raise LocalProtocolError(f"strategy {self._strategy.name} routes back to {came_from}")
         local = route.local and came_from is not None
         if not hops and not local and not retained:
-            return None
-        group = Group(hops, local, lane, retained)
+            return self._shared(Group((), False, 0, False, share)) if share else None
+        return self._shared(Group(hops, local, lane, retained, share))
+
+    def _shared(self, group: Group) -> Group:
         return self._groups.setdefault(group, group)

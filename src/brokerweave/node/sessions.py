@@ -79,8 +79,7 @@ class Sessions:
     def remember(self, record: SessionRecord, filters: dict[str, int], away: float) -> None:
         """A session from before a restart, `away` seconds of whose expiry are over."""
         self._records[record.client_id] = record
-        for topic_filter, qos in filters.items():
-            self._core.interest.add(record, topic_filter, qos)
+        self._core.interest.add(record, filters.items())
         if record.unknown and self._core.settings.unknown_session == "flood":
             self._core.interest.flood(record)
         record.stored = self._core.daybook.keeps

@@ -116,7 +116,7 @@ class Wiring:
         peer.up = True
         if not self.enabled:
             peer.joined = peer.listening = True
-            self._core.strategy.neighbour_up(neighbour)
+            self._core.guarded.neighbour_up(neighbour)
             return
         self._states.link_up(neighbour)
         self._send_records(self._states.records.values(), (neighbour,))
@@ -132,7 +132,7 @@ class Wiring:
         self._release([neighbour])
         peer.link_lost()
         if joined:
-            self._core.strategy.neighbour_down(neighbour)
+            self._core.guarded.neighbour_down(neighbour)
         if self.enabled:
             self._states.link_down(neighbour)
             self._renew_soon()
@@ -310,7 +310,7 @@ class Wiring:
         peer.unknown = False
         if neighbour.active:
             neighbour.active = False
-            self._core.strategy.neighbour_removed(neighbour.id)
+            self._core.guarded.neighbour_removed(neighbour.id)
             self._keep_unknown(neighbour.id, True)
             self._core.routes_changed()
 
@@ -323,7 +323,7 @@ class Wiring:
         early, peer.early = peer.early, []
         for packet in early:
             try:
-                self._core.strategy.packet_arrived(neighbour, packet)
+                self._core.guarded.packet_arrived(neighbour, packet)
             except RemoteProtocolError as error:
                 self._broken(neighbour, error)
 
@@ -376,7 +376,7 @@ class Wiring:
 
     def _talk(self, neighbour: str, peer: Peer) -> None:
         self._core.send_own(neighbour, TALK_TOPIC, views.encode_talk(peer.next_talk()))
-        self._core.strategy.neighbour_up(neighbour)
+        self._core.guarded.neighbour_up(neighbour)
 
     def _talk_arrived(self, neighbour: str, payload: bytes) -> None:
         peer = self[neighbour]

@@ -30,6 +30,9 @@ class AdminServer:
         self._commands = commands
         self._server: asyncio.Server | None = None
 
+    def add(self, commands: dict[str, Command]) -> None:
+        self._commands.update(commands)
+
     async def start(self) -> None:
         self._take_path()
         self._server = await asyncio.start_unix_server(self._serve, str(self._path), limit=MAX_REQUEST)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Protocol, cast
 
 from brokerweave.config import Address, LinksSection
@@ -17,6 +18,7 @@ from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.injector import Injector, State
 from brokerweave.node.core import NodeCore
 from brokerweave.runtime.probe import Essentials, probe_essentials
+from brokerweave.runtime.tasks import supervise
 from brokerweave.session import proxy_header
 
 log = logging.getLogger("brokerweave.injection")
@@ -30,6 +32,8 @@ class InjectionHost(Protocol):
     def core(self) -> NodeCore: ...
 
     def now(self) -> float: ...
+
+    def task_failed(self, task: str, error: BaseException) -> None: ...
 
 
 class InjectorSocket(asyncio.Protocol):
@@ -67,9 +71,11 @@ class InjectorSocket(asyncio.Protocol):
         self.write()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._injector.disconnected(self._injection.host.now())
-        if not self.closed.done():
-            self.closed.set_result(None)
+        try:
+            self._injector.disconnected(self._injection.host.now())
+        finally:
+            if not self.closed.done():
+                self.closed.set_result(None)
 
     def write(self) -> None:
         now = self._injection.host.now()
@@ -121,7 +127,10 @@ class Injection:
         self._loop = asyncio.get_running_loop()
         self._sockets: dict[int, InjectorSocket] = {}
         self._ready: set[int] = set()
-        self._tasks = [self._loop.create_task(self._run()), self._loop.create_task(self._tick())]
+        self._tasks = [
+            self._loop.create_task(supervise("injection", self._run, host.task_failed)),
+            self._loop.create_task(supervise("injection's tick", self._tick, host.task_failed)),
+        ]
 
     def injector_ready(self, lane: int) -> None:
         if not self._ready:
@@ -171,7 +180,8 @@ class Injection:
         async with asyncio.TaskGroup() as group:
             for lane, injector in enumerate(self.host.core.injectors):
                 injector.learn(abilities)
-                group.create_task(self._keep_connected(lane, injector))
+                work = partial(self._keep_connected, lane, injector)
+                group.create_task(supervise(f"injector {lane}", work, self.host.task_failed))
 
     async def _keep_connected(self, lane: int, injector: Injector) -> None:
         pause = self._config.reconnect_min
@@ -185,8 +195,10 @@ class Injection:
                 log.debug("broker %s: %s", self._broker, error)
             else:
                 self._sockets[lane] = socket
-                await socket.closed
-                del self._sockets[lane]
+                try:
+                    await socket.closed
+                finally:
+                    del self._sockets[lane]
                 self.losses += 1
                 if injector.reason:
                     log.info("injector %d: %s", lane, injector.reason)

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import secrets
 import ssl
+from functools import partial
 from typing import Protocol, cast
 
 from brokerweave.config import Address, LinksSection
@@ -20,6 +21,7 @@ from brokerweave.links.handshake import Acceptor, Dialer, Identity
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node.carriers import CarrierHost, Carriers
 from brokerweave.node.core import NodeCore
+from brokerweave.runtime.tasks import supervise
 
 log = logging.getLogger("brokerweave.links")
 
@@ -27,12 +29,14 @@ WRITE_BUFFER = 256 * 1024
 """Bytes written but not yet taken by the neighbour's socket before a lane waits."""
 WRITE_INTERVAL = 0.005
 """Seconds between two writes under load: each costs two system calls on either side. A lone message does
-not wait."""
+not wait, nor does any in cluster delivery, where the publisher would wait with it."""
 
 
 class LinkHost(CarrierHost, Protocol):
     @property
     def core(self) -> NodeCore: ...
+
+    def task_failed(self, task: str, error: BaseException) -> None: ...
 
 
 class LinkSocket(asyncio.Protocol):
@@ -43,6 +47,8 @@ class LinkSocket(asyncio.Protocol):
         self.dialed = dialed
         self.peer: tuple[str, int] | None = None
         self.writable = True
+        self.failure = ""
+        """What ended the connection, in the system's words."""
         self.closed = asyncio.get_running_loop().create_future()
         self._links = links
         self._transport: asyncio.Transport | None = None
@@ -79,9 +85,12 @@ class LinkSocket(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._links.sockets.discard(self)
-        self._links.carriers.lost(self)
-        if not self.closed.done():
-            self.closed.set_result(None)
+        self.failure = str(exc or "")
+        try:
+            self._links.carriers.lost(self)
+        finally:
+            if not self.closed.done():
+                self.closed.set_result(None)
 
     def flush(self) -> None:
         data = self.connection.data_to_send()
@@ -123,9 +132,10 @@ class Links:
         self._addresses: dict[str, Address] = {}
         self._ready: set[tuple[str, int]] = set()
         self._wrote = 0.0
+        self._write_interval = WRITE_INTERVAL if host.core.settings.cluster_timeout is None else 0.0
         self._server: asyncio.Server | None = None
         self._server_tls, self._client_tls = _tls(config)
-        self._ticker = self._loop.create_task(self._tick())
+        self._ticker = self._loop.create_task(supervise("links' tick", self._tick, host.task_failed))
 
     # Up and down
 
@@ -140,7 +150,13 @@ class Links:
         """Keep this neighbour connected, on all lanes, until `hang_up`."""
         self._addresses[neighbour] = address
         self._dialers[neighbour] = [
-            self._loop.create_task(self._keep_connected(neighbour, lane, address))
+            self._loop.create_task(
+                supervise(
+                    f"link with {neighbour}",
+                    partial(self._keep_connected, neighbour, lane, address),
+                    self.host.task_failed,
+                )
+            )
             for lane in range(self.config.sessions)
         ]
 
@@ -178,7 +194,7 @@ class Links:
     def lane_ready(self, neighbour: str, lane: int) -> None:
         """Write at once if the last write was a while ago; under load, together with what comes meanwhile."""
         if not self._ready:
-            pause = self._wrote + WRITE_INTERVAL - self._loop.time()
+            pause = self._wrote + self._write_interval - self._loop.time()
             if pause > 0:
                 self._loop.call_later(pause, self._write_ready)
             else:
@@ -216,7 +232,8 @@ class Links:
             try:
                 await self._dial_once(neighbour, lane, address)
             except (OSError, TimeoutError) as error:
-                log.debug("cannot reach %s at %s: %s", neighbour, address, error)
+                reason = str(error) or "no answer in time"
+                self.carriers.unreachable(neighbour, f"cannot reach {address}: {reason}")
             if self.carriers.get(neighbour, lane) is None:
                 await asyncio.sleep(pause * (0.5 + self.host.core.random.random() / 2))
                 pause = min(pause * 2, self.config.reconnect_max)
@@ -239,6 +256,9 @@ class Links:
                 make, address.host, address.port, ssl=self._client_tls
             )
         await socket.closed
+        if not socket.connection.established and socket.peer is not None:  # nor refused, with a reason given
+            hint = socket.failure or "is TLS set at both ends or at neither?"
+            self.carriers.unreachable(neighbour, f"{address} hung up before the handshake was over ({hint})")
 
     async def _tick(self) -> None:
         """Ping and notice the dead, a few times each interval."""

@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import uvloop
 
@@ -34,7 +34,9 @@ from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
 from brokerweave.node.core import NodeCore, Settings
 from brokerweave.node.keeper import Bounds, Keeper
+from brokerweave.node.plugins import MOST_KINDS, place_of
 from brokerweave.node.retained import RetainedSettings
+from brokerweave.node.taps import Tap, Taps
 from brokerweave.runtime import dead_letter_commands, logs
 from brokerweave.runtime.acl_file import load_acl
 from brokerweave.runtime.admin import AdminServer
@@ -42,6 +44,7 @@ from brokerweave.runtime.clock import CHECK_SECONDS, Clock
 from brokerweave.runtime.injection import Injection
 from brokerweave.runtime.journal import Note
 from brokerweave.runtime.neighbours import Links
+from brokerweave.runtime.recording import Recording
 from brokerweave.runtime.relay import BrokerConnection, ClientConnection
 from brokerweave.runtime.retained import RetainedReader
 from brokerweave.runtime.retained_store import SqliteStore
@@ -81,6 +84,7 @@ class Node:
         self.retained_store: SqliteStore
         self.retained_reader: RetainedReader
         self.dead_letters = DeadLetters()
+        self.recording: Recording | None = None
         self._clock = Clock()
         self.now = self._clock.now
         self._checkpointing: asyncio.Handle | None = None
@@ -89,9 +93,12 @@ class Node:
         self._server: asyncio.Server | None = None
         self._configured: set[str] = set()
         self._notes: dict[tuple[str, int], Note] = {}
+        self.internal_errors = 0
+        self._errors_said: set[tuple[str, str, str]] = set()
 
     async def serve(self) -> int:
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: self._loop_failed(context))
         self._follow_clock()
         admin = AdminServer(
             self.config.admin_socket,
@@ -106,6 +113,8 @@ class Node:
         self.storage = Storage(self.config.node.data_dir, self.warn)
         try:
             self._build()
+            if self.recording is not None:
+                admin.add(self.recording.commands())
             await self._listen(loop)
             if self.config.node.admin_socket is None:
                 claim_admin_folder()
@@ -119,12 +128,15 @@ class Node:
             await self._stopping.wait()
             await self._drain()
             self._checkpoint(sync=True)
+            self.retained_store.close()
         except OSError as error:
             raise Unavailable(
                 f"node {self.config.node.id} cannot start: {error.strerror or error}"
             ) from error
         finally:
             await admin.stop()
+            if self.recording is not None:
+                await self.recording.stop()
             self.storage.close()
         return 0
 
@@ -178,7 +190,10 @@ class Node:
             self.retained_store,
             self.keeper.daybook,
         )
+        self.core.plugins.report = self._report
         self.core.admission.replace(load_acl(self.config))
+        if self.config.taps:
+            self._record()
         if stored:
             try:
                 state.load(self.core, self.dead_letters, stored)
@@ -198,6 +213,16 @@ class Node:
         )
         self.retained_reader = RetainedReader(self, self.retained_store, self.config, (username, password))
 
+    def _record(self) -> None:
+        folder = self.config.edge_log.path
+        if folder is None:
+            folder = self.storage.folder / "edge-log"
+            if self.storage.temporary:
+                self.warn("neither data_dir nor an [edge_log] path: what taps record is gone with this node")
+        self.recording = Recording(self, self.config.edge_log, folder, self.config.node.id)
+        taps = [Tap(tap.topics, tap.exclude, tap.sample) for tap in self.config.taps]
+        self.core.use_taps(Taps(taps, self.recording, self.random))
+
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         node = self.config.node
         if node.link_listen is not None:
@@ -214,8 +239,8 @@ class Node:
         self._server = await _bind("listen", node.listen, serving)
 
     def _follow_clock(self) -> None:
-        self._clock.follow()
         self.call_later(CHECK_SECONDS, self._follow_clock)
+        self._clock.follow()
 
     # Stopping and reloading
 
@@ -226,8 +251,7 @@ class Node:
 
     async def _drain(self) -> None:
         """Clients leave first, then what is owed gets its time, then neighbours hear good-bye."""
-        for listener in self.core.listeners:
-            listener.node_stopping()
+        self.core.plugins.tell(lambda listener: listener.node_stopping())
         if self._server is not None:
             self._server.close()
         for relay in list(self.relays.values()):
@@ -238,7 +262,6 @@ class Node:
         await self.links.stop()
         await self.injection.stop()
         await self.retained_reader.stop()
-        self.retained_store.close()
 
     def _owes_the_living(self) -> bool:
         """Whether anything waits for a neighbour or broker that is there to take it."""
@@ -350,8 +373,37 @@ class Node:
 
     def warn(self, message: str) -> None:
         log.warning(message)
+        self._remember_warning(message)
+
+    def _remember_warning(self, message: str) -> None:
         if message not in self.warnings and len(self.warnings) < 100:
             self.warnings.append(message)
+
+    # What should not happen
+
+    def task_failed(self, task: str, error: BaseException) -> None:
+        """A background task raised what it should not; it is begun anew."""
+        self._internal_error(f"{task} failed", error)
+
+    def _loop_failed(self, context: dict[str, Any]) -> None:
+        """What nobody caught: in a timer, in a protocol, in a task that nobody waited for."""
+        error = context.get("exception")
+        if isinstance(error, OSError):  # a connection's end in an unusual way
+            log.info("%s: %s", context.get("message"), error)
+        else:
+            self._internal_error(str(context.get("message")), error)
+
+    def _internal_error(self, what: str, error: BaseException | None) -> None:
+        """Count it, and say it once for each kind."""
+        self.internal_errors += 1
+        kind = (what, type(error).__name__, place_of(error) if error is not None else "")
+        if kind not in self._errors_said and len(self._errors_said) < MOST_KINDS:
+            self._errors_said.add(kind)
+            self._report(f"{what}: {error!r} in {kind[2]}; please report it", error)
+
+    def _report(self, message: str, error: BaseException | None) -> None:
+        log.error(message, exc_info=error)
+        self._remember_warning(message)
 
     @property
     def limits(self) -> LimitsSection:
@@ -374,6 +426,9 @@ class Node:
         except (OSError, TimeoutError) as error:
             log.info("broker %s: %s", broker, error)
             relay.broker_unreachable()
+        except Exception as error:
+            self.task_failed("a client's way to the broker", error)
+            relay.end()
         else:
             if self.config.node.proxy_protocol:
                 connection.write(relay.proxy_header())
@@ -410,6 +465,7 @@ class Node:
 
     def _checkpoint(self, sync: bool = False) -> None:
         self._checkpointing = None
+        self.core.retained.commit()  # what a failing disk did not take before
         dump = functools.partial(state.dump, self.core, self.dead_letters)
         if not self.keeper.checkpoint(dump, outboxes(self), sync) and not self._stopping.is_set():
             self._checkpointing = self.call_later(CHECKPOINT_RETRY_SECONDS, self._checkpoint)

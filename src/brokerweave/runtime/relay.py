@@ -19,6 +19,7 @@ from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import ConnAck, Disconnect
 from brokerweave.node.core import NodeCore
 from brokerweave.session import proxy_header
+from brokerweave.session.handle import SessionHandle
 from brokerweave.session.pair import Pair, Phase
 
 log = logging.getLogger("brokerweave.relay")
@@ -113,8 +114,7 @@ class ClientConnection(asyncio.Protocol):
         host.relays[self.pair] = self
         host.core.count("accepted_connections")
         self.pair.client.move(SessionState.ESTABLISHED)
-        for listener in host.core.listeners:
-            listener.session_established(self.pair.client)
+        host.core.plugins.tell(lambda listener: listener.session_established(self.pair.client))
         self._deadline = host.later(host.limits.connect_timeout, self._connect_overdue)
 
     def data_received(self, data: bytes) -> None:
@@ -211,8 +211,7 @@ class ClientConnection(asyncio.Protocol):
             return
         self._broker = broker
         self.pair.broker.move(SessionState.ESTABLISHED)
-        for listener in self._host.core.listeners:
-            listener.session_established(self.pair.broker)
+        self._host.core.plugins.tell(lambda listener: listener.session_established(self.pair.broker))
         broker.write(b"".join(self._early))
         self._early = []
         self._set_deadline(self._host.limits.broker_timeout, self.broker_unreachable)
@@ -276,29 +275,29 @@ class ClientConnection(asyncio.Protocol):
             self.write(codec.encode(Disconnect(SERVER_SHUTTING_DOWN), 5))
         self.end()
 
-    def end(self) -> None:
+    def end(self, broker_left: bool = False) -> None:
         """End both halves, once. What is already written to either still goes out."""
         pair = self.pair
         if pair.phase is Phase.ENDED:
             return
-        unexpected = pair.ended()
+        unexpected = pair.ended(broker_left)
         self._drop_deadline()
         self._host.relays.pop(pair, None)
-        # Before any listener hears of it: one that raises must not keep the connections open.
         if self._transport is not None:
             self.close_in_time(self._transport)
         if self._broker is not None:
             self._broker.close()
-        listeners = self._host.core.listeners
         for handle in (pair.client, pair.broker):
             if handle.state is SessionState.ESTABLISHED:
-                if unexpected:
-                    for listener in listeners:
-                        listener.tcp_down(handle)
-                handle.move(SessionState.TERMINATING)
-                handle.move(SessionState.CLOSED)
-                for listener in listeners:
-                    listener.session_closed(handle)
+                self._tell_end(handle, unexpected)
+
+    def _tell_end(self, handle: SessionHandle, unexpected: bool) -> None:
+        plugins = self._host.core.plugins
+        if unexpected:
+            plugins.tell(lambda listener: listener.tcp_down(handle))
+        handle.move(SessionState.TERMINATING)
+        handle.move(SessionState.CLOSED)
+        plugins.tell(lambda listener: listener.session_closed(handle))
 
     def close_in_time(self, transport: asyncio.Transport) -> None:
         """Let what is written go out, but do not keep it for ever for somebody who does not read."""
@@ -377,7 +376,7 @@ class BrokerConnection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._client.end()
+        self._client.end(broker_left=True)
 
     def write(self, data: bytes) -> None:
         assert self._transport is not None

@@ -24,6 +24,7 @@ from brokerweave.node.retained_check import BATCH, Found
 from brokerweave.runtime.experiments import Bench, retains_for_wildcard
 from brokerweave.runtime.injection import Injection
 from brokerweave.runtime.retained_store import SqliteStore
+from brokerweave.runtime.tasks import supervise
 
 log = logging.getLogger("brokerweave.retained")
 
@@ -52,6 +53,8 @@ class RetainedReaderHost(Protocol):
 
     def warn(self, message: str) -> None: ...
 
+    def task_failed(self, task: str, error: BaseException) -> None: ...
+
 
 class RetainedReader:
     def __init__(
@@ -75,7 +78,7 @@ class RetainedReader:
             # Or what the broker has already would come from a neighbour first, as news for its subscribers.
             host.core.retained.hold()
             host.core.call_later(HOLD, host.core.retained.go_on)
-        self._spawn(self._run())
+        self._spawn(supervise("retained reader", self._run, host.task_failed))
 
     @property
     def _first(self) -> bool:
@@ -160,7 +163,11 @@ class RetainedReader:
     # Reading
 
     async def _check(self, topics: list[str], done: Callable[[Found], None]) -> None:
-        found = await self._read_exact(topics)
+        try:
+            found = await self._read_exact(topics)
+        except Exception as error:
+            self._host.task_failed("retained check", error)
+            found = None
         done(None if found is None else {topic: message.payload for topic, message in found.items()})
 
     async def _read_exact(self, topics: list[str]) -> dict[str, Publish] | None:
@@ -187,7 +194,8 @@ class RetainedReader:
                 message = await client.message(timeout=max(last + QUIET - loop.time(), 0.001))
                 if message is None and (client.messages.empty() or client.closed.is_set()):
                     break
-                if message is not None and message.retain:
+                # amqtt gives retained messages also to clients that did not ask for them.
+                if message is not None and message.retain and (wanted < 0 or message.topic in filters):
                     found[message.topic] = message
                     size += len(message.payload) + len(message.topic)
                     last = loop.time()

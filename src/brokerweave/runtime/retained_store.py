@@ -3,8 +3,8 @@
 Crash safety: write-ahead log, `synchronous=NORMAL`. What is committed survives the death of the process at
 any moment; the death of the whole machine may take the last commits with it, never the file (neighbours
 still have them, and repair them at the next link-up). A damaged file is moved aside and the index begins
-anew; a disk that fails costs what is written from then on, loudly, and never stops relaying. Must not know:
-which version wins.
+anew; a disk that fails is said once and never stops relaying: what it did not take waits in memory, and goes
+with the next commit that works. Must not know: which version wins.
 """
 
 from __future__ import annotations
@@ -32,8 +32,12 @@ class SqliteStore:
     """Implements `node.retained.RetainedStore`."""
 
     def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
+        self.failures = 0
+        """Commits that the disk did not take."""
         self._warn = warn
-        self._open = False
+        self._failing = False
+        self._pending: dict[str, tuple[Any, ...] | None] = {}
+        """Rows that are not committed yet; None: to be removed."""
         self._path = path
         try:
             self._db = _connect(path)
@@ -52,7 +56,10 @@ class SqliteStore:
         return bool(self._db.execute("PRAGMA user_version").fetchone()[0])
 
     def mark_broker_read(self) -> None:
-        self._try("PRAGMA user_version = 1")
+        try:
+            self._db.execute("PRAGMA user_version = 1")
+        except sqlite3.Error as error:
+            self._failed(error)
 
     def load(self) -> Iterator[tuple[str, Entry]]:
         columns = "topic, stamp, tag, origin, version, dead, born, expires, size"
@@ -61,13 +68,14 @@ class SqliteStore:
             yield topic, Entry(stamp, tag + _UNSIGNED, origin, version, bool(dead), born, expires, size)
 
     def put(self, topic: str, entry: Entry, frame: bytes | None) -> None:
-        self._begin()
         values = (entry.stamp, entry.tag - _UNSIGNED, entry.origin, entry.version, entry.dead)
-        rest = (entry.born, entry.expires, entry.size, frame)
-        self._try("INSERT OR REPLACE INTO retained VALUES (?,?,?,?,?,?,?,?,?,?)", (topic, *values, *rest))
+        self._pending[topic] = (topic, *values, entry.born, entry.expires, entry.size, frame)
 
     def frame(self, topic: str) -> bytes | None:
         try:
+            if topic in self._pending:
+                row = self._pending[topic]
+                return row[-1] if row else None
             row = self._db.execute("SELECT frame FROM retained WHERE topic = ?", (topic,)).fetchone()
         except sqlite3.Error as error:
             self._failed(error)
@@ -75,32 +83,42 @@ class SqliteStore:
         return row[0] if row else None
 
     def remove(self, topic: str) -> None:
-        self._begin()
-        self._try("DELETE FROM retained WHERE topic = ?", (topic,))
+        self._pending[topic] = None
 
     def commit(self) -> None:
-        if self._open:
-            self._open = False
-            self._try("COMMIT")
+        if not self._pending:
+            return
+        try:
+            self._db.execute("BEGIN")
+            for topic, row in self._pending.items():
+                if row is None:
+                    self._db.execute("DELETE FROM retained WHERE topic = ?", (topic,))
+                else:
+                    self._db.execute("INSERT OR REPLACE INTO retained VALUES (?,?,?,?,?,?,?,?,?,?)", row)
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._failed(error)
+            self._roll_back()
+        else:
+            self._failing = False
+            self._pending.clear()
+
+    def _roll_back(self) -> None:
+        try:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            self._failed(error)
 
     def close(self) -> None:
         self.commit()
         self._db.close()
 
-    def _begin(self) -> None:
-        if not self._open:
-            self._open = self._try("BEGIN")
-
-    def _try(self, statement: str, values: tuple[Any, ...] = ()) -> bool:
-        try:
-            self._db.execute(statement, values)
-        except sqlite3.Error as error:
-            self._failed(error)
-            return False
-        return True
-
     def _failed(self, error: sqlite3.Error) -> None:
-        self._warn(f"{self._path}: {error}; what is retained from now on may be lost in a restart")
+        self.failures += 1
+        if not self._failing:
+            self._failing = True
+            self._warn(f"{self._path}: {error}; a crash now would lose what is retained from here on")
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -12,7 +12,7 @@ import logging
 from typing import Protocol, cast
 
 from brokerweave.config import NodeConfig
-from brokerweave.cooperation.api import Session, SessionState, Side
+from brokerweave.cooperation.api import Listener, Session, SessionState, Side
 from brokerweave.errors import BrokerweaveError, LocalProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import Frame, Scanner
@@ -87,27 +87,25 @@ class RuntimeSessions:
         )
 
     def arrived(self, session: Session, packet: Packet) -> None:
-        for listener in self._host.core.listeners:
+        def show(listener: Listener) -> None:
             if (Side.BROKER, packet.type) in listener.packets:
                 listener.packet_arrived(session, packet)
 
+        self._host.core.plugins.tell(show)
+
     def established(self, session: Session) -> None:
-        for listener in self._host.core.listeners:
-            listener.session_established(session)
+        self._host.core.plugins.tell(lambda listener: listener.session_established(session))
 
     def failed(self, session: Session, error: BrokerweaveError) -> None:
         log.warning("a plug-in's session to the broker: %s", error)
-        for listener in self._host.core.listeners:
-            listener.receive_failed(session, error)
+        self._host.core.plugins.tell(lambda listener: listener.receive_failed(session, error))
 
     def went_down(self, session: Session) -> None:
-        for listener in self._host.core.listeners:
-            listener.tcp_down(session)
+        self._host.core.plugins.tell(lambda listener: listener.tcp_down(session))
 
     def ended(self, session: Session) -> None:
         self._own.pop(session.id, None)
-        for listener in self._host.core.listeners:
-            listener.session_closed(session)
+        self._host.core.plugins.tell(lambda listener: listener.session_closed(session))
 
 
 class _OwnSession(asyncio.Protocol):

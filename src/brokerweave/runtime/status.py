@@ -62,12 +62,16 @@ def status(node: Node) -> dict[str, Any]:
             "refused_older_than_window": core.window.refused_old,
             "cluster_overflows": core.confirmations.overflows,
             "dead_letters": len(node.dead_letters),
+            "internal_errors": node.internal_errors,
             "disk_failures": core.daybook.failures
             + node.keeper.failures
             + node.storage.failures
+            + node.retained_store.failures
             + sum(box.journal_failures for box in outboxes(node)),
             **core.strategy.counters,
+            **(node.recording.counters() if node.recording else {}),
         },
+        "edge_log": node.recording.status() if node.recording else None,
         "drops": drops,
         "warnings": [*node.warnings, *_unguarded(node)],
     }
@@ -97,7 +101,7 @@ def neighbour_rows(node: Node) -> list[dict[str, Any]]:
                 "sent": sum(lane.sent for lane in neighbour.lanes),
                 "received": sum(lane.received for lane in neighbour.lanes),
                 "repeated": sum(lane.repeated for lane in neighbour.lanes),
-                **core.strategy.describe(neighbour.id),
+                **core.guarded.describe(neighbour.id),
                 **core.retained.describe(neighbour.id),
             }
         )

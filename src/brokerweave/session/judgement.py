@@ -7,16 +7,26 @@ can be rejected. Must not know: bytes, routes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from brokerweave.cooperation.api import Listener, Reject, Side
 from brokerweave.mqtt.packets import Packet, PubAck, PubComp, Publish, PubRec, PubRel
 from brokerweave.session.handle import SessionHandle
 
 
 class Judgement:
-    __slots__ = ("_handles", "_rejected", "listeners")
+    __slots__ = ("_failed", "_handles", "_rejected", "listeners")
 
-    def __init__(self, listeners: tuple[Listener, ...], client: SessionHandle, broker: SessionHandle) -> None:
+    def __init__(
+        self,
+        listeners: tuple[Listener, ...],
+        client: SessionHandle,
+        broker: SessionHandle,
+        failed: Callable[[Listener, Exception], None],
+    ) -> None:
+        """`failed` hears of a listener that raised; the packet passes as if it had nothing against it."""
         self.listeners = listeners
+        self._failed = failed
         self._handles = {Side.CLIENT: client, Side.BROKER: broker}
         self._rejected: set[int] = set()
 
@@ -30,7 +40,11 @@ class Judgement:
         """Show a packet to those who asked for it."""
         for listener in self.listeners:
             if (side, packet.type) in listener.packets:
-                rejection = listener.packet_arrived(self._handles[side], packet)
+                try:
+                    rejection = listener.packet_arrived(self._handles[side], packet)
+                except Exception as error:
+                    self._failed(listener, error)
+                    continue
                 if rejection is not None and side is Side.CLIENT:
                     return rejection
         return None
@@ -53,4 +67,7 @@ class Judgement:
 
     def failed(self, side: Side, error: Exception) -> None:
         for listener in self.listeners:
-            listener.receive_failed(self._handles[side], error)
+            try:
+                listener.receive_failed(self._handles[side], error)
+            except Exception as another:
+                self._failed(listener, another)

@@ -4,7 +4,8 @@ Owns: the two scanners, the phase of the pair, pending SUBSCRIBEs, topic aliases
 the broker accepts the client. Invariants: what is returned for the other side is the input cut at frame
 boundaries, unchanged but for frames a listener rejected and acknowledgements that wait for the cluster;
 nothing is forwarded to links before CONNACK accepts the client (nor, in cluster delivery, before the broker
-acknowledged it); a filter counts only when SUBACK grants it. Must not know: sockets, strategies, links.
+acknowledged it or the client left); a filter counts only when SUBACK grants it. Must not know: sockets,
+strategies, links.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from brokerweave.mqtt.properties import Property, get_int, get_str, without
 from brokerweave.session.handle import SessionHandle
 from brokerweave.session.judgement import Judgement
 from brokerweave.session.record import SessionRecord, changed_expiry, expiry_of
+from brokerweave.session.recorder import Recorder, RecorderHost
 from brokerweave.session.standing import HeldAck, HeldAcks, Stand, Standing
 
 _FROM_CLIENT = sum(
@@ -77,7 +79,7 @@ class Phase(enum.Enum):
     ENDED = enum.auto()
 
 
-class PairHost(Protocol):
+class PairHost(RecorderHost, Protocol):
     """What a pair asks of its node."""
 
     def connect_arrived(self, pair: Pair) -> None:
@@ -113,6 +115,9 @@ class PairHost(Protocol):
     ) -> bool:
         """The same for one whose acknowledgement waits. False: until `pair.release(ack)`."""
 
+    def uncertain(self, topic: str) -> None:
+        """The broker left without saying whether it took a message to be retained."""
+
     def ended(self, pair: Pair, unexpected: bool) -> None:
         """Both sessions are over; `unexpected` without a DISCONNECT that discards the will."""
 
@@ -122,7 +127,7 @@ class PairHost(Protocol):
     def write_client(self, pair: Pair, data: bytes) -> None:
         """Send the client a packet of our own, between two of the broker's."""
 
-    def count(self, counter: str, amount: int = 1) -> None: ...
+    def listener_failed(self, listener: Listener, error: Exception) -> None: ...
 
 
 class Limits(Protocol):
@@ -150,6 +155,7 @@ class Pair:
         "_pending",
         "_pending_bytes",
         "_record",
+        "_recorder",
         "_routes",
         "_session_expiry",
         "_standing",
@@ -174,8 +180,10 @@ class Pair:
         session_expiry: float,
         listeners: tuple[Listener, ...] = (),
         cluster: bool = False,
+        records: bool = False,
     ) -> None:
-        """`cluster`: acknowledgements of QoS 1 and 2 wait until the other sites have taken the message."""
+        """`cluster`: acknowledgements of QoS 1 and 2 wait until the other sites have taken the message.
+        `records`: there are taps."""
         self.client = SessionHandle(identifier * 2, Side.CLIENT)
         self.broker = SessionHandle(identifier * 2 + 1, Side.BROKER)
         self.phase = Phase.AWAITING_CONNECT
@@ -186,7 +194,9 @@ class Pair:
         self._routes = routes
         self.limits = limits
         self._session_expiry = session_expiry
-        self._judgement = Judgement(listeners, self.client, self.broker) if listeners else None
+        self._judgement = None
+        if listeners:
+            self._judgement = Judgement(listeners, self.client, self.broker, host.listener_failed)
         self._upstream = Scanner(_FROM_CLIENT, limits.max_packet, routes)
         self._upstream.single_qos = _EVERY_QOS_ONE_BY_ONE  # until CONNECT says whose they are
         self._downstream = Scanner(_FROM_BROKER, limits.max_packet)
@@ -197,6 +207,7 @@ class Pair:
         self._cluster = cluster
         if cluster:
             self._downstream.wanted |= _PUBLISH_ACKS
+        self._recorder = Recorder(host, self, limits.client_queue) if records else None
         self._standing: Standing | None = None
         self._acks: HeldAcks | None = None
         self._awaiting: dict[int, Publish] | None = None
@@ -291,6 +302,10 @@ class Pair:
             half.mqtt_version = connect.version
         self._upstream.version = self._downstream.version = connect.version
         self._upstream.single_qos = _ACKNOWLEDGED_ONE_BY_ONE if self._cluster else _QOS2_ONE_BY_ONE
+        if self._recorder is not None and connect.version == 5:  # 3.1.1 has no word for refusal
+            self._recorder.awaits_answers = not self._cluster
+            self._upstream.single_qos = _ACKNOWLEDGED_ONE_BY_ONE
+            self._downstream.wanted |= _PUBLISH_ACKS
         self.phase = Phase.CONNECTING
         self._host.connect_arrived(self)
 
@@ -355,18 +370,32 @@ class Pair:
         topic = self._resolve_alias(packet)
         if packet.qos == 2 and self._already_taken(packet.packet_id):
             self._host.count("publications_resent")
+            if self._recorder is not None and not topic.startswith("$"):
+                properties = without(packet.properties, Property.TOPIC_ALIAS)
+                again = self._routed(replace(packet, topic=topic, properties=properties))
+                if again is not None:
+                    self._recorder.take_again(again, packet.packet_id)
             return
         if topic.startswith("$"):
             return
         properties = without(packet.properties, Property.TOPIC_ALIAS)
-        packet = replace(packet, topic=topic, dup=False, properties=properties)
+        packet = replace(packet, topic=topic, properties=properties)
         if self._cluster and packet.qos:
             self._await_ack(packet)
             return
-        group = self._routes.lookup(topic.encode(), packet.retain)
-        if group is not None:
-            blob = codec.encode(packet, self.version)
-            self._forward(Routed(group, 1, blob, packet.qos), packet.packet_id if packet.qos == 2 else 0)
+        routed = self._routed(packet)
+        if routed is not None:
+            self._forward(routed, packet.packet_id)
+
+    def _routed(self, packet: Publish) -> Routed | None:
+        group = self._routes.lookup(packet.topic.encode(), packet.retain)
+        if group is None:
+            return None
+        blob = codec.encode(replace(packet, dup=False), self.version)
+        routed = Routed(group, 1, blob, packet.qos)
+        if packet.dup:
+            routed.resent = [0]
+        return routed
 
     def _await_ack(self, packet: Publish) -> None:
         """Cluster delivery: keep a publication until the broker has acknowledged it."""
@@ -404,11 +433,14 @@ class Pair:
             taken.add(packet_id)
         return False
 
-    def _forward(self, routed: Routed, qos2_id: int = 0) -> None:
+    def _forward(self, routed: Routed, packet_id: int = 0) -> None:
+        """`packet_id` of one that came by itself."""
         if self.phase is Phase.ACCEPTED:
+            if self._recorder is not None:
+                self._recorder.take(routed, packet_id)
             taken = None
-            if qos2_id and self._record is not None and self._record.stored:
-                taken = (self._record.client_id, qos2_id)
+            if packet_id and routed.max_qos == 2 and self._record is not None and self._record.stored:
+                taken = (self._record.client_id, packet_id)
             self._host.forward(routed.group, routed.count, routed.blob, routed.max_qos, self.version, taken)
         elif self.phase is Phase.CONNECTING:
             self._hold(routed, _HELD + len(routed.blob))
@@ -434,6 +466,8 @@ class Pair:
             whole = self._standing.through(whole)
         if self._downstream.error is not None:
             self._fail(Side.BROKER, self._downstream.error)
+        if self._recorder is not None:
+            self._recorder.before_acknowledging()
         return whole
 
     def _broker_items(self, whole: bytes, items: list[Routed | Frame]) -> bytes:
@@ -463,6 +497,8 @@ class Pair:
                     case PubAck() | PubRec() if self._cluster and self._hold_ack(packet, item.data):
                         out.append(self._pass(whole[done : item.at]))
                         done = item.at + len(item.data)
+                    case PubAck() | PubRec() if self._recorder is not None:
+                        self._recorder.answered(packet.packet_id, packet.reason_code)
             except RemoteProtocolError as error:
                 self._fail(Side.BROKER, error)
                 break
@@ -499,8 +535,16 @@ class Pair:
     def _forward_confirmed(self, publish: Publish, ack: HeldAck) -> bool:
         if publish.qos == 2 and self._record is not None:
             self._record.incoming_qos2.add(publish.packet_id)
+        if self._recorder is not None:
+            self._tap(self._recorder, publish)
         group = self._routes.lookup(publish.topic.encode(), publish.retain)
+        publish = replace(publish, dup=False)
         return group is None or self._host.forward_confirmed(group, publish, self.version, self, ack)
+
+    def _tap(self, recorder: Recorder, publish: Publish) -> None:
+        routed = self._routed(publish)
+        if routed is not None:
+            recorder.take(routed)
 
     def release(self, ack: HeldAck) -> None:
         """The cluster has a publication, or is not waited for any longer: its acknowledgement may go."""
@@ -575,14 +619,37 @@ class Pair:
 
     # The end
 
-    def ended(self) -> bool:
+    def ended(self, broker_left: bool = False) -> bool:
         """Either side is gone, so the pair is. True if the client had not said goodbye."""
+        broker_left = broker_left and not self._will_discarded
+        if self._awaiting and self.phase is Phase.ACCEPTED:
+            self._end_waiting(list(self._awaiting.values()), broker_left)
         was, self.phase = self.phase, Phase.ENDED
         if was is Phase.ACCEPTED:
+            if self._recorder is not None:
+                self._recorder.ended(broker_left)
             self._host.ended(self, unexpected=not self._will_discarded)
         if self.connect is not None:
             self._host.closed(self)
         return not self._will_discarded
+
+    def _end_waiting(self, publications: list[Publish], broker_left: bool) -> None:
+        """Cluster delivery: nobody will hear any more whether the broker took these.
+
+        They were handed to it, so they go to other sites as in local delivery; unless it was the broker that
+        ended the connection, unasked, which is how some refuse a publication.
+        """
+        self._host.count("unacknowledged_publications", len(publications))
+        for publish in publications:
+            if broker_left:
+                if publish.retain:
+                    self._host.uncertain(publish.topic)
+                continue
+            if publish.qos == 2 and self._record is not None:
+                self._record.incoming_qos2.add(publish.packet_id)
+            routed = self._routed(publish)
+            if routed is not None:
+                self._forward(routed, publish.packet_id)
 
     def _fail(self, side: Side, error: BrokerweaveError) -> None:
         if self.error is None:

@@ -42,6 +42,8 @@ class Actor:
         self._healed = True
         self._world.note("schedule", "everything heals")
         self._sim.disturb()
+        for node in self._sim.nodes.values():
+            node.disk.kill_at_write = 0  # before anything moves: what is healed below may write at once
         for wire in self._sim.network.wires():
             wire.jitter = wire.rate = 0.0
             wire.delay = min(wire.delay, 0.05)
@@ -52,7 +54,6 @@ class Actor:
             self._start_broker(name)
             node = self._sim.nodes[name]
             node.disk.failing = False
-            node.disk.kill_at_write = 0
             node.host.thaw()
             self._start(name)
         for client in self._sim.clients.values():
@@ -68,6 +69,9 @@ class Actor:
 
     def _do_drop(self, client: str) -> None:
         self._sim.clients[client].drop()
+
+    def _do_roam(self, client: str) -> None:
+        self._sim.clients[client].roam()
 
     def _do_subscribe(self, client: str, topic_filter: str, qos: int) -> None:
         self._sim.clients[client].subscribe(topic_filter, qos)
@@ -224,6 +228,8 @@ class Actor:
                     if node.up and there in node.core.neighbour_table:
                         self._sim.ledger.counts["zombie neighbours"] += 1
                         node.remove(there)
+                    elif not node.up:
+                        node.remove(there)  # when it is back
 
         self._world.later(3.0, again)
 

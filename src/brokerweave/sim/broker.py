@@ -32,10 +32,11 @@ from brokerweave.mqtt.packets import (
     Unsubscribe,
     Will,
 )
+from brokerweave.mqtt.properties import Property, get_int
 from brokerweave.mqtt.topics import matches
 from brokerweave.session.record import expiry_of
 from brokerweave.sim.pipes import End, Handler
-from brokerweave.sim.world import Host
+from brokerweave.sim.world import Event, Host
 
 _ALL_TYPES = 0xFFFE
 _MAX_PACKET = 1 << 20
@@ -55,6 +56,8 @@ class Session:
     """QoS 2 packet ids taken and not yet released."""
     connection: Connection | None = None
     last_id: int = 0
+    will: tuple[Event, Will] | None = None
+    """It waits for its delay."""
 
 
 class Connection:
@@ -117,7 +120,7 @@ class ModelBroker:
             for session in self.sessions.values():
                 session.persistent = False
         for session in list(self.sessions.values()):
-            session.connection = None
+            session.connection = session.will = None
             if not session.persistent:
                 self._end(session)
 
@@ -178,6 +181,9 @@ class ModelBroker:
             self._end(old)
             old = None
         session = old or Session(packet.client_id, False)
+        if session.will is not None:  # [MQTT-3.1.3-9]
+            session.will[0].cancel()
+            session.will = None
         session.persistent = expiry_of(packet, 1.0) > 0
         self.sessions[packet.client_id] = session
         session.connection = connection
@@ -189,6 +195,9 @@ class ModelBroker:
 
     def _end(self, session: Session) -> None:
         del self.sessions[session.client_id]
+        if session.will is not None:
+            session.will[0].cancel()
+            self._publish_will(session, session.will[1])
         self._session_over(session.client_id)
 
     def _publish(self, connection: Connection, session: Session, packet: Publish) -> None:
@@ -205,10 +214,20 @@ class ModelBroker:
 
     def _send_will(self, connection: Connection) -> None:
         will, connection.will = connection.will, None
-        if will is not None and connection.session is not None:
-            message = Publish(will.topic, will.payload, will.qos, will.retain)
-            self._took(connection.session.client_id, message)
-            self.route(message)
+        session = connection.session
+        if will is None or session is None:
+            return
+        delay = get_int(will.properties, Property.WILL_DELAY_INTERVAL, 0)
+        if delay and session.persistent:
+            session.will = self.host.later(delay, lambda: self._publish_will(session, will)), will
+        else:
+            self._publish_will(session, will)
+
+    def _publish_will(self, session: Session, will: Will) -> None:
+        session.will = None
+        message = Publish(will.topic, will.payload, will.qos, will.retain)
+        self._took(session.client_id, message)
+        self.route(message)
 
     # What goes out
 

@@ -60,6 +60,9 @@ class Observer(Protocol):
 
     def disconnected(self, client: ModelClient) -> None: ...
 
+    def will_cancelled(self, payload: bytes) -> None:
+        """Its client is back in its session, and heard so through its node, before the will was due."""
+
 
 @dataclass(slots=True)
 class _Out:
@@ -78,6 +81,7 @@ class ModelClient:
         version: int,
         persistent: bool,
         will_topic: str | None,
+        will_delay: int = 0,
     ) -> None:
         self.host = Host(world, name)
         self.host.start()
@@ -92,6 +96,9 @@ class ModelClient:
         self._network = network
         self._observer = observer
         self._will_topic = will_topic
+        self._will_delay = will_delay
+        self._delayed: list[bytes] = []
+        """Wills that were to wait for a return, up to that of this connection."""
         self._random = world.random(f"client/{name}")
         self._connection: _Connection | None = None
         self._connects = 0
@@ -154,6 +161,11 @@ class ModelClient:
         if self._connection is not None:
             self._connection.end.abort()
 
+    def roam(self) -> None:
+        """It comes back from elsewhere, while its node takes the old connection for alive."""
+        if self._connection is not None:
+            self._connection.end.vanish()
+
     def end_session(self) -> None:
         """Forget everything, so that the broker does too."""
         self.persistent = False
@@ -177,7 +189,11 @@ class ModelClient:
         if self._will_topic is not None:
             payload = self._will_payload()
             self._observer.made(self, payload, self._will_topic, 1, False)
-            will = Will(self._will_topic, payload, 1)
+            will_properties: Properties = ()
+            if self._will_delay:
+                will_properties = ((Property.WILL_DELAY_INTERVAL, self._will_delay),)
+                self._delayed.append(payload)
+            will = Will(self._will_topic, payload, 1, properties=will_properties)
         properties: Properties = ()
         if self.version == 5 and self.persistent:
             properties = ((Property.SESSION_EXPIRY_INTERVAL, _SESSION_EXPIRY),)
@@ -240,7 +256,11 @@ class ModelClient:
             self._connection.end.close()
             return
         self.connected = True
-        if not packet.session_present:
+        before, self._delayed = self._delayed[:-1], self._delayed[-1:]
+        if packet.session_present:
+            for payload in before:
+                self._observer.will_cancelled(payload)
+        else:
             self._taken.clear()
             self._out = {i: out for i, out in self._out.items() if out.message.qos == 1}
         for packet_id, out in self._out.items():

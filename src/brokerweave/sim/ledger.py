@@ -3,7 +3,8 @@
 Owns what DESIGN promises about doubling and order, one rule a place: the node a message is published at, each
 node it passes, each broker it is injected into, each subscriber. Invariant: a repetition is accepted only
 with a reason, the reason must have happened between the two times, and reasons are counted by name
-(`excuses`), so that a test can see how much was let pass. Must not know: how faults are made.
+(`excuses`), so that a test can see how much was let pass. A comment names the row of docs/guarantees.md that
+lets it pass. Must not know: how faults are made.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class Visit:
     key: Key
     came_from: str | None
     local: bool
+    repair: bool = False
+    """It came to repair an index, not as a message of its own."""
     acted: bool = True
     """It went on. A flood that only passes by is not remembered over a kill, and need not be."""
 
@@ -97,6 +100,7 @@ class Ledger:
         self._broker_losses: defaultdict[str, list[float]] = defaultdict(list)
         self._injector_losses: defaultdict[str, list[float]] = defaultdict(list)
         self._goodbyes: set[bytes] = set()
+        self._cancelled: set[bytes] = set()
         self._starts: dict[str, float] = {}
         self._wired: list[float] = []
         self._failures: list[tuple[float, frozenset[str]]] = []
@@ -106,6 +110,9 @@ class Ledger:
         raise Broken(text)
 
     # The publisher
+
+    def will_cancelled(self, payload: bytes) -> None:
+        self._cancelled.add(payload)
 
     def made(self, client: ModelClient, payload: bytes, topic: str, qos: int, retain: bool) -> None:
         name, _, number = payload.decode().replace("!", ":!").partition(":")
@@ -123,10 +130,6 @@ class Ledger:
                 missing = [node for node in debt.path if not self.visits[node, payload]]
                 if missing:
                     self.broken(f"{payload!r} was acknowledged before {missing} had it")
-        if self.cluster and self.ends[publication.site] and not self._forwarded_before(publication):
-            # Cluster delivery looks for the way when the broker has acknowledged: after a restart it may
-            # not have known it yet.
-            self.owed.not_settled(payload, publication.site)
 
     def resent(self, payload: bytes) -> None:
         self.publications[payload].resent += 1
@@ -161,7 +164,7 @@ class Ledger:
         acts = bool(group.hops or group.local or not run.flood)
         if run.repair:
             self.excuses["retained: sent again to repair an index"] += 1
-            before.append(Visit(self.world.now, key, came_from, group.local))
+            before.append(Visit(self.world.now, key, came_from, group.local, repair=True))
             return
         if came_from is None:
             self._forwarded(node, publication, key, before)
@@ -170,11 +173,12 @@ class Ledger:
                 self.broken(f"{node} got {payload!r} as {key}, but it was sent as {publication.keys}")
             again = [visit for visit in before if visit.key == key and visit.acted]
             if again and acts:
-                self._repeated(node, came_from, publication, again[-1].at)
-        before.append(Visit(self.world.now, key, came_from, group.local, acts))
+                self._repeated(node, came_from, publication, again[-1].at, run)
+        before.append(Visit(self.world.now, key, came_from, group.local, acted=acts))
         self.counts["dispatches"] += 1
-        if came_from is None and len(publication.keys) == 1 and not publication.is_will:
-            self.owed.published(payload, publication.topic, publication.qos, node)
+        if came_from is None and len(publication.keys) == 1:
+            publication.acknowledged = publication.acknowledged or publication.is_will
+            self.owed.published(payload, publication.topic, publication.qos, node, publication.is_will)
         hops = {neighbour: min(run.cap, qos) for neighbour, qos in group.hops}
         self.owed.passing(node, payload, hops, group.local)
 
@@ -189,6 +193,8 @@ class Ledger:
         payload = publication.payload
         if payload in self._goodbyes:
             self.broken(f"{node} sends the will {payload!r} of a client that said good-bye")
+        if payload in self._cancelled:
+            self.broken(f"{node} sends the delayed will {payload!r} of a client that had come back")
         if node != publication.site:
             self.broken(f"{node} forwards {payload!r}, which was published at {publication.site}")
         publication.keys.append(key)
@@ -200,6 +206,7 @@ class Ledger:
             killed = [end for end in self._ended(node, before[0].at) if not self._keeps_ids(end)]
             if not killed:
                 self.broken(f"{node} forwards the QoS 2 message {payload!r} again after its publisher did")
+            # Rows "crash" (without its disk) and "failing disk".
             self.excuses["doubled: QoS 2 publisher sent again to a killed node"] += 1
         else:
             self.excuses["doubled: QoS 1 publisher sent again"] += 1
@@ -209,11 +216,15 @@ class Ledger:
             return False
         return end.graceful or self.promises.ids_survive_kill
 
-    def _repeated(self, node: str, came_from: str, publication: Publication, since: float) -> None:
-        """The same message under the same number again: only a node that forgot may let it pass."""
+    def _repeated(self, node: str, came_from: str, publication: Publication, since: float, run: Run) -> None:
+        """The same message under the same number again: only a node that forgot may let it pass (rows
+        "crash", without its disk, and "failing disk"; row "QoS 0" for what shares a run with QoS 1)."""
         ends = self._ended(node, since)
         text = f"{node} passes on {publication.payload!r} again"
         forgot = [end for end in ends if not self._keeps_window(end)]
+        same_way = self.visits[node, publication.payload][-1].came_from == came_from
+        if not run.max_qos and same_way and not any(end.disk_failed for end in forgot):
+            self.broken(f"{text}, though it is QoS 0")
         if not forgot:
             self.broken(f"{text}, though it should remember it")
         if any(not end.disk_kept for end in forgot):
@@ -271,17 +282,17 @@ class Ledger:
 
     def _lose(self, node: SimNode, outbox: WatchedOutbox, written: set[bytes]) -> None:
         gone = [payload for payload in outbox.in_memory() if payload not in written]
-        if gone:
+        if gone:  # rows "QoS 0" and "failing disk"
             self.dropped(node.name, outbox.place, gone, "only in the memory of a node that ended")
         careless = [payload for payload in outbox.in_memory(durable=True) if payload not in written]
-        if careless and not node.disk.failed and not outbox.disk_full and not node.mid_write:
+        if careless and not node.disk.failed and not node.mid_write:
             self.broken(f"{node.name} {outbox.place} kept {careless} in memory only")
 
     def node_starts(self, node: SimNode) -> None:
         self._starts[node.name] = self.world.now
         if self.ends[node.name]:
             self.ends[node.name][-1].restarted = self.world.now
-        if node.disk.failing and self.ends[node.name]:
+        if node.disk.failing and self.ends[node.name]:  # row "failing disk"
             self.ends[node.name][-1].disk_failed = True
             self.owed.node_forgot(node.name)
             for payload, _ in in_daybook(node.disk.journals.get(DAYBOOK)):
@@ -332,12 +343,14 @@ class Ledger:
         self.counts["injections"] += 1
         asked = sum(visit.local for visit in self.visits[site, payload])
         if self.publications[payload].retain and len(takes) > asked:
+            # Row "retained": all brokers end with the same message, whatever that takes.
             self.excuses["retained: injected again to correct a broker"] += 1
             return
         if not asked:
             self.broken(f"{site} injects {payload!r}, which it was not to")
         if len(takes) <= asked:
             return
+        # Row "crash": QoS 1 in flight may double, QoS 2 only where the disk (or the broker's state) was lost.
         since = takes[0]
         ends = [end for end in self._ended(site, since) if payload in end.held]
         restarts = sum(message.qos == 1 or end.ever_failed or not end.disk_kept for end in ends)
@@ -351,18 +364,41 @@ class Ledger:
     def broker_lost_state(self, site: str) -> None:
         self._broker_losses[site].append(self.world.now)
 
+    def had(self, node: str, payload: bytes) -> bool:
+        """Whether a node had a message as such."""
+        return any(not visit.repair for visit in self.visits[node, payload])
+
     def passed_on(self, client_id: str, message: Publish) -> None:
         self._given[client_id, message.payload] += 1
 
     def unsure_topics(self) -> set[str]:
-        """Cluster delivery forwards what the broker acknowledged: a client that left before that leaves a
-        message retained at its own broker only. So does a node that is killed while its disk fails."""
-        failed = {node for node, ends in self.ends.items() if any(end.ever_failed for end in ends)}
+        """Cluster delivery forwards what the broker acknowledged: a node killed before that leaves a message
+        retained at its own broker only (row "cluster"). So does a node that is killed while its disk fails
+        (row "failing disk")."""
+        failed = {node for node, ends in self.ends.items() if any(end.disk_failed for end in ends)}
         return {
             p.topic
             for p in self.publications.values()
-            if p.retain and (p.site in failed or (self.cluster and not (p.acknowledged and p.qos)))
+            if p.retain and (p.site in failed or (self.cluster and p.qos and self._killed_before_ack(p)))
         }
+
+    def _killed_before_ack(self, publication: Publication) -> bool:
+        ends = self.ends[publication.site]
+        return not publication.acknowledged and any(not e.graceful for e in ends if e.at >= publication.at)
+
+    def newer_than(self, payload: bytes) -> bytes | None:
+        """A retained message that was published where this one had been before: it should have won."""
+        older = self.publications[payload]
+        for publication in self.publications.values():
+            if not publication.retain or publication.topic != older.topic or publication is older:
+                continue
+            own = self.visits[publication.site, publication.payload]
+            seen = self.visits[publication.site, payload]
+            if own and seen and seen[-1].at < own[0].at:
+                between = [e for e in self.ends[publication.site] if seen[-1].at <= e.at <= own[0].at]
+                if not any(end.mid_write or not end.disk_kept for end in between):
+                    return publication.payload
+        return None
 
     # The subscriber
 
@@ -378,7 +414,7 @@ class Ledger:
 
     def delivered(self, client: ModelClient, message: Publish) -> None:
         if message.retain:
-            return
+            return  # stored at the broker, given to a new subscriber: nobody was promised when
         payload = message.payload
         publication = self.publications.get(payload)
         if publication is None:
@@ -392,19 +428,31 @@ class Ledger:
             self._given[key] += 1
         if self.deliveries[key] > self._given[key]:
             self.broken(f"{client.name} got {payload!r} more often than its broker passed it on")
-        if first and not publication.is_will and not publication.retain:
-            self._check_order(client.name, publication)
+        if first and not publication.is_will:  # a will has no place among its client's messages
+            self._check_order(client, publication)
 
-    def _check_order(self, client: str, publication: Publication) -> None:
-        stream = (client, publication.client, publication.topic, publication.qos)
+    def _compared(self, site: str, publication: Publication) -> bool:
+        """Whether a site has a message because its index, or its broker, lacked what it was to retain."""
+        visits, takes = self.visits[site, publication.payload], self._takes[site, publication.payload]
+        dropped = any(node == site for node, _ in self.drops[publication.payload])
+        corrected = len(takes) > sum(visit.local for visit in visits)
+        return publication.retain and (dropped or corrected or any(visit.repair for visit in visits))
+
+    def _check_order(self, client: ModelClient, publication: Publication) -> None:
+        """Row "order"."""
+        stream = (client.name, publication.client, publication.topic, publication.qos)
         last = self._last.get(stream, 0)
         if publication.number > last:
             self._last[stream] = publication.number
         elif publication.resent and self.drops[publication.payload]:
             self.excuses["order: its first copy was dropped, its publisher sent it again"] += 1
+        elif self._compared(client.site, publication):
+            self.excuses["order: it came because a site lacked what it was to retain"] += 1
         elif any(at >= publication.at for at in self._wired):
             self.excuses["order: the wiring changed while it was on its way"] += 1
         elif self.cyclic and self._failed_since(publication.at - SETTLE_LIMIT) > 1:
             self.excuses["order: a second link failed while it was on its way"] += 1
         else:
-            self.broken(f"{client} got {publication.payload!r} on {publication.topic} after number {last}")
+            self.broken(
+                f"{client.name} got {publication.payload!r} on {publication.topic} after number {last}"
+            )

@@ -101,7 +101,8 @@ class SimNode:
         self.reader: RetainedReader
         self._checkpointing: Event | None = None
         self._removed: set[str] = set()
-        """Neighbours that were removed while this node was down."""
+        """Neighbours that were removed while this node was down or its disk failed. Until the disk has taken
+        that, a restart brings them back, and their operator removes them again (guarantees: failing disk)."""
         self._epoch = 0
         network.listen(name, self.host, self._accept_client)
         network.listen(f"{name}/link", self.host, lambda end: self.links.accept(end))
@@ -167,20 +168,20 @@ class SimNode:
             self.keeper.daybook,
             self.watcher,
         )
+        self.core.plugins.report = lambda text, error: self.watcher.protocol_error(self, text)
         if stored:
             try:
                 state.load(self.core, self.dead_letters, stored)
             except BrokerweaveError as error:
                 self.warn(str(error))
+        removed = set(self._removed)
         self._keep_changes()
         identity = Identity(self.name, self._epoch, options.strategy.name, options.lanes, KEY)
         self.links = Links(self, identity)
         self.injection = Injection(self)
         self.reader = RetainedReader(self)
-        for neighbour in self._removed & set(self.core.neighbours()):
+        for neighbour in removed & set(self.core.neighbours()):
             self.core.remove_neighbour(neighbour)  # its operator comes to that now
-        if not self.disk.failing:
-            self._removed.clear()
         for neighbour in self.neighbours:
             self.core.add_neighbour(neighbour)
             self.links.dial(neighbour)
@@ -310,9 +311,12 @@ class SimNode:
 
     def _checkpoint(self) -> None:
         self._checkpointing = None
+        self.core.retained.commit()
         lanes = [lane.outbox for n in self.core.neighbour_table.all() for lane in n.lanes]
         outboxes = lanes + [injector.outbox for injector in self.core.injectors]
-        if not self.keeper.checkpoint(lambda: state.dump(self.core, self.dead_letters), outboxes, True):
+        if self.keeper.checkpoint(lambda: state.dump(self.core, self.dead_letters), outboxes, True):
+            self._removed.clear()
+        else:
             self._checkpointing = self.host.later(CHECKPOINT_RETRY, self._checkpoint)
 
     def _accept_client(self, end: End) -> Handler:

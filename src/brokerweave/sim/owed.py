@@ -22,6 +22,7 @@ from brokerweave.sim.promises import Broken
 from brokerweave.sim.topology import Topology
 
 RESTARTED = "interest not settled on the way (a node there was restarted)"
+"""Without its disk, or while it failed: rows "crash" and "failing disk" of docs/guarantees.md."""
 
 
 @dataclass(slots=True)
@@ -138,7 +139,8 @@ class Owed:
 
     # Messages
 
-    def published(self, payload: bytes, topic: str, qos: int, node: str) -> None:
+    def published(self, payload: bytes, topic: str, qos: int, node: str, is_will: bool = False) -> None:
+        """A will is owed to other sites: at its own the broker publishes it."""
         if qos == 0:
             return
         debts: dict[str, Debt] = {}
@@ -146,6 +148,8 @@ class Owed:
             if subscription.qos == 0 or client in debts or not matches(topic_filter, topic):
                 continue
             path = self._topology.path(node, subscription.client.site)
+            if is_will and path == (node,):
+                continue
             if path is None or not subscription.settled.issuperset(path):
                 self.unsettled += 1
                 continue
@@ -173,12 +177,6 @@ class Owed:
                     f"{node} does not send {payload!r} on towards {debt.client} ({debt.topic_filter} at "
                     f"{debt.path[-1]})"
                 )
-
-    def not_settled(self, payload: bytes, node: str) -> None:
-        """A node that forgot its interest had no way for a message."""
-        for debt in self._debts.get(payload, ()):
-            if not debt.let_go and node in debt.path[:-1]:
-                self._forgive(debt, RESTARTED)
 
     def open_of(self, payload: bytes) -> list[Debt]:
         return [debt for debt in self._debts.get(payload, ()) if not debt.let_go]

@@ -136,6 +136,12 @@ class End(Mortal):
             self.peer._drop()
         self.close()
 
+    def vanish(self) -> None:
+        """The owner is gone from here, and the peer does not hear of it."""
+        self.peer._drop()
+        self.severed = self.peer.severed = True
+        self.close()
+
     def pause(self) -> None:
         self._paused = True
 

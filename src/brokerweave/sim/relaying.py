@@ -115,10 +115,10 @@ class Relay:
             self.end_of_client.write(codec.encode(Disconnect(code), 5))
         self.end()
 
-    def end(self) -> None:
+    def end(self, broker_left: bool = False) -> None:
         if self.pair.phase is Phase.ENDED:
             return
-        self.pair.ended()
+        self.pair.ended(broker_left)
         self.node.watcher.relay_ended(self.pair.client.client_id, self.pair.expiry > 0)
         self.node.relays.pop(self.pair, None)
         self.end_of_client.close()
@@ -135,7 +135,7 @@ class _BrokerHalf:
         self._relay.from_broker(data)
 
     def lost(self) -> None:
-        self._relay.end()
+        self._relay.end(broker_left=True)
 
     def writable_again(self) -> None:
         self._relay.broker_writable_again()

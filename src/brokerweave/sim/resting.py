@@ -92,7 +92,7 @@ def _interest(simulation: Simulation) -> str:
             here = wanted[client.site]
             here[topic_filter] = max(qos, here.get(topic_filter, 0))
     # A node whose disk failed when it ended may have come back with a filter that was withdrawn meanwhile; it
-    # goes when its client's session ends.
+    # goes when its client's session ends (docs/guarantees.md, failing disk).
     stale = any(end.disk_failed for ends in simulation.ledger.ends.values() for end in ends)
     for name, node in simulation.nodes.items():
         known = node.core.interest.filters()
@@ -109,7 +109,7 @@ def _interest(simulation: Simulation) -> str:
 
 
 def _retained(simulation: Simulation) -> str:
-    """Every broker retains the same, and no node doubts that."""
+    """Every broker retains the same, the newest, and no node doubts that."""
     first = simulation.names[0]
     unsure = simulation.ledger.unsure_topics()
 
@@ -122,6 +122,10 @@ def _retained(simulation: Simulation) -> str:
             return f"{name} still doubts its broker's retained messages"
         if sure(name) != sure(first):
             return f"the broker of {name} retains {sure(name)}, that of {first} {sure(first)}"
+    for topic, payload in sure(first).items():
+        newer = simulation.ledger.newer_than(payload)
+        if newer is not None:
+            return f"{topic} ends with {payload!r}, though {newer!r} came after it"
     return ""
 
 

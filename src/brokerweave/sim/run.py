@@ -111,6 +111,7 @@ class Simulation:
                 plan.version,
                 plan.persistent,
                 plan.will_topic,
+                plan.will_delay,
             )
             for plan in plans
         }
@@ -267,7 +268,10 @@ def _check_debts(simulation: Simulation) -> None:
     for payload, debt in simulation.owed.open():
         if ledger.deliveries[debt.client, payload] or not ledger.publications[payload].acknowledged:
             continue
-        had = [node for node in debt.path if ledger.visits[node, payload]] or [debt.path[0]]
+        if ledger.publications[payload].is_will and not ledger.had(debt.path[0], payload):
+            ledger.excuses["lost: a will of a node that was killed"] += 1  # row "will" of docs/guarantees.md
+            continue
+        had = [node for node in debt.path if ledger.had(node, payload)] or [debt.path[0]]
         holders = had[-1:]
         if simulation.cyclic:
             holders = simulation.names  # what way it took is not told

@@ -24,6 +24,8 @@ FAULTS = (
     "skew",
     "neighbours",
     "churn",
+    "roam",
+    "late",
     "link",
 )
 """What `--faults` can name."""
@@ -32,6 +34,8 @@ TOPICS = ("a", "b", "a/b", "a/c", "b/c", "a/b/c")
 FILTERS = ("#", "a/#", "a/+", "+/c", "+", "a/b", "b/c", "b", "a/b/c")
 CLIENTS_PER_NODE = 2
 MESSAGES_PER_SECOND = 5.0
+WILL_DELAY = 2
+"""Seconds: longer than a client takes to come back, shorter than it may stay away."""
 QUIET = 2.0
 """Seconds before the first publication, in which everybody connects and subscribes."""
 
@@ -57,6 +61,11 @@ class ClientPlan:
     version: int
     persistent: bool
     will_topic: str | None
+
+    @property
+    def will_delay(self) -> int:
+        """Seconds: where a session outlives its connection, its will waits for a return (MQTT 5)."""
+        return WILL_DELAY if self.version == 5 and self.persistent else 0
 
 
 def plan_clients(random: Random, sites: list[str]) -> list[ClientPlan]:
@@ -182,6 +191,18 @@ def _neighbours(random: Random, sites: list[str], at: float, _: float) -> list[A
     return [Action(at, "move", (random.choice(sites), random.uniform(0.5, 5.0), random.random()))]
 
 
+def _roam(random: Random, sites: list[str], at: float, _: float) -> list[Action]:
+    clients = [f"{site}-{number}" for site in sites for number in range(1, CLIENTS_PER_NODE + 1)]
+    return [Action(at, "roam", (client,)) for client in random.sample(clients, 2)]
+
+
+def _late(random: Random, sites: list[str], at: float, _: float) -> list[Action]:
+    """A broker answers late, so that its clients wait for answers when their node is killed."""
+    site = random.choice(sites)
+    slow = Action(at, "delay", (site, f"{site}/broker", random.uniform(0.1, 0.6), 0.0, 0.0, 3.0))
+    return [slow, Action(at + random.uniform(0.3, 2.0), "kill", (site, 0, random.uniform(0.05, 4.0), False))]
+
+
 def _link(random: Random, sites: list[str], at: float, _: float) -> list[Action]:
     one, other = random.sample(sites, 2)
     return [Action(at, "link", (one, other, random.uniform(0.1, 8.0)))]
@@ -200,5 +221,7 @@ _MAKERS = {
     "disk": _disk,
     "skew": _skew,
     "neighbours": _neighbours,
+    "roam": _roam,
+    "late": _late,
     "link": _link,
 }

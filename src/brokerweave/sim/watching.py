@@ -78,7 +78,7 @@ class WatchedCore(NodeCore):
         if not run.repair:  # of which only the newest version of a topic is for anybody
             self._watcher.arrived(self.node_id, neighbour, payloads(run))
 
-    def _dispatch(self, run: Run, group: Group, *rest: Any, **named: Any) -> None:
+    def _dispatch(self, run: Run, group: Group, *rest: Any, **named: Any) -> list[str]:
         watcher, lane = self._watcher, max(group.lane, 0)
         flood = run.flood and (rest or (OWN,))[0] == OWN
         for number, payload in enumerate(payloads(run)):
@@ -87,7 +87,7 @@ class WatchedCore(NodeCore):
                 watcher.flooded(self.node_id, self.counters["tree_elections"], payload, key)
                 continue
             watcher.dispatched(self.node_id, self._came_from, payload, key, group, run)
-        super()._dispatch(run, group, *rest, **named)
+        return super()._dispatch(run, group, *rest, **named)
 
 
 class WatchedOutbox(Outbox):
@@ -111,19 +111,14 @@ class WatchedOutbox(Outbox):
         yield from self.in_memory()
         yield from self.on_disk()
 
-    @property
-    def disk_full(self) -> bool:
-        """Whether another run may not have fitted on disk."""
-        return self._journal is None or self._journal.size + _RUN_BYTES > self.disk_bytes
-
     def on_disk(self) -> Iterator[bytes]:
         if isinstance(self._journal, DiskJournal):
             yield from in_journal(self._journal)
 
     def in_memory(self, durable: bool = False) -> Iterator[bytes]:
-        """With `durable`, only what should be on disk as well."""
+        """With `durable`, only what should be on disk too; a repair is made anew with the next link-up."""
         for run, _ in self._memory:
-            if run.durable or not durable:
+            if not durable or (run.durable and not run.repair):
                 yield from payloads(run)
 
     def bound_broken(self) -> str | None:

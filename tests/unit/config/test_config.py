@@ -13,6 +13,7 @@ from brokerweave.config import (
     Address,
     LimitsSection,
     LinksSection,
+    Tap,
     claim_admin_folder,
     default_admin_socket,
     explain,
@@ -75,6 +76,16 @@ def test_a_neighbour_flag_adds_to_the_file_and_replaces_an_equal_id(tmp_path: Pa
     assert (sources["neighbour.b"], sources["neighbour.c"]) == ("--neighbour", "--neighbour")
 
 
+def test_taps_come_from_the_file_and_from_flags(tmp_path: Path) -> None:
+    text = '[[tap]]\ntopics = ["s/#"]\nexclude = ["s/x"]\nsample = 0.5\n[[tap]]\ntopics = ["a", "b"]\n'
+    config = load(write(tmp_path, NODE + text), {"tap": ["c/+"]})
+    assert config.taps == (Tap(("s/#",), ("s/x",), 0.5), Tap(("a", "b")), Tap(("c/+",)))
+    shown = {key: (value, source) for key, value, source in explain(config)}
+    assert shown["tap.1"][0] == "s/# without s/x, 0.5 of them"
+    assert shown["tap.3"] == ("c/+", "--tap")
+    assert "--tap" in error_of(None, {**FLAGS, "tap": ["a/#/b"]})
+
+
 def test_a_relative_path_belongs_to_the_file_that_names_it(tmp_path: Path) -> None:
     path = write(tmp_path, NODE + 'data_dir = "data"\n')
     assert load(path).node.data_dir == tmp_path / "data"
@@ -95,9 +106,23 @@ def test_reload_sees_the_changed_file_and_keeps_the_flags(tmp_path: Path) -> Non
         ('[node]\nbrokr = "h:1"\n', ["unknown key 'brokr' in [node]", "a.toml", "did you mean 'broker'?"]),
         (NODE + "[limts]\ndrain = 1\n", ["unknown section [limts]", "did you mean [limits]?"]),
         (
-            NODE + "[edge_log]\n",
-            ["unknown section [edge_log]", "known are node, limits, links, retained, acl and neighbour"],
+            NODE + "[flight]\n",
+            [
+                "unknown section [flight]",
+                "known are node, limits, links, retained, acl, edge_log, tap and neighbour",
+            ],
         ),
+        (NODE + "[edgelog]\n", ["unknown section [edgelog]", "did you mean [edge_log]?"]),
+        (NODE + '[edge_log]\nfsync = "often"\n', ["'fsync' in [edge_log]", '"always", "interval", "never"']),
+        (NODE + '[tap]\ntopics = ["a"]\n', ["'tap'", "write [[tap]]"]),
+        (NODE + "[[taps]]\n", ["unknown section [taps]", "did you mean [[tap]]?"]),
+        (NODE + "[[tap]]\nsample = 0.5\n", ["[[tap]]", "no 'topics'"]),
+        (NODE + "[[tap]]\ntopics = []\n", ["[[tap]]", "records nothing"]),
+        (NODE + '[[tap]]\ntopics = "a"\n', ["'topics' in [[tap]]", "a list of topic filters", "not 'a'"]),
+        (NODE + '[[tap]]\ntopics = ["a#"]\n', ["'topics' in [[tap]]", "a list of topic filters"]),
+        (NODE + '[[tap]]\ntopics = ["$SYS/#"]\n', ["'topics' in [[tap]]", "never recorded"]),
+        (NODE + '[[tap]]\ntopics = ["a"]\nsample = 0\n', ["'sample' in [[tap]]", "above 0"]),
+        (NODE + '[[tap]]\ntopics = ["a"]\nsampling = 1\n', ["'sampling'", "did you mean 'sample'?"]),
         (NODE + "[[neighbor]]\n", ["unknown section [neighbor]", "did you mean [[neighbour]]?"]),
         ("id = 'a'\n", ["'id'", "outside any section", "[node]"]),
         ("brokr = 'a'\n", ["unknown key 'brokr'", "did you mean 'broker'?"]),

@@ -7,7 +7,7 @@ from tests.unit.cooperation.network import five_nodes
 
 def test_a_publication_crosses_every_link_once_whoever_subscribed() -> None:
     network = five_nodes(PublicationFlooding)
-    network.nodes["2"].subscribed("t", 0)
+    network.nodes["2"].subscribed({"t": 0})
     crossed, reached = network.publish("5", "t")
     assert sorted(crossed) == [("2", "1"), ("2", "4"), ("3", "2"), ("5", "3")]
     assert set(reached) == set("12345")
@@ -15,8 +15,8 @@ def test_a_publication_crosses_every_link_once_whoever_subscribed() -> None:
 
 def test_nothing_is_sent_when_clients_subscribe_or_neighbours_come() -> None:
     network = five_nodes(PublicationFlooding)
-    network.nodes["2"].subscribed("t", 1)
-    network.nodes["2"].unsubscribed("t")
+    network.nodes["2"].subscribed({"t": 1})
+    network.nodes["2"].unsubscribed(["t"])
     assert network.settle() == []
 
 

@@ -18,9 +18,9 @@ class TestNeighboursThatComeAndGo:
         network = Network(SubscriptionFlooding, "1234")
         network.add("1", "2")
         network.add("2", "3")
-        network.nodes["1"].subscribed("t1", 0)
-        network.nodes["3"].subscribed("t2", 0)
-        network.nodes["4"].subscribed("t3", 0)
+        network.nodes["1"].subscribed({"t1": 0})
+        network.nodes["3"].subscribed({"t2": 0})
+        network.nodes["4"].subscribed({"t3": 0})
         network.settle()
         return network
 
@@ -46,8 +46,8 @@ class TestNeighboursThatComeAndGo:
 
     def test_interest_is_kept_and_messages_are_owed_while_a_link_is_down(self) -> None:
         network, a, b = two_nodes()
-        b.subscribed("t", 1)
-        a.subscribed("s", 1)
+        b.subscribed({"t": 1})
+        a.subscribed({"s": 1})
         network.settle()
         assert a.asked_of("b") == [("s", 1)]
         network.down("a", "b")
@@ -57,12 +57,12 @@ class TestNeighboursThatComeAndGo:
 
     def test_what_changed_while_a_link_was_down_is_made_good_when_it_returns(self) -> None:
         network, a, b = two_nodes()
-        b.subscribed("old", 1)
-        b.subscribed("kept", 1)
+        b.subscribed({"old": 1})
+        b.subscribed({"kept": 1})
         network.settle()
         network.down("a", "b")
-        b.unsubscribed("old")
-        b.subscribed("new", 2)
+        b.unsubscribed(["old"])
+        b.subscribed({"new": 2})
         assert sent(network) == []
         network.up("a", "b")
         network.settle()
@@ -70,17 +70,17 @@ class TestNeighboursThatComeAndGo:
 
     def test_a_link_that_comes_up_again_unnoticed_shares_everything_again(self) -> None:
         network, a, _ = two_nodes()
-        a.subscribed("t", 1)
+        a.subscribed({"t": 1})
         network.settle()
         network.up("a", "b")
         assert ("a", "b", "whole +t:1") in sent(network)
 
     def test_a_neighbour_that_wants_nothing_any_more_says_so(self) -> None:
         network, _, b = two_nodes()
-        b.subscribed("old", 1)
+        b.subscribed({"old": 1})
         network.settle()
         network.down("a", "b")
-        b.unsubscribed("old")
+        b.unsubscribed(["old"])
         network.up("a", "b")
         assert ("b", "a", "whole -#") in sent(network)
         assert_nothing_is_left(network)
@@ -89,11 +89,11 @@ class TestNeighboursThatComeAndGo:
         network = Network(SubscriptionFlooding, "abc")
         network.add("a", "b")
         network.add("b", "c")
-        network.nodes["a"].subscribed("old", 0)
+        network.nodes["a"].subscribed({"old": 0})
         network.settle()
         network.down("a", "b")
-        network.nodes["a"].unsubscribed("old")
-        network.nodes["a"].subscribed("new", 0)
+        network.nodes["a"].unsubscribed(["old"])
+        network.nodes["a"].subscribed({"new": 0})
         network.up("a", "b")
         assert [(x, y, w) for x, y, w in sent(network) if x == "b" and y == "c"] == [
             ("b", "c", "+new:0"),
@@ -106,11 +106,11 @@ class TestNeighboursThatComeAndGo:
         monkeypatch.setattr(sf, "PACKET_FILTERS", 2)
         network, a, b = two_nodes()
         for number in range(5):
-            b.subscribed(f"t/{number}", 1)
-        b.subscribed("gone", 1)
+            b.subscribed({f"t/{number}": 1})
+        b.subscribed({"gone": 1})
         network.settle()
         network.down("a", "b")
-        b.unsubscribed("gone")
+        b.unsubscribed(["gone"])
         network.up("a", "b")
         parts = [words(p).split()[0] for x, _, p in network.log if x == "b"]
         assert parts == ["begin", "more", "end"]
@@ -123,7 +123,7 @@ class TestNeighboursThatComeAndGo:
     ) -> None:
         network, a, b = two_nodes()
         for topic in "stu":
-            b.subscribed(topic, 1)
+            b.subscribed({topic: 1})
         network.settle()
         monkeypatch.setattr(sf, "PACKET_FILTERS", 1)
         a.packet_arrived("b", Subscribe(1, (Subscription("s", 2),), sync("begin")))
@@ -147,7 +147,7 @@ class TestPackets:
     def test_no_packet_is_larger_than_its_bounds(self) -> None:
         network = Network(SubscriptionFlooding, "ab")
         for number in range(2_500):
-            network.nodes["a"].subscribed(f"{number}/" + "x" * (200 if number < 500 else 1), 0)
+            network.nodes["a"].subscribed({f"{number}/" + "x" * (200 if number < 500 else 1): 0})
         network.add("a", "b")
         packets = [p for x, _, p in network.settle() if x == "a" and isinstance(p, Subscribe)]
         sizes = [sum(len(s.topic_filter) + 3 for s in p.subscriptions) for p in packets]

@@ -70,11 +70,11 @@ class Scenario:
         if wanted and self.random.random() < 0.45:
             topic_filter = self.random.choice(sorted(wanted))
             del wanted[topic_filter]
-            self.network.nodes[node].unsubscribed(topic_filter)
+            self.network.nodes[node].unsubscribed([topic_filter])
         else:
             topic_filter, qos = self.random.choice(FILTERS), self.random.randint(0, 2)
             wanted[topic_filter] = qos
-            self.network.nodes[node].subscribed(topic_filter, qos)
+            self.network.nodes[node].subscribed({topic_filter: qos})
 
     def break_or_mend_a_link(self) -> None:
         if self.links:
@@ -151,7 +151,7 @@ def test_after_any_changes_each_topic_goes_exactly_where_it_is_wanted(first_seed
             scenario.check_delivery(scenario.wanted)
             for node, wanted in scenario.wanted.items():
                 for topic_filter in wanted:
-                    scenario.network.nodes[node].unsubscribed(topic_filter)
+                    scenario.network.nodes[node].unsubscribed([topic_filter])
             scenario.network.settle()
             scenario.check_nothing_is_left()
         except Exception as error:

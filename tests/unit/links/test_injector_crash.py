@@ -122,6 +122,20 @@ def test_an_identifier_whose_message_is_lost_is_not_given_to_another() -> None:
     assert world.broker.payloads() == [b"lost with the disk", b"new"]
 
 
+def test_an_identifier_that_a_failing_disk_did_not_keep_is_not_given_to_another() -> None:
+    world = established()
+    world.progress.flush = world.progress.crash  # type: ignore[method-assign]
+    world.submit(message("not noted", 2))
+    world.write()
+    world.carry(None, 0)
+    world.journal = MemoryJournal()
+    del world.progress.flush
+    world.crash()
+    world.submit(message("new", 2))
+    world.settle()
+    assert world.broker.payloads() == [b"not noted", b"new"]
+
+
 def test_a_session_of_unknown_origin_is_still_dropped_first() -> None:
     world = CrashingWorld(ModelBroker(has_session=True, unreleased={1, 2, 3}, stays=True))
     world.submit(message("a", 2), message("b", 2))

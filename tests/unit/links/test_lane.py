@@ -243,3 +243,43 @@ def test_an_announcement_is_made_once_on_each_connection_before_any_run() -> Non
     right.disconnected()
     connect(left, right)
     assert left.poll(0.0).startswith(codec.encode(PingReq(), 5))
+
+
+def test_a_neighbour_that_forgot_what_it_took_gets_nothing_of_qos_0_again() -> None:
+    left, right = pair()
+    for sequence, qos in ((1, 0), (2, 1), (3, 0)):
+        left.append(run(sequence, qos=qos))
+    deliver(left.poll(0.0), right, confirm=False)
+    left.append(run(4, qos=0))
+    forgetful = Lane(Outbox(3))
+    left.disconnected()
+    left.connected(forgetful.resume(), epoch=2)
+    forgetful.connected(left.resume())
+    assert deliver(left.poll(0.0), forgetful) == [run(2), run(4, qos=0)], "number 4 was never sent before"
+    assert left.outbox.dropped["peer_forgot"] == 2
+    deliver(forgetful.poll(0.0), left)
+    assert left.outbox.backlog_runs == left.outbox.backlog_bytes == left.outbox.in_flight_bytes == 0
+
+
+def test_a_neighbour_that_remembers_gets_what_it_lacks_also_at_qos_0() -> None:
+    left, right = pair()
+    left.append(run(1, qos=0))
+    left.poll(0.0)
+    left.disconnected()
+    right.disconnected()
+    right.restore(right.snapshot())
+    connect(left, right)
+    assert deliver(left.poll(0.0), right) == [run(1, qos=0)]
+
+
+def test_a_second_connection_with_the_same_process_changes_no_sequence() -> None:
+    left, right = pair()
+    said = right.resume()
+    left.connected(said, epoch=2)
+    for sequence, qos in ((1, 0), (2, 1)):
+        left.append(run(sequence, qos=qos))
+    deliver(left.poll(0.0), right)
+    left.connected(said, epoch=2)
+    assert deliver(left.poll(0.0), right) == [], "it says less than it knows"
+    deliver(right.poll(0.0), left)
+    assert left.outbox.backlog_runs == 0

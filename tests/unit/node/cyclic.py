@@ -102,10 +102,10 @@ class CyclicNode:
         raise AssertionError(message)
 
     def subscribe(self, topic_filter: str, qos: int = 1) -> None:
-        self.core.interest.add(self.record, topic_filter, qos)
+        self.core.interest.add(self.record, [(topic_filter, qos)])
 
     def unsubscribe(self, topic_filter: str) -> None:
-        self.core.interest.discard(self.record, topic_filter)
+        self.core.interest.discard(self.record, [topic_filter])
 
     def publish(self, topic: str, qos: int = 1) -> None:
         payload = f"{self.core.node_id}{len(self.published)}"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from brokerweave.cooperation.api import Strategy
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.errors import LocalProtocolError
 from brokerweave.links.abilities import BrokerAbilities
@@ -62,10 +63,11 @@ class Node:
         self.written: dict[Pair, bytes] = {}
         self.warnings: list[str] = []
         injector = Injector("i", BrokerAbilities(), Outbox(1), DeadLetters())
+        strategy: type[Strategy] = settings.pop("strategy", SubscriptionFlooding)
         self.core = NodeCore(
             Settings(identifier, 1, 1, True, 10_000, 1000.0, 100.0, **{"cycles": False} | settings),
             Limits(),
-            SubscriptionFlooding,
+            strategy,
             (),
             self,
             lambda neighbour, index: Lane(Outbox(hash((identifier, neighbour)) & 0xFFFF | 1)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from brokerweave.links.connection import Established, LinkConnection
 from brokerweave.links.handshake import Dialer, Identity
@@ -12,7 +12,7 @@ from brokerweave.links.outbox import Outbox
 from brokerweave.node.carriers import Carriers
 from brokerweave.node.core import NodeCore
 from tests.unit.links.runs import run
-from tests.unit.node.network import Network
+from tests.unit.node.network import Network, Node
 
 
 @dataclass
@@ -97,3 +97,24 @@ def test_a_lane_whose_disk_did_not_answer_is_asked_again() -> None:
     journal.failing = False
     assert lane.poll(0.0) != b""
     assert carriers.stalled() == []
+
+
+def test_two_nodes_of_one_id_that_displace_each_other_are_noticed() -> None:
+    core, carriers, _ = node()
+    for epoch, noticed in ((1, 0), (1, 0), (5, 0), (1, 1), (5, 1), (1, 2)):
+        carriers.handle(dialed(core), replace(WELCOME, peer_epoch=epoch))
+        assert core.counters["links_displaced"] == noticed
+    assert isinstance(core.host, Node)
+    assert any("two nodes call themselves b" in warning for warning in core.host.warnings)
+
+
+def test_the_reason_why_a_neighbour_is_not_linked_is_heard_once_and_ends_with_the_link() -> None:
+    core, carriers, _ = node()
+    heard: list[tuple[str, str]] = []
+    carriers.refused = lambda name, reason: heard.append((name, reason))
+    for reason in ("no route", "no route", "bad certificate"):
+        carriers.unreachable("b", reason)
+    assert heard == [("b", "no route"), ("b", "bad certificate")]
+    assert carriers.refusals == {"b": "bad certificate"}
+    carriers.handle(dialed(core), WELCOME)
+    assert carriers.refusals == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokerweave.mqtt.packets import Will
+from tests.unit.links.runs import run
 from tests.unit.node.network import Client, Network
 
 
@@ -210,6 +211,19 @@ class TestClusterDelivery:
         assert row.nodes["c"].injected() == ["t"]
         assert all(len(node.core.confirmations) == 0 for node in row.nodes.values())
 
+    def test_leaves_nothing_behind_at_a_node_on_the_way(self) -> None:
+        row = row_of_three(cluster_timeout=5.0)
+        Client(row, "c", "subscriber").subscribe("t", 1)
+        row.settle()
+        before = sum(not timer.cancelled for _, _, timer, _ in row.timers)
+        publisher = Client(row, "a", "publisher")
+        for _ in range(20):
+            publisher.publish("t", 1)
+        row.settle()
+        assert publisher.got() == ["PubAck"] * 20
+        row.advance(1.0)
+        assert sum(not timer.cancelled for _, _, timer, _ in row.timers) == before
+
     def test_does_not_wait_where_nobody_is_interested(self) -> None:
         row = row_of_three(cluster_timeout=5.0)
         publisher = Client(row, "a", "publisher")
@@ -252,3 +266,31 @@ class TestClusterDelivery:
         assert publisher.got() == ["PubAck"]
         assert row.nodes["a"].core.counters["cluster_timeouts"] == 1
         assert len(row.nodes["a"].core.confirmations) == 0
+
+    @pytest.mark.parametrize(("fuller", "next_hop"), [("a", "b"), ("b", "c")])
+    def test_does_not_wait_for_what_was_dropped_at_once_and_counts_it(
+        self, fuller: str, next_hop: str
+    ) -> None:
+        row = row_of_three(cluster_timeout=5.0)
+        Client(row, "c", "subscriber").subscribe("t", 1)
+        row.settle()
+        row.nodes[fuller].core.neighbour_table[next_hop].lanes[0].outbox.memory_bytes = 0
+        publisher = Client(row, "a", "publisher")
+        publisher.publish("t", 1)
+        row.settle()
+        assert publisher.got() == ["PubAck"]
+        assert row.nodes[fuller].core.counters["cluster_drops"] == 1
+        assert all(len(node.core.confirmations) == 0 for node in row.nodes.values())
+        assert row.nodes["a"].core.counters["cluster_timeouts"] == 0
+
+
+def test_a_node_that_hears_of_another_one_with_its_own_id_says_so() -> None:
+    network = Network()
+    network.add("a", "b")
+    network.link("a", "b")
+    network.settle()
+    core = network.nodes["a"].core
+    core.batch_arrived("b", 0, 1, [run(origin="a", epoch=1)])
+    assert network.nodes["a"].warnings == [], "what it published itself may come back"
+    core.batch_arrived("b", 0, 2, [run(origin="a", epoch=2)])
+    assert "another node calls itself a" in network.nodes["a"].warnings[0]

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from brokerweave.mqtt.packets import Publish
+from tests.support.descriptors import closed_as_by_a_kill
 from tests.unit.node.crash_world import Killer, World
 
 
 @pytest.fixture
 def killer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Killer]:
-    with monkeypatch.context() as patch:
+    with closed_as_by_a_kill(), monkeypatch.context() as patch:
         yield Killer(patch)
 
 
@@ -148,6 +149,27 @@ def test_what_does_not_fit_into_memory_is_owed_from_disk_after_a_kill(tmp_path: 
     world.site.settle()
     world.check()
     assert c.got == [*b.sent, b"the last"]
+    world.site.storage.close()
+
+
+def test_what_was_dropped_for_want_of_room_does_not_come_back_after_a_kill(
+    tmp_path: Path, killer: Killer
+) -> None:
+    world = World(tmp_path, killer)
+    world.start()
+    world.want()
+    b, c = world.peers["b"], world.peers["c"]
+    owing = world.site.core.neighbour_table["c"].lanes[0].outbox
+    owing.memory_bytes = owing.disk_bytes = 1_000
+    for number in range(20):
+        b.publish(*messages(f"b{number}"))
+        world.site.exchange(b)
+    dropped = owing.dropped["disk"]
+    assert 0 < dropped < 20
+    killer.arm(1)
+    world.run(lambda: world.publish(9, b"killed here"))
+    world.site.settle()
+    assert c.got == [*b.sent[:-dropped], b"killed here"]
     world.site.storage.close()
 
 

@@ -123,7 +123,7 @@ def test_an_absent_session_expires_after_the_rest_of_its_time() -> None:
 
 def test_a_qos_2_publication_is_recognised_after_a_crash_until_it_is_released() -> None:
     site = Site()
-    site.network.nodes["b"].core.strategy.subscribed("t", 2)
+    site.network.nodes["b"].core.strategy.subscribed({"t": 2})
     site.network.settle()
     publish = Publish("t", b"", 2, packet_id=9)
     site.says(site.connect("c"), publish)
@@ -139,7 +139,7 @@ def test_a_qos_2_publication_is_recognised_after_a_crash_until_it_is_released() 
 
 def test_what_a_neighbour_wants_is_known_before_it_is_back() -> None:
     site = Site()
-    site.network.nodes["b"].core.strategy.subscribed("t", 2)
+    site.network.nodes["b"].core.strategy.subscribed({"t": 2})
     site.network.settle()
     recovered = Recovery({}, DuplicateWindow(1_000), True, lambda *_: None).replay(site.journal)
     fresh = Site()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,16 @@ from hypothesis import strategies as st
 
 from brokerweave.links.journal import MemoryJournal, StorageError
 from brokerweave.runtime.journal import FileJournal, Note, write_atomically
+from tests.support.descriptors import closed_as_by_a_kill
 
 RECORDS = [(1, b"one"), (2, b"two"), (5, b"five, after a gap"), (6, b"")]
+
+
+@pytest.fixture(autouse=True)
+def kills() -> Iterator[None]:
+    """Most journals here are left as by a process that was killed."""
+    with closed_as_by_a_kill():
+        yield
 
 
 def filled(folder: Path, segment_bytes: int = 1 << 20) -> FileJournal:

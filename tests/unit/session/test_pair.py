@@ -9,7 +9,7 @@ import pytest
 
 from brokerweave.cooperation.api import Listener, Reject, Session, SessionManager, Side
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import RouteCache
+from brokerweave.mqtt.frames import RouteCache, Routed, split
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -56,6 +56,11 @@ class Host:
     barrier: bool = False
     stands: list[Stand] = field(default_factory=list)
     acks: list[HeldAck] = field(default_factory=list)
+    recorded: list[tuple[bytes, bool]] = field(default_factory=list)
+    """The last byte of each publication, and whether it was resent."""
+    events: list[str] = field(default_factory=list)
+    uncertain_topics: list[str] = field(default_factory=list)
+    failures: list[tuple[Listener, Exception]] = field(default_factory=list)
     record: SessionRecord = field(default_factory=lambda: SessionRecord("c", 0))
 
     def connect_arrived(self, pair: Pair) -> None:
@@ -83,8 +88,6 @@ class Host:
     ) -> None:
         if taken is not None:
             self.taken.append(taken)
-        from brokerweave.mqtt.frames import split
-
         for frame in split(blob):
             packet = codec.decode(frame, version)
             assert isinstance(packet, Publish)
@@ -100,8 +103,26 @@ class Host:
         self.acks.append(ack)
         return False
 
+    def tapped(self, group: object) -> bool:
+        return True
+
+    def record_publications(self, pair: Pair, routed: Routed) -> None:
+        self.recorded += [
+            (frame[-1:], index in (routed.resent or ())) for index, frame in enumerate(split(routed.blob))
+        ]
+        self.events.append("record")
+
+    def write_recorded(self) -> None:
+        self.events.append("write")
+
     def ended(self, pair: Pair, unexpected: bool) -> None:
         self.ends.append(unexpected)
+
+    def listener_failed(self, listener: Listener, error: Exception) -> None:
+        self.failures.append((listener, error))
+
+    def uncertain(self, topic: str) -> None:
+        self.uncertain_topics.append(topic)
 
     def closed(self, pair: Pair) -> None:
         self.closes += 1
@@ -121,12 +142,17 @@ class Site:
     """A pair with its host, spoken to in packets."""
 
     def __init__(
-        self, version: int = 4, listeners: tuple[Listener, ...] = (), *, cluster: bool = False
+        self,
+        version: int = 4,
+        listeners: tuple[Listener, ...] = (),
+        *,
+        cluster: bool = False,
+        records: bool = False,
     ) -> None:
         self.version = version
         self.host = Host()
         routes = RouteCache(everything_is_wanted)
-        self.pair = Pair(1, self.host, routes, Limits(), 100.0, listeners, cluster)
+        self.pair = Pair(1, self.host, routes, Limits(), 100.0, listeners, cluster, records)
 
     def client(self, *packets: Packet) -> bytes:
         return self.pair.from_client(b"".join(codec.encode(p, self.version) for p in packets))
@@ -441,6 +467,27 @@ class NoSessions:
     """A session manager for listeners that call none of it."""
 
 
+class Clumsy(Validator):
+    def packet_arrived(self, session: Session, packet: Packet) -> Reject | None:
+        raise ZeroDivisionError
+
+    def receive_failed(self, session: Session, error: Exception) -> None:
+        raise ZeroDivisionError
+
+
+def test_a_listener_that_raises_neither_stops_the_packet_nor_ends_the_pair() -> None:
+    validator, clumsy = Validator(NoSessions()), Clumsy(NoSessions())  # type: ignore[arg-type]
+    site = Site(4, (clumsy, validator))
+    site.connect()
+    good = Publish("t", b"good")
+    assert site.client(good) == codec.encode(good, 4)
+    assert site.client(Publish("t", b"bad")) == b"", "the next listener is asked all the same"
+    assert (site.pair.error, len(site.host.failures)) == (None, 2)
+    site.pair.from_client(b"\x00\x00")
+    assert site.pair.error is not None
+    assert len(site.host.failures) == 3
+
+
 @pytest.fixture(params=[4, 5])
 def validated(request: pytest.FixtureRequest) -> Site:
     manager: SessionManager = NoSessions()  # type: ignore[assignment]
@@ -562,6 +609,28 @@ class TestInClusterDelivery:
         cluster.client(Publish("t", qos=2, packet_id=7))
         cluster.client(Publish("t", qos=2, packet_id=7, dup=True))
         cluster.broker(PubRec(7))
+        assert cluster.topics == ["t"]
+
+    def test_what_the_broker_had_not_acknowledged_when_the_client_left_goes_as_in_local_delivery(
+        self, cluster: Site
+    ) -> None:
+        cluster.client(Publish("t", qos=1, packet_id=1), Publish("u", qos=2, packet_id=2))
+        cluster.pair.ended()
+        assert cluster.topics == ["t", "u"]
+        assert cluster.host.record.incoming_qos2 == {2}
+        assert cluster.host.counters["unacknowledged_publications"] == 2
+
+    def test_what_the_broker_had_not_acknowledged_when_it_left_itself_is_not_forwarded_but_looked_at(
+        self, cluster: Site
+    ) -> None:
+        cluster.client(Publish("t", qos=1, packet_id=1), Publish("u", b"kept", 1, True, packet_id=2))
+        cluster.pair.ended(broker_left=True)
+        assert cluster.topics == []
+        assert cluster.host.uncertain_topics == ["u"]
+
+    def test_a_broker_that_hangs_up_after_the_clients_goodbye_refused_nothing(self, cluster: Site) -> None:
+        cluster.client(Publish("t", qos=1, packet_id=1), Disconnect())
+        cluster.pair.ended(broker_left=True)
         assert cluster.topics == ["t"]
 
     def test_the_client_is_not_read_while_too_much_waits_for_the_broker(self, cluster: Site) -> None:

@@ -1,0 +1,259 @@
+"""`python -m benchmarks.delivery`: what `delivery = "cluster"` costs beside `delivery = "local"`.
+
+Two sites. In front of the near broker stand two nodes that differ in `delivery` alone, both linked to the far
+site's node; they take turns, so that a noisy machine disturbs both alike. QoS 1 from end to end, closed loop:
+a publisher sends the next message when one is acknowledged. Measured: publishers with full windows (messages
+acknowledged a second), then a single message under way at a time (milliseconds to the acknowledgement, and to
+the far subscriber).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import socket
+import statistics
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import machine
+from benchmarks.relay import wire
+from benchmarks.relay.load import open_client
+from benchmarks.relay.measure import Spread
+from benchmarks.relay.meter import cpu_seconds, preferred
+from benchmarks.relay.scene import MOSQUITTO_CONFIG
+from brokerweave import lab
+from brokerweave.lab.node import Node
+
+MODES = ("local", "cluster")
+PUBLISHERS = 5
+_ID = struct.Struct("!H")
+_PATIENCE = 1000  # hundredths of a second to wait for what is still under way
+
+
+class _Client(asyncio.Protocol):
+    """A connection whose handshake is over."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+class Publisher(_Client):
+    """Keeps `window` messages under way until it is told to stop."""
+
+    def __init__(self, number: int, window: int) -> None:
+        self.acked_after: list[int] = []
+        self.sent = 0
+        self.going = True
+        self._number = number
+        self._window = window
+        self._head = wire.publish_qos1_head(f"bench/{number}")
+        self._under_way: dict[bytes, int] = {}
+        self._rest = b""
+
+    def start(self) -> None:
+        for _ in range(self._window):
+            self._publish()
+
+    def _publish(self) -> None:
+        self.sent += 1
+        packet_id = _ID.pack(self.sent % 0xFFFF + 1)
+        now = self._under_way[packet_id] = time.monotonic_ns()
+        self._transport.write(self._head + packet_id + wire.PAYLOAD.pack(self._number, self.sent, now))
+
+    def data_received(self, data: bytes) -> None:
+        data = self._rest + data
+        now = time.monotonic_ns()
+        whole = len(data) - len(data) % wire.PUBACK_LENGTH
+        for at in range(0, whole, wire.PUBACK_LENGTH):
+            self.acked_after.append(now - self._under_way.pop(data[at + 2 : at + 4]))
+            if self.going:
+                self._publish()
+        self._rest = data[whole:]
+
+    @property
+    def idle(self) -> bool:
+        return not self._under_way
+
+
+class Subscriber(_Client):
+    """Acknowledges at once, and notes how long each message took."""
+
+    def __init__(self) -> None:
+        self.arrived_after: list[int] = []
+        self._before_id = len(wire.publish_qos1_head("bench/0"))
+        self._length = self._before_id + _ID.size + wire.PAYLOAD.size
+        self._rest = b""
+
+    def data_received(self, data: bytes) -> None:
+        data = self._rest + data
+        now = time.monotonic_ns()
+        acks = []
+        whole = len(data) - len(data) % self._length
+        for at in range(0, whole, self._length):
+            payload = at + self._before_id + _ID.size
+            self.arrived_after.append(now - wire.PAYLOAD.unpack_from(data, payload)[2])
+            acks.append(wire.puback(data[payload - _ID.size : payload]))
+        self._rest = data[whole:]
+        self._transport.write(b"".join(acks))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Times in milliseconds, medians; CPU of both nodes in microseconds for each message."""
+
+    per_second: float
+    """Acknowledged to the publishers."""
+    delivered: float
+    """A second at the far subscriber, until the last of them was there."""
+    ack_ms: float
+    arrival_ms: float
+    cpu_us: float
+    missing: int
+
+
+async def _attach(client: _Client, sock: socket.socket) -> None:
+    await asyncio.get_running_loop().create_connection(lambda: client, sock=sock)
+
+
+async def run(
+    port: int, far_port: int, pids: Sequence[int], publishers: int, window: int, seconds: float
+) -> Run:
+    far = Subscriber()
+    near = [Publisher(number, window) for number in range(publishers)]
+    await _attach(far, open_client(far_port, "far", "bench/#", 1))
+    for number, publisher in enumerate(near):
+        await _attach(publisher, open_client(port, f"publisher-{number}"))
+    cpu, begin = sum(map(cpu_seconds, pids)), time.monotonic()
+    for publisher in near:
+        publisher.start()
+    await asyncio.sleep(seconds)
+    acked, took = sum(len(publisher.acked_after) for publisher in near), time.monotonic() - begin
+    for publisher in near:
+        publisher.going = False
+    sent = sum(publisher.sent for publisher in near)
+    for _ in range(_PATIENCE):
+        if len(far.arrived_after) >= sent and all(publisher.idle for publisher in near):
+            break
+        await asyncio.sleep(0.01)
+    delivered = len(far.arrived_after) / (time.monotonic() - begin)
+    for each in (*near, far):
+        each.close()
+    after = [nanoseconds for publisher in near for nanoseconds in publisher.acked_after]
+    return Run(
+        per_second=acked / took,
+        delivered=delivered,
+        ack_ms=statistics.median(after) / 1e6,
+        arrival_ms=statistics.median(far.arrived_after) / 1e6,
+        cpu_us=(sum(map(cpu_seconds, pids)) - cpu) / sent * 1e6,
+        missing=sent - len(far.arrived_after),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Sites:
+    near: dict[str, Node]
+    far: Node
+
+    def run(self, mode: str, publishers: int, window: int, seconds: float) -> Run:
+        near = self.near[mode]
+        work = run(near.port, self.far.port, (near.pid, self.far.pid), publishers, window, seconds)
+        return uvloop.run(work)
+
+    def late(self) -> int:
+        """Acknowledgements that did not wait to the end: a result with such would be too good."""
+        counters = self.near["cluster"].status()["counters"]
+        return int(counters.get("cluster_timeouts", 0) + counters["cluster_overflows"])
+
+
+@contextlib.contextmanager
+def sites() -> Iterator[Sites]:
+    with contextlib.ExitStack() as stack:
+        start = stack.enter_context
+        brokers = [start(lab.start("mosquitto", config=MOSQUITTO_CONFIG)) for _ in range(2)]
+        far = start(Node("far", brokers[1].port))
+        near = {
+            mode: start(Node(mode, brokers[0].port, (far,), settings={"node": {"delivery": mode}}))
+            for mode in MODES
+        }
+        for node in near.values():
+            node.wait_for_links(1)
+        yield Sites(near, far)
+
+
+def show(console: Console, title: str, runs: dict[str, list[Run]]) -> None:
+    columns = ("to PUBACK, ms", "to the far subscriber, ms", "nodes' CPU, µs", "missing")
+    table = Table("", "acknowledged/s", "delivered/s", *columns)
+    table.title = f"{title}; median of rounds (lowest to highest)"
+    of: tuple[Callable[[Run], float], ...] = (
+        lambda run: run.per_second,
+        lambda run: run.delivered,
+        lambda run: run.ack_ms,
+        lambda run: run.arrival_ms,
+        lambda run: run.cpu_us,
+    )
+    for mode, found in runs.items():
+        cells = [_spread(Spread.of([value(run) for run in found])) for value in of]
+        table.add_row(mode, *cells, str(sum(run.missing for run in found)))
+    table.add_row("cluster / local", *(_spread(ratio(runs, value)) for value in of), "")
+    console.print(table)
+
+
+def ratio(runs: dict[str, list[Run]], of: Callable[[Run], float]) -> Spread:
+    """The ratio of medians, and the spread of the rounds' own ratios."""
+    local, cluster = ([of(run) for run in runs[mode]] for mode in MODES)
+    rounds = [over / under for over, under in zip(cluster, local, strict=True)]
+    return Spread(statistics.median(cluster) / statistics.median(local), min(rounds), max(rounds))
+
+
+def _spread(spread: Spread) -> str:
+    median, low, high = (
+        f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+        for value in (spread.median, spread.low, spread.high)
+    )
+    return f"{median} ({low} to {high})"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.delivery", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of one run")
+    parser.add_argument("--window", type=int, default=20, help="messages that a publisher has under way")
+    parser.add_argument("--first", action="store_true", help="go before everything else on a busy machine")
+    flags = parser.parse_args(arguments)
+    console = Console(width=None if sys.stdout.isatty() else 170)
+    console.print(*(f"{name} {value};" for name, value in machine.facts().items()), highlight=False)
+    full: dict[str, list[Run]] = {mode: [] for mode in MODES}
+    single: dict[str, list[Run]] = {mode: [] for mode in MODES}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(machine.one_benchmark())
+        if flags.first and not stack.enter_context(preferred()):
+            console.print("note: CPU control groups are not writable here: --first had no effect")
+        there = stack.enter_context(sites())
+        for mode in MODES:
+            there.run(mode, PUBLISHERS, flags.window, 1.0)  # to warm up
+        for _ in range(flags.rounds):
+            for mode in MODES:
+                full[mode].append(there.run(mode, PUBLISHERS, flags.window, flags.seconds))
+                single[mode].append(there.run(mode, 1, 1, flags.seconds))
+        late = there.late()
+    show(console, f"{PUBLISHERS} publishers with {flags.window} messages under way each", full)
+    show(console, "one message under way", single)
+    console.print(f"acknowledgements that did not wait for the far site to the end: {late}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

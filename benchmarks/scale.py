@@ -1,0 +1,293 @@
+"""How cost grows with nodes, filters and churn: all runs, plots and tables of docs/scale.md.
+
+`python -m benchmarks.scale` makes every run that benchmarks/scale.json does not have yet (`--again`: all of
+them), each in a process of its own, and writes that file, docs/images/scale-*.svg and the tables in the page.
+Owns which runs there are and what is read from them. Must not know: the scenario (`brokerweave sim scale`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.plot import chart
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = Path(__file__).with_name("scale.json")
+PAGE = ROOT / "docs" / "scale.md"
+IMAGES = ROOT / "docs" / "images"
+
+Case = dict[str, Any]
+Found = dict[str, Any]
+
+SIZES = (10, 100, 1000, 10_000)
+SHAPES = ("row", "binary", "star", "random")
+FILTERS = (10, 100, 1000)
+CHURN = (0.5, 2, 8, 32)
+MIDDLE = 100
+"""Nodes where something else than their number grows."""
+LONGEST_ROW = 1000
+"""With more, news would still be on its way when the scenario ends."""
+
+
+def growing_nodes(strategy: str, shape: str) -> list[Case]:
+    sizes = [n for n in SIZES if shape != "row" or n <= LONGEST_ROW]
+    return [{"nodes": n, "shape": shape, "strategy": strategy} for n in sizes]
+
+
+def own_filters() -> list[Case]:
+    """As many filters as nodes: nobody shares much."""
+    return [{"nodes": n, "filters": n} for n in (10, 30, 100, 300)]
+
+
+def growing_filters(wide: float) -> list[Case]:
+    return [{"nodes": MIDDLE, "clients": 4, "filters": f, "wide": wide} for f in FILTERS]
+
+
+def growing_churn(strategy: str) -> list[Case]:
+    return [{"nodes": MIDDLE, "churn": c, "strategy": strategy} for c in CHURN]
+
+
+def waiting() -> list[Case]:
+    return [{"nodes": MIDDLE, "barrier": barrier} for barrier in (True, False)]
+
+
+def cases() -> list[Case]:
+    """Every run, the short ones first."""
+    listed = growing_nodes("sf", "binary") + growing_nodes("pf", "binary") + own_filters()
+    listed += [case for shape in SHAPES for case in growing_nodes("sf", shape)]
+    listed += growing_filters(0.0) + growing_filters(0.1) + growing_churn("sf") + waiting()
+    return sorted({key(case): case for case in listed}.values(), key=lambda case: case["nodes"])
+
+
+def key(case: Case) -> str:
+    """A case as arguments of `brokerweave sim scale`."""
+    words = []
+    for name, value in sorted(case.items()):
+        if name == "barrier":
+            words += [] if value else ["--async"]
+        elif (name, value) not in (("shape", "binary"), ("strategy", "sf"), ("wide", 0.0), ("churn", 2)):
+            words += [f"--{name}", f"{value}"]
+    return " ".join(words)
+
+
+def run(case: Case) -> Found:
+    command = [sys.executable, "-m", "brokerweave", "sim", "scale", *key(case).split(), "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=3600, check=True)
+    found: Found = json.loads(done.stdout)
+    found["when"] = {name: machine.facts()[name] for name in ("date", "commit", "machine", "python")}
+    return found
+
+
+def kept() -> dict[str, Found]:
+    found: dict[str, Found] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    return found
+
+
+# What is read from a run
+
+
+def per_change(found: Found) -> float:
+    return float(found["churn"]["filters_sent"] / max(found["churn"]["changes"], 1))
+
+
+def per_publication(name: str) -> Callable[[Found], float]:
+    return lambda found: found[name] / max(found["published"], 1)
+
+
+def settled(phase: str) -> Callable[[Found], float]:
+    return lambda found: found[phase]["settled_after"] or 0.0
+
+
+def kilobytes(found: Found) -> float:
+    return float(found["cost"]["bytes_per_node"] / 1000)
+
+
+def control_rate(found: Found) -> float:
+    """Control packets a second on all links together, while clients change what they want."""
+    packets = found["churn"]["interest_packets"] + found["churn"]["barrier_packets"]
+    return float(packets / (0.55 * found["options"]["duration"]))
+
+
+# What is made of it
+
+
+class Results:
+    def __init__(self, found: dict[str, Found]) -> None:
+        self._found = found
+
+    def of(self, listed: list[Case]) -> list[tuple[Case, Found]]:
+        once = {key(case): case for case in listed}
+        return [(case, self._found[name]) for name, case in once.items() if name in self._found]
+
+    def line(
+        self, listed: list[Case], across: str, up: Callable[[Found], float]
+    ) -> list[tuple[float, float]]:
+        return [(found["options"][across], up(found)) for _, found in self.of(listed)]
+
+    def charts(self) -> dict[str, str]:
+        line = self.line
+        shapes = {shape: growing_nodes("sf", shape) for shape in SHAPES}
+        sf, pf = shapes["binary"], growing_nodes("pf", "binary")
+        return {
+            "messages": chart(
+                "Filters sent between nodes for each change (sf)",
+                "nodes",
+                "filters sent, all links",
+                {
+                    **{shape: line(cases, "nodes", per_change) for shape, cases in shapes.items()},
+                    "one filter per node": line(own_filters(), "nodes", per_change),
+                    "a new filter": line(sf, "nodes", lambda f: f["probe"]["filters_sent"]),
+                },
+            ),
+            "crossings": chart(
+                "Links crossed by each publication (binary tree)",
+                "nodes",
+                "links",
+                {
+                    "pf": line(pf, "nodes", per_publication("crossings")),
+                    "sf": line(sf, "nodes", per_publication("crossings")),
+                    "sites that want it": line(sf, "nodes", per_publication("wanted")),
+                },
+            ),
+            "convergence": chart(
+                "Until all nodes know a new filter (sf, links of 10 ms)",
+                "nodes",
+                "virtual seconds",
+                {shape: line(cases, "nodes", settled("probe")) for shape, cases in shapes.items()},
+            ),
+            "memory": chart(
+                "Memory of a node in the run, its client included",
+                "nodes",
+                "kB",
+                {
+                    "sf": line(sf, "nodes", kilobytes),
+                    "pf": line(pf, "nodes", kilobytes),
+                    "sf, one filter per node": line(own_filters(), "nodes", kilobytes),
+                },
+            ),
+            "filters": chart(
+                f"Filters a node knows of its neighbours (sf, {MIDDLE} nodes)",
+                "different filters",
+                "filters known, mean",
+                {
+                    "no wildcards": line(growing_filters(0.0), "filters", lambda f: f["table_mean"]),
+                    "1 in 10 a wildcard": line(growing_filters(0.1), "filters", lambda f: f["table_mean"]),
+                },
+            ),
+            "churn": chart(
+                f"Control packets on all links ({MIDDLE} nodes)",
+                "clients that change, per second",
+                "packets per second",
+                {"sf": line(growing_churn("sf"), "churn", control_rate)},
+            ),
+        }
+
+    def tables(self) -> dict[str, str]:
+        nodes = [case for shape in SHAPES for case in growing_nodes("sf", shape)]
+        nodes += growing_nodes("pf", "binary") + own_filters()
+        others = growing_filters(0.0) + growing_filters(0.1) + growing_churn("sf") + waiting()
+        return {
+            "checks": self._checks(),
+            "nodes": _table(NODE_COLUMNS, self.of(nodes)),
+            "others": _table(OTHER_COLUMNS, self.of(others)),
+            "cost": _table(COST_COLUMNS, [pair for pair in self.of(nodes) if pair[0]["nodes"] >= 1000]),
+        }
+
+    def _checks(self) -> str:
+        found = [found for _, found in self.of(cases())]
+        sums = [sum(each[name] for each in found) for name in ("published", "checked", "missed", "doubled")]
+        head = "| runs | publications | made at rest | of these missed at a site | doubled at a site |"
+        numbers = (len(found), *sums)
+        return "\n".join((head, "|---" * 5 + "|", "| " + " | ".join(f"{n:,}" for n in numbers) + " |"))
+
+
+def _arguments(case: Case, found: Found) -> str:
+    return f"`{key(case)}`"
+
+
+Column = tuple[str, Callable[[Case, Found], str]]
+
+NODE_COLUMNS: list[Column] = [
+    ("`brokerweave sim scale`", _arguments),
+    ("links end to end", lambda c, f: f"{f['hops']:,}"),
+    ("filters sent per change", lambda c, f: f"{per_change(f):,.1f}"),
+    ("for a new filter", lambda c, f: f"{f['probe']['filters_sent']:,}"),
+    ("links crossed per publication", lambda c, f: f"{per_publication('crossings')(f):,.1f}"),
+    ("sites that wanted it", lambda c, f: f"{per_publication('wanted')(f):,.1f}"),
+    ("filters a node knows, mean (most)", lambda c, f: f"{f['table_mean']:,.1f} ({f['table_max']:,})"),
+    ("kB per node", lambda c, f: f"{kilobytes(f):,.0f}"),
+    ("new filter known after, s", lambda c, f: _seconds(f["probe"])),
+    ("its SUBACK after, s", lambda c, f: f"{f['suback_after']:.2f}"),
+    ("link back, settled after, s", lambda c, f: _seconds(f["returned"])),
+]
+OTHER_COLUMNS: list[Column] = [
+    ("`brokerweave sim scale`", _arguments),
+    ("changes", lambda c, f: f"{f['churn']['changes']:,}"),
+    ("filters sent per change", lambda c, f: f"{per_change(f):,.1f}"),
+    ("control packets/s, all links", lambda c, f: f"{control_rate(f):,.1f}"),
+    ("filters a node knows, mean (most)", lambda c, f: f"{f['table_mean']:,.1f} ({f['table_max']:,})"),
+    ("kB per node", lambda c, f: f"{kilobytes(f):,.0f}"),
+    ("links crossed per publication", lambda c, f: f"{per_publication('crossings')(f):,.1f}"),
+    ("link back: filters sent", lambda c, f: f"{f['returned']['filters_sent']:,}"),
+]
+COST_COLUMNS: list[Column] = [
+    ("`brokerweave sim scale`", _arguments),
+    ("real time, s", lambda c, f: f"{f['cost']['real_seconds']:,.0f}"),
+    ("CPU, s", lambda c, f: f"{f['cost']['cpu_seconds']:,.0f}"),
+    ("peak memory, MB", lambda c, f: f"{f['cost']['peak_bytes'] / 1e6:,.0f}"),
+    ("date (UTC), commit", lambda c, f: f"{f['when']['date'].removesuffix(' UTC')}, {f['when']['commit']}"),
+]
+
+
+def _seconds(phase: dict[str, Any]) -> str:
+    after = phase["settled_after"]
+    return "not in time" if after is None else f"{after:.2f}"
+
+
+def _table(columns: list[Column], listed: Iterable[tuple[Case, Found]]) -> str:
+    lines = ["| " + " | ".join(name for name, _ in columns) + " |", "|---" * len(columns) + "|"]
+    lines += ["| " + " | ".join(read(case, found) for _, read in columns) + " |" for case, found in listed]
+    return "\n".join(lines)
+
+
+def fill(page: str, tables: dict[str, str]) -> str:
+    """Put each table where the page has `<!-- table: name -->`, up to `<!-- end -->`."""
+    for name, table in tables.items():
+        place = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        page = place.sub(lambda match, table=table: f"{match[1]}{table}\n{match[2]}", page)  # type: ignore[misc]
+    return page
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
+    parser.add_argument("--again", action="store_true", help="repeat runs whose results are kept")
+    parser.add_argument("--only", default="", help="only the run with exactly these arguments")
+    parser.add_argument("--most", type=int, default=SIZES[-1], help="leave out runs with more nodes")
+    given = parser.parse_args()
+    for case in cases():
+        wanted = given.only in ("", key(case)) and case["nodes"] <= given.most
+        if wanted and (given.again or key(case) not in kept()):
+            print(f"brokerweave sim scale {key(case)}", flush=True)
+            found = run(case)  # before the file is read: two of these commands may run side by side
+            RESULTS.write_text(json.dumps({**kept(), key(case): found}, indent=1, sort_keys=True) + "\n")
+    results = Results(kept())
+    IMAGES.mkdir(exist_ok=True)
+    for name, svg in results.charts().items():
+        (IMAGES / f"scale-{name}.svg").write_text(svg)
+    tables = results.tables()
+    if PAGE.exists():
+        PAGE.write_text(fill(PAGE.read_text(), tables))
+    for name, table in tables.items():
+        print(f"\n{name}\n{table}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+"""A site in a run of thousands: the real core, pairs, injector and link connections, and little around them.
+
+Owns what surrounds one core: its turn, its client's pairs, its end of each link. The broker is the least one
+there is: it grants every filter and acknowledges at once, so what it would answer is written here.
+Invariants: bytes of a link arrive in order after its delay, or the link is cut and both sides know; nothing
+is decided here. Must not know: the scenario. No pings, no disk, one lane: what they cost does not grow with
+the number of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+
+from brokerweave.cooperation.api import Strategy
+from brokerweave.links.abilities import BrokerAbilities
+from brokerweave.links.connection import BatchArrived, ControlArrived, LinkConnection
+from brokerweave.links.dead_letters import DeadLetters
+from brokerweave.links.handshake import Acceptor, Dialer, Identity
+from brokerweave.links.injector import Injector
+from brokerweave.links.lane import Lane
+from brokerweave.links.outbox import Outbox
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.frames import publish_head, split
+from brokerweave.mqtt.packets import (
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    Publish,
+    SubAck,
+    Subscribe,
+    Subscription,
+    UnsubAck,
+    Unsubscribe,
+)
+from brokerweave.node.carriers import Carriers
+from brokerweave.node.core import NodeCore, Settings
+from brokerweave.session.pair import Pair
+from brokerweave.sim.node import NodeLimits
+from brokerweave.sim.world import Event, World
+
+_LIMITS = NodeLimits()
+_ABILITIES = BrokerAbilities(version=4)
+_CONNACK = codec.encode(ConnAck(), 4)
+_SUBACK = codec.encode(SubAck(1, (0,)), 4)
+_UNSUBACK = codec.encode(UnsubAck(1), 4)
+_GOODBYE = codec.encode(Disconnect(), 4)
+_FOREVER = 1e9
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What all links of a run carried so far, and what reached brokers and clients."""
+
+    interest_packets: int = 0
+    other_packets: int = 0
+    """Control packets of the nodes' own: the subscribe barrier's marks and their answers."""
+    crossings: int = 0
+    """Publications times the links that each of them crossed."""
+    link_bytes: int = 0
+    interest_at: float = 0.0
+    """When a node last heard what a neighbour wants."""
+    injected: Callable[[int, bytes], None] = lambda site, payload: None
+    """(site, payload): a broker was given a publication from elsewhere."""
+    suback: Callable[[Pair], None] = lambda pair: None
+
+
+class ScaleNode:
+    """Implements `NodeHost` and `CarrierHost`."""
+
+    def __init__(
+        self,
+        world: World,
+        traffic: Traffic,
+        random: Random,
+        number: int,
+        strategy: type[Strategy],
+        barrier_timeout: float | None,
+    ) -> None:
+        self.world = world
+        self.traffic = traffic
+        self.random = random
+        self.number = number
+        self.name = f"n{number}"
+        settings = Settings(
+            node_id=self.name,
+            epoch=1,
+            lanes=1,
+            ordered=True,
+            window=100_000,
+            forget_after=_FOREVER,
+            session_expiry=_FOREVER,
+            barrier_timeout=barrier_timeout,
+        )
+        self._injector = Injector(f"brokerweave-{self.name}", _ABILITIES, self._outbox(), DeadLetters())
+        self.core = NodeCore(
+            settings,
+            _LIMITS,
+            strategy,
+            (),
+            self,
+            lambda neighbour, lane: Lane(self._outbox()),
+            [self._injector],
+        )
+        self.carriers = Carriers(self.core, self)
+        self.identity = Identity(self.name, 1, strategy.name, 1)
+        self._ready: dict[str, None] = {}
+        self._injector.connected(world.now)
+        self._injector.receive(_CONNACK, world.now)
+
+    def _outbox(self) -> Outbox:
+        return Outbox(self.random.getrandbits(62) + 1)
+
+    # NodeHost, CarrierHost
+
+    def now(self) -> float:
+        return self.world.now
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Event:
+        return self.world.later(seconds, callback)
+
+    def lane_ready(self, neighbour: str, lane: int) -> None:
+        if not self._ready:
+            self.world.later(0.0, self._write)
+        self._ready[neighbour] = None
+
+    def send_control(self, neighbour: str, packet: Packet) -> None:
+        if self.carriers.send_control(neighbour, packet):
+            if isinstance(packet, Publish):
+                self.traffic.other_packets += 1
+            else:
+                self.traffic.interest_packets += 1
+            self.lane_ready(neighbour, 0)
+
+    def _write(self) -> None:
+        """Once a turn, as the runtime does it."""
+        ready, self._ready = self._ready, {}
+        self.core.settle()
+        for neighbour in ready:
+            self.carriers.write(neighbour, 0)
+
+    def injector_ready(self, lane: int) -> None:
+        while data := self._injector.poll(self.world.now):
+            for frame in split(data):
+                self.traffic.injected(self.number, frame[publish_head(frame, 4).payload_start :])
+
+    def open_broker(self, pair: Pair) -> None: ...
+
+    def write_client(self, pair: Pair, data: bytes) -> None:
+        """Only SUBACKs stand and are written later."""
+        self.traffic.suback(pair)
+
+    def forget_lanes(self, neighbour: str) -> None: ...
+
+    def remember_taken(self, neighbour: str, index: int, lane: Lane) -> None: ...
+
+    def neighbour_left(self, neighbour: str) -> None: ...
+
+    def link_changed(self, neighbour: str, up: bool) -> None: ...
+
+    def warn(self, message: str) -> None:
+        self.world.note(self.name, message)
+
+
+class End:
+    """One node's end of a link; implements `Carrier`."""
+
+    __slots__ = ("_delay", "_far", "_node", "connection", "dialed", "peer")
+
+    def __init__(self, node: ScaleNode, connection: LinkConnection, dialed: bool, delay: float) -> None:
+        self.connection = connection
+        self.dialed = dialed
+        self.peer: tuple[str, int] | None = None
+        self._node = node
+        self._delay = delay
+        self._far: End | None = None
+
+    @property
+    def writable(self) -> bool:
+        return True
+
+    def attach(self, far: End) -> None:
+        self._far = far
+
+    def received(self, data: bytes) -> None:
+        if self._far is None:
+            return  # the link was cut while this was on its way
+        node = self._node
+        for event in self.connection.receive(data, node.world.now):
+            if isinstance(event, BatchArrived):
+                node.traffic.crossings += sum(run.count for run in event.runs)
+            elif isinstance(event, ControlArrived) and not isinstance(event.packet, Publish):
+                node.traffic.interest_at = node.world.now
+            node.carriers.handle(self, event)
+        self.flush()
+
+    def flush(self) -> None:
+        data = self.connection.data_to_send()
+        if data and self._far is not None:
+            self._node.traffic.link_bytes += len(data)
+            self._node.world.later(self._delay, partial(self._far.received, data))
+
+    def close(self) -> None:
+        self.flush()
+
+    def cut(self) -> None:
+        self._far = None
+        self._node.carriers.lost(self)
+
+
+class ScaleLink:
+    def __init__(self, dialer: ScaleNode, dialed: ScaleNode, delay: float) -> None:
+        self.nodes = dialer, dialed
+        self._delay = delay
+        self._ends: tuple[End, ...] = ()
+
+    def connect(self) -> None:
+        dialer, dialed = self.nodes
+        dialer.core.add_neighbour(dialed.name)
+        resume = dialer.core.neighbour_table[dialed.name].lanes[0].resume()
+        call = Dialer(dialer.identity, 0, resume, dialed.name, dialer.random.randbytes)
+        answer = Acceptor(dialed.identity, dialed.carriers.admit, dialed.random.randbytes)
+        now = dialer.world.now
+        near = End(dialer, LinkConnection(call, now), True, self._delay)
+        far = End(dialed, LinkConnection(answer, now), False, self._delay)
+        near.attach(far)
+        far.attach(near)
+        near.peer = (dialed.name, 0)
+        self._ends = near, far
+        near.flush()
+
+    def cut(self) -> None:
+        for end in self._ends:
+            end.cut()
+
+
+class ScaleClient:
+    """A client with a clean session, through the real pair."""
+
+    __slots__ = ("filters", "name", "node", "pair")
+
+    def __init__(self, node: ScaleNode, name: str) -> None:
+        self.node = node
+        self.name = name
+        self.filters: set[str] = set()
+        self.pair: Pair
+
+    def connect(self) -> None:
+        self.pair = self.node.core.new_pair()
+        self.pair.from_client(codec.encode(Connect(self.name), 4))
+        self.pair.from_broker(_CONNACK)
+
+    def subscribe(self, topic_filter: str) -> bool:
+        """True: SUBACK went to the client at once; else `Traffic.suback` tells when."""
+        self.filters.add(topic_filter)
+        self.pair.from_client(codec.encode(Subscribe(1, (Subscription(topic_filter, 0),)), 4))
+        return bool(self.pair.from_broker(_SUBACK))
+
+    def unsubscribe(self, topic_filter: str) -> None:
+        self.filters.discard(topic_filter)
+        self.pair.from_client(codec.encode(Unsubscribe(1, (topic_filter,)), 4))
+        self.pair.from_broker(_UNSUBACK)
+
+    def publish(self, topic: str, payload: bytes) -> None:
+        self.pair.from_client(codec.encode(Publish(topic, payload), 4))
+
+    def leave(self) -> None:
+        self.filters.clear()
+        self.pair.from_client(_GOODBYE)
+        self.pair.ended()

@@ -1,0 +1,88 @@
+"""A node's tape: what happens when the disk has no room for a log at all, and then has."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from brokerweave.config import EdgeLogSection
+from brokerweave.edgelog import folder
+from brokerweave.errors import ConfigError
+from brokerweave.runtime.recording import Recording
+from tests.unit.edgelog.logs import frames, payloads
+
+
+class Host:
+    """Timers run when the test says so."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.timers: list[Callable[[], None]] = []
+
+    def now(self) -> float:
+        return time.time()
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        self.timers.append(callback)
+        return asyncio.get_running_loop().call_later(1e6, callback)
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
+
+    def fire(self) -> None:
+        timers, self.timers = self.timers, []
+        for timer in timers:
+            timer()
+
+
+SETTINGS = EdgeLogSection(fsync="never", min_free=0)
+
+
+async def test_a_full_disk_at_the_start_lets_the_node_relay_and_the_log_open_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host()
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folder, "write_identity", full)
+        tape = Recording(host, SETTINGS, tmp_path, "a")
+        tape.record("c", 4, 1, frames(b"missed"), ())
+        tape.write()
+        host.fire()
+        assert tape.status()["recording"] is False
+        assert "No space left" in tape.status()["reason"]
+        assert len(host.warnings) == 1
+    host.fire()
+    tape.record("c", 4, 1, frames(b"kept"), ())
+    host.fire()
+    assert payloads(tmp_path) == [b"kept"]
+    assert tape.counters()["edge_log_unrecorded"] == 1
+    await tape.stop()
+
+
+async def test_a_folder_that_cannot_be_used_is_a_mistake_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ConfigError, match="cannot be used"):
+        Recording(Host(), SETTINGS, tmp_path / "file" / "log", "a")
+
+
+async def test_a_block_is_written_in_time_and_synced_in_a_thread(tmp_path: Path) -> None:
+    host = Host()
+    tape = Recording(host, EdgeLogSection(min_free=0), tmp_path, "a")
+    tape.record("c", 4, 1, frames(b"x"), ())
+    host.fire()  # the block
+    assert payloads(tmp_path) == []
+    host.fire()  # the fsync
+    assert tape._syncing is not None
+    await asyncio.wait([tape._syncing])
+    assert payloads(tmp_path) == [b"x"]
+    await tape.stop()
