@@ -125,6 +125,23 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(15.494, "drop", ("d-1",)),
         ],
     ),
+    "what an outbox had on disk only did not go another way when the tree changed and its link returned": (
+        320,
+        Options("sf", 4, wiring="ring"),
+        [
+            Action(0.0, "queues", ("d", 1500, 1000)),
+            Action(0.199, "arrive", ("b-1",)),
+            Action(0.403, "arrive", ("d-1",)),
+            Action(0.47, "arrive", ("a-2",)),
+            Action(0.475, "arrive", ("c-2",)),
+            Action(1.32, "subscribe", ("b-1", "a/#", 1)),
+            Action(1.409, "subscribe", ("c-2", "+/c", 2)),
+            Action(4.631, "freeze", ("c", 3.25)),
+            *[Action(5.435, "publish", ("a-2", "b/c", 1, False))] * 3,
+            Action(7.187, "delay", ("b", "c", 0.646, 0.637, 20000.0, 3.09)),
+            *[Action(7.233, "publish", ("d-1", "a/b/c", 2, False))] * 3,
+        ],
+    ),
 }
 
 

@@ -61,6 +61,8 @@ class Wiring:
         self._announced = -RECORD_INTERVAL
         self._election_due = self._record_due = self._limit_due = False
         self._moving: list[tuple[Neighbour, int]] = []
+        self._on_disk: dict[tuple[str, int], tuple[int, int]] = {}
+        """Of a neighbour's lane: on disk from where to where lies what has to be flooded yet."""
         self._awaiting = False
         self._news = False
         if enabled:
@@ -245,6 +247,7 @@ class Wiring:
         self._refresh_routes()
         for lane, run, there in again.values():
             self._core.flood(lane, run, there)
+        self._flood_from_disk()
         self._check_settled()
         for neighbour in self._linked():
             self._take_stashed(neighbour)
@@ -267,6 +270,8 @@ class Wiring:
                 runs = lane.outbox.kept() if needed else []
                 last = lane.outbox.oldest + len(runs) - 1 if runs and not lane.held else 0
                 self._mark(neighbour.id, index, last)
+                if needed and lane.outbox.on_disk_only != (0, 0):
+                    self._on_disk[neighbour.id, index] = lane.outbox.on_disk_only
                 for number, run in enumerate(runs):
                     if not _goes_again(run):
                         continue
@@ -349,6 +354,28 @@ class Wiring:
             outbox.acknowledge(first + len(runs) - 1)
         if self._moving:
             self._core.call_later(0.0, self._move)
+
+    def _flood_from_disk(self) -> None:
+        """Send once more what was stuck and is on disk only, some at a time.
+
+        The lane may read it, too; but memory comes before disk there, and a round trip between two reads.
+        """
+        room = MOVE_BYTES
+        while self._on_disk and room > 0:
+            (neighbour, index), (first, last) = next(iter(self._on_disk.items()))
+            runs: list[tuple[int, Run]] = []
+            if neighbour in self._core.neighbour_table:
+                runs = self._core.neighbour_table[neighbour].lanes[index].outbox.read(first, last, room)
+            for _, run in runs:
+                room -= run.size
+                if _goes_again(run):
+                    self._core.flood(index, run, (), once=True)
+            if runs:
+                self._on_disk[neighbour, index] = (runs[-1][0] + 1, last)
+            else:
+                del self._on_disk[neighbour, index]
+        if self._on_disk:
+            self._core.call_later(0.0, self._flood_from_disk)
 
     def _drop_passing(self) -> None:
         """Drop QoS 0 that waits for a lane which is down: who gets it another way, and is killed, does not

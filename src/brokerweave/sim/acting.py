@@ -86,11 +86,10 @@ class Actor:
 
     def _do_delay(self, one: str, other: str, delay: float, jitter: float, rate: float, lasts: float) -> None:
         wire = self._sim.network.wire(one, other)
-        before = wire.delay
         wire.delay, wire.jitter, wire.rate = delay, jitter, rate
 
         def over() -> None:
-            wire.delay, wire.jitter, wire.rate = before, 0.0, 0.0
+            wire.delay, wire.jitter, wire.rate = wire.usual, 0.0, 0.0
 
         self._world.later(lasts, over)
 

@@ -101,8 +101,8 @@ class SimNode:
         self.reader: RetainedReader
         self._checkpointing: Event | None = None
         self._removed: set[str] = set()
-        """Neighbours that were removed while this node was down or its disk failed. Until the disk has taken
-        that, a restart brings them back, and their operator removes them again (guarantees: failing disk)."""
+        """Neighbours whose removal this node may forget: it was down, or ended meanwhile, or its disk failed.
+        Then a restart brings them back, and their operator removes them again (guarantees: failing disk)."""
         self._epoch = 0
         network.listen(name, self.host, self._accept_client)
         network.listen(f"{name}/link", self.host, lambda end: self.links.accept(end))
@@ -228,11 +228,12 @@ class SimNode:
     def remove(self, neighbour: str) -> None:
         if neighbour in self.neighbours:
             self.neighbours.remove(neighbour)
-        if not self.up or self.disk.failing:  # a crash now would forget the removal: it is repeated then
-            self._removed.add(neighbour)
+        self._removed.add(neighbour)  # its operator repeats it should the node end before it is done
         if self.up and neighbour in self.core.neighbour_table:
             self.links.hang_up(neighbour, removed=True)
             self.core.remove_neighbour(neighbour)
+        if self.up and not self.disk.failing:
+            self._removed.discard(neighbour)
 
     def neighbour_left(self, neighbour: str) -> None:
         if neighbour in self.core.neighbour_table:

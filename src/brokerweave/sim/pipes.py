@@ -46,6 +46,11 @@ class Wire:
     """Bytes per second; 0: as fast as you like."""
     blocked: bool = False
     ends: list[End] = field(default_factory=list)
+    usual: float = field(init=False)
+    """Its delay while no fault lasts."""
+
+    def __post_init__(self) -> None:
+        self.usual = self.delay
 
     def latency(self, size: int) -> float:
         wait = self.delay + self.random.random() * self.jitter
