@@ -157,6 +157,8 @@ class NodeCore:
         self.neighbour_table.went_down = self._neighbour_down
         self._to_confirm: dict[str, list[Publication]] = {}
         self.retained = Retained(self, settings.retained, retained_store or MemoryStore())
+        if self.wiring.enabled:
+            self.retained.unsure_until = self.retained.index.clock.last
         self.neighbour_table.linked = self.retained.linked
         self._local_routes = self.router.cache(None)
         self.admission = Admission(self.router, self.counters.add)

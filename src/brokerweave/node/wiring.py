@@ -59,7 +59,9 @@ class Wiring:
         self._tree = self._states.tree(0.0)
         self._peers: dict[str, Peer] = {}
         self._announced = -RECORD_INTERVAL
-        self._election_due = self._record_due = self._limit_due = False
+        self._election_due = self._record_due = False
+        self._limits: dict[str, object] = {}
+        """Neighbours that wait for the tree to settle, or whose batches do: each since its own moment."""
         self._moving: list[tuple[Neighbour, int]] = []
         self._on_disk: dict[tuple[str, int], tuple[int, int]] = {}
         """Of a neighbour's lane: on disk from where to where lies what has to be flooded yet."""
@@ -172,6 +174,7 @@ class Wiring:
 
     def forget(self, neighbour: str) -> None:
         self._peers.pop(neighbour, None)
+        self._limits.pop(neighbour, None)
         self._moving = [item for item in self._moving if item[0].id != neighbour]
         if self.enabled:
             self._refresh_routes()
@@ -251,7 +254,6 @@ class Wiring:
         self._check_settled()
         for neighbour in self._linked():
             self._take_stashed(neighbour)
-        self._limit_later()
 
     def _stuck(self, changed: bool) -> dict[_Known, tuple[int, Run, set[str]]]:
         """What has to go once more, in a tree that changed: its lane, and where it stands as a flood already.
@@ -424,7 +426,7 @@ class Wiring:
         if peer.mark.view == self.view and not peer.stash:
             return True
         peer.stash.append((first, runs))
-        self._limit_later()
+        self._limit_later(neighbour)
         return False
 
     def boundary(self, neighbour: str, lane: int) -> int:
@@ -439,6 +441,7 @@ class Wiring:
             except RemoteProtocolError as error:
                 lane.stash.clear()
                 self._broken(neighbour, error)
+        self._no_limit(neighbour)
 
     def _broken(self, neighbour: str, error: RemoteProtocolError) -> None:
         """What was kept turned out to be nonsense; the connection closes over what follows it."""
@@ -515,7 +518,7 @@ class Wiring:
         for index, lane in enumerate(self._core.neighbour_table[neighbour].lanes):
             lane.held = True
             self._mark(neighbour, index, 0)  # what is old among its runs is lost when they are sorted
-        self._limit_later()
+        self._limit_later(neighbour)
 
     def _release(self, neighbours: Iterable[str]) -> None:
         for neighbour in sorted(n for n in neighbours if n in self.held):
@@ -525,21 +528,27 @@ class Wiring:
                 lane.held = False
                 lane.outbox.sort()
                 self._core.host.lane_ready(neighbour, index)
+            self._no_limit(neighbour)
 
-    def _limit_later(self) -> None:
-        if not self._limit_due:
-            self._limit_due = True
-            self._core.call_later(SETTLE_LIMIT, self._limit_reached)
+    def _limit_later(self, neighbour: str) -> None:
+        if neighbour not in self._limits:
+            waits = self._limits[neighbour] = object()
+            self._core.call_later(SETTLE_LIMIT, lambda: self._limit_reached(neighbour, waits))
 
-    def _limit_reached(self) -> None:
-        self._limit_due = False
-        if self.held:
+    def _no_limit(self, neighbour: str) -> None:
+        if neighbour not in self.held and not any(lane.stash for lane in self[neighbour].lanes):
+            self._limits.pop(neighbour, None)
+
+    def _limit_reached(self, neighbour: str, waits: object) -> None:
+        if self._limits.get(neighbour) is not waits:
+            return  # it had not to wait any more, and does again by now
+        del self._limits[neighbour]
+        if neighbour in self.held:
             self._core.counters.add("tree_settle_limits")
-            self._release(self.held)
-        for neighbour, peer in list(self._peers.items()):
-            if any(lane.stash for lane in peer.lanes):
-                self._core.counters.add("tree_view_limits")
-                self._take_stashed(neighbour, anyway=True)
+            self._release([neighbour])
+        if any(lane.stash for lane in self[neighbour].lanes):
+            self._core.counters.add("tree_view_limits")
+            self._take_stashed(neighbour, anyway=True)
 
 
 def _goes_again(run: Run) -> bool:
