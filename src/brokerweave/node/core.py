@@ -523,7 +523,9 @@ class NodeCore:
         stream = self._stream(lane, run)
         if self.wiring.flooded.accept(stream, run.epoch, run.first, run.count) or not once:
             self.counters.add("flooded", run.count)
-            again = replace(run, flood=True, cap=2, confirm=False)
+            # Who lost its disk may have had it: QoS 0 goes for its place in the index only, known by version.
+            repair = run.repair or not run.max_qos
+            again = replace(run, flood=True, cap=2, confirm=False, repair=repair)
             self._route(again, self._local_routes, OWN, local=False, skip=there)
 
     def _stream(self, lane: int, run: Run) -> str:

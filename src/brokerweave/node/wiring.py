@@ -553,5 +553,5 @@ class Wiring:
 
 def _goes_again(run: Run) -> bool:
     """Whether a run that was stuck is flooded. QoS 0 is not: a node that was killed may have had it before.
-    Nor are repairs: nodes compare what they retain, whatever becomes of one of them."""
-    return run.lasting and not run.repair
+    Nor are repairs, but those that are floods: nodes compare what they retain when a link comes up."""
+    return run.lasting and (run.flood or not run.repair)
