@@ -127,9 +127,9 @@ def a_new_stream_goes_on_where_the_old_one_was(patch: pytest.MonkeyPatch) -> Non
     """What a neighbour sends first after its restart is taken for a repetition."""
     real = Lane.connected
 
-    def connected(self: Lane, peer: Resume | None) -> None:
+    def connected(self: Lane, peer: Resume | None, epoch: int = 0) -> None:
         self._peer_stream = peer.stream if peer is not None else 0
-        real(self, peer)
+        real(self, peer, epoch)
 
     patch.setattr(Lane, "connected", connected)
 

@@ -10,6 +10,7 @@ from tests.chaos.planted_bugs import PLANTED
 SEEDS = 300
 FOUND_AT = {
     "window_accepts_everything": 31,
+    "the_first_confirmation_counts_for_all": 170,
     "outbox_lets_new_runs_overtake_those_on_disk": 16,
     "the_end_of_a_connection_ends_the_session_of_its_heir": 26,
     "a_mark_is_answered_before_those_behind_have_heard": 143,

@@ -62,7 +62,8 @@ def cabled(wiring: Wiring, strategy: str) -> Iterator[Cables]:
         brokers = {name: start_broker("mosquitto", config=["max_queued_messages 0"]) for name in names}
         for broker in brokers.values():
             stack.callback(broker.close)
-        settings = merged(QUICK, {"links": {"cycles": "stand-by"}})
+        # Patient: a busy machine must not look like a link that failed, or the tree changes.
+        settings = merged(QUICK, {"links": {"cycles": "stand-by", "ping_interval": 5}})
         net = stack.enter_context(
             network([], strategy=strategy, alone=names, brokers=brokers, settings=settings)
         )

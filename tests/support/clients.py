@@ -134,6 +134,7 @@ class MqttClient:
         """Connect once more, with all that a persistent session keeps on the client's side."""
         assert self.ended.wait(LIMIT)
         self._client.loop_stop()
+        self._client._reset_sockets()  # loop_start makes new ones to wake its thread with
         self.ended.clear()
         self._answered.clear()
         self._client.reconnect()

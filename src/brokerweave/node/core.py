@@ -40,9 +40,11 @@ from brokerweave.node.sessions import Sessions
 from brokerweave.node.taps import Taps
 from brokerweave.node.wills import Wills
 from brokerweave.node.wiring import MARK_TOPIC, UNKNOWN, Wiring
-from brokerweave.session.pair import Limits, Pair
+from brokerweave.session.host import Limits
+from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
 from brokerweave.session.standing import HeldAck, Stand
+from brokerweave.tables import fit
 
 OWN_TOPICS = "$brokerweave/"
 ACK_DELAY = 0.02
@@ -225,6 +227,7 @@ class NodeCore:
                 kept.pop(name, None)
             else:
                 kept[name] = value
+        fit(kept)
         self.daybook.note("keep", neighbour, dict(changes))
 
     def routes_changed(self) -> None:

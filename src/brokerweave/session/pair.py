@@ -1,18 +1,16 @@
 """One client's pair of sessions: bytes in from either side, bytes out to the other, and what they mean.
 
-Owns: the two scanners, the phase of the pair, pending SUBSCRIBEs, topic aliases, what is held back until
-the broker accepts the client. Invariants: what is returned for the other side is the input cut at frame
-boundaries, unchanged but for frames a listener rejected and acknowledgements that wait for the cluster;
-nothing is forwarded to links before CONNACK accepts the client (nor, in cluster delivery, before the broker
-acknowledged it or the client left); a filter counts only when SUBACK grants it. Must not know: sockets,
-strategies, links.
+Owns: the two scanners, the phase of the pair, what is held back until the broker accepts the client.
+Invariants: what is returned for the other side is the input cut at frame boundaries, unchanged but for frames
+a listener rejected and acknowledgements that wait for the cluster; nothing is forwarded to links before
+CONNACK accepts the client (nor, in cluster delivery, before the broker acknowledged it or the client left); a
+filter counts only when SUBACK grants it. Must not know: sockets, strategies, links.
 """
 
 from __future__ import annotations
 
 import enum
 from dataclasses import replace
-from typing import Protocol
 
 from brokerweave.cooperation.api import Listener, Side
 from brokerweave.errors import BrokerweaveError, RemoteProtocolError
@@ -34,11 +32,14 @@ from brokerweave.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from brokerweave.mqtt.properties import Property, get_int, get_str, without
+from brokerweave.mqtt.properties import Property, get_str, without
+from brokerweave.session.aliases import Aliases
+from brokerweave.session.asked import Asked
 from brokerweave.session.handle import SessionHandle
+from brokerweave.session.host import Limits, PairHost
 from brokerweave.session.judgement import Judgement
 from brokerweave.session.record import SessionRecord, changed_expiry, expiry_of
-from brokerweave.session.recorder import Recorder, RecorderHost
+from brokerweave.session.recorder import Recorder
 from brokerweave.session.standing import HeldAck, HeldAcks, Stand, Standing
 
 _FROM_CLIENT = sum(
@@ -79,72 +80,13 @@ class Phase(enum.Enum):
     ENDED = enum.auto()
 
 
-class PairHost(RecorderHost, Protocol):
-    """What a pair asks of its node."""
-
-    def connect_arrived(self, pair: Pair) -> None:
-        """CONNECT was read: open the broker session. `pair.use_routes` where the client has its own."""
-
-    def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
-        """The broker accepted the client: the record its session goes on with."""
-
-    def granted(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand) -> bool:
-        """The broker granted filters. False: the stream to the client stands until `pair.go_on(stand)`."""
-
-    def withdrawn(self, pair: Pair, filters: list[str]) -> None: ...
-
-    def forward(
-        self,
-        group: object,
-        count: int,
-        blob: bytes,
-        max_qos: int,
-        version: int,
-        taken: tuple[str, int] | None = None,
-    ) -> None:
-        """Publications of an accepted client, for the links.
-
-        `taken` is one QoS 2 publication's client and packet id, where its session outlives the connection.
-        """
-
-    def released(self, pair: Pair, packet_id: int) -> None:
-        """The same client may use this QoS 2 packet id for something new."""
-
-    def forward_confirmed(
-        self, group: object, publish: Publish, version: int, pair: Pair, ack: HeldAck
-    ) -> bool:
-        """The same for one whose acknowledgement waits. False: until `pair.release(ack)`."""
-
-    def uncertain(self, topic: str) -> None:
-        """The broker left without saying whether it took a message to be retained."""
-
-    def ended(self, pair: Pair, unexpected: bool) -> None:
-        """Both sessions are over; `unexpected` without a DISCONNECT that discards the will."""
-
-    def closed(self, pair: Pair) -> None:
-        """The last that is heard of a pair whose CONNECT was read, accepted or not."""
-
-    def write_client(self, pair: Pair, data: bytes) -> None:
-        """Send the client a packet of our own, between two of the broker's."""
-
-    def listener_failed(self, listener: Listener, error: Exception) -> None: ...
-
-
-class Limits(Protocol):
-    @property
-    def max_packet(self) -> int: ...
-
-    @property
-    def client_queue(self) -> int: ...
-
-
 class Pair:
     """See the module's docstring. `error` is set once the pair must be closed for a protocol error."""
 
     __slots__ = (
         "_acks",
-        "_alias_bytes",
         "_aliases",
+        "_asked",
         "_awaiting",
         "_cluster",
         "_downstream",
@@ -152,8 +94,6 @@ class Pair:
         "_held_bytes",
         "_host",
         "_judgement",
-        "_pending",
-        "_pending_bytes",
         "_record",
         "_recorder",
         "_routes",
@@ -213,10 +153,8 @@ class Pair:
         self._awaiting: dict[int, Publish] | None = None
         self._held: list[Routed | Publish | PubRel] | None = None
         self._held_bytes = 0
-        self._pending: dict[int, tuple[Subscribe | Unsubscribe, int]] | None = None
-        self._pending_bytes = 0
-        self._aliases: dict[int, str] | None = None
-        self._alias_bytes = 0
+        self._asked: Asked | None = None
+        self._aliases: Aliases | None = None
         self.put_off: tuple[bytes, list[Routed | Frame], int] | None = None
         """What of the client's last chunk is left for `next_turn`; read no more before it."""
         self._record: SessionRecord | None = None
@@ -235,7 +173,8 @@ class Pair:
     @property
     def wants_pause(self) -> bool:
         """True while the client must not be read: too much waits for the broker's answer."""
-        return max(self._held_bytes, self._pending_bytes) > self.limits.client_queue
+        asked = self._asked.size if self._asked is not None else 0
+        return max(self._held_bytes, asked) > self.limits.client_queue
 
     @property
     def wants_broker_pause(self) -> bool:
@@ -340,7 +279,9 @@ class Pair:
             case Publish() | PubRel():
                 self._hold_or_act(packet)
             case Subscribe() | Unsubscribe():
-                self._remember(packet, len(frame.data))
+                if self._asked is None:
+                    self._asked = Asked()
+                self._asked.add(packet, len(frame.data))
             case Disconnect():
                 self._will_discarded = packet.reason_code != _WILL_KEPT
                 self.expiry = changed_expiry(packet.properties, self.expiry)
@@ -367,7 +308,9 @@ class Pair:
 
     def _publish(self, packet: Publish) -> None:
         """One publication that the scanner could not route by itself: QoS 2, an alias, or listened to."""
-        topic = self._resolve_alias(packet)
+        if self._aliases is None:
+            self._aliases = Aliases(self.limits.client_queue)
+        topic = self._aliases.topic_of(packet)
         if packet.qos == 2 and self._already_taken(packet.packet_id):
             self._host.count("publications_resent")
             if self._recorder is not None and not topic.startswith("$"):
@@ -405,23 +348,6 @@ class Pair:
         self._awaiting[packet.packet_id] = packet
         self._held_bytes += _size(packet) - (_size(before) if before else 0)
 
-    def _resolve_alias(self, packet: Publish) -> str:
-        alias = get_int(packet.properties, Property.TOPIC_ALIAS, 0)
-        if not alias:
-            return packet.topic
-        if self._aliases is None:
-            self._aliases = {}
-        if packet.topic:
-            self._alias_bytes += len(packet.topic) - len(self._aliases.get(alias, ""))
-            self._aliases[alias] = packet.topic
-            if self._alias_bytes > self.limits.client_queue:
-                raise RemoteProtocolError("the topics behind aliases are too long to be kept", 0x97)
-            return packet.topic
-        try:
-            return self._aliases[alias]
-        except KeyError:
-            raise RemoteProtocolError(f"topic alias {alias} was never given a topic", 0x82) from None
-
     def _already_taken(self, packet_id: int) -> bool:
         """A QoS 2 publication sent again before its release is the same one [MQTT-4.3.3-12]."""
         if self._record is None:
@@ -446,14 +372,6 @@ class Pair:
             self._hold(routed, _HELD + len(routed.blob))
         else:
             self._host.count("refused_publications", routed.count)
-
-    def _remember(self, packet: Subscribe | Unsubscribe, size: int) -> None:
-        if self._pending is None:
-            self._pending = {}
-        size += _HELD
-        _, before = self._pending.get(packet.packet_id, (None, 0))
-        self._pending[packet.packet_id] = packet, size
-        self._pending_bytes += size - before
 
     # From the broker
 
@@ -588,7 +506,7 @@ class Pair:
 
     def _suback(self, packet: SubAck) -> Stand | None:
         """Where the stream must stand until the filters are known everywhere; None if it need not."""
-        asked = self._answered(packet.packet_id)
+        asked = self._asked.answered(packet.packet_id) if self._asked is not None else None
         if not isinstance(asked, Subscribe):
             return None
         granted = [
@@ -600,22 +518,13 @@ class Pair:
         return stand if granted and not self._host.granted(self, granted, stand) else None
 
     def _unsuback(self, packet: UnsubAck) -> None:
-        asked = self._answered(packet.packet_id)
+        asked = self._asked.answered(packet.packet_id) if self._asked is not None else None
         if not isinstance(asked, Unsubscribe):
             return
         codes = packet.reason_codes or (0,) * len(asked.topic_filters)
         gone = [f for f, code in zip(asked.topic_filters, codes, strict=False) if code < 0x80]
         if gone:
             self._host.withdrawn(self, gone)
-
-    def _answered(self, packet_id: int) -> Subscribe | Unsubscribe | None:
-        if self._pending is None:
-            return None
-        packet, size = self._pending.pop(packet_id, (None, 0))
-        self._pending_bytes -= size
-        if not self._pending:
-            self._pending = None
-        return packet
 
     # The end
 

@@ -45,8 +45,7 @@ class Actor:
         for node in self._sim.nodes.values():
             node.disk.kill_at_write = 0  # before anything moves: what is healed below may write at once
         for wire in self._sim.network.wires():
-            wire.jitter = wire.rate = 0.0
-            wire.delay = min(wire.delay, 0.05)
+            wire.calm()
             wire.heal()
         for name in list(self._moving):
             self._link_again(name)
@@ -87,11 +86,7 @@ class Actor:
     def _do_delay(self, one: str, other: str, delay: float, jitter: float, rate: float, lasts: float) -> None:
         wire = self._sim.network.wire(one, other)
         wire.delay, wire.jitter, wire.rate = delay, jitter, rate
-
-        def over() -> None:
-            wire.delay, wire.jitter, wire.rate = wire.usual, 0.0, 0.0
-
-        self._world.later(lasts, over)
+        self._world.later(lasts, wire.calm)
 
     def _do_cut(self, name: str, kind: str, half_open: bool) -> None:
         network = self._sim.network

@@ -40,17 +40,20 @@ class Wire:
     """The way between two hosts; faults change it, and all connections on it feel that."""
 
     random: Random
-    delay: float
+    usual: float
+    """Seconds that a byte takes when nothing is wrong."""
+    delay: float = field(init=False)
     jitter: float = 0.0
     rate: float = 0.0
     """Bytes per second; 0: as fast as you like."""
     blocked: bool = False
     ends: list[End] = field(default_factory=list)
-    usual: float = field(init=False)
-    """Its delay while no fault lasts."""
 
     def __post_init__(self) -> None:
-        self.usual = self.delay
+        self.delay = self.usual
+
+    def calm(self) -> None:
+        self.delay, self.jitter, self.rate = self.usual, 0.0, 0.0
 
     def latency(self, size: int) -> float:
         wait = self.delay + self.random.random() * self.jitter

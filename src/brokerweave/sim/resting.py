@@ -29,8 +29,9 @@ def unrest(simulation: Simulation) -> str:
 def left_behind(simulation: Simulation) -> str:
     """The first thing that the last subscriber left behind."""
     for name, node in simulation.nodes.items():
-        if node.core.interest.filters() or node.core.interest.records:
-            return f"{name} still has interest {node.core.interest.filters()}"
+        interest = node.core.interest
+        if interest.filters() or interest.records:
+            return f"{name} still has interest {interest.filters()} of {list(interest.records)}"
         strategy = node.core.strategy
         if isinstance(strategy, SubscriptionFlooding):
             for neighbour in node.core.neighbours():

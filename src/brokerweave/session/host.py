@@ -1,0 +1,73 @@
+"""What a pair needs of the node it belongs to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from brokerweave.cooperation.api import Listener
+from brokerweave.mqtt.packets import Publish
+from brokerweave.session.record import SessionRecord
+from brokerweave.session.recorder import RecorderHost
+from brokerweave.session.standing import HeldAck, Stand
+
+if TYPE_CHECKING:
+    from brokerweave.session.pair import Pair
+
+
+class PairHost(RecorderHost, Protocol):
+    """What a pair asks of its node."""
+
+    def connect_arrived(self, pair: Pair) -> None:
+        """CONNECT was read: open the broker session. `pair.use_routes` where the client has its own."""
+
+    def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
+        """The broker accepted the client: the record its session goes on with."""
+
+    def granted(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand) -> bool:
+        """The broker granted filters. False: the stream to the client stands until `pair.go_on(stand)`."""
+
+    def withdrawn(self, pair: Pair, filters: list[str]) -> None: ...
+
+    def forward(
+        self,
+        group: object,
+        count: int,
+        blob: bytes,
+        max_qos: int,
+        version: int,
+        taken: tuple[str, int] | None = None,
+    ) -> None:
+        """Publications of an accepted client, for the links.
+
+        `taken` is one QoS 2 publication's client and packet id, where its session outlives the connection.
+        """
+
+    def released(self, pair: Pair, packet_id: int) -> None:
+        """The same client may use this QoS 2 packet id for something new."""
+
+    def forward_confirmed(
+        self, group: object, publish: Publish, version: int, pair: Pair, ack: HeldAck
+    ) -> bool:
+        """The same for one whose acknowledgement waits. False: until `pair.release(ack)`."""
+
+    def uncertain(self, topic: str) -> None:
+        """The broker left without saying whether it took a message to be retained."""
+
+    def ended(self, pair: Pair, unexpected: bool) -> None:
+        """Both sessions are over; `unexpected` without a DISCONNECT that discards the will."""
+
+    def closed(self, pair: Pair) -> None:
+        """The last that is heard of a pair whose CONNECT was read, accepted or not."""
+
+    def write_client(self, pair: Pair, data: bytes) -> None:
+        """Send the client a packet of our own, between two of the broker's."""
+
+    def listener_failed(self, listener: Listener, error: Exception) -> None: ...
+
+
+class Limits(Protocol):
+    @property
+    def max_packet(self) -> int: ...
+
+    @property
+    def client_queue(self) -> int: ...
