@@ -150,6 +150,7 @@ class Wiring:
     def lane_lost(self, neighbour: str, lane: int) -> None:
         """The lanes of a link fail one after the other: each may have what is to go another way now."""
         self[neighbour].lane_lost(lane)
+        self._no_limit(neighbour)
         self.check_outboxes()
 
     def check_outboxes(self) -> None:
