@@ -51,6 +51,9 @@ def sim(
     duration: Annotated[
         float, typer.Option(help="Seconds of virtual time with traffic and faults.", min=5, max=3600)
     ] = 20.0,
+    wiring: Annotated[
+        str, typer.Option(help="How nodes are linked: tree, ring, mesh, chords, or any (the seed decides).")
+    ] = "tree",
     processes: Annotated[int, typer.Option(help="Runs side by side.", min=1, max=256)] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> int:
@@ -58,7 +61,7 @@ def sim(
         return 0
     from brokerweave.sim import many
 
-    options = _options(strategy, nodes, faults, duration)
+    options = _options(strategy, nodes, faults, duration, wiring)
     total = many.Summary()
     for outcome in many.outcomes(range(seed, seed + seeds), options, processes):
         total.add(outcome)
@@ -76,7 +79,7 @@ def sim(
     return 1 if total.failed else 0
 
 
-def _options(strategy: str, nodes: int, faults: str, duration: float) -> Options:
+def _options(strategy: str, nodes: int, faults: str, duration: float, wiring: str) -> Options:
     from brokerweave.sim.run import STRATEGIES, Options
     from brokerweave.sim.schedule import FAULTS
 
@@ -86,7 +89,7 @@ def _options(strategy: str, nodes: int, faults: str, duration: float) -> Options
     for name in names:
         if name not in FAULTS:
             raise ConfigError(f"--faults does not know {name!r}; known are all, none, {', '.join(FAULTS)}")
-    return Options(strategy=strategy, nodes=nodes, faults=frozenset(names), duration=duration)
+    return Options(strategy, nodes, frozenset(names), duration, wiring)
 
 
 def _show(total: Summary, shortest: Outcome | None) -> None:

@@ -88,6 +88,8 @@ class Retained:
         self.broker_read = True
         """False: the broker may hold messages from before this node that the index does not know."""
         self._held: dict[str, bytes] | None = None
+        self.unsure_until = 0
+        """The stamp up to which QoS 0 may come once more, by another way, after a crash."""
         self._host = host
         self._repairs: dict[str, _Repair] = {}
         # Each start has rounds of its own: an answer to a question from before is no answer now.
@@ -141,6 +143,8 @@ class Retained:
             return None, False
         if not run.repair:
             self._host.counters.add(f"retained_{verdict.value}")
+        if verdict is Verdict.STALE and not head.qos and run.stamp + offset <= self.unsure_until:
+            return None, False  # before a crash this node may have had it, and not known: QoS 0
         return False, True
 
     def _needs(self, before: Entry | None, payload: bytes) -> bool:

@@ -338,3 +338,14 @@ class TestSorting:
         before = outbox.kept()
         outbox.sort()
         assert outbox.kept() == before
+
+
+def test_what_is_on_disk_only_can_be_read_and_stays_there() -> None:
+    outbox = Outbox(1, MemoryJournal(), memory_bytes=2 * SIZE)
+    assert outbox.on_disk_only == (0, 0)
+    for sequence in range(1, 6):
+        outbox.append(run(sequence))
+    first, last = outbox.on_disk_only
+    assert numbers([found for _, found in outbox.read(first, last, 1 << 20)]) == [3, 4, 5]
+    assert numbers([found for _, found in outbox.read(first, last - 1, 1 << 20)]) == [3, 4]
+    assert drain(outbox) == [1, 2, 3, 4, 5]
