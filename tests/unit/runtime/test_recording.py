@@ -150,16 +150,38 @@ async def test_no_descriptor_for_an_fsync_is_said_once_and_tried_again(
     await tape.stop()
 
 
-@pytest.mark.parametrize("step", [30 * 86_400.0, -30 * 86_400.0])
-async def test_a_clock_that_is_set_takes_no_rows_and_stops_nothing(tmp_path: Path, step: float) -> None:
+async def test_a_clock_that_is_set_forward_takes_no_rows(tmp_path: Path) -> None:
     host = Host()
     tape = Recording(host, SETTINGS, tmp_path, "a")
     tape.record("c", 4, 1, frames(b"before"), ())
     tape.write()
+    set_clock(host, tape, 30 * 86_400.0)
+    host.fire()
+    assert payloads(tmp_path) == [b"before"]
+    await tape.stop()
+
+
+async def test_a_clock_that_is_set_back_does_not_keep_recording_from_going_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host()
+    tape = Recording(host, SETTINGS, tmp_path, "a")
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folder.Disk, "write", full)
+        tape.record("c", 4, 1, frames(b"missed"), ())
+        tape.write()
+    set_clock(host, tape, -86_400.0)
+    host.time += 2.0
+    tape.record("c", 4, 1, frames(b"kept"), ())
+    tape.write()
+    assert payloads(tmp_path) == [b"kept"]
+    await tape.stop()
+
+
+def set_clock(host: Host, tape: Recording, step: float) -> None:
     host.time += step
     tape.clock_set(step)
-    host.fire()
-    tape.record("c", 4, 1, frames(b"after"), ())
-    host.fire()
-    assert payloads(tmp_path) == [b"before", b"after"]
-    await tape.stop()
