@@ -17,7 +17,7 @@ PACKAGE = ROOT / "src" / "brokerweave"
 
 # From the ground up; the members of one set are siblings, and may not import each other.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors"}),
+    frozenset({"errors", "tables"}),
     frozenset({"mqtt", "config"}),
     frozenset({"cooperation", "edgelog"}),
     frozenset({"session", "links"}),

@@ -25,6 +25,7 @@ from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt.packets import Packet, Subscribe, Subscription, Unsubscribe
 from brokerweave.mqtt.properties import Properties, Property, user_properties
 from brokerweave.mqtt.trie import FilterTrie
+from brokerweave.tables import fit
 
 LOCAL = ""
 """The key of local clients' interest; a node's id is never empty."""
@@ -174,6 +175,7 @@ class SubscriptionFlooding(Strategy):
             else:
                 held[topic_filter] = qos
                 self._matcher.add(topic_filter, key, qos)
+        fit(held)
         if changed and key != LOCAL:
             self.context.keep(key, {topic_filter: changes[topic_filter] for topic_filter in changed})
         changed.sort(key=_breadth)

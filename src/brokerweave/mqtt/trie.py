@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from sys import intern
 
+from brokerweave.tables import fit
+
 
 class _Node:
     """A level. Where a filter ends, `topic_filter` is that filter and `key` is not None.
@@ -59,6 +61,8 @@ class _Node:
             del self.children[level]
             if not self.children:
                 self.children = None
+            else:
+                fit(self.children)
 
     def empty(self) -> bool:
         return not (self.key is not None or self.children or self.plus or self.tail)

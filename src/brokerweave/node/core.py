@@ -44,6 +44,7 @@ from brokerweave.session.host import Limits
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
 from brokerweave.session.standing import HeldAck, Stand
+from brokerweave.tables import fit
 
 OWN_TOPICS = "$brokerweave/"
 ACK_DELAY = 0.02
@@ -224,6 +225,7 @@ class NodeCore:
                 kept.pop(name, None)
             else:
                 kept[name] = value
+        fit(kept)
         self.daybook.note("keep", neighbour, dict(changes))
 
     def routes_changed(self) -> None:

@@ -14,6 +14,7 @@ from brokerweave.cooperation.api import Strategy
 from brokerweave.mqtt.topics import shared_filter
 from brokerweave.node.daybook import Daybook
 from brokerweave.session.record import SessionRecord
+from brokerweave.tables import fit
 
 EVERYTHING = "#"
 
@@ -87,6 +88,7 @@ class Interest:
             if record.filters.pop(topic_filter, None) is not None and record.stored:
                 self._daybook.note("unfilter", record.client_id, topic_filter)
             released.append(_holder(record.client_id, topic_filter))
+        fit(record.filters)
         self._release(released)
 
     def _release(self, holds: Iterable[tuple[str, str]]) -> None:
@@ -105,6 +107,7 @@ class Interest:
                 gone.append(plain)
             elif after != before:
                 lowered[plain] = after
+        fit(self._wanted)
         if lowered:
             self._strategy.subscribed(lowered)
         if gone:
@@ -119,6 +122,7 @@ class Interest:
         self.calm(record)
         if self.records.get(record.client_id) is record:
             del self.records[record.client_id]
+            fit(self.records)
 
     def flood(self, record: SessionRecord) -> None:
         """Until it is known what this client wants, everything that others publish comes to this site."""
