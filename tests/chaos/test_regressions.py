@@ -8,6 +8,17 @@ from brokerweave.sim.run import Options, run
 from brokerweave.sim.schedule import Action
 
 CASES: dict[str, tuple[int, Options, list[Action]]] = {
+    "an outbox made while the disk failed stayed without one for good": (
+        11415,
+        Options("pf", 3),
+        [
+            Action(0.264, "arrive", ("a-1",)),
+            Action(8.741, "move", ("a", 2.42, 0.126)),
+            Action(8.866, "disk", ("a", 7.5)),
+            Action(17.22, "publish", ("a-1", "a/c", 2, False)),
+            Action(17.258, "kill", ("a", 0, 1.04, False)),
+        ],
+    ),
     "a spilled outbox whose disk failed waited for the next message for ever": (
         108,
         Options("sf", 3),

@@ -234,6 +234,24 @@ class Outbox:
             written.append((run, number))
         return written
 
+    def begin_journal(self, journal: Journal, disk_bytes: int) -> None:
+        """Have a disk from now on that could not be had before, with all that is owed. Raises `StorageError`.
+
+        What an earlier outbox left there is older than what was sent meanwhile: it would come too late.
+        """
+        if journal.records:
+            if not self._last_record:  # else they are of an attempt that failed half way
+                self.dropped[DISK] += journal.records
+            journal.trim(journal.last)
+        written = []
+        for run, _ in self._memory:
+            number = self.next_number() if run.durable else 0
+            if number:
+                journal.append(number, encode_record(run))
+                self._last_record = number
+            written.append((run, number))
+        self._memory, self._journal, self.disk_bytes = deque(written), journal, disk_bytes
+
     def record_of(self, sequence: int) -> int:
         """The number on disk of a run that was taken; 0 if it is not there."""
         return self._memory[sequence - self._oldest][1]

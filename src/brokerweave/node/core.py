@@ -158,7 +158,7 @@ class NodeCore:
         self.controls[confirmations.TOPIC] = self._confirmations_arrived
         self.neighbour_table.went_down = self._neighbour_down
         self._to_confirm: dict[str, list[Publication]] = {}
-        self.retained = Retained(self, settings.retained, retained_store or MemoryStore())
+        self.retained = Retained(self, settings.retained, retained_store or MemoryStore(), settings.epoch)
         self.neighbour_table.linked = self.retained.linked
         self._local_routes = self.router.cache(None)
         self.admission = Admission(self.router, self.counters.add)
