@@ -58,6 +58,7 @@ def sim(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> int:
     if context.invoked_subcommand is not None:
+        _refuse_options(context, context.invoked_subcommand)
         return 0
     from brokerweave.sim import many
 
@@ -77,6 +78,16 @@ def sim(
     else:
         _show(total, shortest)
     return 1 if total.failed else 0
+
+
+def _refuse_options(context: typer.Context, command: str) -> None:
+    """What stands before a command's name would be for the other kind of run, and do nothing."""
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            raise ConfigError(
+                f"{option.opts[0]} should come after {command}: sim {command} {option.opts[0]} ..."
+            )
 
 
 def _options(strategy: str, nodes: int, faults: str, duration: float, wiring: str) -> Options:
