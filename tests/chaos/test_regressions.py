@@ -216,6 +216,22 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(11.881, "stop", ("b", 1.849)),
         ],
     ),
+    "a node killed before it wrote down a message that came again was taken to have written it": (
+        15045,
+        Options("pf", 5),
+        [
+            Action(0.354, "arrive", ("e-2",)),
+            Action(0.398, "arrive", ("e-1",)),
+            Action(0.411, "arrive", ("d-1",)),
+            Action(10.658, "delay", ("d", "d/broker", 0.564, 0.0, 0.0, 3.0)),
+            Action(11.752, "publish", ("d-1", "a/b/c", 1, False)),
+            Action(12.453, "kill", ("d", 0, 2.942, False)),
+            Action(12.583, "publish", ("e-1", "a", 2, False)),
+            Action(13.15, "publish", ("e-1", "b/c", 1, False)),
+            *[Action(13.53, "publish", ("e-2", "b/c", 2, False))] * 3,
+            Action(13.568, "kill", ("b", 11, 2.826, False)),
+        ],
+    ),
 }
 """What once was taken for a broken promise, and was none."""
 

@@ -23,7 +23,7 @@ from brokerweave.sim.disk import DAYBOOK
 from brokerweave.sim.node import SimNode
 from brokerweave.sim.owed import Owed
 from brokerweave.sim.promises import Broken, Promises
-from brokerweave.sim.watching import Key, WatchedOutbox, in_daybook, in_journal
+from brokerweave.sim.watching import Key, WatchedOutbox, copies, in_daybook, in_journal
 from brokerweave.sim.world import World
 
 INJECTOR = "brokerweave-"
@@ -272,7 +272,9 @@ class Ledger:
             if name != DAYBOOK:
                 written[name].update(in_journal(journal))
         if node.mid_write:
-            self._undo(node.name, set().union(*written.values()))
+            self._undo(
+                node.name, {copy for n, j in disk.journals.items() for copy in copies(j, n == DAYBOOK)}
+            )
         for outbox in node.outboxes:
             self._lose(node, outbox, written[outbox.place])
         held = frozenset().union(*(kept for name, kept in written.items() if name.startswith("injectors/")))
@@ -281,12 +283,14 @@ class Ledger:
         if disk.failed or not self.promises.interest_survives_restart:
             self.owed.node_forgot(node.name)
 
-    def _undo(self, node: str, written: set[bytes]) -> None:
+    def _undo(self, node: str, written: set[tuple[bytes, str, int, int]]) -> None:
         """A node was killed in the middle of a turn: what it had not written down did not happen."""
         for (name, payload), visits in self.visits.items():
-            if name == node and payload not in written:
-                while visits and visits[-1].at == self.world.now:
-                    visits.pop()
+            while name == node and visits and visits[-1].at == self.world.now:
+                origin, epoch, _, sequence = visits[-1].key
+                if (payload, origin, epoch, sequence) in written:
+                    break
+                visits.pop()
 
     def _lose(self, node: SimNode, outbox: WatchedOutbox, written: set[bytes]) -> None:
         gone = [payload for payload in outbox.in_memory() if payload not in written]

@@ -154,6 +154,16 @@ def in_journal(journal: DiskJournal) -> Iterator[bytes]:
         yield from payloads(decode_record(record))
 
 
+def copies(journal: DiskJournal, daybook: bool) -> Iterator[tuple[bytes, str, int, int]]:
+    """Each message in a journal with its origin, epoch and sequence: one that was resent has several."""
+    for data in journal.contents():
+        entry = decode_entry(data) if daybook else RunEntry(decode_record(data), OWN, ())
+        if isinstance(entry, RunEntry):
+            run = entry.run
+            for number, payload in enumerate(payloads(run)):
+                yield payload, run.origin, run.epoch, run.first + number
+
+
 def in_daybook(journal: DiskJournal | None) -> Iterator[tuple[bytes, tuple[str, ...]]]:
     """Each message that the daybook has, and the outboxes that owe it."""
     for data in journal.contents() if journal is not None else ():
