@@ -164,6 +164,18 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             *[Action(7.233, "publish", ("d-1", "a/b/c", 2, False))] * 3,
         ],
     ),
+    "what a node killed before its index was written had seen was missing in the index for good": (
+        15516,
+        Options("sf", 3),
+        [
+            Action(0.171, "arrive", ("b-2",)),
+            Action(8.45, "broker", ("b", True, 3.143)),
+            *[Action(9.585, "publish", ("b-2", "b", 1, True))] * 2,
+            Action(10.204, "kill", ("a", 2, 1.622, False)),
+            Action(13.762, "partition", ("b", 3.829)),
+            Action(17.302, "kill", ("b", 0, 2.285, True)),
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {

@@ -15,6 +15,7 @@ from typing import Any
 from brokerweave.errors import BrokerweaveError, RemoteProtocolError
 from brokerweave.links.dead_letters import DeadLetters
 from brokerweave.links.journal import Journal
+from brokerweave.links.run import Run
 from brokerweave.links.window import DuplicateWindow
 from brokerweave.links.wire import encode_record
 from brokerweave.node.daybook import OWN, RunEntry, decode_entry
@@ -39,6 +40,7 @@ class Recovery:
     _sessions: dict[str, dict[str, Any]] = field(default_factory=dict)
     _neighbours: dict[str, dict[str, int]] = field(default_factory=dict)
     _letters: DeadLetters = field(default_factory=DeadLetters)
+    _stamped: list[Run] = field(default_factory=list)
 
     def replay(self, journal: Journal) -> dict[str, Any]:
         """Raises `BrokerweaveError` if the state is damaged; without one, {} does."""
@@ -62,6 +64,7 @@ class Recovery:
             "neighbours": self._neighbours,
             "window": base64.b64encode(self.window.snapshot()).decode(),
             "dead_letters": self._letters.snapshot(),
+            "stamped": self._stamped,
         }
 
     def _open(self) -> None:
@@ -79,6 +82,8 @@ class Recovery:
         if entry.lane != OWN:
             stream = f"{run.origin}/{entry.lane}" if self.ordered else run.origin
             self.window.accept(stream, run.epoch, run.first, run.count)
+            if run.stamp:
+                self._stamped.append(run)  # the crash may have come before the retained index had it
         for name, cap in entry.destinations:
             self.post(name, number, encode_record(run if cap >= run.cap else replace(run, cap=cap)))
         if entry.packet_id:

@@ -155,6 +155,17 @@ class Retained:
         absent = before is None or before.dead
         return bool(payload) or not absent or not self.broker_read
 
+    def recalled(self, runs: Iterable[Run]) -> None:
+        """What links had brought before a crash. It counts as seen, so nobody would send it again: the index
+        must have it, too, though the crash may have come before the last `commit`."""
+        now = self._host.now()
+        for run in runs:
+            for offset, frame in enumerate(split(run.blob)):
+                head = publish_head(frame, run.version)
+                if head.retain and not head.topic.startswith(b"$"):
+                    self.index.offer(run.stamp + offset, run.origin, frame, head, run.version, run.born, now)
+        self.commit()
+
     def commit(self) -> None:
         self.index.commit()
         self._purge_later()

@@ -44,5 +44,6 @@ def load(core: NodeCore, dead_letters: DeadLetters, state: dict[str, Any]) -> No
             core.recall(neighbour, kept if same else {})
         core.window.restore(base64.b64decode(state["window"]))
         dead_letters.restore(state["dead_letters"])
+        core.retained.recalled(state.get("stamped", ()))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise BrokerweaveError(f"the stored state is damaged ({error!r})") from error

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from brokerweave.errors import BrokerweaveError
+from brokerweave.links.dead_letters import DeadLetters
 from brokerweave.links.journal import MemoryJournal
 from brokerweave.links.window import DuplicateWindow
 from brokerweave.links.wire import decode_record
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.packets import Publish
+from brokerweave.node import state
 from brokerweave.node.daybook import OWN, Daybook, RunEntry
 from brokerweave.node.recovery import Recovery
 from tests.unit.links.runs import run
+from tests.unit.node.network import Network
 
 SESSION = {"client": "c", "expiry": None, "since": None, "unknown": False, "filters": {"a": 1}, "qos2": [3]}
 
@@ -51,6 +57,21 @@ def test_what_was_published_here_leaves_no_mark_in_the_window(restart: Restart) 
     restart.daybook.run(RunEntry(run(5), OWN, (("lanes/b/0", 1),)))
     restart.recover()
     assert restart.window.snapshot() == b""
+
+
+def test_what_a_link_brought_to_be_retained_is_in_the_index_though_the_crash_came_before(
+    restart: Restart,
+) -> None:
+    brought = Publish("from/a/link", b"kept", 1, retain=True, packet_id=1)
+    stamped = replace(run(1), blob=codec.encode(brought, 4), max_qos=1, stamp=5)
+    restart.daybook.run(RunEntry(stamped, 1, (("injectors/0", 2),)))
+    network = Network()
+    network.add("a")
+    core = network.nodes["a"].core
+    state.load(core, DeadLetters(), restart.recover())
+    entry = core.retained.index.get("from/a/link")
+    assert entry is not None
+    assert (entry.stamp, entry.origin) == (5, stamped.origin)
 
 
 def test_a_session_is_what_its_notes_made_of_it(restart: Restart) -> None:
