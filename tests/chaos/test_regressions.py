@@ -108,6 +108,60 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(16.063, "publish", ("a-2", "a/b/c", 1, True)),
         ],
     ),
+    "a disk that answered only after the start made what was in flight to the broker new messages": (
+        12039,
+        Options("pf", 3),
+        [
+            Action(0.005, "arrive", ("b-2",)),
+            Action(5.212, "delay", ("c", "c/broker", 0.31, 0.0, 0.0, 3.0)),
+            Action(6.003, "publish", ("b-2", "b/c", 2, False)),
+            Action(6.664, "stop", ("c", 2.06)),
+            Action(8.021, "disk", ("c", 4.39)),
+        ],
+    ),
+    "the same for a message that was over but for its PUBCOMP, at the third start": (
+        10760,
+        Options("pf", 3),
+        [
+            Action(0.47, "arrive", ("a-2",)),
+            Action(5.466, "delay", ("b", "b/broker", 0.234, 0.0, 0.0, 3.0)),
+            Action(5.838, "publish", ("a-2", "b/c", 2, False)),
+            Action(6.707, "kill", ("b", 0, 3.8, False)),
+            Action(6.816, "broker", ("b", True, 4.18)),
+            Action(10.889, "stop", ("b", 3.79)),
+            Action(12.017, "disk", ("b", 4.87)),
+        ],
+    ),
+    "a restart may double each of the copies that a publisher made of a QoS 1 message, not only one": (
+        10259,
+        Options("pf", 3),
+        [
+            Action(0.493, "arrive", ("b-2",)),
+            Action(5.569, "delay", ("b", "b/broker", 0.233, 0.0, 0.0, 3.0)),
+            Action(6.084, "kill", ("a", 0, 1.19, True)),
+            Action(7.093, "publish", ("b-2", "a", 1, False)),
+            Action(7.255, "kill", ("b", 0, 1.79, False)),
+            Action(8.666, "freeze", ("a", 1.64)),
+            Action(9.713, "delay", ("a", "a/broker", 0.486, 0.0, 0.0, 3.0)),
+            Action(11.004, "kill", ("a", 0, 3.92, False)),
+        ],
+    ),
+    "a node without its disk read how far it had got, as it was before the disk failed, and doubled QoS 0": (
+        12065,
+        Options("pf", 3),
+        [
+            Action(0.434, "arrive", ("c-1",)),
+            Action(2.066, "publish", ("c-2", "a/c", 1, False)),
+            Action(3.656, "stop", ("b", 0.994)),
+            Action(3.677, "arrive", ("c-2",)),
+            Action(5.844, "delay", ("b", "c", 0.132, 0.0775, 2_000.0, 6.87)),
+            Action(8.591, "publish", ("c-2", "a", 2, False)),
+            Action(8.754, "publish", ("c-1", "a/c", 0, False)),
+            Action(8.905, "disk", ("b", 7.71)),
+            Action(9.194, "kill", ("b", 0, 0.228, False)),
+            Action(11.76, "kill", ("a", 0, 0.242, False)),
+        ],
+    ),
 }
 
 
