@@ -236,7 +236,7 @@ class Sender:
         return again
 
     def _repeat(self, messages: Iterable[Message], now: float) -> bytes:
-        """The broker knows the session in which these were sent: PUBREL for those it has, DUP for the rest."""
+        """The broker knows their session: PUBREL for those it has, DUP for the rest."""
         released = self._inflight.resumed(messages, now)
         return b"".join(codec.encode(PubRel(m.packet_id), self.limits.version) for m in released)
 
