@@ -8,9 +8,20 @@ from brokerweave.sim.run import Options, run
 from brokerweave.sim.schedule import Action
 
 CASES: dict[str, tuple[int, Options, list[Action]]] = {
+    "an outbox made while the disk failed stayed without one for good": (
+        11415,
+        Options("pf", 3),
+        [
+            Action(0.264, "arrive", ("a-1",)),
+            Action(8.741, "move", ("a", 2.42, 0.126)),
+            Action(8.866, "disk", ("a", 7.5)),
+            Action(17.22, "publish", ("a-1", "a/c", 2, False)),
+            Action(17.258, "kill", ("a", 0, 1.04, False)),
+        ],
+    ),
     "a spilled outbox whose disk failed waited for the next message for ever": (
         108,
-        Options("sf", 3),
+        Options("sf", 3, wiring="tree"),
         [
             Action(0.0, "queues", ("b", 600, 4000)),
             Action(0.06, "arrive", ("c-1",)),
@@ -27,7 +38,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a neighbour's question about retained messages was dropped at first contact": (
         168,
-        Options("pf", 3),
+        Options("pf", 3, wiring="tree"),
         [
             Action(0.485, "arrive", ("a-2",)),
             Action(4.805, "publish", ("a-2", "b", 0, True)),
@@ -38,7 +49,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "what changed while the disk failed was not made up for when it answered again": (
         606,
-        Options("pf", 3),
+        Options("pf", 3, wiring="tree"),
         [
             Action(7.495, "disk", ("b", 5.93)),
             Action(10.376, "move", ("b", 3.06, 0.614)),
@@ -160,6 +171,40 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(8.905, "disk", ("b", 7.71)),
             Action(9.194, "kill", ("b", 0, 0.228, False)),
             Action(11.76, "kill", ("a", 0, 0.242, False)),
+        ],
+    ),
+    "what was moved away from a lane while its neighbour called was missed as a gap": (
+        3,
+        Options("sf", 4, wiring="ring"),
+        [
+            Action(0.062, "subscribe", ("a-1", "#", 2)),
+            Action(0.083, "arrive", ("d-1",)),
+            Action(0.352, "arrive", ("a-1",)),
+            Action(0.425, "arrive", ("b-1",)),
+            Action(0.669, "subscribe", ("d-1", "a/+", 2)),
+            Action(5.557, "kill", ("b", 0, 2.010927524378967, False)),
+            Action(5.683, "publish", ("b-1", "a/c", 1, False)),
+            Action(6.888, "publish", ("a-1", "b/c", 2, False)),
+            Action(7.135, "delay", ("c", "b", 0.02188847947340138, 0.09968952431016316, 2000.0, 2.1656)),
+            Action(15.163, "stop", ("a", 2.9697264050368566)),
+            Action(15.494, "drop", ("d-1",)),
+        ],
+    ),
+    "what an outbox had on disk only did not go another way when the tree changed and its link returned": (
+        320,
+        Options("sf", 4, wiring="ring"),
+        [
+            Action(0.0, "queues", ("d", 1500, 1000)),
+            Action(0.199, "arrive", ("b-1",)),
+            Action(0.403, "arrive", ("d-1",)),
+            Action(0.47, "arrive", ("a-2",)),
+            Action(0.475, "arrive", ("c-2",)),
+            Action(1.32, "subscribe", ("b-1", "a/#", 1)),
+            Action(1.409, "subscribe", ("c-2", "+/c", 2)),
+            Action(4.631, "freeze", ("c", 3.25)),
+            *[Action(5.435, "publish", ("a-2", "b/c", 1, False))] * 3,
+            Action(7.187, "delay", ("b", "c", 0.646, 0.637, 20000.0, 3.09)),
+            *[Action(7.233, "publish", ("d-1", "a/b/c", 2, False))] * 3,
         ],
     ),
 }

@@ -30,7 +30,10 @@ def failures(total: many.Summary) -> list[str]:
 @pytest.mark.parametrize("nodes", SIZES)
 @pytest.mark.parametrize("strategy", ["pf", "sf"])
 def test_promises_hold_under_all_faults(strategy: str, nodes: int) -> None:
-    total = many.summary(range(1, SEEDS_OF_EACH_SIZE + 1), Options(strategy, nodes))
+    # Of four nodes most wirings have cycles. Cycles are not on by default, because about one such run in two
+    # hundred still fails at other sizes and seeds (docs/decisions/0004-spanning-tree.md).
+    options = Options(strategy, nodes, wiring="any" if nodes == 4 else "tree")
+    total = many.summary(range(1, SEEDS_OF_EACH_SIZE + 1), options)
     assert failures(total) == []
     # Not because there was nothing to hold: most messages were promised to somebody, few promises let go.
     assert total.counts["promised"] > total.counts["publications"]
@@ -78,7 +81,7 @@ def test_every_fault_occurs_in_some_schedule() -> None:
     kinds = {action.kind for seed in range(60) for action in plan(seed, Options())}
     assert {"delay", "cut", "partition", "kill", "stop", "broker", "freeze", "disk", "skew"} <= kinds
     assert {"queues", "move", "drop", "leave", "unsubscribe", "roam"} <= kinds
-    assert len(FAULTS) == 15
+    assert len(FAULTS) == 16
 
 
 def test_a_failing_schedule_shrinks_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,8 +104,10 @@ def show_rows(
     log = _reader(path, socket, id, config)
     readers = Readers(log.folder)
     start = _position(after) if after else START
+    if reader is not None:
+        readers.check(reader)
     if reader is not None and after is None:
-        start = readers.all().get(reader, START)
+        start = readers.position(reader) or START
     skipped = Skipped() if skip else None
     last, end = start, log.end()
     for number, row in enumerate(_rows(log, start, end, _matcher(topic), skipped), 1):

@@ -86,6 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         # Whoever read our output has seen enough; the interpreter must not try to flush the rest.
         sys.stdout = None
         sys.exit(1)
+    except OSError as error:
+        _fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 1)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:

@@ -16,13 +16,13 @@ from brokerweave.cli.output import console, help_text, progress, table
 if TYPE_CHECKING:
     from brokerweave.sim.scale import Options, Phase, Result
 
-_HELP = """Run one scenario over a tree of up to 10,000 nodes and say what it cost.
+_HELP = """Run one scenario over a tree of up to 100,000 nodes and say what it cost.
 
 The nodes are the real ones, without sockets, disks and pings. In parts of the duration: until 0.1 links
 come up and clients subscribe; until 0.7 clients change what they want; from 0.65 to 0.75 a link in the middle
 is cut; at 0.875 one client asks for something new; clients publish from 0.1 on. The same options give the
-same run. Exit code 1 if what was published at rest missed a site that wanted it, or anything reached a site
-twice.
+same run. Exit code 1 if what was published at rest missed a site that wanted it, if anything reached a site
+twice, or if nothing was published at rest, so that nothing was checked.
 
 \b
 Examples:
@@ -45,7 +45,9 @@ def scale(
     filters: Annotated[
         int,
         typer.Option(
-            help="Different filters to choose from, the n-th n times as rarely as the first.", min=1
+            help="Different filters to choose from, the n-th n times as rarely as the first.",
+            min=1,
+            max=1_000_000,
         ),
     ] = 50,
     wide: Annotated[
@@ -53,12 +55,13 @@ def scale(
         typer.Option(help="Part of the choices that is a wildcard over ten topics.", min=0, max=1),
     ] = 0.0,
     churn: Annotated[
-        float, typer.Option(help="Clients a second, of all together, that change what they want.", min=0)
+        float,
+        typer.Option(help="Clients a second, of all together, that change what they want.", min=0, max=1000),
     ] = 2.0,
     publications: Annotated[
-        float, typer.Option(help="Publications a second, of all clients together.", min=0)
+        float, typer.Option(help="Publications a second, of all clients together.", min=0, max=1000)
     ] = 0.2,
-    delay: Annotated[float, typer.Option(help="Seconds that a link takes, one way.", min=0)] = 0.01,
+    delay: Annotated[float, typer.Option(help="Seconds that a link takes, one way.", min=0, max=60)] = 0.01,
     barrier: Annotated[
         bool, typer.Option("--barrier/--async", help="Whether SUBACK waits for the other sites.")
     ] = True,
@@ -87,7 +90,15 @@ def scale(
         print(json.dumps({**asdict(result), "cost": cost}, indent=2))
     else:
         _show(result, cost)
-    return 1 if result.missed or result.doubled else 0
+    if not result.checked:
+        typer.echo("brokerweave: nothing was checked: " + _unchecked(result), err=True)
+    return 1 if result.missed or result.doubled or not result.checked else 0
+
+
+def _unchecked(result: Result) -> str:
+    if result.returned.settled_after is None:
+        return "interest did not come to rest; give it a longer --duration or a shorter --delay"
+    return "no publication came at rest; give it more --publications or a longer --duration"
 
 
 def _measured(options: Options) -> tuple[Result, dict[str, float]]:

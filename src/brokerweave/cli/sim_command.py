@@ -51,14 +51,18 @@ def sim(
     duration: Annotated[
         float, typer.Option(help="Seconds of virtual time with traffic and faults.", min=5, max=3600)
     ] = 20.0,
+    wiring: Annotated[
+        str, typer.Option(help="How nodes are linked: tree, ring, mesh, chords, or any (the seed decides).")
+    ] = "tree",
     processes: Annotated[int, typer.Option(help="Runs side by side.", min=1, max=256)] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> int:
     if context.invoked_subcommand is not None:
+        _refuse_options(context, context.invoked_subcommand)
         return 0
     from brokerweave.sim import many
 
-    options = _options(strategy, nodes, faults, duration)
+    options = _options(strategy, nodes, faults, duration, wiring)
     total = many.Summary()
     for outcome in many.outcomes(range(seed, seed + seeds), options, processes):
         total.add(outcome)
@@ -76,7 +80,17 @@ def sim(
     return 1 if total.failed else 0
 
 
-def _options(strategy: str, nodes: int, faults: str, duration: float) -> Options:
+def _refuse_options(context: typer.Context, command: str) -> None:
+    """What stands before a command's name would be for the other kind of run, and do nothing."""
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            raise ConfigError(
+                f"{option.opts[0]} should come after {command}: sim {command} {option.opts[0]} ..."
+            )
+
+
+def _options(strategy: str, nodes: int, faults: str, duration: float, wiring: str) -> Options:
     from brokerweave.sim.run import STRATEGIES, Options
     from brokerweave.sim.schedule import FAULTS
 
@@ -86,7 +100,7 @@ def _options(strategy: str, nodes: int, faults: str, duration: float) -> Options
     for name in names:
         if name not in FAULTS:
             raise ConfigError(f"--faults does not know {name!r}; known are all, none, {', '.join(FAULTS)}")
-    return Options(strategy=strategy, nodes=nodes, faults=frozenset(names), duration=duration)
+    return Options(strategy, nodes, frozenset(names), duration, wiring)
 
 
 def _show(total: Summary, shortest: Outcome | None) -> None:

@@ -15,6 +15,7 @@ import struct
 import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from brokerweave.edgelog.layout import START, Position, SegmentHeader, decode_header
 from brokerweave.errors import BrokerweaveError, Unavailable
@@ -61,7 +62,11 @@ class Segment:
     def header(self) -> tuple[SegmentHeader, int]:
         """Raises ValueError if it is damaged, OSError if the file is gone."""
         with self.path.open("rb") as file:
-            header, at = decode_header(file.read(_HEADER_BYTES))
+            return self.header_in(file)
+
+    def header_in(self, file: BinaryIO) -> tuple[SegmentHeader, int]:
+        """The header, and where the first block begins. Raises ValueError."""
+        header, at = decode_header(file.read(_HEADER_BYTES))
         if (header.epoch, header.first) != self.start:
             raise ValueError("its header does not fit its name")
         return header, at
@@ -148,6 +153,34 @@ def sync_folder(folder: Path) -> None:
         os.close(file)
 
 
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """An fsync to be done elsewhere, in a thread: `run` it, then tell the writer by `synced`."""
+
+    disk: Disk
+    folder: Path
+    files: tuple[int, ...]
+    up_to: Position
+
+    def run(self) -> OSError | None:
+        """None, or what went wrong first; whatever it is, the other files get to the disk. To be run once."""
+        errors = [self._tried(file) for file in self.files]
+        try:
+            sync_folder(self.folder)
+        except OSError as error:
+            errors.append(error)
+        return next(filter(None, errors), None)
+
+    def _tried(self, file: int) -> OSError | None:
+        try:
+            self.disk.sync(file)
+        except OSError as error:
+            return error
+        finally:
+            os.close(file)
+        return None
+
+
 class ServedNote:
     """Written by the node after each block or fsync, read by readers in other processes."""
 
@@ -167,11 +200,14 @@ class ServedNote:
 
 
 def read_served(folder: Path) -> Served:
-    """`Served()` if there is none that is whole."""
+    """`Served()` if there is none that is whole. Raises `Unavailable` if it cannot be read."""
+    path = folder / "served"
     try:
-        return _newest((folder / "served").read_bytes())[1]
-    except OSError:
+        return _newest(path.read_bytes())[1]
+    except FileNotFoundError:
         return Served()
+    except OSError as error:
+        raise Unavailable(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _newest(stored: bytes) -> tuple[int, Served]:

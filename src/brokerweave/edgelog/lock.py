@@ -14,7 +14,7 @@ from pathlib import Path
 
 from brokerweave.errors import ConfigError, Unavailable
 
-_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)
 """What may be better later, without anybody changing the configuration."""
 
 

@@ -18,10 +18,8 @@ from pathlib import Path
 
 from brokerweave.edgelog import folder as files
 from brokerweave.edgelog.folder import Identity, Segment
-from brokerweave.edgelog.layout import START, Block, Damage, DamagedLog, Position, decode_header, scan
+from brokerweave.edgelog.layout import START, Block, Damage, DamagedLog, Position, scan
 from brokerweave.errors import BrokerweaveError, Unavailable
-
-_HEADER_BYTES = 8192
 
 
 class TrimmedRows(BrokerweaveError):
@@ -60,8 +58,8 @@ class LogReader:
     def __init__(self, folder: Path) -> None:
         """Raises `Unavailable` if there is no log."""
         self.folder = folder
-        if not folder.is_dir():
-            raise Unavailable(f"there is no edge log at {folder}")
+        if not files.segments(folder) and not (folder / "log.json").exists():
+            raise Unavailable(f"{folder} holds no edge log: there is no log.json")
         self._cursor: tuple[Position, Path, int] | None = None
 
     def identity(self) -> Identity:
@@ -131,6 +129,8 @@ class LogReader:
         """Read everything: each segment, after the damage that was found in it."""
         end = self.end()
         found = files.segments(self.folder)
+        if found and end == START:  # a start writes it before the first segment
+            yield Damage("served", 0, 0, found[0].epoch, found[0].first, None, "nothing in it is whole")
         for segment, last in zip(found, _lasts(found, end), strict=True):
             if last < segment.first:
                 continue  # just begun: none of it is served
@@ -173,9 +173,8 @@ class LogReader:
         name = segment.path.name
         try:
             with segment.path.open("rb") as file:
-                head = file.read(_HEADER_BYTES)
                 try:
-                    header, at = decode_header(head)
+                    header, at = segment.header_in(file)
                 except ValueError as error:
                     size = os.fstat(file.fileno()).st_size
                     yield Damage(name, 0, size, segment.epoch, segment.first, last, str(error))

@@ -24,7 +24,6 @@ class Recovered:
 
     identity: Identity
     segments: list[Segment]
-    cut_bytes: int = 0
     lost: int = 0
     """Rows that were served and are gone; more than 0 only after a power cut with `fsync = "never"`."""
     damage: list[Damage] = field(default_factory=list)
@@ -85,7 +84,6 @@ def _recover_last(recovered: Recovered, segment: Segment, served: Served) -> int
         if isinstance(each, Block):
             last = each.last
         elif each.last is None and Position(segment.epoch, each.first) > served.safe:
-            recovered.cut_bytes += len(data) - each.offset
             os.truncate(segment.path, each.offset)
         else:
             recovered.damage.append(each)
@@ -99,7 +97,6 @@ def _headless(recovered: Recovered, segment: Segment, data: bytes, reason: str, 
     found = scan(segment.path.name, data, header, 0, segment.first)
     whole = [each for each in found if isinstance(each, Block)]
     if not whole and segment.start > served.safe:
-        recovered.cut_bytes += len(data)
         return None
     last = whole[-1].last if whole else served.safe.sequence
     name, end = segment.path.name, len(data)

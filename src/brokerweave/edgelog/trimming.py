@@ -17,11 +17,12 @@ def trim_stopped(folder: Path, before: Position) -> int:
     """Delete the segments all of whose rows are at or before a position, but not the newest, whose last rows
     may not be served yet; the number of rows.
 
-    Raises `ConfigError` while a node has the log open.
+    Raises `ConfigError` while a node has the log open, `Unavailable` if there is none.
     """
     rows = 0
+    log = LogReader(folder)  # before the lock, which would make a folder
     with locked(folder):
-        for info in LogReader(folder).segments()[:-1]:
+        for info in log.segments()[:-1]:
             if Position(info.epoch, info.last) > before:
                 break
             (folder / info.name).unlink(missing_ok=True)

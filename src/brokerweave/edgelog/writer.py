@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from brokerweave.edgelog import folder as files
-from brokerweave.edgelog.folder import Disk, Segment, Served, ServedNote
-from brokerweave.edgelog.layout import Position, SegmentHeader, encode_block, encode_header, run_head
+from brokerweave.edgelog.folder import Disk, Segment, Served, ServedNote, Sync
+from brokerweave.edgelog.layout import START, Position, SegmentHeader, encode_block, encode_header, run_head
 from brokerweave.edgelog.lock import take_lock, translated
 from brokerweave.edgelog.readers import Readers
 from brokerweave.edgelog.recovery import recover
@@ -67,29 +67,6 @@ class _Kept:
     """When its last row came, in microseconds since 1970."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sync:
-    """An fsync to be done elsewhere, in a thread: `run` it, then tell the writer by `synced`."""
-
-    disk: Disk
-    folder: Path
-    files: tuple[int, ...]
-    up_to: Position
-
-    def run(self) -> OSError | None:
-        """None, or what went wrong. To be run once."""
-        try:
-            for file in self.files:
-                self.disk.sync(file)
-            files.sync_folder(self.folder)
-        except OSError as error:
-            return error
-        finally:
-            for file in self.files:
-                os.close(file)
-        return None
-
-
 @dataclass(slots=True)
 class _Open:
     """The segment being written."""
@@ -134,13 +111,17 @@ class LogWriter:
         self._unsynced: list[int] = []
         self._retry_at = 0
         self._missed = 0
+        self._doubtful = False
+        """An fsync failed since the start: whether the disk has its rows nobody knows."""
         self._unread_series = False
+        self._readers_said = ""
         with contextlib.ExitStack() as stack:
             stack.enter_context(translated(folder))
             self._lock = take_lock(folder)
             stack.callback(os.close, self._lock)
             recovered = recover(folder, node, sync=policy.fsync != "never")
             self._note = ServedNote(folder)
+            stack.callback(self._note.close)
             self._kept = [_kept(segment) for segment in recovered.segments]
             before = Position(recovered.identity.epoch, recovered.identity.next - 1)
             self._note.write(Served(before, before if policy.fsync != "never" else self._note.value.safe))
@@ -211,7 +192,7 @@ class LogWriter:
         if self.policy.fsync == "always":
             assert self._open is not None
             self._disk.sync(self._open.file)
-            self._note.write(Served(self.last, self.last))
+            self._serve(self.last)
         elif self.policy.fsync == "never":
             self._note.write(Served(self.last, self._note.value.safe))
 
@@ -239,13 +220,15 @@ class LogWriter:
         return self._open
 
     def _roll(self) -> None:
-        if self._open is None:
+        newest, self._open = self._open, None
+        if newest is None:
             return
+        if newest.kept.segment.first == self._next:  # it has no rows: the next one gets its name
+            self._kept.remove(newest.kept)
         if self.policy.fsync == "interval":
-            self._unsynced.append(self._open.file)
+            self._unsynced.append(newest.file)
         else:
-            os.close(self._open.file)
-        self._open = None
+            os.close(newest.file)
 
     # What the shell does now and then
 
@@ -253,9 +236,10 @@ class LogWriter:
         """The fsync that is due by the interval; None if there is nothing to sync. One at a time."""
         if self.policy.fsync != "interval" or self._note.value.served == self.last:
             return None
-        held, self._unsynced = self._unsynced, []
+        held = list(self._unsynced)
         if self._open is not None:
             held.append(os.dup(self._open.file))
+        self._unsynced = []
         return Sync(self._disk, self.folder, tuple(held), self.last)
 
     def synced(self, sync: Sync, error: OSError | None, time: int) -> None:
@@ -263,9 +247,13 @@ class LogWriter:
         try:
             if error is not None:
                 raise error
-            self._note.write(Served(sync.up_to, sync.up_to))
+            self._serve(sync.up_to)
         except OSError as failure:
             self._sync_failed(failure, time)
+
+    def _serve(self, up_to: Position) -> None:
+        """All up to here was synced; where an earlier fsync failed in vain, so that is not safe."""
+        self._note.write(Served(up_to, self._note.value.safe if self._doubtful else up_to))
 
     def maintain(self, time: int) -> None:
         """Every second or so: stop while the disk is nearly full, end segments that are old, trim."""
@@ -280,6 +268,16 @@ class LogWriter:
         if self._open is not None and time - self._open.began > self.policy.roll_after:
             self._roll()
         self.trim(time)
+
+    def clock_set(self, step: int) -> None:
+        """The clock was set by so many microseconds: nothing of this epoch is older, or later, for that."""
+        for kept in self._kept:
+            if kept.segment.epoch == self.identity.epoch:
+                kept.newest += step
+        if self._open is not None:
+            self._open.began += step
+        self._block.time += step
+        self._retry_at += step
 
     def trim(self, time: int) -> None:
         """Delete the oldest segments while the log is too large or they are too old."""
@@ -307,11 +305,17 @@ class LogWriter:
         end = self._kept[1].segment.first - 1 if len(self._kept) > 1 else self._next - 1
         rows = end - oldest.segment.first + 1
         try:
-            lowest = min(self.readers.all().values(), default=None)
             oldest.segment.path.unlink(missing_ok=True)
-        except (OSError, BrokerweaveError) as error:
+        except OSError as error:
             self._warn(f"edge log: cannot trim: {error}")
             return False
+        try:
+            lowest = min(self.readers.all().values(), default=None)
+        except BrokerweaveError as error:
+            lowest = START  # who knows what it has read
+            if str(error) != self._readers_said:
+                self._readers_said = str(error)
+                self._warn(f"edge log: {error}; what is trimmed counts as not read")
         self._kept.pop(0)
         self.counts.trimmed += rows
         unread = 0
@@ -327,10 +331,10 @@ class LogWriter:
     def close(self) -> None:
         """Write and sync what is left, and let others have the log."""
         self.flush()
+        self._roll()  # so that the sync needs no other descriptor
         sync = self.begin_sync()
         if sync is not None:
             self.synced(sync, sync.run(), 0)
-        self._roll()
         for file in self._unsynced:
             os.close(file)
         self._note.close()
@@ -347,6 +351,7 @@ class LogWriter:
     def _sync_failed(self, error: OSError, time: int) -> None:
         """What the kernel failed to write it may take for written: go on in a new file."""
         self.counts.sync_failures += 1
+        self._doubtful = True
         self._stop(f"fsync failed: {error.strerror}", time)
         self._roll()
 

@@ -58,10 +58,6 @@ class DeadLetters:
     def __len__(self) -> int:
         return len(self._letters)
 
-    @property
-    def used_bytes(self) -> int:
-        return self._bytes
-
     def add(self, when: float, topic: str, qos: int, version: int, reason: str, frame: bytes) -> DeadLetter:
         kept = frame if len(frame) <= self.max_bytes else b""
         letter = DeadLetter(self._next_id, when, topic, qos, version, len(frame), reason, kept)

@@ -202,10 +202,6 @@ class Ledger:
     def __init__(self) -> None:
         self._left: dict[int, int] = {}
 
-    @property
-    def messages(self) -> int:
-        return sum(self._left.values())
-
     def opened(self, sequence: int, count: int) -> None:
         self._left[sequence] = count
 

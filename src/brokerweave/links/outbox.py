@@ -14,6 +14,7 @@ from __future__ import annotations
 import operator
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice
 
 from brokerweave.errors import RemoteProtocolError
@@ -201,6 +202,27 @@ class Outbox:
         """The runs in memory, acknowledged by nobody yet; those that are only on disk are not among them."""
         return [run for run, _ in self._memory]
 
+    @property
+    def on_disk_only(self) -> tuple[int, int]:
+        """The numbers on disk between which all runs are that are not in memory; (0, 0) if there are none."""
+        return (self._read_from, self._last_record) if self._spilled else (0, 0)
+
+    def read(self, first: int, last: int, budget_bytes: int) -> list[tuple[int, Run]]:
+        """Some of the runs with these numbers on disk, which stay as they are; none if the disk fails."""
+        if self._journal is None:
+            return []
+        try:
+            found = self._journal.read(first, budget_bytes)
+        except StorageError:
+            self.journal_failures += 1
+            return []
+        runs = []
+        for number, record in found:
+            if number <= last:
+                with suppress(RemoteProtocolError):  # damaged, and counted when its turn comes
+                    runs.append((number, decode_record(record)))
+        return runs
+
     def sort(self) -> None:
         """Put what was not taken yet into the order in which each origin published it.
 
@@ -233,6 +255,36 @@ class Outbox:
                 self._last_record = number
             written.append((run, number))
         return written
+
+    def begin_journal(self, journal: Journal, disk_bytes: int) -> None:
+        """Have a disk from now on that could not be had before, with all that is owed. Raises `StorageError`.
+
+        What an earlier outbox left there is older than what was sent meanwhile: it would come too late.
+        """
+        if journal.records:
+            if not self._last_record:  # else they are of an attempt that failed half way
+                self.dropped[DISK] += journal.records
+            journal.trim(journal.last)
+        written = []
+        for run, _ in self._memory:
+            number = self.next_number() if run.durable else 0
+            if number:
+                journal.append(number, encode_record(run))
+                self._last_record = number
+            written.append((run, number))
+        self._memory, self._journal, self.disk_bytes = deque(written), journal, disk_bytes
+
+    def forget_passing(self, stream_id: int) -> int:
+        """Drop what nobody has to have, and number the rest anew; returns how many messages are gone."""
+        kept = deque(item for item in self._memory if item[0].lasting)
+        if len(kept) == len(self._memory):
+            return 0
+        gone = sum(run.count for run, _ in self._memory if not run.lasting)
+        self._memory = kept
+        self._memory_used = sum(run.size for run, _ in kept)
+        self._sent = self._sent_bytes = 0
+        self.stream_id = stream_id
+        return gone
 
     def record_of(self, sequence: int) -> int:
         """The number on disk of a run that was taken; 0 if it is not there."""

@@ -57,6 +57,11 @@ class Run:
         """Whether losing it would break a promise: QoS 0 may be dropped, the rest may not."""
         return self.max_qos > 0 and self.cap > 0
 
+    @property
+    def lasting(self) -> bool:
+        """Whether it has to arrive whatever its way: then who gets it twice knows, even after a crash."""
+        return self.durable or self.stamp > 0
+
     def part(self, offset: int, count: int) -> Run:
         """The run of `count` messages from `offset` on. Walks the frames, so call it only to cut."""
         if offset == 0 and count == self.count:

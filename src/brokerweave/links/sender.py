@@ -124,11 +124,6 @@ class Sender:
                 self._inflight.burn(mark.packet_id)
 
     @property
-    def taken_messages(self) -> int:
-        """Messages taken from the outbox that have not come to their end."""
-        return self._ledger.messages
-
-    @property
     def unanswered(self) -> int:
         return self._inflight.unanswered
 

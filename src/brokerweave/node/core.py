@@ -39,7 +39,7 @@ from brokerweave.node.router import Group, Router
 from brokerweave.node.sessions import Sessions
 from brokerweave.node.taps import Taps
 from brokerweave.node.wills import Wills
-from brokerweave.node.wiring import MARK_TOPIC, Wiring
+from brokerweave.node.wiring import MARK_TOPIC, UNKNOWN, Wiring
 from brokerweave.session.host import Limits
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
@@ -158,7 +158,9 @@ class NodeCore:
         self.controls[confirmations.TOPIC] = self._confirmations_arrived
         self.neighbour_table.went_down = self._neighbour_down
         self._to_confirm: dict[str, list[Publication]] = {}
-        self.retained = Retained(self, settings.retained, retained_store or MemoryStore())
+        self.retained = Retained(self, settings.retained, retained_store or MemoryStore(), settings.epoch)
+        if self.wiring.enabled:
+            self.retained.unsure_until = self.retained.index.clock.last
         self.neighbour_table.linked = self.retained.linked
         self._local_routes = self.router.cache(None)
         self.admission = Admission(self.router, self.counters.add)
@@ -464,7 +466,9 @@ class NodeCore:
     def recall(self, identifier: str, kept: dict[str, int]) -> None:
         """A neighbour from before a restart: it is owed messages, and wants what it wanted."""
         self.add_neighbour(identifier)
-        self.guarded.neighbour_recalled(identifier, kept)
+        wants = {name: value for name, value in kept.items() if name != UNKNOWN}
+        self.guarded.neighbour_recalled(identifier, wants)
+        self.wiring.recalled(identifier, UNKNOWN in kept)
 
     def remove_neighbour(self, identifier: str) -> None:
         self.wiring.leaving(identifier)
@@ -522,7 +526,9 @@ class NodeCore:
         stream = self._stream(lane, run)
         if self.wiring.flooded.accept(stream, run.epoch, run.first, run.count) or not once:
             self.counters.add("flooded", run.count)
-            again = replace(run, flood=True, cap=2, confirm=False)
+            # Who lost its disk may have had it: QoS 0 goes for its place in the index only, known by version.
+            repair = run.repair or not run.max_qos
+            again = replace(run, flood=True, cap=2, confirm=False, repair=repair)
             self._route(again, self._local_routes, OWN, local=False, skip=there)
 
     def _stream(self, lane: int, run: Run) -> str:
@@ -657,7 +663,7 @@ class NodeCore:
         if lane < 0:
             self._round_robin += 1
             lane = self._round_robin % self.settings.lanes
-        hops = [hop for hop in group.hops if self._owes(hop[0], run)]
+        hops = [hop for hop in group.hops if self._owes(hop, run)]
         number = self._write_run(run, hops, group.local, lane, came_on, taken) if run.max_qos else 0
         reached = [
             neighbour
@@ -671,11 +677,21 @@ class NodeCore:
             self.counters.add("cluster_drops")  # nobody need wait for what will not come
         return reached
 
-    def _owes(self, neighbour: str, run: Run) -> bool:
-        if neighbour not in self.neighbour_table:
+    def _owes(self, hop: tuple[str, int], run: Run) -> bool:
+        neighbour, cap = hop
+        entry = self.neighbour_table.get(neighbour)
+        if entry is None:
             self.counters.add("dropped_neighbour_removed", run.count)  # between routing and now
             return False
-        return not run.repair or self._is_up(neighbour)  # else the next link-up repairs
+        if entry.up:
+            return True
+        if run.repair:
+            return False  # the next link-up repairs
+        if self.wiring.enabled and not (run.stamp or (run.durable and cap)):
+            # Who gets QoS 0 another way and is killed does not know that it had it.
+            self.counters.add("dropped_link_down", run.count)
+            return False
+        return True
 
     def owe(self, neighbour: str, lane: int, run: Run, number: int = 0) -> bool:
         """Put a run into the outbox of a neighbour's lane; `number` is its own in the daybook.
@@ -726,6 +742,9 @@ class NodeCore:
             return self.daybook.run(RunEntry(run, came_on, kept, *(taken or ())))
         if taken is not None:
             self.daybook.note("take", *taken)
+        if came_on != OWN and self.wiring.enabled:
+            # It goes on as QoS 0 here, and may come once more, by another way, as more than that.
+            self.daybook.note("seen", self._stream(came_on, run), run.epoch, run.first, run.count)
         return 0
 
     # For the retained index

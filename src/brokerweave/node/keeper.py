@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 from brokerweave.errors import BrokerweaveError
 from brokerweave.links.journal import Journal, StorageError
@@ -77,6 +78,7 @@ class Keeper:
         self._outbox = outbox
         self._failing = False
         self._unposted: dict[str, list[tuple[int, Run]]] = {}
+        self._without_journal: WeakValueDictionary[str, Outbox] = WeakValueDictionary()
 
     def recover(self) -> dict[str, Any]:
         """The state as it was when the last node here ended, however it did; {} if there was none."""
@@ -109,15 +111,32 @@ class Keeper:
         stream, memory = self._new_stream(), self._bounds.outbox_memory
         journal = self._storage.journal(name) if durable else None
         if journal is None:
-            return self._outbox(stream, None, memory, 0)
+            outbox = self._outbox(stream, None, memory, 0)
+            if durable and self.daybook.keeps:
+                self._without_journal[name] = outbox
+                self.daybook.grown()
+            return outbox
         outbox = self._outbox.restored(stream, journal, memory, self._bounds.outbox_disk)
         if self.daybook.keeps:
-            outbox.booked_as = name
-            outbox.next_number = self.daybook.next_number
-            self.daybook.begin_after(journal.last)
+            self._book(name, outbox, journal)
             for number, run in self._unposted.pop(name, ()):
                 outbox.append(run, number)
         return outbox
+
+    def _book(self, name: str, outbox: Outbox, journal: Journal) -> None:
+        self.daybook.begin_after(journal.last)
+        outbox.booked_as = name
+        outbox.next_number = self.daybook.next_number
+
+    def _give_journals(self) -> None:
+        """To outboxes that were made while the disk failed. Raises `StorageError` if it still does."""
+        for name, outbox in list(self._without_journal.items()):
+            journal = self._storage.journal(name)
+            if journal is None:
+                raise StorageError(f"journal {name} cannot be used")
+            self._book(name, outbox, journal)
+            outbox.begin_journal(journal, self._bounds.outbox_disk)
+            del self._without_journal[name]
 
     def checkpoint(self, dump: Callable[[], dict[str, Any]], outboxes: Iterable[Outbox], sync: bool) -> bool:
         """Begin the daybook anew. `dump` gives the state, with the entries that it covers.
@@ -128,6 +147,7 @@ class Keeper:
             return True
         self.daybook.limit = self.daybook.size + self._bounds.daybook_bytes
         try:
+            self._give_journals()
             if not all(outbox.settle() for outbox in outboxes):
                 raise StorageError("an outbox could not be written")
             state = dump()

@@ -81,6 +81,9 @@ class Neighbours:
     def __getitem__(self, identifier: str) -> Neighbour:
         return self._all[identifier]
 
+    def get(self, identifier: str) -> Neighbour | None:
+        return self._all.get(identifier)
+
     def ids(self) -> tuple[str, ...]:
         return tuple(self._all)
 

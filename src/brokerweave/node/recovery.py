@@ -103,6 +103,8 @@ class Recovery:
                 self._neighbours.setdefault(values[0], {})
             case "neighbour gone":
                 self._neighbours.pop(values[0], None)
+            case "seen":
+                self.window.accept(*values)
             case "keep":
                 kept = self._neighbours[values[0]] | values[1]
                 self._neighbours[values[0]] = {name: one for name, one in kept.items() if one is not None}

@@ -46,6 +46,8 @@ PACE = 0.05
 PURGE = 60.0
 
 _RETAIN = 0x01
+_SPREAD = 2_654_435_761
+"""Prime, and about the golden part of 2^32: neighbouring numbers end far apart."""
 
 
 class RetainedHost(CheckHost, Protocol):
@@ -78,15 +80,20 @@ class _Repair:
 
 
 class Retained:
-    def __init__(self, host: RetainedHost, settings: RetainedSettings, store: RetainedStore) -> None:
+    def __init__(
+        self, host: RetainedHost, settings: RetainedSettings, store: RetainedStore, epoch: int
+    ) -> None:
         self.index = RetainedIndex(settings, store)
         self.check = BrokerCheck(host, self.index, self._correct, self._adopt_one)
         self.broker_read = True
         """False: the broker may hold messages from before this node that the index does not know."""
         self._held: dict[str, bytes] | None = None
+        self.unsure_until = 0
+        """The stamp up to which QoS 0 may come once more, by another way, after a crash."""
         self._host = host
         self._repairs: dict[str, _Repair] = {}
-        self._rounds = 0
+        # Each start has rounds of its own: an answer to a question from before is no answer now.
+        self._rounds = epoch * _SPREAD % 0xFFFF_FFFF
         self._later: dict[str, Timer] = {}
         self._agreed: dict[str, tuple[float, int]] = {}
         self._purging = False
@@ -136,6 +143,8 @@ class Retained:
             return None, False
         if not run.repair:
             self._host.counters.add(f"retained_{verdict.value}")
+        if verdict is Verdict.STALE and not head.qos and run.stamp + offset <= self.unsure_until:
+            return None, False  # before a crash this node may have had it, and not known: QoS 0
         return False, True
 
     def _needs(self, before: Entry | None, payload: bytes) -> bool:
@@ -241,8 +250,8 @@ class Retained:
     def _told(self, neighbour: str, payload: bytes) -> None:
         have = decode_have(payload)
         repair = self._repairs.get(neighbour)
-        if repair is None or repair.round != have.round:
-            return  # an answer to a question that is over
+        if repair is None or repair.round != have.round or repair.timer is not None:
+            return  # an answer to a question that is over, or answered
         for number in have.buckets:
             for topic, entry in self.index.bucket(number).items():
                 if entry.rank > have.ranks.get(topic, (0, 0)):

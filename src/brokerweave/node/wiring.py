@@ -38,6 +38,9 @@ SETTLE_LIMIT = 5.0
 MOVE_BYTES = 4 << 20
 """What is moved at once out of a failed link's outbox."""
 
+UNKNOWN = ""
+"""Kept of a neighbour, beside what it wants, while that may not be all."""
+
 _Known = tuple[str, int, int, int]
 
 
@@ -56,8 +59,12 @@ class Wiring:
         self._tree = self._states.tree(0.0)
         self._peers: dict[str, Peer] = {}
         self._announced = -RECORD_INTERVAL
-        self._election_due = self._record_due = self._limit_due = False
+        self._election_due = self._record_due = False
+        self._limits: dict[str, object] = {}
+        """Neighbours that wait for the tree to settle, or whose batches do: each since its own moment."""
         self._moving: list[tuple[Neighbour, int]] = []
+        self._on_disk: dict[tuple[str, int], tuple[int, int]] = {}
+        """Of a neighbour's lane: on disk from where to where lies what has to be flooded yet."""
         self._awaiting = False
         self._news = False
         if enabled:
@@ -71,6 +78,11 @@ class Wiring:
         if peer is None:
             peer = self._peers[neighbour] = Peer(self._core.settings.lanes)
         return peer
+
+    @property
+    def seen(self) -> tree.Tree:
+        """The tree of the view."""
+        return self._tree
 
     @property
     def nodes(self) -> int:
@@ -95,6 +107,13 @@ class Wiring:
         return "owed" if self._core.neighbour_table[neighbour].active else "standby"
 
     # What happens to links
+
+    def recalled(self, neighbour: str, unknown: bool) -> None:
+        """A neighbour from before a restart: while it is away it is owed all that it may want."""
+        if self.enabled and unknown:
+            self[neighbour].unknown = True
+            self._keep_unknown(neighbour, True)
+            self._refresh_routes()
 
     def link_up(self, neighbour: str) -> None:
         peer = self[neighbour]
@@ -131,6 +150,7 @@ class Wiring:
     def lane_lost(self, neighbour: str, lane: int) -> None:
         """The lanes of a link fail one after the other: each may have what is to go another way now."""
         self[neighbour].lane_lost(lane)
+        self._no_limit(neighbour)
         self.check_outboxes()
 
     def check_outboxes(self) -> None:
@@ -155,6 +175,7 @@ class Wiring:
 
     def forget(self, neighbour: str) -> None:
         self._peers.pop(neighbour, None)
+        self._limits.pop(neighbour, None)
         self._moving = [item for item in self._moving if item[0].id != neighbour]
         if self.enabled:
             self._refresh_routes()
@@ -208,6 +229,7 @@ class Wiring:
     def _elect(self) -> None:
         self._election_due = self._news = False
         self._core.settle()  # what was gathered has its routes from before
+        self._drop_passing()
         before, self._tree = self._tree, self._states.tree(self._core.now())
         again: dict[_Known, tuple[int, Run, set[str]]] = {}
         changed = self._tree.digest != self.view
@@ -218,16 +240,21 @@ class Wiring:
             again = self._stuck(before.edges != self._tree.edges)
             for peer in self._peers.values():
                 peer.new_view()
+            for neighbour in self._tree.neighbours(self._core.node_id):
+                self._keep_unknown(neighbour, True)
         for neighbour in self._tree.neighbours(self._core.node_id):
             if self[neighbour].up and not self[neighbour].joined:
                 self._join(neighbour)
+        for entry in self._core.neighbour_table.all():
+            if not entry.active and not self[entry.id].up and entry.id not in self._tree.nodes:
+                entry.active = self[entry.id].unknown = True  # the way around its failed link failed, too
         self._refresh_routes()
         for lane, run, there in again.values():
             self._core.flood(lane, run, there)
+        self._flood_from_disk()
         self._check_settled()
         for neighbour in self._linked():
             self._take_stashed(neighbour)
-        self._limit_later()
 
     def _stuck(self, changed: bool) -> dict[_Known, tuple[int, Run, set[str]]]:
         """What has to go once more, in a tree that changed: its lane, and where it stands as a flood already.
@@ -246,9 +273,11 @@ class Wiring:
                 runs = lane.outbox.kept() if needed else []
                 last = lane.outbox.oldest + len(runs) - 1 if runs and not lane.held else 0
                 self._mark(neighbour.id, index, last)
+                if needed and lane.outbox.on_disk_only != (0, 0):
+                    self._on_disk[neighbour.id, index] = lane.outbox.on_disk_only
                 for number, run in enumerate(runs):
-                    if run.repair:
-                        continue  # nodes compare what they retain, whatever becomes of one repair
+                    if not _goes_again(run):
+                        continue
                     key = (run.origin, run.epoch, run.first, index)
                     known = stuck.get(key)
                     if known is None or known[1].count < run.count:
@@ -290,6 +319,7 @@ class Wiring:
         if neighbour.active:
             neighbour.active = False
             self._core.guarded.neighbour_removed(neighbour.id)
+            self._keep_unknown(neighbour.id, True)
             self._core.routes_changed()
 
     def _join(self, neighbour: str) -> None:
@@ -312,17 +342,55 @@ class Wiring:
             neighbour, index = self._moving[0]
             outbox = neighbour.lanes[index].outbox
             outbox.rewind(outbox.oldest - 1)
+            # Should the neighbour be calling right now, it was told of runs that will be gone.
+            outbox.stream_id = self._new_stream()
             first, runs = (0, []) if neighbour.connected[index] else outbox.take(room)
             if not runs:
                 del self._moving[0]  # all is moved, or the lane is back, or the disk does not give it now
                 continue
             for run in runs:
                 room -= run.size
-                if not run.repair:
+                if _goes_again(run):
                     self._core.flood(index, run, (), once=True)
+                elif not run.repair:
+                    self._core.counters.add("dropped_tree_changed", run.count)
             outbox.acknowledge(first + len(runs) - 1)
         if self._moving:
             self._core.call_later(0.0, self._move)
+
+    def _flood_from_disk(self) -> None:
+        """Send once more what was stuck and is on disk only, some at a time.
+
+        The lane may read it, too; but memory comes before disk there, and a round trip between two reads.
+        """
+        room = MOVE_BYTES
+        while self._on_disk and room > 0:
+            (neighbour, index), (first, last) = next(iter(self._on_disk.items()))
+            runs: list[tuple[int, Run]] = []
+            if neighbour in self._core.neighbour_table:
+                runs = self._core.neighbour_table[neighbour].lanes[index].outbox.read(first, last, room)
+            for _, run in runs:
+                room -= run.size
+                if _goes_again(run):
+                    self._core.flood(index, run, (), once=True)
+            if runs:
+                self._on_disk[neighbour, index] = (runs[-1][0] + 1, last)
+            else:
+                del self._on_disk[neighbour, index]
+        if self._on_disk:
+            self._core.call_later(0.0, self._flood_from_disk)
+
+    def _drop_passing(self) -> None:
+        """Drop QoS 0 that waits for a lane which is down: who gets it another way, and is killed, does not
+        know that it had it."""
+        for neighbour in self._core.neighbour_table.all():
+            for lane, connected in zip(neighbour.lanes, neighbour.connected, strict=True):
+                if not connected and lane.outbox.backlog_runs:
+                    gone = lane.outbox.forget_passing(self._new_stream())
+                    self._core.counters.add("dropped_link_down", gone)
+
+    def _new_stream(self) -> int:
+        return self._core.random.getrandbits(62) + 1
 
     # Views
 
@@ -359,7 +427,7 @@ class Wiring:
         if peer.mark.view == self.view and not peer.stash:
             return True
         peer.stash.append((first, runs))
-        self._limit_later()
+        self._limit_later(neighbour)
         return False
 
     def boundary(self, neighbour: str, lane: int) -> int:
@@ -374,6 +442,7 @@ class Wiring:
             except RemoteProtocolError as error:
                 lane.stash.clear()
                 self._broken(neighbour, error)
+        self._no_limit(neighbour)
 
     def _broken(self, neighbour: str, error: RemoteProtocolError) -> None:
         """What was kept turned out to be nonsense; the connection closes over what follows it."""
@@ -390,10 +459,15 @@ class Wiring:
             if view == self.view:
                 self._refresh_routes()
                 self._check_settled()
+                self._keep_unknown(neighbour, not complete)
 
     def _knows(self, neighbour: str) -> bool:
         """Whether all that is wanted behind a neighbour is known here."""
         return self[neighbour].settled == self.view and self[neighbour].complete and not self._news
+
+    def _keep_unknown(self, neighbour: str, unknown: bool) -> None:
+        if (UNKNOWN in self._core.kept.get(neighbour, ())) != unknown:
+            self._core.keep(neighbour, {UNKNOWN: 1 if unknown else None})
 
     def acknowledged(self) -> None:
         """A neighbour has taken something."""
@@ -445,7 +519,7 @@ class Wiring:
         for index, lane in enumerate(self._core.neighbour_table[neighbour].lanes):
             lane.held = True
             self._mark(neighbour, index, 0)  # what is old among its runs is lost when they are sorted
-        self._limit_later()
+        self._limit_later(neighbour)
 
     def _release(self, neighbours: Iterable[str]) -> None:
         for neighbour in sorted(n for n in neighbours if n in self.held):
@@ -455,18 +529,30 @@ class Wiring:
                 lane.held = False
                 lane.outbox.sort()
                 self._core.host.lane_ready(neighbour, index)
+            self._no_limit(neighbour)
 
-    def _limit_later(self) -> None:
-        if not self._limit_due:
-            self._limit_due = True
-            self._core.call_later(SETTLE_LIMIT, self._limit_reached)
+    def _limit_later(self, neighbour: str) -> None:
+        if neighbour not in self._limits:
+            waits = self._limits[neighbour] = object()
+            self._core.call_later(SETTLE_LIMIT, lambda: self._limit_reached(neighbour, waits))
 
-    def _limit_reached(self) -> None:
-        self._limit_due = False
-        if self.held:
+    def _no_limit(self, neighbour: str) -> None:
+        if neighbour not in self.held and not any(lane.stash for lane in self[neighbour].lanes):
+            self._limits.pop(neighbour, None)
+
+    def _limit_reached(self, neighbour: str, waits: object) -> None:
+        if self._limits.get(neighbour) is not waits:
+            return  # it had not to wait any more, and does again by now
+        del self._limits[neighbour]
+        if neighbour in self.held:
             self._core.counters.add("tree_settle_limits")
-            self._release(self.held)
-        for neighbour, peer in list(self._peers.items()):
-            if any(lane.stash for lane in peer.lanes):
-                self._core.counters.add("tree_view_limits")
-                self._take_stashed(neighbour, anyway=True)
+            self._release([neighbour])
+        if any(lane.stash for lane in self[neighbour].lanes):
+            self._core.counters.add("tree_view_limits")
+            self._take_stashed(neighbour, anyway=True)
+
+
+def _goes_again(run: Run) -> bool:
+    """Whether a run that was stuck is flooded. QoS 0 is not: a node that was killed may have had it before.
+    Nor are repairs, but those that are floods: nodes compare what they retain when a link comes up."""
+    return run.lasting and (run.flood or not run.repair)

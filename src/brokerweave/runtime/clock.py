@@ -26,13 +26,18 @@ class Clock:
     def now(self) -> float:
         return time.monotonic() + self._offset
 
-    def follow(self) -> None:
-        """Take over a step that the machine's clock made. Call it every `CHECK_SECONDS`."""
+    def follow(self) -> float:
+        """Take over a step that the machine's clock made, and return it; 0.0 if it made none.
+
+        Call it every `CHECK_SECONDS`.
+        """
         step = _offset() - self._offset
-        if abs(step) >= STEP_SECONDS:
-            self._offset += step
-            if abs(step) >= LOUD_SECONDS:
-                log.warning("the machine's clock was set by %+.1f s: followed", step)
+        if abs(step) < STEP_SECONDS:
+            return 0.0
+        self._offset += step
+        if abs(step) >= LOUD_SECONDS:
+            log.warning("the machine's clock was set by %+.1f s: followed", step)
+        return step
 
 
 def _offset() -> float:

@@ -240,7 +240,9 @@ class Node:
 
     def _follow_clock(self) -> None:
         self.call_later(CHECK_SECONDS, self._follow_clock)
-        self._clock.follow()
+        step = self._clock.follow()
+        if step and self.recording is not None:
+            self.recording.clock_set(step)
 
     # Stopping and reloading
 
@@ -388,8 +390,10 @@ class Node:
     def _loop_failed(self, context: dict[str, Any]) -> None:
         """What nobody caught: in a timer, in a protocol, in a task that nobody waited for."""
         error = context.get("exception")
-        if isinstance(error, OSError):  # a connection's end in an unusual way
-            log.info("%s: %s", context.get("message"), error)
+        if isinstance(error, OSError) and ("transport" in context or "protocol" in context):
+            log.info("%s: %s", context.get("message"), error)  # a connection's end in an unusual way
+        elif isinstance(error, OSError) and "socket" in context:
+            self.warn(f"{context.get('message')}: {error}")  # no descriptor is left to accept with
         else:
             self._internal_error(str(context.get("message")), error)
 

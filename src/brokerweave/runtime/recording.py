@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from brokerweave.config import EdgeLogSection
+from brokerweave.edgelog.folder import Sync
 from brokerweave.edgelog.layout import Position
-from brokerweave.edgelog.writer import Counts, LogWriter, Policy, Sync
-from brokerweave.errors import ConfigError, Unavailable
+from brokerweave.edgelog.writer import Counts, LogWriter, Policy
+from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.runtime.admin import Command
 
 BLOCK_SECONDS = 0.02
@@ -45,6 +46,7 @@ class Recording:
         self._missed = 0
         self._interval = settings.fsync_interval
         self._closing_block = False
+        self._cannot_sync = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._syncing: asyncio.Future[OSError | None] | None = None
         self._maintain()
@@ -75,24 +77,33 @@ class Recording:
     def _open(self) -> None:
         try:
             self._writer = LogWriter(self._folder, self._node_id, self._policy, self._host.warn)
-        except Unavailable as error:
+        except BrokerweaveError as error:
+            if not self._reason and not isinstance(error, Unavailable):
+                raise  # at the start it is the operator's to mend
             if not self._reason:
                 self._host.warn(f"edge log: nothing is recorded: {error}; relaying goes on")
             self._reason = str(error)
 
     def _maintain(self) -> None:
-        if self._writer is None:
+        writer = self._writer
+        if writer is None:
             self._open()
-        else:
-            self._writer.maintain(self._time())
         self._timers["maintenance"] = self._host.call_later(MAINTENANCE_SECONDS, self._maintain)
+        if writer is not None:
+            writer.maintain(self._time())
 
     def _sync_later(self) -> None:
         self._timers["sync"] = self._host.call_later(self._interval, self._sync)
 
     def _sync(self) -> None:
-        writer = self._writer
-        sync = writer.begin_sync() if writer is not None else None
+        writer, sync = self._writer, None
+        try:
+            sync = writer.begin_sync() if writer is not None else None
+            self._cannot_sync = False
+        except OSError as error:  # no descriptor is left
+            if not self._cannot_sync:
+                self._host.warn(f"edge log: cannot sync: {error.strerror}; it is tried again")
+            self._cannot_sync = True
         if writer is None or sync is None:
             self._sync_later()
             return
@@ -101,8 +112,13 @@ class Recording:
 
     def _synced(self, writer: LogWriter, sync: Sync, done: asyncio.Future[OSError | None]) -> None:
         self._syncing = None
-        writer.synced(sync, done.result(), self._time())
         self._sync_later()
+        writer.synced(sync, done.result(), self._time())
+
+    def clock_set(self, step: float) -> None:
+        """The host's time of day was set by so many seconds."""
+        if self._writer is not None:
+            self._writer.clock_set(int(step * 1e6))
 
     async def stop(self) -> None:
         """Write and sync what is left, and let the log go."""

@@ -4,12 +4,14 @@ Crash safety: write-ahead log, `synchronous=NORMAL`. What is committed survives 
 any moment; the death of the whole machine may take the last commits with it, never the file (neighbours
 still have them, and repair them at the next link-up). A damaged file is moved aside and the index begins
 anew; a disk that fails is said once and never stops relaying: what it did not take waits in memory, and goes
-with the next commit that works. Must not know: which version wins.
+with the next commit that works, which is tried once a second at most. What waits is bounded by the index's
+own `max_bytes`: a row for each topic that the index or the file holds. Must not know: which version wins.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ CREATE TABLE IF NOT EXISTS retained (
 """
 _CHECKPOINT_PAGES = 4_000
 """Pages (of 4 KiB) in the write-ahead log before it is worked in: the only moment that waits for the disk."""
+_RETRY_SECONDS = 1.0
+"""A commit that fails costs as much as all that waits: too much for each publication."""
 _UNSIGNED = 1 << 63
 """SQLite's integers are signed: tags are kept less this."""
 
@@ -31,11 +35,16 @@ _UNSIGNED = 1 << 63
 class SqliteStore:
     """Implements `node.retained.RetainedStore`."""
 
-    def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, path: Path, warn: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.failures = 0
         """Commits that the disk did not take."""
         self._warn = warn
         self._failing = False
+        self._clock = clock
+        self._retry_at = 0.0
+        """No commit is tried before; 0 if the last one worked."""
         self._pending: dict[str, tuple[Any, ...] | None] = {}
         """Rows that are not committed yet; None: to be removed."""
         self._path = path
@@ -83,11 +92,24 @@ class SqliteStore:
         return row[0] if row else None
 
     def remove(self, topic: str) -> None:
-        self._pending[topic] = None
+        if self._retry_at and not self._stored(topic):
+            self._pending.pop(topic, None)  # or topics that come and go would pile up here
+        else:
+            self._pending[topic] = None
+
+    def _stored(self, topic: str) -> bool:
+        try:
+            found = self._db.execute("SELECT 1 FROM retained WHERE topic = ?", (topic,)).fetchone()
+        except sqlite3.Error:
+            return True  # perhaps
+        return found is not None
 
     def commit(self) -> None:
-        if not self._pending:
-            return
+        """What waits goes to the disk; not yet, if the disk failed less than a second ago."""
+        if self._pending and (not self._retry_at or self._clock() >= self._retry_at):
+            self._commit()
+
+    def _commit(self) -> None:
         try:
             self._db.execute("BEGIN")
             for topic, row in self._pending.items():
@@ -99,8 +121,9 @@ class SqliteStore:
         except sqlite3.Error as error:
             self._failed(error)
             self._roll_back()
+            self._retry_at = self._clock() + _RETRY_SECONDS  # after it: it may have taken long
         else:
-            self._failing = False
+            self._failing, self._retry_at = False, 0.0
             self._pending.clear()
 
     def _roll_back(self) -> None:
@@ -111,7 +134,7 @@ class SqliteStore:
             self._failed(error)
 
     def close(self) -> None:
-        self.commit()
+        self._commit()
         self._db.close()
 
     def _failed(self, error: sqlite3.Error) -> None:

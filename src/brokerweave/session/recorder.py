@@ -88,7 +88,8 @@ class Recorder:
 
     def _record(self, routed: Routed) -> None:
         self._host.record_publications(self._pair, routed)
-        self._unwritten = self._unwritten or routed.max_qos > 0
+        if routed.max_qos > 0 and not self._unwritten:
+            self._unwritten = self._host.tapped(routed.group)
 
     def _forget(self, packet_id: int) -> Routed | None:
         routed = self._unanswered.pop(packet_id, None)

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 LONGEST = 12.0
 """Seconds: no fault lasts longer."""
-_FAULTS = frozenset(("delay", "cut", "partition", "kill", "stop", "broker", "freeze", "disk", "skew", "move"))
+_FAULTS = frozenset(
+    ("delay", "cut", "partition", "kill", "stop", "broker", "freeze", "disk", "skew", "move", "link")
+)
 
 
 class Actor:
@@ -109,6 +111,13 @@ class Actor:
 
         self._world.later(lasts, over)
 
+    def _do_link(self, one: str, other: str, lasts: float) -> None:
+        """One link breaks: its connections, and nobody gets through for a while."""
+        wire = self._sim.network.wire(one, other)
+        wire.cut()
+        wire.block()
+        self._world.later(lasts, wire.heal)
+
     # Nodes and brokers
 
     def _do_kill(self, name: str, writes: int, down: float, lose_disk: bool) -> None:
@@ -195,6 +204,8 @@ class Actor:
         topology.remove(name, old)
         behind = topology.component(name)
         others = [other for other in self._sim.names if other not in behind]
+        if not others:  # there are other ways to it
+            others = [o for o in self._sim.names if o != name and o not in topology.neighbours(name)]
         self._moving[name] = others[int(where * len(others))]
         self._unlink(name, old)
         self._world.later(away, lambda: self._link_again(name))
@@ -220,7 +231,9 @@ class Actor:
         new = self._moving.pop(name, None)
         if new is None:
             return
-        if self._sim.topology.path(name, new) is not None:
+        if self._sim.cyclic and new in self._sim.topology.neighbours(name):
+            return
+        if not self._sim.cyclic and self._sim.topology.path(name, new) is not None:
             # Another move has brought the two together meanwhile: link whoever is still apart.
             apart = [o for o in self._sim.names if self._sim.topology.path(name, o) is None]
             if not apart:

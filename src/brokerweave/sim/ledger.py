@@ -17,6 +17,7 @@ from typing import NoReturn
 from brokerweave.links.run import Run
 from brokerweave.mqtt.packets import Publish
 from brokerweave.node.router import Group
+from brokerweave.node.wiring import SETTLE_LIMIT
 from brokerweave.sim.client import ModelClient
 from brokerweave.sim.disk import DAYBOOK
 from brokerweave.sim.node import SimNode
@@ -53,6 +54,8 @@ class Visit:
     local: bool
     repair: bool = False
     """It came to repair an index, not as a message of its own."""
+    acted: bool = True
+    """It went on. A flood that only passes by is not remembered over a kill, and need not be."""
 
 
 @dataclass(slots=True)
@@ -81,6 +84,8 @@ class Ledger:
         self.owed = owed
         self.promises = promises
         self.excuses = owed.excuses
+        self.cyclic = False
+        """Whether there may be more than one way between two nodes."""
         self.barriers: dict[str, bool] = {}
         """Which nodes run with `subscribe = "barrier"`."""
         self.publications: dict[bytes, Publication] = {}
@@ -98,6 +103,8 @@ class Ledger:
         self._cancelled: set[bytes] = set()
         self._starts: dict[str, float] = {}
         self._wired: list[float] = []
+        self._failures: list[tuple[float, frozenset[str]]] = []
+        self._floods: set[tuple[str, int, Key]] = set()
 
     def broken(self, text: str) -> NoReturn:
         raise Broken(text)
@@ -154,6 +161,7 @@ class Ledger:
         if publication is None:
             self.broken(f"{node} passes on {payload!r}, which nobody published")
         before = self.visits[node, payload]
+        acts = bool(group.hops or group.local or not run.flood)
         if run.repair:
             self.excuses["retained: sent again to repair an index"] += 1
             before.append(Visit(self.world.now, key, came_from, group.local, repair=True))
@@ -163,16 +171,23 @@ class Ledger:
         else:
             if key not in publication.keys:
                 self.broken(f"{node} got {payload!r} as {key}, but it was sent as {publication.keys}")
-            again = [visit for visit in before if visit.key == key]
-            if again:
+            again = [visit for visit in before if visit.key == key and visit.acted]
+            if again and acts:
                 self._repeated(node, came_from, publication, again[-1].at, run)
-        before.append(Visit(self.world.now, key, came_from, group.local))
+        before.append(Visit(self.world.now, key, came_from, group.local, acted=acts))
         self.counts["dispatches"] += 1
         if came_from is None and len(publication.keys) == 1:
             publication.acknowledged = publication.acknowledged or publication.is_will
             self.owed.published(payload, publication.topic, publication.qos, node, publication.is_will)
         hops = {neighbour: min(run.cap, qos) for neighbour, qos in group.hops}
         self.owed.passing(node, payload, hops, group.local)
+
+    def flooded(self, node: str, view: int, payload: bytes, key: Key) -> None:
+        view += len(self.ends[node]) << 32
+        if (node, view, key) in self._floods:
+            self.broken(f"{node} floods {payload!r} twice while the tree stays the same")
+        self._floods.add((node, view, key))
+        self.counts["floods"] += 1
 
     def _forwarded(self, node: str, publication: Publication, key: Key, before: list[Visit]) -> None:
         payload = publication.payload
@@ -296,6 +311,9 @@ class Ledger:
         self.dropped(node.name, DAYBOOK, [payload for payload, _ in in_daybook(daybook)], "disk lost")
         self.owed.node_forgot(node.name)
 
+    def link_failed(self, node: str, neighbour: str) -> None:
+        self._failures.append((self.world.now, frozenset((node, neighbour))))
+
     def injector_lost(self, node: SimNode) -> None:
         self._injector_losses[node.name].append(self.world.now)
 
@@ -305,6 +323,10 @@ class Ledger:
 
     def protocol_error(self, node: SimNode, error: str) -> None:
         self.broken(f"{node.name}: {error}")
+
+    def _failed_since(self, since: float) -> int:
+        """How many links failed."""
+        return len({link for at, link in self._failures if at >= since})
 
     def _ended(self, node: str, since: float) -> list[NodeEnd]:
         """The ends from which a node came back after `since`: what it had written may arrive after it."""
@@ -437,6 +459,8 @@ class Ledger:
             self.excuses["order: it came because a site lacked what it was to retain"] += 1
         elif any(at >= publication.at for at in self._wired):
             self.excuses["order: the wiring changed while it was on its way"] += 1
+        elif self.cyclic and self._failed_since(publication.at - SETTLE_LIMIT) > 1:
+            self.excuses["order: a second link failed while it was on its way"] += 1
         else:
             self.broken(
                 f"{client.name} got {publication.payload!r} on {publication.topic} after number {last}"

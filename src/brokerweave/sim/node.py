@@ -62,6 +62,7 @@ class NodeOptions:
     injector_version: int = 4
     cluster_timeout: float | None = None
     barrier_timeout: float | None = None
+    cycles: bool = False
 
 
 CHECKPOINT_RETRY = 1.0
@@ -100,8 +101,8 @@ class SimNode:
         self.reader: RetainedReader
         self._checkpointing: Event | None = None
         self._removed: set[str] = set()
-        """Neighbours that were removed while this node was down or its disk failed. Until the disk has taken
-        that, a restart brings them back, and their operator removes them again (guarantees: failing disk)."""
+        """Neighbours whose removal this node may forget: it was down, or ended meanwhile, or its disk failed.
+        Then a restart brings them back, and their operator removes them again (guarantees: failing disk)."""
         self._epoch = 0
         network.listen(name, self.host, self._accept_client)
         network.listen(f"{name}/link", self.host, lambda end: self.links.accept(end))
@@ -153,6 +154,7 @@ class SimNode:
             session_expiry=options.session_expiry,
             cluster_timeout=options.cluster_timeout,
             barrier_timeout=options.barrier_timeout,
+            cycles=options.cycles,
         )
         self.core = WatchedCore(
             core_settings,
@@ -226,11 +228,12 @@ class SimNode:
     def remove(self, neighbour: str) -> None:
         if neighbour in self.neighbours:
             self.neighbours.remove(neighbour)
-        if not self.up or self.disk.failing:  # a crash now would forget the removal: it is repeated then
-            self._removed.add(neighbour)
+        self._removed.add(neighbour)  # its operator repeats it should the node end before it is done
         if self.up and neighbour in self.core.neighbour_table:
             self.links.hang_up(neighbour, removed=True)
             self.core.remove_neighbour(neighbour)
+        if self.up and not self.disk.failing:
+            self._removed.discard(neighbour)
 
     def neighbour_left(self, neighbour: str) -> None:
         if neighbour in self.core.neighbour_table:
@@ -238,6 +241,8 @@ class SimNode:
 
     def link_changed(self, neighbour: str, up: bool) -> None:
         self.world.note(self.name, f"link with {neighbour} is {'up' if up else 'down'}")
+        if not up:
+            self.watcher.link_failed(self.name, neighbour)
 
     # NodeHost, CarrierHost
 

@@ -41,17 +41,24 @@ class Debt:
     path: tuple[str, ...]
     let_go: str = ""
     """Why it is owed no more."""
+    doubt: str = ""
+    """Why it may be lost."""
+
+
+Leads = Callable[[str, str | None, str, int, bool], bool]
 
 
 class Owed:
     def __init__(
         self,
         topology: Topology,
-        leads: Callable[[str, str | None, str, int, bool], bool],
+        leads: Leads,
         calm: Callable[[], bool],
+        firm: Callable[[str], bool],
     ) -> None:
         """`leads(node, to, filter, qos, for_good)`: does `node` route what the filter matches to the
-        neighbour `to` (None: to its own broker), and can nothing on the way change that?"""
+        neighbour `to` (None: to its own broker), and can nothing on the way change that? `firm(node)`: it is
+        not in the middle of a change of the tree."""
         self.calm = calm
         self.excuses: Counter[str] = Counter()
         self.promised = 0
@@ -59,6 +66,7 @@ class Owed:
         """Messages that a subscriber wanted but was not promised, because it had not settled."""
         self._topology = topology
         self._leads = leads
+        self._firm = firm
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         self._debts: dict[bytes, list[Debt]] = {}
 
@@ -164,7 +172,7 @@ class Owed:
                 goes_on = local or place == 0  # at home the broker has it from its publisher
             else:
                 goes_on = hops.get(debt.path[place + 1], -1) >= min(debt.qos, 1)
-            if not goes_on:
+            if not goes_on and self._firm(node):
                 raise Broken(
                     f"{node} does not send {payload!r} on towards {debt.client} ({debt.topic_filter} at "
                     f"{debt.path[-1]})"

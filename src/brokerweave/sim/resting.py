@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.mqtt.topics import covers
 from brokerweave.sim.ledger import INJECTOR
+from brokerweave.sim.owed_any_way import way
 
 if TYPE_CHECKING:
     from brokerweave.sim.run import Simulation
@@ -46,12 +47,19 @@ def left_behind(simulation: Simulation) -> str:
 def _links(simulation: Simulation) -> str:
     for name, node in simulation.nodes.items():
         wanted = simulation.topology.neighbours(name)
-        known = sorted(node.core.neighbours())
+        known = sorted(node.core.neighbour_table.ids())
         if known != wanted:
             return f"{name} has the neighbours {known}, not {wanted}"
         for neighbour in node.core.neighbour_table.all():
             if not all(neighbour.connected):
                 return f"the link from {name} to {neighbour.id} is down"
+    if simulation.cyclic:
+        tree = simulation.tree()
+        if tree is None or len(tree.nodes) != len(simulation.names):
+            return "not all nodes see one settled tree"
+        for name, node in simulation.nodes.items():
+            if sorted(node.core.neighbours()) != sorted(tree.neighbours(name)):
+                return f"{name} counts on {node.core.neighbours()}, not on {tree.neighbours(name)}"
     return ""
 
 
@@ -93,7 +101,7 @@ def _interest(simulation: Simulation) -> str:
             return f"{name} knows {known} of its clients, not {wanted[name]}"
         strategy = node.core.strategy
         if isinstance(strategy, SubscriptionFlooding):
-            for neighbour in simulation.topology.neighbours(name):
+            for neighbour in node.core.neighbour_table.ids():
                 held = dict(strategy.interest_of(neighbour))
                 problem = _differs(held, _beyond(simulation, name, neighbour, wanted), stale)
                 if problem:
@@ -127,8 +135,11 @@ def _beyond(
 ) -> dict[str, int]:
     """What is wanted at `neighbour` and all nodes behind it, seen from `name`."""
     found: dict[str, int] = {}
+    tree = simulation.tree()
     for other in simulation.names:
         path = simulation.topology.path(name, other)
+        if simulation.cyclic:
+            path = way(tree, name, other) if tree is not None else None
         if path is not None and len(path) > 1 and path[1] == neighbour:
             for topic_filter, qos in wanted[other].items():
                 found[topic_filter] = max(qos, found.get(topic_filter, 0))

@@ -16,6 +16,7 @@ from brokerweave.cooperation.pf import PublicationFlooding
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.errors import ConfigError
 from brokerweave.mqtt.topics import matches
+from brokerweave.node.tree import Tree
 from brokerweave.sim import schedule, topology
 from brokerweave.sim.acting import Actor
 from brokerweave.sim.broker import ModelBroker
@@ -24,6 +25,7 @@ from brokerweave.sim.ledger import Ledger
 from brokerweave.sim.linking import Socket
 from brokerweave.sim.node import NodeOptions, SimNode
 from brokerweave.sim.owed import Owed
+from brokerweave.sim.owed_any_way import OwedAnyWay
 from brokerweave.sim.pipes import Network
 from brokerweave.sim.promises import Broken, Promises
 from brokerweave.sim.resting import left_behind, unrest
@@ -72,10 +74,15 @@ class Simulation:
         self.names = [chr(ord("a") + n) if n < 26 else f"n{n}" for n in range(options.nodes)]
         self.topology = topology.Topology(self.names)
         self.network = Network(world, _delay)
-        self.owed = Owed(self.topology, self.leads, self.calm)
+        wiring = topology.decide(options.wiring, world.random("wiring"))
+        self.cyclic = wiring in topology.CYCLIC
+        self.owed = Owed(self.topology, self.leads, self.calm, self.firm)
+        if self.cyclic:
+            self.owed = OwedAnyWay(self.topology, self.leads, self.calm, self.firm, self.tree, self.linked)
         self._calm_at = world.now + CALM_SECONDS
         cluster = random.random() < 0.3
         self.ledger = Ledger(world, self.owed, options.promises, cluster)
+        self.ledger.cyclic = self.cyclic
         self.nodes: dict[str, SimNode] = {}
         self.brokers: dict[str, ModelBroker] = {}
         strategy = STRATEGIES[options.strategy]
@@ -85,10 +92,10 @@ class Simulation:
                 injector_version=random.choice((4, 5)),
                 cluster_timeout=2.0 if cluster else None,
                 barrier_timeout=0.5 if random.random() < 0.8 else None,
+                cycles=self.cyclic,
             )
             self._build_site(name, node_options)
-        shape = random.choice(topology.SHAPES)
-        for dialer, dialed in topology.tree(self.names, shape, random):
+        for dialer, dialed in topology.lay(self.names, wiring, random):
             self.topology.add(dialer, dialed)
             self.nodes[dialer].neighbours.append(dialed)
             if random.random() < 0.5:
@@ -132,6 +139,22 @@ class Simulation:
 
     def disturb(self, lasts: float = 0.0) -> None:
         self._calm_at = max(self._calm_at, self.world.now + lasts + CALM_SECONDS)
+
+    def tree(self) -> Tree | None:
+        """The tree, if all nodes that are up see the same one, and are done with it."""
+        wirings = [node.core.wiring for node in self.nodes.values() if node.up]
+        if len({wiring.view for wiring in wirings}) != 1 or not all(wiring.settled for wiring in wirings):
+            return None
+        return wirings[0].seen
+
+    def firm(self, name: str) -> bool:
+        return self.nodes[name].core.wiring.settled
+
+    def linked(self, one: str, other: str) -> bool:
+        """Whether both ends of a link say that it is up."""
+        ends = ((self.nodes[one], other), (self.nodes[other], one))
+        tables = [(node.core.neighbour_table, there) for node, there in ends if node.up]
+        return len(tables) == 2 and all(there in table and table[there].up for table, there in tables)
 
     def leads(self, name: str, to: str | None, topic_filter: str, qos: int, for_good: bool) -> bool:
         """For `Owed`: whether a node routes what a filter matches towards `to`."""
@@ -250,9 +273,12 @@ def _check_debts(simulation: Simulation) -> None:
             continue
         had = [node for node in debt.path if ledger.had(node, payload)] or [debt.path[0]]
         holders = had[-1:]
-        if any(end.mid_write for end in ledger.ends[had[-1]]):
+        if simulation.cyclic:
+            holders = simulation.names  # what way it took is not told
+        elif any(end.mid_write for end in ledger.ends[had[-1]]):
             holders = had[-2:]  # killed while it took the message: the one before may still have had it
-        causes = [cause for node, cause in ledger.drops[payload] if node in holders]
+        causes = [debt.doubt] if debt.doubt else []
+        causes += [cause for node, cause in ledger.drops[payload] if node in holders]
         if not causes:
             raise Broken(
                 f"{payload!r} ({ledger.publications[payload].topic}) never reached {debt.client} "

@@ -1,4 +1,4 @@
-"""How cost grows: one scenario over a tree of 2 to 10,000 sites in virtual time, and what it took.
+"""How cost grows: one scenario over a tree of 2 to 100,000 sites in virtual time, and what it took.
 
 Owns the scenario: links come up, clients subscribe, interest changes while clients publish, a link in the
 middle fails and returns, all comes to rest, one client asks for something new. Invariants: a run is a pure
@@ -29,6 +29,8 @@ BARRIER_TIMEOUT = 0.5
 """As in the configuration's default."""
 ZONE = 10
 """Topics in a zone; a wide filter asks for one zone."""
+TRIES = 100
+"""Choices for each filter that a client holds: it may be that there are not so many different ones."""
 STEP = 0.01
 """How much of the run passes between two reports of progress."""
 
@@ -228,7 +230,9 @@ class ScaleRun:
 
     def _arrive(self, client: ScaleClient) -> None:
         client.connect()
-        while len(client.filters) < min(self.options.holds, self.options.filters):
+        for _ in range(TRIES * self.options.holds):
+            if len(client.filters) >= min(self.options.holds, self.options.filters):
+                break
             self._ask(client)
 
     def _ask(self, client: ScaleClient) -> None:

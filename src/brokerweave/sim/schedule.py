@@ -26,6 +26,7 @@ FAULTS = (
     "churn",
     "roam",
     "late",
+    "link",
 )
 """What `--faults` can name."""
 
@@ -202,6 +203,11 @@ def _late(random: Random, sites: list[str], at: float, _: float) -> list[Action]
     return [slow, Action(at + random.uniform(0.3, 2.0), "kill", (site, 0, random.uniform(0.05, 4.0), False))]
 
 
+def _link(random: Random, sites: list[str], at: float, _: float) -> list[Action]:
+    one, other = random.sample(sites, 2)
+    return [Action(at, "link", (one, other, random.uniform(0.1, 8.0)))]
+
+
 _MAKERS = {
     "delay": _delay,
     "cut": _cut,
@@ -217,4 +223,5 @@ _MAKERS = {
     "neighbours": _neighbours,
     "roam": _roam,
     "late": _late,
+    "link": _link,
 }

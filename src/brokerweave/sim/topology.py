@@ -1,16 +1,19 @@
 """The wiring of a run: which nodes are neighbours, and who dials whom.
 
-Owns the tree as its operators mean it to be. Invariant: there is one way between two nodes, or none. Must not
-know: whether a link is up.
+Owns the links as their operators mean them to be. Invariant: in a tree there is one way between two nodes, or
+none. Must not know: whether a link is up.
 """
 
 from __future__ import annotations
 
+from itertools import combinations
 from random import Random
 
 SHAPES = ("row", "star", "random")
-WIRINGS = ("tree",)
-"""How links may be laid; wiring with cycles needs standby links."""
+CYCLIC = ("ring", "mesh", "chords")
+WIRINGS = ("any", "tree", *CYCLIC)
+"""How links may be laid. `mesh`: every node with every other; `chords`: a tree and some more links; `any`: as
+the seed decides."""
 
 
 class Topology:
@@ -56,6 +59,26 @@ class Topology:
                 seen.add(following)
                 waiting.append((*path, following))
         return None
+
+
+def decide(wiring: str, random: Random) -> str:
+    """What a seed makes of `any`."""
+    return random.choice(("tree", "tree", *CYCLIC)) if wiring == "any" else wiring
+
+
+def lay(names: list[str], wiring: str, random: Random) -> list[tuple[str, str]]:
+    """The links of a wiring, each as (dialing node, dialed node)."""
+    if wiring == "tree":
+        return tree(names, random.choice(SHAPES), random)
+    pairs = list(combinations(names, 2))
+    if wiring == "ring":
+        pairs = sorted({tuple(sorted((a, b))) for a, b in zip(names, [*names[1:], names[0]], strict=True)})  # type: ignore[misc]
+    elif wiring == "chords":
+        chosen = {tuple(sorted(pair)) for pair in tree(names, random.choice(SHAPES), random)}
+        others = [pair for pair in pairs if pair not in chosen]
+        more = random.sample(others, min(len(others), random.randint(1, len(names) - 1)))
+        pairs = [pair for pair in pairs if pair in chosen or pair in more]
+    return [pair if random.random() < 0.5 else pair[::-1] for pair in pairs]
 
 
 def tree(names: list[str], shape: str, random: Random) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from brokerweave.links.run import Run
 from brokerweave.links.wire import decode_record
 from brokerweave.mqtt.frames import publish_head, split
 from brokerweave.node.core import NodeCore
-from brokerweave.node.daybook import RunEntry, decode_entry
+from brokerweave.node.daybook import OWN, RunEntry, decode_entry
 from brokerweave.node.router import Group
 from brokerweave.sim.disk import DiskJournal
 
@@ -35,6 +35,9 @@ class Watcher(Protocol):
     ) -> None:
         """A node put a message where its route says."""
 
+    def flooded(self, node: str, view: int, payload: bytes, key: Key) -> None:
+        """A node passes on what was stuck where the tree changed; `view` counts its views of the tree."""
+
     def arrived(self, node: str, came_from: str, payloads: list[bytes]) -> None:
         """A lane brought these; `dispatched` was called before for those that were to go on."""
 
@@ -49,6 +52,9 @@ class Watcher(Protocol):
     def node_starts(self, node: SimNode) -> None: ...
 
     def disk_lost(self, node: SimNode) -> None: ...
+
+    def link_failed(self, node: str, neighbour: str) -> None:
+        """One end of a link noticed that it is down."""
 
     def injector_lost(self, node: SimNode) -> None: ...
 
@@ -74,8 +80,12 @@ class WatchedCore(NodeCore):
 
     def _dispatch(self, run: Run, group: Group, *rest: Any, **named: Any) -> list[str]:
         watcher, lane = self._watcher, max(group.lane, 0)
+        flood = run.flood and (rest or (OWN,))[0] == OWN
         for number, payload in enumerate(payloads(run)):
             key = (run.origin, run.epoch, lane, run.first + number)
+            if flood:
+                watcher.flooded(self.node_id, self.counters["tree_elections"], payload, key)
+                continue
             watcher.dispatched(self.node_id, self._came_from, payload, key, group, run)
         return super()._dispatch(run, group, *rest, **named)
 

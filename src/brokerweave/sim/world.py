@@ -111,7 +111,11 @@ class Host:
 
         def due() -> None:
             if event.callback is not None and life == self._life:
-                self.run(event.callback)
+                self.run(fire)
+
+        def fire() -> None:
+            if event.callback is not None:  # what else waited for the thaw may have called it off
+                event.callback()
 
         self.world.later(max(seconds, 0.0), due)
         return event

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -138,17 +139,35 @@ def test_a_running_node_trims_its_own_log(run: Run, log: Path, monkeypatch: pyte
         (["cat", "--path", "LOG", "--commit"], "--commit needs --reader"),
         (["ls", "--path", "LOG", "--id", "a"], "only one of"),
         (["readers", "--path", "LOG", "--forget", "x"], "there is no reader x"),
-        (["readers", "--path", "EMPTY"], ""),
         (["ls", "--path", "EMPTY"], "holds no edge log"),
+        (["cat", "--path", "EMPTY"], "holds no edge log"),
+        (["verify", "--path", "EMPTY"], "holds no edge log"),
+        (["readers", "--path", "EMPTY"], "holds no edge log"),
+        (["trim", "--path", "EMPTY", "--before", "1:1"], "holds no edge log"),
+        (["cat", "--path", "LOG", "--reader", "../x"], "a reader's name"),
+        (["cat", "--path", "LOG", "--reader", "../x", "--after", "1:9", "--commit"], "a reader's name"),
+        (["readers", "--path", "UNREADABLE"], "readers cannot be read"),
     ],
 )
 def test_a_mistake_is_one_line(run: Run, log: Path, tmp_path: Path, arguments: list[str], words: str) -> None:
     (tmp_path / "empty").mkdir()
-    named = {"LOG": str(log), "EMPTY": str(tmp_path / "empty")}
-    code, _, err = run(*(named.get(each, each) for each in arguments))
-    assert (code != 0) == bool(words)
+    shutil.copytree(log, tmp_path / "unreadable")
+    (tmp_path / "unreadable" / "readers").write_bytes(b"")  # no folder; to root all folders are readable
+    named = {name: str(tmp_path / name.lower()) for name in ("LOG", "EMPTY", "UNREADABLE")}
+    code, out, err = run(*(named.get(each, each) for each in arguments))
+    assert code != 0
     assert words in err
-    assert err.count("\n") == bool(words)
+    assert (out, err.count("\n")) == ("", 1)
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+@pytest.mark.parametrize("stored", [b"", b"x" * 88])
+def test_verify_takes_a_log_that_does_not_say_how_far_it_may_be_read_for_damaged(
+    run: Run, log: Path, stored: bytes
+) -> None:
+    (log / "served").write_bytes(stored)
+    code, out, _ = run("verify", "--path", log)
+    assert (code, "served is damaged" in out) == (1, True)
 
 
 def test_a_nodes_file_says_where_its_log_is(run: Run, log: Path, tmp_path: Path) -> None:

@@ -191,3 +191,11 @@ def test_the_command_line_loads_neither_the_runtime_nor_asyncio_before_it_must()
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
+
+
+def test_what_the_system_refuses_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(config: NodeConfig) -> int:
+        raise PermissionError(13, "Permission denied", "some/file")
+
+    runtime_that(monkeypatch, refused)
+    assert run(*NODE) == (1, "", "brokerweave: some/file: Permission denied\n")

@@ -43,7 +43,16 @@ def test_a_strategy_that_forgets_neighbours_ends_with_code_1(
 
 @pytest.mark.parametrize(
     ("flag", "value", "hint"),
-    [("--strategy", "xy", "sf"), ("--shape", "circle", "binary"), ("--wide", "2", "1")],
+    [
+        ("--strategy", "xy", "sf"),
+        ("--shape", "circle", "binary"),
+        ("--wide", "2", "1"),
+        ("--churn", "1001", "1000"),
+        ("--publications", "1e9", "1000"),
+        ("--filters", "1000001", "1000000"),
+        ("--delay", "inf", "60"),
+        ("--delay", "nan", "60"),
+    ],
 )
 def test_a_mistake_is_one_line_that_says_what_is_known(
     flag: str, value: str, hint: str, capsys: pytest.CaptureFixture[str]
@@ -52,3 +61,19 @@ def test_a_mistake_is_one_line_that_says_what_is_known(
     error = capsys.readouterr().err
     assert hint in error
     assert len(error.strip().splitlines()) == 1
+
+
+def test_fewer_different_filters_than_a_client_should_hold_are_enough() -> None:
+    assert run("--wide", "1", "--filters", "10", "--holds", "2") == 0
+
+
+def test_a_run_that_checked_nothing_says_so_and_ends_with_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--publications", "0") == 1
+    assert "nothing was checked: no publication came at rest" in capsys.readouterr().err
+
+
+def test_options_before_the_commands_name_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main.main(["sim", "--strategy", "pf", "scale", "--nodes", "5"])
+    assert caught.value.code == 2
+    assert "--strategy should come after scale" in capsys.readouterr().err

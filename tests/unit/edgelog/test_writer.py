@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from brokerweave.edgelog.folder import ServedNote, read_served
 from brokerweave.edgelog.layout import START, Position
 from brokerweave.edgelog.reader import LogReader, Skipped, TrimmedRows
 from brokerweave.edgelog.readers import Readers
 from brokerweave.edgelog.writer import BLOCK_ROWS, LogWriter, Policy
-from brokerweave.errors import BrokerweaveError, ConfigError
+from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from tests.unit.edgelog.logs import (
     SECOND,
     SMALL,
@@ -226,3 +228,151 @@ def test_a_damaged_readers_file_is_said_and_never_taken_for_no_reader(tmp_path: 
     (tmp_path / "readers" / "lake.json").write_bytes(b"{")
     with pytest.raises(BrokerweaveError, match="damaged"):
         Readers(tmp_path).all()
+    Readers(tmp_path).commit("lake", Position(1, 2))  # this mends it
+    assert Readers(tmp_path).all() == {"lake": Position(1, 2)}
+
+
+def test_a_damaged_readers_file_lets_the_log_stay_below_its_bytes_and_is_said_once(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    writer = LogWriter(tmp_path, "a", TINY, warnings.append)
+    writer.readers.commit("lake", Position(1, 1))
+    (tmp_path / "readers" / "lake.json").write_bytes(b"{")
+    for number in range(100):
+        write_block(writer, b"%3d" % number * 100)
+        writer.trim(SECOND)
+    assert writer.status()["bytes"] <= TINY.max_bytes + 2048
+    assert writer.counts.trimmed_unread == writer.counts.trimmed > 0
+    assert ["damaged" in warning for warning in warnings] == [True, False]
+    writer.close()
+
+
+def test_a_segment_without_rows_is_not_counted_beside_the_one_that_takes_its_name(tmp_path: Path) -> None:
+    policy = Policy(fsync="never", max_age=160, min_free=0)
+    disk = FakeDisk(100)  # enough for the segment's header
+    writer = LogWriter(tmp_path, "a", policy, disk=disk)
+    write_block(writer, b"missed" * 50)
+    disk.room = 1 << 20
+    writer.maintain(12 * SECOND)  # a sixteenth of the age has passed: the segment ends
+    write_block(writer, b"kept", time=12 * SECOND)
+    assert (writer.status()["segments"], len(segment_files(tmp_path))) == (1, 1)
+    assert writer.trim_before(Position(1, 0)) == 0
+    assert payloads(tmp_path) == [b"kept"]
+    writer.close()
+
+
+@pytest.mark.parametrize("step", [30 * 86_400, -30 * 86_400])
+def test_a_clock_that_is_set_neither_trims_fresh_rows_nor_ends_a_segment(tmp_path: Path, step: int) -> None:
+    now = 1_000_000_000 * SECOND
+    writer = LogWriter(tmp_path, "a", Policy(fsync="never", min_free=0), disk=FakeDisk())
+    for number in range(3):
+        write_block(writer, b"%d" % number, time=now)
+        writer._roll()
+    write_block(writer, b"3", time=now)
+    writer.append(now, b"c", 4, 1, frames(b"gathered"))
+    writer.clock_set(step * SECOND)
+    now += step * SECOND
+    writer.maintain(now)
+    writer.flush()
+    writer._roll()
+    writer.maintain(now)
+    assert payloads(tmp_path) == [b"0", b"1", b"2", b"3", b"gathered"]
+    assert len(segment_files(tmp_path)) == 4
+    writer.maintain(now + 8 * 86_400 * SECOND)
+    assert payloads(tmp_path) == []  # they do get old
+    writer.close()
+
+
+def test_a_clock_that_is_set_back_does_not_put_off_the_next_try(tmp_path: Path) -> None:
+    disk, now = FakeDisk(100), 1_000_000 * SECOND
+    writer = LogWriter(tmp_path, "a", SMALL, disk=disk)
+    write_block(writer, b"missed" * 50, time=now)
+    disk.room = 10_000
+    writer.clock_set(-3600 * SECOND)
+    write_block(writer, b"kept", time=now - 3597 * SECOND)
+    assert payloads(tmp_path) == [b"kept"]
+    writer.close()
+
+
+def test_a_start_that_fails_leaves_no_descriptor_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ServedNote, "write", full)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(Unavailable):
+            LogWriter(tmp_path, "a", SMALL)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_no_descriptor_for_an_fsync_keeps_all_files_for_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FakeDisk()
+    writer = LogWriter(tmp_path, "a", Policy(min_free=0), disk=disk)
+    write_block(writer, b"x")
+    writer._roll()
+    write_block(writer, b"y")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "dup", no_descriptor)
+        with pytest.raises(OSError, match="Too many"):
+            writer.begin_sync()
+    sync = writer.begin_sync()
+    assert sync is not None
+    writer.synced(sync, sync.run(), SECOND)
+    assert disk.syncs == 2
+    write_block(writer, b"z")
+    monkeypatch.setattr(os, "dup", no_descriptor)
+    writer.close()
+    assert payloads(tmp_path) == [b"x", b"y", b"z"]
+
+
+@pytest.mark.parametrize("fsync", ["interval", "always"])
+def test_rows_of_an_fsync_that_failed_are_served_later_but_never_called_safe(
+    tmp_path: Path, fsync: str
+) -> None:
+    disk = FakeDisk()
+    writer = LogWriter(tmp_path, "a", Policy(fsync=fsync, min_free=0), disk=disk)
+
+    def write(payload: bytes, time: int) -> None:
+        write_block(writer, payload, time=time)
+        sync = writer.begin_sync()
+        if sync is not None:
+            writer.synced(sync, sync.run(), time)
+
+    write(b"safe", SECOND)
+    disk.broken_sync = True
+    write(b"in doubt", SECOND)
+    assert payloads(tmp_path) == [b"safe"]
+    disk.broken_sync = False
+    write(b"later", 3 * SECOND)
+    assert payloads(tmp_path) == [b"safe", b"in doubt", b"later"]
+    assert read_served(tmp_path).safe == Position(1, 1)
+    writer.close()
+
+
+def test_a_file_that_fails_does_not_keep_the_others_from_the_disk(tmp_path: Path) -> None:
+    class FailsOnce(FakeDisk):
+        def sync(self, file: int) -> None:
+            failing, self.broken_sync = self.broken_sync, False
+            self.syncs += 1
+            if failing:
+                raise OSError(5, "Input/output error")
+
+    disk = FailsOnce()
+    writer = LogWriter(tmp_path, "a", Policy(min_free=0), disk=disk)
+    for payload in (b"x", b"y"):
+        write_block(writer, payload)
+        writer._roll()
+    disk.broken_sync = True
+    sync = writer.begin_sync()
+    assert sync is not None
+    assert sync.run() is not None
+    assert disk.syncs == 2
+    writer.close()
+
+
+def no_descriptor(file: int) -> int:
+    raise OSError(24, "Too many open files")

@@ -22,7 +22,7 @@ def test_the_newest_letters_stay_within_the_bound_in_bytes() -> None:
     for text in ("aaaa", "bbbb", "cccc"):
         add(letters, text)
     assert [letter.frame for letter in letters.entries()] == [b"bbbb", b"cccc"]
-    assert letters.used_bytes == 8
+    assert letters._bytes == 8
 
 
 def test_a_letter_larger_than_the_list_is_noted_without_its_bytes() -> None:
@@ -40,7 +40,7 @@ def test_a_letter_is_popped_once() -> None:
     assert popped is not None
     assert (popped.when, popped.topic, popped.qos, popped.reason) == (5.0, "t", 1, "refused")
     assert letters.pop(letter_id) is None
-    assert (len(letters), letters.used_bytes) == (0, 0)
+    assert (len(letters), letters._bytes) == (0, 0)
 
 
 def test_each_change_of_the_list_changes_its_revision() -> None:
@@ -60,7 +60,7 @@ def test_a_snapshot_goes_through_json_and_comes_back_whole() -> None:
     restored.restore(json.loads(json.dumps(letters.snapshot())))
     assert restored.entries() == letters.entries()
     assert (restored.total, restored.evicted) == (3, 1)
-    assert restored.used_bytes == letters.used_bytes
+    assert restored._bytes == letters._bytes
 
 
 def test_ids_are_not_given_again_after_a_restore() -> None:

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerweave.errors import RemoteProtocolError
-from brokerweave.links.journal import MemoryJournal
+from brokerweave.links.journal import MemoryJournal, StorageError
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.run import Run
+from brokerweave.links.wire import decode_record
 from tests.unit.links.runs import run
 
 SIZE = run().size
@@ -129,6 +130,41 @@ def test_a_failing_disk_leaves_memory() -> None:
     assert not outbox.append(run(3))
     assert (outbox.journal_failures, outbox.dropped) == (3, {"disk": 1})
     assert drain(outbox) == [1, 2]
+
+
+def test_a_disk_that_comes_late_gets_all_that_is_owed_and_none_of_what_was_left_there() -> None:
+    journal = MemoryJournal()
+    journal.append(1, b"of an earlier outbox")
+    outbox = Outbox(1, None, memory_bytes=10_000)
+    for number in (1, 2, 3):
+        outbox.append(run(number, qos=0 if number == 2 else 1))
+    outbox.next_number = iter(range(5, 100)).__next__
+    outbox.begin_journal(journal, 10_000)
+    assert outbox.dropped == {"disk": 1}
+    assert numbers([decode_record(record) for _, record in journal.read(0, 10_000)]) == [1, 3]
+    assert drain(outbox) == [1, 2, 3]
+    assert journal.records == 0
+
+
+def test_a_disk_that_fails_again_half_way_is_tried_anew_and_nothing_is_counted_as_dropped() -> None:
+    journal = MemoryJournal()
+    outbox = Outbox(1, None, memory_bytes=10_000)
+    for number in (1, 2):
+        outbox.append(run(number, qos=1))
+    given = iter(range(1, 100))
+
+    def next_number() -> int:
+        number = next(given)
+        journal.failing = number == 2
+        return number
+
+    outbox.next_number = next_number
+    with pytest.raises(StorageError):
+        outbox.begin_journal(journal, 10_000)
+    journal.failing = False
+    outbox.begin_journal(journal, 10_000)
+    assert not outbox.dropped
+    assert numbers([decode_record(record) for _, record in journal.read(0, 10_000)]) == [1, 2]
 
 
 def test_what_a_failing_disk_holds_comes_when_it_answers_again() -> None:
@@ -302,3 +338,14 @@ class TestSorting:
         before = outbox.kept()
         outbox.sort()
         assert outbox.kept() == before
+
+
+def test_what_is_on_disk_only_can_be_read_and_stays_there() -> None:
+    outbox = Outbox(1, MemoryJournal(), memory_bytes=2 * SIZE)
+    assert outbox.on_disk_only == (0, 0)
+    for sequence in range(1, 6):
+        outbox.append(run(sequence))
+    first, last = outbox.on_disk_only
+    assert numbers([found for _, found in outbox.read(first, last, 1 << 20)]) == [3, 4, 5]
+    assert numbers([found for _, found in outbox.read(first, last - 1, 1 << 20)]) == [3, 4]
+    assert drain(outbox) == [1, 2, 3, 4, 5]

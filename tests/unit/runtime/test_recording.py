@@ -13,7 +13,7 @@ import pytest
 
 from brokerweave.config import EdgeLogSection
 from brokerweave.edgelog import folder
-from brokerweave.errors import ConfigError
+from brokerweave.errors import BrokerweaveError, ConfigError
 from brokerweave.runtime.recording import Recording
 from tests.unit.edgelog.logs import frames, payloads
 
@@ -24,9 +24,10 @@ class Host:
     def __init__(self) -> None:
         self.warnings: list[str] = []
         self.timers: list[Callable[[], None]] = []
+        self.time = time.time()
 
     def now(self) -> float:
-        return time.time()
+        return self.time
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         self.timers.append(callback)
@@ -86,3 +87,101 @@ async def test_a_block_is_written_in_time_and_synced_in_a_thread(tmp_path: Path)
     await asyncio.wait([tape._syncing])
     assert payloads(tmp_path) == [b"x"]
     await tape.stop()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), BrokerweaveError("damaged")])
+async def test_any_error_after_the_start_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    host = Host()
+    errors: list[Exception] = [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), error]
+    write = folder.write_identity
+
+    def failing(path: Path, identity: folder.Identity) -> None:
+        if errors:
+            raise errors.pop(0)
+        write(path, identity)
+
+    monkeypatch.setattr(folder, "write_identity", failing)
+    tape = Recording(host, SETTINGS, tmp_path, "a")
+    host.fire()
+    assert tape.status()["recording"] is False
+    host.fire()
+    assert tape.status()["recording"] is True
+    assert len(host.warnings) == 1
+    await tape.stop()
+
+
+async def test_too_few_descriptors_at_the_start_are_no_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*arguments: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folder, "write_identity", none_left)
+        host = Host()
+        tape = Recording(host, SETTINGS, tmp_path, "a")
+    host.fire()
+    assert tape.status()["recording"] is True
+    await tape.stop()
+
+
+async def test_no_descriptor_for_an_fsync_is_said_once_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host()
+    tape = Recording(host, EdgeLogSection(min_free=0), tmp_path, "a")
+    tape.record("c", 4, 1, frames(b"x"), ())
+    tape.write()
+
+    def none_left(file: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "dup", none_left)
+        for _ in range(3):
+            host.fire()
+    assert len(host.warnings) == 1
+    host.fire()
+    assert tape._syncing is not None
+    await asyncio.wait([tape._syncing])
+    assert payloads(tmp_path) == [b"x"]
+    await tape.stop()
+
+
+async def test_a_clock_that_is_set_forward_takes_no_rows(tmp_path: Path) -> None:
+    host = Host()
+    tape = Recording(host, SETTINGS, tmp_path, "a")
+    tape.record("c", 4, 1, frames(b"before"), ())
+    tape.write()
+    set_clock(host, tape, 30 * 86_400.0)
+    host.fire()
+    assert payloads(tmp_path) == [b"before"]
+    await tape.stop()
+
+
+async def test_a_clock_that_is_set_back_does_not_keep_recording_from_going_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = Host()
+    tape = Recording(host, SETTINGS, tmp_path, "a")
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folder.Disk, "write", full)
+        tape.record("c", 4, 1, frames(b"missed"), ())
+        tape.write()
+    set_clock(host, tape, -86_400.0)
+    host.time += 2.0
+    tape.record("c", 4, 1, frames(b"kept"), ())
+    tape.write()
+    assert payloads(tmp_path) == [b"kept"]
+    await tape.stop()
+
+
+def set_clock(host: Host, tape: Recording, step: float) -> None:
+    host.time += step
+    tape.clock_set(step)

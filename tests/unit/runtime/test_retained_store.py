@@ -53,20 +53,44 @@ def test_a_damaged_file_is_kept_aside_and_the_index_begins_anew(tmp_path: Path) 
 
 def test_a_disk_that_fails_is_a_warning_and_no_error(tmp_path: Path) -> None:
     warnings: list[str] = []
-    store = SqliteStore(tmp_path / "retained.db", warnings.append)
+    now = [50.0]
+    store = SqliteStore(tmp_path / "retained.db", warnings.append, lambda: now[0])
     locker = sqlite3.connect(tmp_path / "retained.db", isolation_level=None)
     locker.execute("BEGIN IMMEDIATE")
     store._db.execute("PRAGMA busy_timeout = 0")
     store.put("t", ENTRY, b"frame")
     for _ in range(3):
         store.commit()
-    assert (len(warnings), store.failures) == (1, 3)
+    assert (len(warnings), store.failures) == (1, 1), "a commit that fails is not tried for each publication"
+    now[0] += 1.0
+    store.commit()
+    assert (len(warnings), store.failures) == (1, 2)
     assert store.frame("t") == b"frame"
     locker.execute("ROLLBACK")
+    now[0] += 1.0
     store.commit()
     assert list(locker.execute("SELECT topic FROM retained")) == [("t",)], "it waited for the disk"
     locker.close()
     store.close()
+
+
+def test_topics_that_come_and_go_while_the_disk_fails_take_no_memory(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "retained.db", lambda message: None)
+    store.put("old", ENTRY, b"frame")
+    store.commit()
+    locker = sqlite3.connect(tmp_path / "retained.db", isolation_level=None)
+    locker.execute("BEGIN IMMEDIATE")
+    store._db.execute("PRAGMA busy_timeout = 0")
+    for number in range(10):
+        store.put(f"t/{number}", ENTRY, b"frame")
+        store.commit()
+        store.remove(f"t/{number}")
+    store.remove("old")
+    assert list(store._pending) == ["old"]
+    locker.execute("ROLLBACK")
+    store.close()
+    assert list(locker.execute("SELECT topic FROM retained")) == [], "a stop tries once more, at once"
+    locker.close()
 
 
 KILLED = """

@@ -47,6 +47,14 @@ def test_what_is_acknowledged_is_recorded_and_written_before_the_client_hears_it
     assert len(site.host.events) == 2
 
 
+def test_topics_that_no_tap_wants_write_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = recording()
+    monkeypatch.setattr(site.host, "tapped", lambda group: False)
+    site.client(Publish("t", b"1", 1, packet_id=1))
+    site.broker(PubAck(1))
+    assert "write" not in site.host.events
+
+
 @pytest.mark.parametrize(("version", "cluster"), [(5, False), (5, True)])
 @pytest.mark.parametrize(("qos", "answer"), [(1, PubAck(7, 0x87)), (2, PubRec(7, 0x97))])
 def test_what_the_broker_refuses_is_not_recorded(
