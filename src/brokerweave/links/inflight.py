@@ -9,7 +9,7 @@ only. Must not know: bytes on the connection, why something is sent again.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from brokerweave.mqtt import codec
@@ -126,6 +126,7 @@ class Inflight:
         message.stage = Stage.RELEASED if released else Stage.WAITING
         message.writes = 1
         self._messages[packet_id] = message
+        self._burned.discard(packet_id)
 
     def burn(self, packet_id: int) -> None:
         self._burned.add(packet_id)
@@ -169,10 +170,10 @@ class Inflight:
                 again.append(message)
         return again
 
-    def resumed(self, now: float) -> list[Message]:
+    def resumed(self, messages: Iterable[Message], now: float) -> list[Message]:
         """The broker knows the session: given are those to release, the rest is repeated [MQTT-4.4.0-1]."""
         released = []
-        for message in self._messages.values():
+        for message in messages:
             if message.stage is Stage.RELEASED:
                 released.append(message)
                 message.moved = now

@@ -325,7 +325,7 @@ class Injector:
         self._sender.limits = self.abilities.corrected(self._version, packet.properties)
         self.state = State.READY
         self.reason = ""
-        self._control.append(self._sender.resume(present, self._version, now))
+        self._control.append(self._sender.resume(present, now))
 
     def _closed_before_connack(self) -> None:
         """Some old brokers just close on a version they do not know. Once it was accepted it is not that."""

@@ -17,9 +17,8 @@ it a dead letter, so that a broker that merely restarts costs nothing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.abilities import BrokerAbilities, fit, remaining_expiry
@@ -90,6 +89,8 @@ class Sender:
         self._unproven: deque[tuple[int, bytes]] = deque()
         self._unproven_bytes = 0
         self._pings: deque[tuple[int, float]] = deque()
+        # What became of messages before a crash, by record and offset, until the disk gives their runs.
+        self._known: dict[tuple[int, int], Mark] = {}
         if progress is not None and progress.session:
             self._restore(progress.marks())
 
@@ -98,21 +99,24 @@ class Sender:
         # A disk that failed before the kill may have kept no mark of identifiers that the broker still holds.
         # So each start has a place of its own to begin at, and hardly ever meets them.
         self._inflight.begin_after(self._outbox.stream_id)
-        known = {(mark.record, mark.offset): mark for mark in marks if mark.step is not Step.BURNT}
-        last = min(max((record for record, _ in known), default=0), self._outbox.inherited)
+        inherited = [mark for mark in marks if mark.record <= self._outbox.inherited]
+        self._known = {(m.record, m.offset): m for m in inherited if m.step is not Step.BURNT}
+        last = max((record for record, _ in self._known), default=0)
         oldest, reached = self._outbox.inherited + 1, 0
         while reached < last:
             first, runs = self._outbox.take(TAKEN_BYTES)
             if not runs:
-                break
+                break  # a disk that fails gives them later: `next` takes them then
             oldest = min(oldest, self._outbox.record_of(first))
             for sequence, run in enumerate(runs, first):
                 reached = self._outbox.record_of(sequence)
                 if reached <= last:
                     self._ledger.opened(sequence, run.count)
-                    self._take_apart(sequence, run, known)
+                    self._take_apart(sequence, run)
                 else:
                     self._runs.append((sequence, run))
+        if reached >= last:
+            self._known.clear()
         for mark in marks:
             # What is older is over. What should be here and is not: the broker may know its identifier.
             lost = mark.record >= oldest and mark.step is not Step.DONE
@@ -154,8 +158,7 @@ class Sender:
         self._ledger.opened(sequence, run.count)
         blob = self._whole(run, now)
         if blob is None:
-            self._take_apart(sequence, run)
-            return b""
+            return self._repeat(self._take_apart(sequence, run), now)
         self.counters.injected[0] += run.count
         self._end(sequence, run.count)
         return self._written_qos0(blob, now)
@@ -188,11 +191,10 @@ class Sender:
             )
         return blob
 
-    def _take_apart(
-        self, sequence: int, run: Run, known: Mapping[tuple[int, int], Mark] = MappingProxyType({})
-    ) -> None:
-        """Queue a run's messages; `known` is what became of them before a crash."""
+    def _take_apart(self, sequence: int, run: Run) -> list[Message]:
+        """Queue a run's messages; given are those that were in flight before a crash."""
         record = self._outbox.record_of(sequence)
+        again: list[Message] = []
         try:
             frames = split(run.blob)
             if len(frames) != run.count:
@@ -200,10 +202,10 @@ class Sender:
         except RemoteProtocolError as error:
             self._bury(run.born, b"", run.max_qos, run.version, str(error), run.blob)
             self._end(sequence, run.count)
-            return
+            return again
         ended = 0
         for offset, frame in enumerate(frames):
-            mark = known.get((record, offset))
+            mark = self._known.pop((record, offset), None)
             try:
                 message = read_message(frame, run.version, run.cap, run.born, sequence, record, offset)
             except RemoteProtocolError as error:
@@ -216,19 +218,22 @@ class Sender:
             elif 0 < record <= self._outbox.inherited and not message.published_qos:
                 self.counters.maybe_lost_qos0 += 1  # an earlier start may have written it: at most once
                 ended += 1
+            elif mark is None or self._inflight.get(mark.packet_id) is not None:
+                self._queue.append(message)
             else:
-                self._enqueue(message, mark)
+                message.qos = mark.qos
+                self._inflight.restore(message, mark.packet_id, mark.step is Step.RECEIVED)
+                again.append(message)
+                if mark.step is not Step.RECEIVED:
+                    self._queue.append(message)
         if ended:
             self._end(sequence, ended)
+        return again
 
-    def _enqueue(self, message: Message, mark: Mark | None) -> None:
-        if mark is not None:
-            released = mark.step is Step.RECEIVED
-            message.qos = mark.qos
-            self._inflight.restore(message, mark.packet_id, released)
-            if released:
-                return
-        self._queue.append(message)
+    def _repeat(self, messages: Iterable[Message], now: float) -> bytes:
+        """The broker knows their session: PUBREL for those it has, DUP for the rest."""
+        released = self._inflight.resumed(messages, now)
+        return b"".join(codec.encode(PubRel(m.packet_id), self.limits.version) for m in released)
 
     def _next_message(self, message: Message, now: float) -> bytes | None:
         verdict = self._suspects.verdict(message.topic, now) if self._suspects else Verdict.TRUSTED
@@ -388,7 +393,7 @@ class Sender:
         self._unproven_bytes = 0
         self._pings.clear()
 
-    def resume(self, session_present: bool, version: int, now: float) -> bytes:
+    def resume(self, session_present: bool, now: float) -> bytes:
         """The broker accepted a new connection: what goes out before everything else.
 
         Without a session, what had got PUBREC is over: the broker has taken it, and to send it again could
@@ -397,13 +402,15 @@ class Sender:
         if self._progress is not None:
             self._progress.session_stands()
         if session_present:
-            return b"".join(codec.encode(PubRel(m.packet_id), version) for m in self._inflight.resumed(now))
+            return self._repeat(self._inflight, now)
         identifiers = {message: message.packet_id for message in self._inflight}
         for message in identifiers:
             self._keep(message, Step.FREE)
         for message in self._inflight.forgotten():
             self.counters.injected[message.qos] += 1
             self._done(message, identifiers[message])
+        taken = {place: mark for place, mark in self._known.items() if mark.step is not Step.SENT}
+        self._known = {place: replace(mark, step=Step.DONE) for place, mark in taken.items()}
         return b""
 
     def _suspect_all(self, now: float) -> None:

@@ -115,6 +115,9 @@ class Disk:
         progress.crash()
         return progress
 
+    def note(self, name: str) -> bytes | None:
+        return None if self._failing else self.notes.get(name)
+
     def write_note(self, name: str, data: bytes) -> None:
         if not self._failing:
             self.moment()

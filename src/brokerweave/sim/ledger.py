@@ -363,15 +363,24 @@ class Ledger:
         if len(takes) <= asked:
             return
         # Row "crash": QoS 1 in flight may double, QoS 2 only where the disk (or the broker's state) was lost.
+        # Each time that happens, it may happen to each copy that the node had by then.
         since = takes[0]
         ends = [end for end in self._ended(site, since) if payload in end.held]
-        restarts = sum(message.qos == 1 or end.ever_failed or not end.disk_kept for end in ends)
-        losses = sum(at >= since for at in self._broker_losses[site])
-        cuts = sum(at >= since for at in self._injector_losses[site]) if message.qos == 1 else 0
+        doubting = [end.at for end in ends if message.qos == 1 or end.ever_failed or not end.disk_kept]
+        restarts = self._copies(site, payload, doubting)
+        losses = self._copies(site, payload, [at for at in self._broker_losses[site] if at >= since])
+        cut = [at for at in self._injector_losses[site] if at >= since and message.qos == 1]
+        cuts = self._copies(site, payload, cut)
         if len(takes) - asked > restarts + losses + cuts:
             self.broken(f"the broker of {site} got {payload!r} (QoS {message.qos}) {len(takes)} times")
         name = "node restarted" if restarts else "broker lost its state" if losses else "QoS 1 cut"
         self.excuses[f"doubled: in flight to the broker, {name}"] += 1
+
+    def _copies(self, site: str, payload: bytes, times: list[float]) -> int:
+        """How many copies for its broker a node had got by each of these times, in sum: a publisher that
+        sends a message again makes another copy."""
+        visits = [visit.at for visit in self.visits[site, payload] if visit.local]
+        return sum(at <= time for time in times for at in visits)
 
     def broker_lost_state(self, site: str) -> None:
         self._broker_losses[site].append(self.world.now)

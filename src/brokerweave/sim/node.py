@@ -284,7 +284,7 @@ class SimNode:
     def _make_lane(self, neighbour: str, index: int) -> Lane:
         folder = f"lanes/{neighbour}/{index}"
         lane = Lane(self._outbox(folder))
-        stored = self.disk.notes.get(f"{folder}/taken")
+        stored = self.disk.note(f"{folder}/taken")
         if stored:
             lane.restore(stored)
         return lane

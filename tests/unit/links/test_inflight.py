@@ -54,7 +54,7 @@ def test_only_what_was_sent_and_not_answered_waits_again_in_its_order() -> None:
     assert inflight.unanswered == 3
     assert inflight.interrupted() == [messages[0], messages[3]]
     assert inflight.unanswered == 0
-    assert inflight.resumed(5.0) == [messages[1]]
+    assert inflight.resumed(inflight, 5.0) == [messages[1]]
     assert inflight.unanswered == 1
     assert [m.dup for m in messages] == [True, False, False, True]
 

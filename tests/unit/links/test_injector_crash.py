@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokerweave.links.injector import BrokerAbilities, Injector
+from brokerweave.links.injector import BrokerAbilities, Injector, State
 from brokerweave.links.journal import MemoryJournal
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.progress import MemoryProgress, Step
@@ -43,15 +43,17 @@ class CrashingWorld(World):
         self.injector.learn(self._abilities)
 
 
+WAYS = 6
+
+
 def established(version: int = 5) -> CrashingWorld:
     world = CrashingWorld(abilities=BrokerAbilities(version=version))
     world.settle()
     return world
 
 
-@pytest.mark.parametrize("version", [4, 5])
-@pytest.mark.parametrize("way", range(6))
-def test_a_kill_at_any_point_of_the_qos_2_handshake_neither_loses_nor_doubles(version: int, way: int) -> None:
+def killed_on_the_way(version: int, way: int) -> CrashingWorld:
+    """A world in which the node is about to be killed at one of `WAYS` points of the QoS 2 handshake."""
     world = established(version)
     world.submit(*(message(str(number), 2) for number in range(5)))
     steps = (
@@ -64,10 +66,43 @@ def test_a_kill_at_any_point_of_the_qos_2_handshake_neither_loses_nor_doubles(ve
     )
     for step in steps[: way + 1]:
         step()
+    return world
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("way", range(WAYS))
+def test_a_kill_at_any_point_of_the_qos_2_handshake_neither_loses_nor_doubles(version: int, way: int) -> None:
+    world = killed_on_the_way(version, way)
     world.crash()
     world.settle()
     assert world.broker.payloads() == [b"0", b"1", b"2", b"3", b"4"]
     assert not world.broker.connects[-1].clean_start
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("way", range(WAYS))
+def test_what_was_in_flight_is_known_again_when_the_disk_gives_it_only_later(
+    version: int, way: int, forgets: bool
+) -> None:
+    world = killed_on_the_way(version, way)
+    before = world.broker.payloads()
+    world.journal.failing = True
+    world.crash()
+    if forgets:
+        world.broker.forget()
+    world.connect()
+    for _ in range(3):
+        world.turn()
+    assert world.injector.state is State.READY
+    assert world.broker.payloads() == before
+    world.journal.failing = False
+    world.submit(message("new", 2))
+    world.settle()
+    # A broker that forgot gets again what it had taken without the node knowing that.
+    again = before if forgets and way in (1, 2) else []
+    assert world.broker.payloads() == [*again, b"0", b"1", b"2", b"3", b"4", b"new"]
+    assert world.injector.idle
 
 
 def test_a_broker_that_forgot_the_session_gets_again_only_what_it_had_not_taken() -> None:
