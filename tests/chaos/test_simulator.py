@@ -30,8 +30,8 @@ def failures(total: many.Summary) -> list[str]:
 @pytest.mark.parametrize("nodes", SIZES)
 @pytest.mark.parametrize("strategy", ["pf", "sf"])
 def test_promises_hold_under_all_faults(strategy: str, nodes: int) -> None:
-    # Of four nodes most wirings have cycles. Cycles are not on by default: too few runs were made since the last
-    # repairs (docs/decisions/0004-spanning-tree.md).
+    # Of four nodes most wirings have cycles. Cycles are not on by default: too few runs were made since the
+    # last repairs (docs/decisions/0004-spanning-tree.md).
     options = Options(strategy, nodes, wiring="any" if nodes == 4 else "tree")
     total = many.summary(range(1, SEEDS_OF_EACH_SIZE + 1), options)
     assert failures(total) == []
