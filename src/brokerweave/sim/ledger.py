@@ -233,6 +233,9 @@ class Ledger:
         same_way = self.visits[node, publication.payload][-1].came_from == came_from
         if not run.max_qos and same_way and not any(end.disk_failed for end in forgot):
             self.broken(f"{text}, though it is QoS 0")
+        if not run.max_qos and not same_way and not all(end.graceful for end in ends):
+            self.excuses["doubled: QoS 0, by another way, to a node that was killed"] += 1  # row "QoS 0"
+            return
         if not forgot:
             self.broken(f"{text}, though it should remember it")
         if any(not end.disk_kept for end in forgot):
