@@ -37,7 +37,9 @@ def test_promises_hold_under_all_faults(strategy: str, nodes: int) -> None:
     assert failures(total) == []
     # Not because there was nothing to hold: most messages were promised to somebody, few promises let go.
     assert total.counts["promised"] > total.counts["publications"]
-    assert sum(total.excuses.values()) < total.counts["promised"] / 20
+    # A retained message that goes again, to repair an index or a broker, is no promise let go.
+    let_go = sum(count for cause, count in total.excuses.items() if not cause.startswith("retained: "))
+    assert let_go < total.counts["promised"] / 20
 
 
 @pytest.mark.timeout(60)
