@@ -36,6 +36,7 @@ ifndef PYTHON
 endif
 	$(RUN) -m pip install --quiet -c constraints.txt setuptools Cython
 	$(RUN) -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[check]'
+	@java -version >/dev/null 2>&1 || $(RUN) -m pip install --quiet -c constraints.txt -e '.[java]' --no-build-isolation
 	@mkdir -p $(@D) && touch $@
 	@$(RUN) -m brokerweave --version
 

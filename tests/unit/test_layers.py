@@ -20,9 +20,10 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "tables"}),
     frozenset({"mqtt", "config"}),
     frozenset({"cooperation", "edgelog"}),
-    frozenset({"session", "links"}),
+    frozenset({"session", "links", "flight"}),
     frozenset({"node"}),
     frozenset({"runtime", "sim"}),
+    frozenset({"pipeline"}),
     frozenset({"lab"}),
     frozenset({"demo"}),
     frozenset({"cli"}),
@@ -32,7 +33,8 @@ PURE = frozenset({"mqtt", "session", "links", "cooperation", "node"})
 # Knows files, and nothing else outside: node, reader and command each have their own loop, or none.
 FILES_ONLY = frozenset({"edgelog"})
 NEEDS_ARROW = frozenset({"brokerweave.edgelog.arrow"})
-USES_CONFIG = frozenset({"config", "runtime", "lab", "demo", "cli"})
+ARROW_LAYERS = frozenset({"flight", "pipeline"})
+USES_CONFIG = frozenset({"config", "runtime", "pipeline", "lab", "demo", "cli"})
 OUTSIDE_WORLD = frozenset(
     {
         "aiomqtt",
@@ -148,7 +150,7 @@ def foreign_import(module: str, layer: str, name: str) -> Iterator[str]:
         if module == SPREADS_RUNS and top == "multiprocessing":
             return
         yield f"{module} is pure but imports {name}"
-    elif top == "pyarrow" and module not in NEEDS_ARROW:
+    elif top == "pyarrow" and module not in NEEDS_ARROW and layer not in ARROW_LAYERS:
         yield f"{module} imports pyarrow, which a node must not need"
     elif layer in FILES_ONLY and top in NO_FILES:
         yield f"{module} knows files only but imports {name}"

@@ -1,0 +1,1 @@
+"""The data pipeline: from the edge logs to bronze, silver and gold, on Spark."""
