@@ -98,6 +98,8 @@ class Peer:
 
     def link_lost(self) -> None:
         self.up = False
+        self.named = False
+        """The neighbour told its link state since the link came up: this node's names the link."""
         self.early: list[Packet] = []
         self._heard = 0
         self.leave_tree()

@@ -122,9 +122,7 @@ class Wiring:
             peer.joined = peer.listening = True
             self._core.guarded.neighbour_up(neighbour)
             return
-        self._states.link_up(neighbour)
         self._send_records(self._states.records.values(), (neighbour,))
-        self._renew_soon()
 
     def link_down(self, neighbour: str) -> None:
         peer = self[neighbour]
@@ -186,6 +184,11 @@ class Wiring:
     def _records_arrived(self, neighbour: str, payload: bytes) -> None:
         self._core.counters.add("tree_packets_received")
         fresh = self._states.take(tree.decode(payload))
+        if not self[neighbour].named:
+            # Not as soon as the link is up: what is known of the neighbour may be from before it failed.
+            self[neighbour].named = True
+            self._states.link_up(neighbour)
+            self._renew_soon()
         if fresh:
             own = any(record.node == self._core.node_id for record in fresh)
             self._send_records(fresh, [n for n in self._linked() if n != neighbour or own])
@@ -231,6 +234,7 @@ class Wiring:
         self._core.settle()  # what was gathered has its routes from before
         self._drop_passing()
         before, self._tree = self._tree, self._states.tree(self._core.now())
+        self._send_records(self._states.returned, self._linked())
         again: dict[_Known, tuple[int, Run, set[str]]] = {}
         changed = self._tree.digest != self.view
         if changed:
@@ -266,17 +270,23 @@ class Wiring:
         for neighbour in self._core.neighbour_table.all():
             peer = self[neighbour.id]
             replaced = not peer.up and neighbour.id in self._tree.nodes
-            missed = bool(self._tree.nodes - peer.served)
-            peer.served |= self._tree.nodes
+            waits = peer.up and (peer.new or not peer.joined)
+            served = self._tree.nodes
+            if waits and neighbour.id in self._tree.neighbours(self._core.node_id):
+                # What waits for the link will go over it, as it is.
+                served -= self._tree.behind(self._core.node_id, neighbour.id) | {neighbour.id}
+            missed = served - peer.served - {self._core.node_id}
+            peer.served |= served
             for index, lane in enumerate(neighbour.lanes):
-                needed = replaced or (changed and (peer.up or neighbour.connected[index] or missed))
+                on_its_way = (peer.up or neighbour.connected[index]) and not waits
+                needed = replaced or (changed and (on_its_way or bool(missed)))
                 runs = lane.outbox.kept() if needed else []
                 last = lane.outbox.oldest + len(runs) - 1 if runs and not lane.held else 0
                 self._mark(neighbour.id, index, last)
                 if needed and lane.outbox.on_disk_only != (0, 0):
                     self._on_disk[neighbour.id, index] = lane.outbox.on_disk_only
                 for number, run in enumerate(runs):
-                    if not _goes_again(run):
+                    if not goes_again(run):
                         continue
                     key = (run.origin, run.epoch, run.first, index)
                     known = stuck.get(key)
@@ -328,6 +338,7 @@ class Wiring:
         peer.unknown = False
         self._hold(neighbour)
         self._talk(neighbour, peer)
+        self._core.retained.linked(neighbour)  # what comes from here on is passed on there; the rest is not
         early, peer.early = peer.early, []
         for packet in early:
             try:
@@ -350,7 +361,7 @@ class Wiring:
                 continue
             for run in runs:
                 room -= run.size
-                if _goes_again(run):
+                if goes_again(run):
                     self._core.flood(index, run, (), once=True)
                 elif not run.repair:
                     self._core.counters.add("dropped_tree_changed", run.count)
@@ -371,7 +382,7 @@ class Wiring:
                 runs = self._core.neighbour_table[neighbour].lanes[index].outbox.read(first, last, room)
             for _, run in runs:
                 room -= run.size
-                if _goes_again(run):
+                if goes_again(run):
                     self._core.flood(index, run, (), once=True)
             if runs:
                 self._on_disk[neighbour, index] = (runs[-1][0] + 1, last)
@@ -504,7 +515,7 @@ class Wiring:
             else:
                 self._awaiting = True
         if not open_ones:
-            self._release(n for n in self.held if self[n].joined)
+            self._release(n for n in self.held if self[n].joined and n in mine)
             self._retire()
 
     def _has_all(self, neighbour: str, peer: Peer) -> bool:
@@ -552,7 +563,7 @@ class Wiring:
             self._take_stashed(neighbour, anyway=True)
 
 
-def _goes_again(run: Run) -> bool:
+def goes_again(run: Run) -> bool:
     """Whether a run that was stuck is flooded. QoS 0 is not: a node that was killed may have had it before.
     Nor are repairs, but those that are floods: nodes compare what they retain when a link comes up."""
     return run.lasting and (run.flood or not run.repair)

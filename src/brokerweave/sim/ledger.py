@@ -186,7 +186,11 @@ class Ledger:
         self.counts["dispatches"] += 1
         if came_from is None and len(publication.keys) == 1:
             publication.acknowledged = publication.acknowledged or publication.is_will
-            self.owed.published(payload, publication.topic, publication.qos, node, publication.is_will)
+            # At home the broker publishes a will. What goes on when the broker has acknowledged it, it may
+            # have had before its publisher sent it again: it was for those who subscribed by then.
+            known = self.cluster and publication.qos == 2 and publication.resent
+            at_home = not (publication.is_will or known)
+            self.owed.published(payload, publication.topic, publication.qos, node, at_home)
         hops = {neighbour: min(run.cap, qos) for neighbour, qos in group.hops}
         self.owed.passing(node, payload, hops, group.local)
 

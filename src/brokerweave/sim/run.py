@@ -49,6 +49,8 @@ class Options:
     faults: frozenset[str] = frozenset(schedule.FAULTS)
     duration: float = 20.0
     wiring: str = "tree"
+    cycles: bool = False
+    """Nodes take care of cycles (`[links] cycles = "stand-by"`) also where the wiring has none."""
     promises: Promises = field(default_factory=Promises)
 
 
@@ -75,7 +77,9 @@ class Simulation:
         self.topology = topology.Topology(self.names)
         self.network = Network(world, _delay)
         wiring = topology.decide(options.wiring, world.random("wiring"))
-        self.cyclic = wiring in topology.CYCLIC
+        self.is_tree = wiring not in topology.CYCLIC
+        self.cyclic = options.cycles or not self.is_tree
+        """Whether nodes take care of cycles."""
         self.owed = Owed(self.topology, self.leads, self.calm, self.firm)
         if self.cyclic:
             self.owed = OwedAnyWay(self.topology, self.leads, self.calm, self.firm, self.tree, self.linked)
