@@ -76,12 +76,14 @@ def decode_talk(payload: bytes) -> Talk:
 class PeerLane:
     """One lane, as it comes in."""
 
-    __slots__ = ("mark", "stash")
+    __slots__ = ("mark", "stash", "stashed")
 
     def __init__(self) -> None:
         self.mark = Mark(NO_VIEW, 0)
         self.stash: deque[tuple[int, list[Run]]] = deque()
         """Batches that came before both nodes see the same tree: (first, runs)."""
+        self.stashed = 0
+        """Their bytes."""
 
 
 class Peer:

@@ -37,6 +37,9 @@ SETTLE_LIMIT = 5.0
 """Seconds that messages wait for other nodes; then they go on, counted, though order may suffer."""
 MOVE_BYTES = 4 << 20
 """What is moved at once out of a failed link's outbox."""
+STASH_BYTES = 8 << 20
+"""What a lane may have brought before both see the same tree; more than the window of a node that waits for
+acknowledgements."""
 
 UNKNOWN = ""
 """Kept of a neighbour, beside what it wants, while that may not be all."""
@@ -285,6 +288,7 @@ class Wiring:
                 self._mark(neighbour.id, index, last)
                 if needed and lane.outbox.on_disk_only != (0, 0):
                     self._on_disk[neighbour.id, index] = lane.outbox.on_disk_only
+                    self._hold_lane(neighbour.id, index)
                 for number, run in enumerate(runs):
                     if not goes_again(run):
                         continue
@@ -370,10 +374,8 @@ class Wiring:
             self._core.call_later(0.0, self._move)
 
     def _flood_from_disk(self) -> None:
-        """Send once more what was stuck and is on disk only, some at a time.
-
-        The lane may read it, too; but memory comes before disk there, and a round trip between two reads.
-        """
+        """Send once more what was stuck and is on disk only, some at a time; its lane waits for that, or the
+        neighbour could acknowledge what others were not sent yet."""
         room = MOVE_BYTES
         while self._on_disk and room > 0:
             (neighbour, index), (first, last) = next(iter(self._on_disk.items()))
@@ -388,6 +390,7 @@ class Wiring:
                 self._on_disk[neighbour, index] = (runs[-1][0] + 1, last)
             else:
                 del self._on_disk[neighbour, index]
+                self._hold_lane(neighbour, index)
         if self._on_disk:
             self._core.call_later(0.0, self._flood_from_disk)
 
@@ -438,7 +441,11 @@ class Wiring:
         if peer.mark.view == self.view and not peer.stash:
             return True
         peer.stash.append((first, runs))
+        peer.stashed += sum(run.size for run in runs)
         self._limit_later(neighbour)
+        if peer.stashed > STASH_BYTES:
+            self._core.counters.add("tree_view_limits")
+            self._take_stashed(neighbour, anyway=True)
         return False
 
     def boundary(self, neighbour: str, lane: int) -> int:
@@ -453,6 +460,8 @@ class Wiring:
             except RemoteProtocolError as error:
                 lane.stash.clear()
                 self._broken(neighbour, error)
+            if not lane.stash:
+                lane.stashed = 0
         self._no_limit(neighbour)
 
     def _broken(self, neighbour: str, error: RemoteProtocolError) -> None:
@@ -537,10 +546,16 @@ class Wiring:
             self.held -= {neighbour}
             self[neighbour].new = False
             for index, lane in enumerate(self._core.neighbour_table[neighbour].lanes):
-                lane.held = False
                 lane.outbox.sort()
-                self._core.host.lane_ready(neighbour, index)
+                self._hold_lane(neighbour, index)
             self._no_limit(neighbour)
+
+    def _hold_lane(self, neighbour: str, index: int) -> None:
+        """Let a lane wait, or go on, as it has to."""
+        if neighbour in self._core.neighbour_table:
+            lane = self._core.neighbour_table[neighbour].lanes[index]
+            lane.held = neighbour in self.held or (neighbour, index) in self._on_disk
+            self._core.host.lane_ready(neighbour, index)
 
     def _limit_later(self, neighbour: str) -> None:
         if neighbour not in self._limits:
