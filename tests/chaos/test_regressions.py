@@ -287,6 +287,23 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(16.235, "publish", ("a-1", "b/c", 1, False)),
         ],
     ),
+    "what came by another way from a node started twice since was refused for its age": (
+        10001,
+        Options("sf", 4, wiring="any", cycles=True),
+        [
+            Action(0.008, "arrive", ("b-2",)),
+            Action(0.025, "arrive", ("a-2",)),
+            Action(1.029, "subscribe", ("b-2", "b/c", 2)),
+            Action(11.301, "freeze", ("b", 3.045)),
+            Action(13.308, "move", ("a", 3.941, 0.0393)),
+            Action(13.313, "publish", ("a-1", "a/b/c", 2, True)),
+            Action(13.627, "publish", ("a-2", "b/c", 1, False)),
+            Action(13.899, "link", ("b", "c", 5.343)),
+            Action(15.406, "kill", ("a", 0, 2.152, False)),
+            Action(16.474, "publish", ("a-2", "b/c", 2, False)),
+            Action(18.288, "stop", ("a", 0.6836)),
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
