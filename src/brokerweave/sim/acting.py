@@ -81,6 +81,9 @@ class Actor:
     def _do_publish(self, client: str, topic: str, qos: int, retain: bool) -> None:
         self._sim.clients[client].publish(topic, qos, retain)
 
+    def _do_delete(self, client: str, topic: str, qos: int) -> None:
+        self._sim.clients[client].delete(topic, qos)
+
     # The network
 
     def _do_delay(self, one: str, other: str, delay: float, jitter: float, rate: float, lasts: float) -> None:

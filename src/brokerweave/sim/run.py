@@ -193,7 +193,9 @@ def plan(seed: int, options: Options) -> list[Action]:
     world = World(str(seed))
     names = [chr(ord("a") + n) if n < 26 else f"n{n}" for n in range(options.nodes)]
     clients = schedule.plan_clients(world.random("clients"), names)
-    return schedule.make(world.random("schedule"), names, clients, options.faults, options.duration)
+    actions = schedule.make(world.random("schedule"), names, clients, options.faults, options.duration)
+    actions += schedule.deletions(world.random("deletions"), clients, options.duration)
+    return sorted(actions, key=lambda action: action.at)
 
 
 def run(seed: int, options: Options, actions: list[Action] | None = None) -> Outcome:
