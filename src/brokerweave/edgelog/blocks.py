@@ -26,10 +26,11 @@ def whole_blocks(
     whole or not the expected one; returns its offset and the row that should be there.
     """
     seed = header.seed
-    window, base = b"", at
+    window, base, length = b"", at, 0
     while expected <= up_to:
         if at + BLOCK_HEAD_BYTES > base + len(window):
-            window, base = os.pread(file, _WINDOW if expected > after else _WINDOW_OF_HEADS, at), at
+            bodies = expected > after and length < _WINDOW // 4  # a large body is better read by itself
+            window, base = os.pread(file, _WINDOW if bodies else _WINDOW_OF_HEADS, at), at
         head = head_at(window, at - base, seed)
         if isinstance(head, str) or head.first != expected:
             break
@@ -41,6 +42,7 @@ def whole_blocks(
             if len(body) != head.length or zlib.crc32(body, seed) != head.checksum:
                 break
             yield Block(at, header.epoch, head.first, head.rows, body)
-        at = body_at + head.length
+        length = head.length
+        at = body_at + length
         expected += head.rows
     return at, expected
