@@ -1,6 +1,7 @@
 # C types for columns.py, used only when it is compiled. Names and meaning are there.
 import cython
 
+cdef bint _COMPILED
 cdef int _RUN_HEAD
 
 
@@ -34,9 +35,12 @@ cdef class Columns:
     cdef int _property_set(self, bytes encoded) except -1
 
 
+@cython.locals(at=Py_ssize_t, end=Py_ssize_t, name=Py_ssize_t, total="long long")
+cpdef long long client_bytes(bytes body)
 @cython.locals(value="long long", index=int)
 cdef long long _number(bytes body, Py_ssize_t at, int size) noexcept
 @cython.locals(length=Py_ssize_t, shift=int, byte=int)
 cdef Py_ssize_t _after(bytes body, Py_ssize_t at, Py_ssize_t end) except -1
 @cython.locals(index=Py_ssize_t)
-cdef void _copy(unsigned char* room, Py_ssize_t to, bytes body, Py_ssize_t at, Py_ssize_t size) noexcept
+cdef int _copy(unsigned char* raw, bytearray room, Py_ssize_t to, bytes body, Py_ssize_t at,
+               Py_ssize_t size) except -1

@@ -130,6 +130,12 @@ def test_what_does_not_fit_is_refused(module: ModuleType) -> None:
         Filled(module, 5, 2**31)
 
 
+def test_the_room_that_names_take_is_known_before(module: ModuleType) -> None:
+    body = run(*[Publish("a")] * 3, client=b"x" * 1000) + run(Publish("a"), client=b"yy", resent=(0,)) + BODY
+    assert module.client_bytes(body) == 3000 + 2 + 2
+    assert module.client_bytes(b"") == 0
+
+
 @given(cut=st.integers(1, len(BODY) - 1))
 def test_a_body_that_is_cut_short_is_an_error_or_ends_between_runs(module: ModuleType, cut: int) -> None:
     filled = Filled(module, 5, len(BODY))
