@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute  # noqa: F401 (else the first read waits for it)
+import pyarrow.compute  # else the first read waits for it
 from pyarrow import flight
 
 from brokerweave.edgelog import arrow
