@@ -20,14 +20,13 @@ import pyarrow.compute  # else the first read waits for it
 from pyarrow import flight
 
 from brokerweave.edgelog import arrow
-from brokerweave.edgelog.columns import client_bytes
 from brokerweave.edgelog.layout import START, Block, Position
 from brokerweave.edgelog.reader import LogReader, Skipped
 from brokerweave.edgelog.readers import Readers
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.flight import protocol
 from brokerweave.flight.protocol import LogState, Progress, ReadRequest
-from brokerweave.mqtt.frames import RouteCache
+from brokerweave.mqtt.frames import RouteCache, client_bytes
 from brokerweave.mqtt.trie import FilterTrie
 
 POLL_SECONDS = 0.02

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokerweave.edgelog import columns as installed
 from brokerweave.edgelog.layout import run_head
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt import codec
+from brokerweave.mqtt import frames as installed
 from brokerweave.mqtt.frames import RouteCache
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.properties import Property
 
-SOURCE = Path(__file__).parents[3] / "src/brokerweave/edgelog/columns.py"
+SOURCE = Path(__file__).parents[3] / "src/brokerweave/mqtt/frames.py"
 SIZES = {"q": 8, "i": 4, "B": 1}
 ALL = frozenset({"topic", "payload", "client", "properties"})
 LAST = 2**62
