@@ -1,16 +1,16 @@
 """Offsets of the Spark source: how far each log was read, how much more a batch takes, and its parts.
 
-Owns the form in which offsets lie in Spark's checkpoint: `{log id: [epoch, sequence]}`, with the rows that were
-skipped as a third number once there are any. Invariants: an offset only moves forward; a log that is not heard
-of keeps its offset; parts cover a range exactly and are a pure function of it, since a replay must ask for the
-same rows. Pure. Must not know: Spark, nodes, addresses.
+Owns the form in which offsets lie in Spark's checkpoint: `{log id: [epoch, sequence]}`, with the rows that
+were skipped as a third number once there are any. Invariants: an offset only moves forward; a log that is not
+heard of keeps its offset; parts cover a range exactly and are a pure function of it, since a replay must ask
+for the same rows. Pure. Must not know: Spark, nodes, addresses.
 """
 
 from __future__ import annotations
 
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from brokerweave.edgelog.layout import START, Position
@@ -176,6 +176,4 @@ def _split(log_id: str, after: Position, up_to: Position, rows_in_part: int) -> 
     cuts = [Position(epoch, step) for epoch in epochs for step in steps]
     inner = [cut for cut in cuts if after < cut < up_to]
     bounds = [after, *inner, up_to]
-    return [Range(log_id, one, two) for one, two in zip(bounds, bounds[1:], strict=False)]
-
-
+    return [Range(log_id, one, two) for one, two in pairwise(bounds)]

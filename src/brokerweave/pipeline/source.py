@@ -218,7 +218,9 @@ class BatchReader(DataSourceReader):
         return read_part(self._options, partition)
 
     def _narrow_topics(self, topics: tuple[object, ...]) -> None:
-        plain = tuple(each for each in topics if isinstance(each, str) and each and not {"+", "#"} & set(each))
+        plain = tuple(
+            each for each in topics if isinstance(each, str) and each and not {"+", "#"} & set(each)
+        )
         if len(plain) == len(topics) and not self._options.topics:
             self._options = replace(self._options, topics=plain)
 
@@ -234,7 +236,9 @@ def commit_offsets(options: Mapping[str, str], end: Mapping[str, Any]) -> dict[s
     parsed = parse(options)
     served = Nodes(parsed).ask(everyone=True).served
     marks = offsets.decode(end)
-    reached = {log_id: (served[log_id].address, mark.position) for log_id, mark in marks.items() if log_id in served}
+    reached = {
+        log_id: (served[log_id].address, mark.position) for log_id, mark in marks.items() if log_id in served
+    }
     absent = {log_id: _nobody_line(parsed, log_id) for log_id in marks.keys() - served.keys()}
     return absent | (nodes.commit(parsed, reached) if parsed.reader else {})
 
@@ -261,7 +265,9 @@ def read_part(options: SourceOptions, partition: InputPartition) -> Iterator[pa.
             gone = error.first.sequence - 1 - rows.after.sequence
             raise RowsGone(offsets.trimmed_line(rows.log_id, gone, rows.after)) from error
         except DamagedLog as error:
-            raise RowsGone(f"{error}; the option onTrimmed = skip goes on behind it, and counts them") from error
+            raise RowsGone(
+                f"{error}; the option onTrimmed = skip goes on behind it, and counts them"
+            ) from error
         lost = client.skipped
         if lost.trimmed or lost.damaged:
             _log.warning(
