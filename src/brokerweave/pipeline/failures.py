@@ -14,7 +14,7 @@ from brokerweave.errors import BrokerweaveError
 _OURS = re.compile(r"^(?:\[[^\]]*\] *)?brokerweave\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
 _ANY = re.compile(r"^(?:[\w.]*\.)?(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
 _PASSING = frozenset({"Unavailable"})
-_LASTING = frozenset({"ConfigError", "TrimmedRows", "DamagedLog", "LocalProtocolError"})
+_LASTING = frozenset({"ConfigError", "TrimmedRows", "DamagedLog", "RowsGone", "LocalProtocolError"})
 LONGEST = 400
 
 

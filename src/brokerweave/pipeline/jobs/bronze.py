@@ -138,11 +138,11 @@ class BronzeJob:
             .option("nodeTimeout", settings.node_timeout)
         )
         if settings.topics:
-            reader = reader.option("topics", ",".join(settings.topics))
-        if (token := self._settings.token()) is not None:
-            reader = reader.option("token", token)
+            reader = reader.option("topics", json.dumps(settings.topics))
+        if settings.token_file is not None:
+            reader = reader.option("tokenFile", str(settings.token_file.absolute()))
         if settings.skip_lost:
-            reader = reader.option("failOnDataLoss", "false")
+            reader = reader.option("onTrimmed", "skip")
         return reader
 
     def _resumed(self, spark: SparkSession) -> dict[str, Position]:
