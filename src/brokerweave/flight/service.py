@@ -134,7 +134,9 @@ class LogService(flight.FlightServerBase):  # type: ignore[misc]
 def _state(reader: LogReader) -> LogState:
     identity = reader.identity()
     end = reader.end()
-    return LogState(identity.log_id, identity.node, reader.first(), end, reader.received(end))
+    return LogState(
+        identity.log_id, identity.node, reader.first(), end, reader.received(end), reader.starts()
+    )
 
 
 def _lag(reader: LogReader, position: Position) -> tuple[int, float]:

@@ -1,7 +1,7 @@
 """The options of `format("brokerweave")`, read from the text that Spark hands over.
 
-Owns their names, defaults and what is wrong with a value, in one line. Invariants: an option that is not known
-is refused, never ignored; the token is in no message. Must not know: Spark, nodes.
+Owns their names, defaults and what is wrong with a value, in one line. Invariants: an option that is not
+known is refused, never ignored; the token is in no message. Must not know: Spark, nodes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class SourceOptions:
     columns: tuple[str, ...] = tuple(SCHEMA.names)
     """Less columns are less work for node and network."""
     starting: Place = Place(EARLIEST)
-    """`earliest`, `latest`, a time in ISO 8601, or `{"LOG ID": [EPOCH, SEQUENCE]}`: the last row already read."""
+    """`earliest`, `latest`, a time in ISO 8601, or `{"LOG ID": [EPOCH, SEQUENCE]}`, the last row read."""
     ending: Place = Place(LATEST)
     """The same, for batch reading only."""
     max_rows: int | None = None
@@ -161,8 +161,9 @@ def _time(name: str, text: str) -> int:
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
+        known = "earliest, latest, JSON or " if name.endswith("Offsets") else ""
         raise ConfigError(
-            f"the option {name} is earliest, latest, JSON or a time such as 2026-01-31T12:00:00Z, not {text[:80]!r}"
+            f"the option {name} is {known}a time such as 2026-01-31T12:00:00Z, not {text[:80]!r}"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
