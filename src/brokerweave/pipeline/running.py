@@ -8,7 +8,9 @@ command line.
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,11 +19,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from brokerweave.errors import BrokerweaveError, Unavailable
 from brokerweave.pipeline import status
+from brokerweave.pipeline.failures import failure
 from brokerweave.pipeline.notes import CheckpointNotes, LakeNotes, only_one
 from brokerweave.pipeline.settings import PipelineSettings
 
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
     from brokerweave.pipeline.supervisor import Job
 
 STATUS_PERIOD = 1.0
+SPARK_LOG = "spark.log"
+"""In the checkpoint: what Spark says itself, of the last run."""
 LAG_PERIOD = 5.0
 
 
@@ -52,20 +58,36 @@ def session(settings: PipelineSettings) -> Iterator[SparkSession]:
     # What a stream's Python code raises is told by the supervisor, once and in words.
     for name in ("py4j", "py4j.clientserver", "py4j.java_gateway"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    log = settings.checkpoint / SPARK_LOG
     try:
-        spark = open_session(settings.pipeline.master, "brokerweave pipeline", settings.spark)
+        with _errors_to(log):
+            spark = open_session(settings.pipeline.master, "brokerweave pipeline", settings.spark)
     except BrokerweaveError:
         raise
     except Exception as error:
-        from brokerweave.pipeline.failures import failure
-
-        raise Unavailable(f"Spark cannot start: {failure(error).line}") from error
-    spark.sparkContext.setLogLevel("OFF")
+        raise Unavailable(f"Spark cannot start: {failure(error).line}; see {log}") from error
+    spark.sparkContext.setLogLevel("ERROR")
     try:
         yield spark
     finally:
         with suppress(Exception):  # the JVM may be gone already
             spark.stop()
+
+
+@contextmanager
+def _errors_to(file: Path) -> Iterator[None]:
+    """A process that is started meanwhile writes its standard error to a file; Spark writes much."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    before = os.dup(2)
+    opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(opened, 2)
+    os.close(opened)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
 
 
 def sink(settings: PipelineSettings, layer: str) -> Sink:
@@ -146,6 +168,7 @@ class Pipeline:
         self._status: dict[str, Any] = {}
         self._told = self._asked = 0.0
         good = supervisor.run()
+        self.board.wait_for_the_last_word()
         self._publish(running=False)
         return good
 

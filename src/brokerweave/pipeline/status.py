@@ -50,7 +50,23 @@ class Board:
     def __init__(self, progressed: Callable[[str], None] = lambda name: None) -> None:
         self._lock = threading.Lock()
         self._progress: dict[str, Progress] = {}
+        self._open = 0
+        self._ended = threading.Condition(self._lock)
         self.progressed = progressed
+
+    def began(self) -> None:
+        with self._lock:
+            self._open += 1
+
+    def ended(self) -> None:
+        with self._ended:
+            self._open -= 1
+            self._ended.notify_all()
+
+    def wait_for_the_last_word(self, seconds: float = 3.0) -> None:
+        """Spark tells of batches a moment after they ended: until all streams are heard to have ended."""
+        with self._ended:
+            self._ended.wait_for(lambda: self._open <= 0, seconds)
 
     def heard(self, name: str, batch: int, rows: int, rate: float, seconds: float) -> None:
         with self._lock:
@@ -70,7 +86,8 @@ def listener(board: Board) -> StreamingQueryListener:
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
-        def onQueryStarted(self, event: Any) -> None: ...
+        def onQueryStarted(self, event: Any) -> None:
+            board.began()
 
         def onQueryProgress(self, event: Any) -> None:
             told = event.progress
@@ -84,7 +101,8 @@ def listener(board: Board) -> StreamingQueryListener:
                     seconds,
                 )
 
-        def onQueryTerminated(self, event: Any) -> None: ...
+        def onQueryTerminated(self, event: Any) -> None:
+            board.ended()
 
     return Listener()
 

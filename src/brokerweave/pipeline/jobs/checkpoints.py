@@ -43,7 +43,8 @@ def planned(folder: Path, batch_id: int) -> Offsets:
     """Up to which position of each log a batch reads."""
     file = folder / "offsets" / str(batch_id)
     try:
-        return decode(json.loads(file.read_text().splitlines()[-1]))
+        _, _, source = file.read_text().splitlines()  # version, Spark's own, the one source's
+        return decode(json.loads(source))
     except (OSError, ValueError, LookupError, AttributeError, BrokerweaveError) as error:
         raise BrokerweaveError(f"{file} cannot be read as offsets: restore the checkpoint") from error
 
