@@ -1,4 +1,7 @@
-"""Spark's `format("brokerweave")` against real Flight services: what a query reads, over restarts and silences."""
+"""Spark's `format("brokerweave")` on a real Spark, against real Flight services.
+
+Each query costs seconds, so what needs no Spark is tested in test_stream_reader.py.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from brokerweave.edgelog.arrow import SCHEMA
-from brokerweave.edgelog.layout import Position
-from brokerweave.pipeline.source import commit_offsets
 from tests.support.edgelogs import SECOND, Site, numbered
 
 MOST_SECONDS = 90
@@ -116,70 +117,6 @@ def test_a_batch_is_bounded_and_shared_fairly(spark: SparkSession, sites: list[S
     assert run.payloads == numbered(0, 110)
 
 
-def test_a_silent_node_keeps_its_offset_and_stops_nobody(
-    spark: SparkSession, sites: list[Site], tmp_path: Path
-) -> None:
-    one, two = sites
-    one.write(numbered(0, 5))
-    two.write(numbered(5, 5))
-    query = Query(spark, tmp_path, one, two)
-    first = query.run()
-    one.write(numbered(10, 5))
-    two.write(numbered(15, 5))
-    two.stop()
-    second = query.run()
-    assert second.payloads == numbered(10, 5)
-    assert second.end[two.log_id] == first.end[two.log_id]
-    two.start()
-    assert query.run().payloads == numbered(15, 5)
-
-
-def test_a_node_that_was_silent_at_the_very_beginning_begins_when_it_answers(
-    spark: SparkSession, sites: list[Site], tmp_path: Path
-) -> None:
-    one, two = sites
-    two.write(numbered(0, 5))
-    two.stop()
-    query = Query(spark, tmp_path, one, two)
-    one.write(numbered(5, 1))
-    assert query.run().payloads == numbered(5, 1)
-    two.start()
-    assert query.run().payloads == numbered(0, 5)
-
-
-def test_topics_and_columns_are_chosen_at_the_node(
-    spark: SparkSession, sites: list[Site], tmp_path: Path
-) -> None:
-    one, _ = sites
-    one.write(numbered(0, 3), "hall/1/heat")
-    one.write(numbered(3, 3), "hall/1/noise")
-    run = Query(spark, tmp_path, one, topics="hall/+/heat", columns="payload,topic").run()
-    assert run.payloads == numbered(0, 3)
-    assert [list(row.asDict()) for row in run.rows] == [["payload", "topic"]] * 3
-
-
-@pytest.mark.parametrize(
-    ("starting", "expected"),
-    [
-        ("latest", numbered(6, 2)),
-        ("earliest", numbered(0, 8)),
-        ("1970-01-01T00:00:20Z", numbered(3, 5)),
-        ('{"LOG": [1, 4]}', numbered(4, 4)),
-        ('{"LOG": "1:5"}', numbered(5, 3)),
-    ],
-)
-def test_a_query_begins_where_it_is_told_to(
-    spark: SparkSession, sites: list[Site], tmp_path: Path, starting: str, expected: list[bytes]
-) -> None:
-    one, _ = sites
-    one.write(numbered(0, 3), time=10 * SECOND)
-    one.write(numbered(3, 3), time=20 * SECOND)
-    query = Query(spark, tmp_path, one, startingOffsets=starting.replace("LOG", one.log_id))
-    seen = query.run().payloads
-    one.write(numbered(6, 2), time=30 * SECOND)
-    assert seen + query.run().payloads == expected
-
-
 def test_trimmed_rows_stop_the_query_or_are_counted(
     spark: SparkSession, sites: list[Site], tmp_path: Path
 ) -> None:
@@ -197,48 +134,6 @@ def test_trimmed_rows_stop_the_query_or_are_counted(
     run = query.run()
     assert run.payloads == numbered(7, 2)
     assert run.end == {one.log_id: [2, 9, 4]}
-
-
-def test_a_log_that_was_replaced_leaves_its_offset_and_the_new_one_is_read_from_its_beginning(
-    spark: SparkSession, sites: list[Site], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    old, _ = sites
-    old.write(numbered(0, 5))
-    query = Query(spark, tmp_path, old)
-    query.run()
-    old.stop()
-    with Site(tmp_path / "new", "one", port=old.port) as new:
-        new.write(numbered(5, 5))
-        run = query.run()
-        assert run.payloads == numbered(5, 5)
-        assert run.end == {old.log_id: [1, 5], new.log_id: [1, 5]}
-    assert (
-        f"log {old.log_id} is served by none of the nodes; its offset stays at 1:5" in capfd.readouterr().err
-    )
-
-
-def test_a_named_reader_is_committed_also_after_the_last_batch(
-    spark: SparkSession, sites: list[Site], tmp_path: Path
-) -> None:
-    one, _ = sites
-    one.write(numbered(0, 30))
-    query = Query(spark, tmp_path, one, reader="lake", maxRowsPerBatch=10)
-    run = query.run()
-    assert one.readers() == {"lake": Position(1, 20)}
-    assert commit_offsets(query.options, run.end) == {}
-    assert one.readers() == {"lake": Position(1, 30)}
-    one.stop()
-    assert list(commit_offsets(query.options, run.end)) == [one.log_id]
-
-
-def test_a_commit_that_fails_is_no_failure_of_the_query(
-    spark: SparkSession, sites: list[Site], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    one, _ = sites
-    one.write(numbered(0, 30))
-    (one.folder / "readers").write_text("in the way of the folder")
-    assert Query(spark, tmp_path, one, reader="lake", maxRowsPerBatch=10).run().payloads == numbered(0, 30)
-    assert "the position of reader lake is not committed" in capfd.readouterr().err
 
 
 def test_a_wrong_token_is_one_clear_line(spark: SparkSession, tmp_path: Path) -> None:
@@ -296,7 +191,7 @@ def test_a_batch_needs_all_nodes(spark: SparkSession, sites: list[Site]) -> None
     one, two = sites
     two.stop()
     both = spark.read.format("brokerweave").option("nodes", f"{one.address},{two.address}").load()
-    with pytest.raises(PySparkException, match="a batch needs all nodes: .*cannot be reached"):
+    with pytest.raises(PySparkException, match=r"a batch needs all nodes: .*cannot be reached"):
         both.collect()
 
 
