@@ -1,10 +1,9 @@
 """The executors' half of a file sink: rows into Parquet files that nobody sees yet.
 
 Owns how a file is laid out (columns, compression, row groups) and which folder its rows belong to.
-Invariants: a file is whole and synced before it is named to the driver; every attempt of a task writes under a
-name of its own, so a retried or speculative task disturbs nobody, and only the attempt whose result Spark took
-is named.
-Must not know: batches, commits, what the rows mean.
+Invariants: a file is whole and synced before it is named to the driver; every attempt of a task writes
+under its own name, so a retried or speculative task disturbs nobody, and only the attempt whose result
+Spark took is named. Must not know: batches, commits, what the rows mean.
 
 Spark's `mapInArrow` runs it, not a Python data source writer: the rows come as the same Arrow batches, while
 the names come back to the driver's own process as the result of one job. A data source would be planned, and
