@@ -50,6 +50,7 @@ def status_view(status: Mapping[str, Any]) -> Iterator[RenderableType]:
         ("filters", "no filters"),
         ("retained", ""),
         ("edge_log", ""),
+        ("flight", ""),
         ("drops", "nothing dropped"),
         ("counters", ""),
     ):

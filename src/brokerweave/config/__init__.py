@@ -19,6 +19,7 @@ from brokerweave.config.keys import (
     KEYS,
     SECTIONS,
     EdgeLogSection,
+    FlightSection,
     Key,
     LimitsSection,
     LinksSection,
@@ -36,6 +37,7 @@ from brokerweave.errors import ConfigError
 __all__ = [
     "Address",
     "EdgeLogSection",
+    "FlightSection",
     "LimitsSection",
     "LinksSection",
     "Neighbour",
@@ -62,6 +64,7 @@ _READ_AT_START = (
     "links.tls_key",
     "links.tls_ca",
     "acl.file",
+    "flight.token_file",
 )
 
 
@@ -301,6 +304,8 @@ def _check_together(config: NodeConfig) -> None:
         )
     if node.broker_password_file is not None and node.broker_username is None:
         raise ConfigError("'broker_password_file' needs 'broker_username' beside it in [node]")
+    if config.flight.listen is not None and not config.taps:
+        raise ConfigError("'listen' in [flight] needs a [[tap]]: without one there is no edge log to serve")
     if links.reconnect_min > links.reconnect_max:
         raise ConfigError("'reconnect_min' in [links] is more than 'reconnect_max'")
     if (links.tls_certificate is None) != (links.tls_key is None):

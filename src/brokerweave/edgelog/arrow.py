@@ -8,13 +8,14 @@ it has properties or was resent. Must not know: files, who asked.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
 from brokerweave.edgelog.folder import Identity
 from brokerweave.edgelog.layout import START, VERSION, Block, Position, run_fields
 from brokerweave.edgelog.rows import property_pairs
+from brokerweave.errors import ConfigError
 from brokerweave.mqtt.frames import PublishColumns, RouteCache
 
 _LAST = 2**62
@@ -47,12 +48,13 @@ def batch(
     after: Position = START,
     up_to: Position | None = None,
     wanted: RouteCache | None = None,
+    columns: Sequence[str] | None = None,
 ) -> pa.RecordBatch:
     """The rows of some blocks after one position and up to another, whose topics `wanted` resolves.
 
     Keep the payloads of one batch below 2 GiB together: a hundred blocks or so.
     """
-    columns = PublishColumns()
+    found = PublishColumns()
     epochs, times, clients, dups = array("q"), array("q"), _Repeated(), bytearray()
     marked: set[int] = set()
     for block in blocks:
@@ -60,7 +62,7 @@ def batch(
         high = up_to.sequence if up_to is not None and block.epoch == up_to.epoch else _LAST
         sequence, before = block.first, len(dups)
         for time, client, version, count, blob, resent in run_fields(block.body):
-            added = columns.fill(blob, version, sequence, low, high, wanted)
+            added = found.fill(blob, version, sequence, low, high, wanted)
             if added == 1:
                 times.append(time)
             else:
@@ -69,13 +71,26 @@ def batch(
             if resent:
                 marked.update(sequence + index for index in resent)
             sequence += count
-        added = len(columns.sequences) - before
+        added = len(found.sequences) - before
         epochs += array("q", (block.epoch,)) * added
         dups += bytes(added)
         if marked:
-            _mark(dups, columns.sequences, before, marked)
+            _mark(dups, found.sequences, before, marked)
             marked.clear()
-    return _assemble(identity, columns, epochs, times, clients, dups)
+    made = _assemble(identity, found, epochs, times, clients, dups)
+    return made if columns is None else made.select(list(columns))
+
+
+def project(columns: Sequence[str] | None) -> pa.Schema:
+    """The schema of some columns, in their order. Raises `ConfigError`."""
+    if columns is None:
+        return SCHEMA
+    for name in columns:
+        if name not in SCHEMA.names:
+            raise ConfigError(f"there is no column {name[:80]!r}; known are {', '.join(SCHEMA.names)}")
+    if not columns or len(set(columns)) != len(columns):
+        raise ConfigError("columns should be one or more names, each once")
+    return pa.schema([SCHEMA.field(name) for name in columns])
 
 
 def _mark(dups: bytearray, sequences: array[int], at: int, marked: set[int]) -> None:

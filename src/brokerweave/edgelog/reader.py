@@ -18,7 +18,7 @@ from pathlib import Path
 
 from brokerweave.edgelog import folder as files
 from brokerweave.edgelog.folder import Identity, Segment
-from brokerweave.edgelog.layout import START, Block, Damage, DamagedLog, Position, scan
+from brokerweave.edgelog.layout import START, Block, Damage, DamagedLog, Position, run_fields, scan
 from brokerweave.errors import BrokerweaveError, Unavailable
 
 
@@ -78,6 +78,13 @@ class LogReader:
         end = self.end()
         return found[0].start if found else Position(max(end.epoch, 1), end.sequence + 1)
 
+    def starts(self) -> tuple[Position, ...]:
+        """The first row of each epoch of which something is kept."""
+        found: dict[int, Position] = {}
+        for segment in files.segments(self.folder):
+            found.setdefault(segment.epoch, segment.start)
+        return tuple(found.values())
+
     def lag(self, position: Position) -> int:
         """Rows after `position` that may be read, the trimmed ones not among them."""
         end = self.end()  # before the segments: or a newer one could be missing among them
@@ -89,6 +96,33 @@ class LogReader:
         if found:
             read = max(read, found[0].first - 1)
         return max(end.sequence - read, 0)
+
+    def received(self, position: Position) -> int:
+        """When a row came, in microseconds since 1970; 0 if there is no such row."""
+        before = Position(position.epoch, position.sequence - 1)
+        return next((time for at, time in self._times(before, position) if at >= position), 0)
+
+    def oldest_after(self, position: Position) -> int:
+        """When the first row after `position` came that is kept; 0 if there is none."""
+        return next((time for at, time in self._times(position) if at > position), 0)
+
+    def position_at(self, time: int) -> Position:
+        """The last row before the first one that came at `time` or later (microseconds since 1970)."""
+        first = self.first()
+        before = Position(first.epoch, first.sequence - 1)
+        for at, came in self._times(START):
+            if came >= time:
+                break
+            before = at
+        return before
+
+    def _times(self, after: Position, up_to: Position | None = None) -> Iterator[tuple[Position, int]]:
+        for block in self.blocks(after, up_to, Skipped()):
+            sequence = block.first
+            for came, _, _, count, _, _ in run_fields(block.body):
+                for number in range(sequence, sequence + count):
+                    yield Position(block.epoch, number), came
+                sequence += count
 
     def segments(self) -> list[SegmentInfo]:
         end = self.end()

@@ -72,6 +72,7 @@ def status(node: Node) -> dict[str, Any]:
             **(node.recording.counters() if node.recording else {}),
         },
         "edge_log": node.recording.status() if node.recording else None,
+        "flight": node.flight.status() if node.flight else None,
         "drops": drops,
         "warnings": [*node.warnings, *_unguarded(node)],
     }

@@ -106,12 +106,13 @@ def test_reload_sees_the_changed_file_and_keeps_the_flags(tmp_path: Path) -> Non
         ('[node]\nbrokr = "h:1"\n', ["unknown key 'brokr' in [node]", "a.toml", "did you mean 'broker'?"]),
         (NODE + "[limts]\ndrain = 1\n", ["unknown section [limts]", "did you mean [limits]?"]),
         (
-            NODE + "[flight]\n",
+            NODE + "[storage]\n",
             [
-                "unknown section [flight]",
-                "known are node, limits, links, retained, acl, edge_log, tap and neighbour",
+                "unknown section [storage]",
+                "known are node, limits, links, retained, acl, edge_log, flight, tap and neighbour",
             ],
         ),
+        (NODE + '[flight]\nlisten = "127.0.0.1:0"\n', ["'listen' in [flight]", "[[tap]]"]),
         (NODE + "[edgelog]\n", ["unknown section [edgelog]", "did you mean [edge_log]?"]),
         (NODE + '[edge_log]\nfsync = "often"\n', ["'fsync' in [edge_log]", '"always", "interval", "never"']),
         (NODE + '[tap]\ntopics = ["a"]\n', ["'tap'", "write [[tap]]"]),
