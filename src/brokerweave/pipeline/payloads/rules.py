@@ -23,9 +23,7 @@ from brokerweave.pipeline.payloads.fields import check, column_of
 from brokerweave.pipeline.payloads.json_text import infer_json
 from brokerweave.pipeline.payloads.times import TIME, event_times
 
-KEPT = (
-    "log_id epoch sequence site client topic received qos retain dup packet_id properties payload_hash".split()
-)
+KEPT = "log_id epoch sequence site client topic received qos retain dup packet_id properties payload_hash".split()
 """What silver keeps of bronze. `payload_hash` is there for QoS 1 and 2 only, where a client may resend."""
 META = pa.schema(
     [BRONZE.field(name) for name in KEPT if name != "payload_hash"]
@@ -57,7 +55,9 @@ class Rule:
                 raise ConfigError(f"rule {self.name}: {error}") from error
         if self.fields is not None:
             if self.payload not in WITH_FIELDS:
-                raise ConfigError(f"rule {self.name}: payload {self.payload} has columns of its own, no fields")
+                raise ConfigError(
+                    f"rule {self.name}: payload {self.payload} has columns of its own, no fields"
+                )
             check(self.fields)
             if self.event_time is not None and self.event_time not in self.fields:
                 raise ConfigError(f"rule {self.name}: event_time '{self.event_time}' is not among its fields")
