@@ -16,7 +16,6 @@ import typer
 
 from brokerweave.cli.output import console, help_text, progress, table
 from brokerweave.cli.running_commands import Json, print_json
-from brokerweave.errors import ConfigError
 
 if TYPE_CHECKING:
     from brokerweave.pipeline.settings import PipelineSettings
@@ -61,6 +60,18 @@ Token = Annotated[
     Path | None, typer.Option("--token-file", metavar="FILE", help="The token that the nodes ask for.")
 ]
 
+Topics = Annotated[
+    list[str] | None, typer.Option("--topic", metavar="FILTER", help="Only such topics; may be repeated.")
+]
+Layers = Annotated[
+    str | None,
+    typer.Option("--layers", metavar="bronze,silver,gold", help="What is made; default: all three."),
+]
+SkipLost = Annotated[
+    bool | None,
+    typer.Option("--skip-lost", help="Go on behind trimmed or damaged rows; they are counted."),
+]
+
 
 def register(app: typer.Typer) -> None:
     pipeline = typer.Typer(help=help_text(_HELP))
@@ -85,12 +96,8 @@ def run(
     ] = None,
     table_format: Format = None,
     master: Master = None,
-    topics: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="FILTER", help="Only such topics; may be repeated.")
-    ] = None,
-    layers: Annotated[
-        str | None, typer.Option(metavar="bronze,silver,gold", help="What is made; default: all three.")
-    ] = None,
+    topics: Topics = None,
+    layers: Layers = None,
     token_file: Token = None,
     reader: Annotated[
         str | None, typer.Option(metavar="NAME", help="The name under which nodes remember this pipeline.")
@@ -101,10 +108,7 @@ def run(
     node_timeout: Annotated[
         float | None, typer.Option(help="Seconds that a node may be silent before it counts as away.")
     ] = None,
-    skip_lost: Annotated[
-        bool | None,
-        typer.Option("--skip-lost", help="Go on behind trimmed or damaged rows; they are counted."),
-    ] = None,
+    skip_lost: SkipLost = None,
     metrics: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Where Prometheus may read metrics.")
     ] = None,
@@ -147,12 +151,73 @@ def run(
     return 0 if good else 1
 
 
-def backfill() -> int:
-    raise ConfigError("not yet")
+def backfill(
+    file: File = None,
+    nodes: Nodes = None,
+    to: To = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME|POSITION", help="Rows received since, or after; default: all."),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until", metavar="TIME|POSITION", help="Rows received before, or up to; default: all."
+        ),
+    ] = None,
+    table_format: Format = None,
+    master: Master = None,
+    topics: Topics = None,
+    token_file: Token = None,
+    skip_lost: SkipLost = None,
+) -> None:
+    """Bring a range of the nodes' logs into the lake: only rows that bronze does not hold yet.
+
+    It may be repeated, and killed: no row comes twice. What `pipeline run` has yet to bring is left to it.
+    A TIME is ISO 8601, UTC if it does not say; a POSITION is EPOCH:SEQUENCE.
+    """
+    flags = {
+        "nodes": nodes,
+        "to": to,
+        "format": table_format,
+        "master": master,
+        "topics": topics,
+        "token_file": token_file,
+        "skip_lost": skip_lost,
+    }
+    settings = _settings(file, flags)
+    settings.nodes()
+    from brokerweave.pipeline import running
+    from brokerweave.pipeline.backfilling import Moment, backfill
+
+    begin, end = Moment.parse(since, "--from"), Moment.parse(until, "--until")
+    with running.lake_for_backfill(settings) as notes, running.session(settings) as spark:
+        done = backfill(spark, settings, notes, running.sink(settings, "bronze"), begin, end, _say)
+    for each in done:
+        print(f"node {each.node}: {each.rows:,} rows that were missing after {each.after} up to {each.up_to}")
 
 
-def compact() -> int:
-    raise ConfigError("not yet")
+def compact(
+    file: File = None,
+    to: To = None,
+    checkpoint: Checkpoint = None,
+    layers: Layers = None,
+    min_files: Annotated[
+        int, typer.Option(min=2, help="Leave a day alone that has fewer files to put together.")
+    ] = 10,
+) -> None:
+    """Make few large files of many small ones, while the pipeline runs or not; gold's parts are merged.
+
+    What silver or gold has not read yet is left alone; so is all of bronze while there is no silver, unless
+    --layers says that there is to be none.
+    """
+    settings = _settings(file, {"to": to, "checkpoint": checkpoint, "layers": layers})
+    from brokerweave.pipeline import running
+
+    for name, done in running.compact_lake(settings, min_files):
+        files = f"{done.files_before:,} files became {done.files_after:,}"
+        waiting = f"; {done.waiting:,} wait until they are read" if done.waiting else ""
+        print(f"{name}: {files}{waiting}")
 
 
 def show_status(

@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -26,13 +27,15 @@ from typing import TYPE_CHECKING, Any
 from brokerweave.errors import BrokerweaveError, Unavailable
 from brokerweave.pipeline import status
 from brokerweave.pipeline.failures import failure
-from brokerweave.pipeline.notes import CheckpointNotes, LakeNotes, only_one
-from brokerweave.pipeline.settings import PipelineSettings
+from brokerweave.pipeline.notes import FOLDER, CheckpointNotes, LakeNotes, only_one
+from brokerweave.pipeline.settings import LAYERS, PipelineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from brokerweave.pipeline.compaction import Compacted
     from brokerweave.pipeline.jobs.bronze import BronzeJob
+    from brokerweave.pipeline.payloads.rules import Rule
     from brokerweave.pipeline.sinks import Sink
     from brokerweave.pipeline.supervisor import Job
 
@@ -90,6 +93,16 @@ def _errors_to(file: Path) -> Iterator[None]:
         os.close(before)
 
 
+def rules(settings: PipelineSettings) -> tuple[Rule, ...]:
+    """How payloads are read."""
+    from brokerweave.pipeline.payloads.rules import Rule
+
+    given = settings.payloads
+    return tuple(Rule(one.name, one.topics, one.format, one.fields, one.event_time) for one in given) or (
+        Rule(),
+    )
+
+
 def sink(settings: PipelineSettings, layer: str) -> Sink:
     """Where a layer's batches go."""
     folder = settings.lake / layer
@@ -100,6 +113,30 @@ def sink(settings: PipelineSettings, layer: str) -> Sink:
     from brokerweave.pipeline.sinks.parquet import ParquetSink
 
     return ParquetSink(folder)
+
+
+@contextmanager
+def lake_for_backfill(settings: PipelineSettings) -> Iterator[LakeNotes]:
+    """One backfill at a time; a pipeline may run beside it. Raises `ConfigError`."""
+    notes = LakeNotes(settings.lake)
+    notes.claim(settings.pipeline.format)
+    with only_one(settings.lake / FOLDER / "backfill", f"another backfill into {settings.lake} runs"):
+        yield notes
+
+
+def compact_lake(settings: PipelineSettings, min_files: int) -> Iterator[tuple[str, Compacted]]:
+    """Each table of a lake. A table that a layer is to be made from waits for that layer."""
+    need_spark()
+    from brokerweave.pipeline.compaction import compact
+    from brokerweave.pipeline.jobs.partials import merge
+
+    LakeNotes(settings.lake).table_format()
+    layers = settings.pipeline.layers
+    readers = {layer: [settings.checkpoint / above] for layer, above in pairwise(layers)}
+    for name in (*LAYERS, "dead_letters"):
+        if (settings.lake / name).is_dir():
+            fold = merge if name == "gold" else None
+            yield name, compact(settings.lake / name, readers.get(name, ()), fold=fold, min_files=min_files)
 
 
 @dataclass
@@ -180,12 +217,26 @@ class Pipeline:
                 raise Stopping
 
         bronze = sink(self.settings, "bronze")
-        jobs: list[Job] = []
+        self._bronze: list[BronzeJob] = []
         for address in self.settings.nodes():
             job = BronzeJob(address, self.settings, self.notes, bronze, resume=self.resume, begun=begun)
             job.done = partial(self._report_soon, job)
-            jobs.append(job)
-        return jobs
+            self._bronze.append(job)
+        return [*self._bronze, *self._upper_jobs(begun)]
+
+    def _upper_jobs(self, begun: Callable[[], None]) -> Iterator[Job]:
+        from brokerweave.pipeline.jobs.gold import GoldJob, GoldOptions
+        from brokerweave.pipeline.jobs.silver import SilverJob, SilverOptions
+
+        settings, chosen = self.settings, rules(self.settings)
+        lake, checkpoint = settings.lake, settings.checkpoint
+        if "silver" in settings.pipeline.layers:
+            options = SilverOptions(chosen, settings.silver.window, settings.silver.skew)
+            good, bad = sink(settings, "silver"), sink(settings, "dead_letters")
+            yield SilverJob(lake, checkpoint / "silver", good, bad, options, begun=begun)
+        if "gold" in settings.pipeline.layers:
+            windows = GoldOptions(chosen, settings.gold.window, settings.gold.lateness)
+            yield GoldJob(lake, checkpoint / "gold", sink(settings, "gold"), windows, begun=begun)
 
     def _report_soon(self, job: BronzeJob) -> None:
         self.supervisor.report_soon(job)
@@ -208,8 +259,8 @@ class Pipeline:
         now = time.monotonic()
         if now - self._asked >= LAG_PERIOD and not self.supervisor.stopping:
             self._asked = now
-            for job in self.supervisor.jobs:
-                if getattr(job, "state", None) is not None:
+            for job in self._bronze:
+                if job.state is not None:
                     self._asking.submit(self._ask_lag, job)
         if now - self._told >= STATUS_PERIOD:
             self._told = now

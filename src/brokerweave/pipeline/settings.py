@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -74,6 +74,13 @@ def _read_layers(value: object) -> tuple[str, ...]:
     raise BadValue('["bronze"], ["bronze", "silver"] or all three: each streams from the one before it')
 
 
+def _read_fields(value: object) -> Mapping[str, str]:
+    if not isinstance(value, dict) or not value or not all(isinstance(each, str) for each in value.values()):
+        raise BadValue('a table of members and types, for example { celsius = "double" }')
+    return MappingProxyType(dict(value))
+
+
+FIELDS = Kind("members and types", str, _read_fields)
 TRIGGER = Kind("available-now or an interval", str, _read_trigger)
 NODES = Kind("addresses", str, _read_nodes)
 LAYER_NAMES = Kind("layers", str, _read_layers)
@@ -157,10 +164,74 @@ class PipelineSection:
 
 
 @dataclass(frozen=True, slots=True)
+class SilverSection:
+    """Decoded rows, without those that a client resent."""
+
+    window: float = field(
+        default=900.0,
+        metadata=about(seconds(1, 86_400), "In which time a resent row is recognised.", unit="seconds"),
+    )
+    skew: float = field(
+        default=5.0,
+        metadata=about(seconds(0, 3600), "What the nodes' clocks may differ by.", unit="seconds"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GoldSection:
+    """Aggregates per window, topic, site and field."""
+
+    window: float = field(
+        default=60.0, metadata=about(seconds(0.001, 31 * 86_400), "A window's length.", unit="seconds")
+    )
+    lateness: float = field(
+        default=60.0,
+        metadata=about(
+            seconds(0, 31 * 86_400),
+            "After which time a row of a window that has ended counts as late. It is in gold all the same.",
+            unit="seconds",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """How the payloads of some topics are read: one `[[payload]]` each, the first that matches holds."""
+
+    topics: tuple[str, ...] = field(metadata=about(FILTERS, "Topic filters."))
+    format: str = field(
+        default="json",
+        metadata=about(
+            choice("json", "cbor", "number", "text", "scalar", "sparkplug", "raw"), "What they are."
+        ),
+    )
+    name: str = field(
+        default="",
+        metadata=about(TEXT, "What the lake remembers the fields under; by default the topics."),
+    )
+    fields: Mapping[str, str] | None = field(
+        default=None,
+        metadata=about(
+            FIELDS,
+            "Members and their types, for JSON and CBOR; by default inferred from the first rows, for ever. "
+            "Others go to `_rest`.",
+        ),
+    )
+    event_time: str | None = field(
+        default=None,
+        metadata=about(TEXT, "The member that says when it was measured; by default when it was received."),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineSettings:
     """Everything that a pipeline is told."""
 
     pipeline: PipelineSection
+    silver: SilverSection = SilverSection()
+    gold: GoldSection = GoldSection()
+    payloads: tuple[Payload, ...] = ()
+    """Empty: all payloads are JSON."""
     spark: Mapping[str, str] = field(default_factory=dict)
     """`[spark]`: settings of Spark itself, by their own names."""
     path: Path | None = field(default=None, compare=False)
@@ -200,10 +271,15 @@ class PipelineSettings:
         return token
 
 
-SECTIONS: Mapping[str, type[Any]] = MappingProxyType({"pipeline": PipelineSection})
+SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
+    {"pipeline": PipelineSection, "silver": SilverSection, "gold": GoldSection}
+)
 KEYS: Mapping[str, Mapping[str, Key]] = MappingProxyType(
     {section: {key.name: key for key in keys_of(section, shape)} for section, shape in SECTIONS.items()}
 )
+
+
+_PAYLOAD = {key.name: key for key in keys_of("payload", Payload)}
 
 
 def load(path: str | os.PathLike[str] | None, flags: Mapping[str, object] | None = None) -> PipelineSettings:
@@ -212,10 +288,13 @@ def load(path: str | os.PathLike[str] | None, flags: Mapping[str, object] | None
     tree = read_toml(file) if file is not None else {}
     values: dict[str, dict[str, object]] = {section: {} for section in SECTIONS}
     spark: dict[str, str] = {}
+    payloads: tuple[Payload, ...] = ()
     for section, table in tree.items():
         assert file is not None
         if section == "spark":
             spark = _spark(file, table)
+        elif section == "payload":
+            payloads = tuple(_payloads(file, table))
         else:
             values_of = dict(_section(file, section, table))
             values[section].update(values_of)
@@ -225,7 +304,7 @@ def load(path: str | os.PathLike[str] | None, flags: Mapping[str, object] | None
                 KEYS["pipeline"][name], value, "--" + name.replace("_", "-")
             )
     made = {section: shape(**values[section]) for section, shape in SECTIONS.items()}
-    return PipelineSettings(**made, spark=MappingProxyType(spark), path=file)
+    return PipelineSettings(**made, payloads=payloads, spark=MappingProxyType(spark), path=file)
 
 
 def _section(file: Path, section: str, table: object) -> Iterator[tuple[str, object]]:
@@ -233,7 +312,9 @@ def _section(file: Path, section: str, table: object) -> Iterator[tuple[str, obj
     if known is None:
         if not isinstance(table, (dict, list)) and section in KEYS["pipeline"]:
             raise ConfigError(f"'{section}' in {file} is outside any section; write it under [pipeline]")
-        raise ConfigError(f"unknown section [{section}] in {file}{nearest(section, [*KEYS, 'spark'])}")
+        raise ConfigError(
+            f"unknown section [{section}] in {file}{nearest(section, [*KEYS, 'payload', 'spark'])}"
+        )
     if not isinstance(table, dict):
         raise ConfigError(
             f"'{section}' in {file} should be a section; write [{section}] on a line of its own"
@@ -243,6 +324,26 @@ def _section(file: Path, section: str, table: object) -> Iterator[tuple[str, obj
             raise ConfigError(f"unknown key '{name}' in [{section}] of {file}{nearest(name, known)}")
         read = read_value(known[name], value, f"'{name}' in [{section}] of {file}")
         yield name, file.parent / read if isinstance(read, Path) else read
+
+
+def _payloads(file: Path, tables: object) -> Iterator[Payload]:
+    if not isinstance(tables, list):
+        raise ConfigError(f"'payload' in {file} should be a list of tables; write [[payload]]")
+    names = set()
+    for table in tables:
+        for name in table:
+            if name not in _PAYLOAD:
+                raise ConfigError(f"unknown key '{name}' in [[payload]] of {file}{nearest(name, _PAYLOAD)}")
+        if not table.get("topics"):
+            raise ConfigError(f"a [[payload]] of {file} has no 'topics'")
+        where = f"in [[payload]] of {file}"
+        read = {name: read_value(_PAYLOAD[name], value, f"'{name}' {where}") for name, value in table.items()}
+        made = Payload(**read)  # type: ignore[arg-type]
+        made = made if made.name else replace(made, name=",".join(made.topics))
+        if made.name in names:
+            raise ConfigError(f"two [[payload]] of {file} are called '{made.name}'; give each its own name")
+        names.add(made.name)
+        yield made
 
 
 def _spark(file: Path, table: object) -> dict[str, str]:

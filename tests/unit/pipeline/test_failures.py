@@ -7,8 +7,8 @@ import pytest
 from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.pipeline.failures import LONGEST, failure
 
-WRAPPED = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Failed when Python streaming data
-source perform latestOffset: Traceback (most recent call last):
+WRAPPED = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Failed when
+Python streaming data source perform latestOffset: Traceback (most recent call last):
   File "source.py", line 128, in latestOffset
     found = self._ask()
 brokerweave.pipeline.offsets.RowsGone: 7 rows after 1:3 of log ab were trimmed before this query read them

@@ -41,9 +41,9 @@ def test_a_damaged_note_is_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_only_one_pipeline_writes_a_lake(tmp_path: Path) -> None:
-    with LakeNotes(tmp_path).writing():
-        with pytest.raises(LakeInUse, match="in use by another"), LakeNotes(tmp_path).writing():
-            pass
+    refused = pytest.raises(LakeInUse, match="in use by another")
+    with LakeNotes(tmp_path).writing(), refused, LakeNotes(tmp_path).writing():
+        pass
     with LakeNotes(tmp_path).writing():
         pass
 

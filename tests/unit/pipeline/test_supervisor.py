@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from brokerweave.errors import ConfigError, Unavailable
-from brokerweave.pipeline.supervisor import BACK_OFF_MAX, TRIES_OF_A_DRAIN, Query, Stream, Supervisor, back_off
+from brokerweave.pipeline.supervisor import (
+    BACK_OFF_MAX,
+    TRIES_OF_A_DRAIN,
+    Query,
+    Stream,
+    Supervisor,
+    back_off,
+)
 
 
 @dataclass

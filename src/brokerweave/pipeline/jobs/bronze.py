@@ -66,6 +66,24 @@ def refusal(state: LogState, lost: LostCheckpoint) -> str:
     )
 
 
+def source_options(settings: PipelineSettings, address: str) -> dict[str, str]:
+    """How Spark's source is told to read one node."""
+    chosen = settings.pipeline
+    options = {"nodes": address, "nodeTimeout": str(chosen.node_timeout)}
+    if chosen.topics:
+        options["topics"] = json.dumps(chosen.topics)
+    if chosen.token_file is not None:
+        options["tokenFile"] = str(chosen.token_file.absolute())
+    if chosen.skip_lost:
+        options["onTrimmed"] = "skip"
+    return options
+
+
+def offsets_text(positions: Mapping[str, Position]) -> str:
+    """Positions by log id, as the source takes them."""
+    return json.dumps({log_id: list(position) for log_id, position in positions.items()})
+
+
 class BronzeJob:
     """One node's stream. `begun` is called in `foreachBatch`, before a batch, and may refuse it."""
 
@@ -114,12 +132,13 @@ class BronzeJob:
         assert self.state is not None
         with self._starting:  # the first batch waits until the lake knows this stream
             positions = self._resumed(spark)
-            reader = self._options(spark.readStream.format("brokerweave"))
-            offsets = {log: list(position) for log, position in positions.items()}
-            reader = reader.option("startingOffsets", json.dumps(offsets) if offsets else "earliest")
             self._initial = positions
             query = (
-                reader.load()
+                spark.readStream.format("brokerweave")
+                .options(**source_options(self._settings, self.address))
+                .option("maxRowsPerBatch", self._settings.pipeline.max_rows_per_batch)
+                .option("startingOffsets", offsets_text(positions) if positions else "earliest")
+                .load()
                 .writeStream.foreachBatch(self._write)
                 .queryName(self.name)
                 .option("checkpointLocation", str(self.folder))
@@ -129,21 +148,6 @@ class BronzeJob:
             for log_id, position in positions.items():
                 self._adopt(log_id, position)
         return query
-
-    def _options(self, reader):  # type: ignore[no-untyped-def]
-        settings = self._settings.pipeline
-        reader = (
-            reader.option("nodes", self.address)
-            .option("maxRowsPerBatch", settings.max_rows_per_batch)
-            .option("nodeTimeout", settings.node_timeout)
-        )
-        if settings.topics:
-            reader = reader.option("topics", json.dumps(settings.topics))
-        if settings.token_file is not None:
-            reader = reader.option("tokenFile", str(settings.token_file.absolute()))
-        if settings.skip_lost:
-            reader = reader.option("onTrimmed", "skip")
-        return reader
 
     def _resumed(self, spark: SparkSession) -> dict[str, Position]:
         """Where to begin if not where the checkpoint says. Raises `ConfigError`."""
@@ -166,10 +170,11 @@ class BronzeJob:
 
     def _complete(self, spark: SparkSession, note: LogNote) -> None:
         """Bring a batch that a killed driver left half written, under its own names."""
-        reader = self._options(spark.read.format("brokerweave"))
         rows = (
-            reader.option("startingOffsets", json.dumps({note.log_id: list(note.after)}))
-            .option("endingOffsets", json.dumps({note.log_id: list(note.up_to)}))
+            spark.read.format("brokerweave")
+            .options(**source_options(self._settings, self.address))
+            .option("startingOffsets", offsets_text({note.log_id: note.after}))
+            .option("endingOffsets", offsets_text({note.log_id: note.up_to}))
             .load()
         )
         self._sink.write(rows, note.query, note.batch_id)
