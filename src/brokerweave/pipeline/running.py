@@ -64,7 +64,8 @@ def session(settings: PipelineSettings) -> Iterator[SparkSession]:
     log = settings.checkpoint / SPARK_LOG
     try:
         with _errors_to(log):
-            spark = open_session(settings.pipeline.master, "brokerweave pipeline", settings.spark)
+            chosen = {"spark.ui.showConsoleProgress": "false", **settings.spark}
+            spark = open_session(settings.pipeline.master, "brokerweave pipeline", chosen)
     except BrokerweaveError:
         raise
     except Exception as error:
@@ -144,6 +145,8 @@ class Pipeline:
     """`say` gets what a user should know, a line each; `look` is called once a second with the status."""
 
     settings: PipelineSettings
+    spark: SparkSession | None = None
+    """None: a session of its own, ended with the run."""
     resume: bool = False
     accept: bool = False
     say: Callable[[str], None] = lambda line: None
@@ -167,7 +170,7 @@ class Pipeline:
             lake_id = self.notes.claim(settings.pipeline.format)
             self._check_options(lake_id)
             ended = stack.enter_context(_signals())
-            spark = stack.enter_context(session(settings))
+            spark = self.spark or stack.enter_context(session(settings))
             if ended.is_set():
                 return True
             return self._supervise(spark, ended, stack)
@@ -216,10 +219,11 @@ class Pipeline:
             if self.supervisor.stopping:
                 raise Stopping
 
-        bronze = sink(self.settings, "bronze")
+        table = sink(self.settings, "bronze")
         self._bronze: list[BronzeJob] = []
         for address in self.settings.nodes():
-            job = BronzeJob(address, self.settings, self.notes, bronze, resume=self.resume, begun=begun)
+            counted = status.CountedSink(table, self.board)
+            job = BronzeJob(address, self.settings, self.notes, counted, resume=self.resume, begun=begun)
             job.done = partial(self._report_soon, job)
             self._bronze.append(job)
         return [*self._bronze, *self._upper_jobs(begun)]
@@ -232,11 +236,13 @@ class Pipeline:
         lake, checkpoint = settings.lake, settings.checkpoint
         if "silver" in settings.pipeline.layers:
             options = SilverOptions(chosen, settings.silver.window, settings.silver.skew)
-            good, bad = sink(settings, "silver"), sink(settings, "dead_letters")
+            good = status.CountedSink(sink(settings, "silver"), self.board)
+            bad = status.CountedSink(sink(settings, "dead_letters"), self.board, "dead letters")
             yield SilverJob(lake, checkpoint / "silver", good, bad, options, begun=begun)
         if "gold" in settings.pipeline.layers:
             windows = GoldOptions(chosen, settings.gold.window, settings.gold.lateness)
-            yield GoldJob(lake, checkpoint / "gold", sink(settings, "gold"), windows, begun=begun)
+            parts = status.CountedSink(sink(settings, "gold"), self.board)
+            yield GoldJob(lake, checkpoint / "gold", parts, windows, begun=begun)
 
     def _report_soon(self, job: BronzeJob) -> None:
         self.supervisor.report_soon(job)

@@ -22,8 +22,10 @@ from brokerweave.flight.client import LogClient
 from brokerweave.pipeline.notes import LakeNotes, LogNote
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
+    from brokerweave.pipeline.sinks import Sink, Written
     from brokerweave.pipeline.supervisor import Stream
 
 STALE = 15.0
@@ -68,13 +70,19 @@ class Board:
         with self._ended:
             self._ended.wait_for(lambda: self._open <= 0, seconds)
 
-    def heard(self, name: str, batch: int, rows: int, rate: float, seconds: float) -> None:
+    def heard(self, name: str, batch: int, seconds: float) -> None:
+        """The listener's word. Rows are counted by sinks: Spark counts one again for every look at it."""
         with self._lock:
             known = self._progress.setdefault(name, Progress())
-            known.batch, known.rows, known.rows_per_second = batch, rows, rate
-            known.rows_total += rows
-            known.batch_seconds, known.at = seconds, time.time()
+            known.batch, known.batch_seconds, known.at = batch, seconds, time.time()
+            known.rows_per_second = known.rows / seconds if seconds else 0.0
         self.progressed(name)
+
+    def wrote(self, name: str, rows: int) -> None:
+        with self._lock:
+            known = self._progress.setdefault(name, Progress())
+            known.rows = rows
+            known.rows_total += rows
 
     def progress(self, name: str) -> Progress:
         with self._lock:
@@ -92,19 +100,28 @@ def listener(board: Board) -> StreamingQueryListener:
         def onQueryProgress(self, event: Any) -> None:
             told = event.progress
             with suppress(KeyError, TypeError):
-                seconds = (told.durationMs or {}).get("triggerExecution", 0) / 1000
-                board.heard(
-                    told.name or str(told.id),
-                    told.batchId,
-                    told.numInputRows,
-                    told.processedRowsPerSecond or 0.0,
-                    seconds,
-                )
+                if told.durationMs and "addBatch" in told.durationMs:  # else it only says that nothing came
+                    seconds = told.durationMs["triggerExecution"] / 1000
+                    board.heard(told.name or str(told.id), told.batchId, seconds)
 
         def onQueryTerminated(self, event: Any) -> None:
             board.ended()
 
     return Listener()
+
+
+class CountedSink:
+    """A sink that tells the board how many rows it has taken, under a stream's name or another."""
+
+    def __init__(self, sink: Sink, board: Board, name: str | None = None) -> None:
+        self._sink = sink
+        self._board = board
+        self._name = name
+
+    def write(self, batch: DataFrame, query: str, batch_id: int) -> Written:
+        written = self._sink.write(batch, query, batch_id)
+        self._board.wrote(self._name or query.rpartition("-")[0], 0 if written.replayed else written.rows)
+        return written
 
 
 def snapshot(

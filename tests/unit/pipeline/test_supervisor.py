@@ -95,9 +95,11 @@ class Bench:
     def step(self, seconds: float = 0.0) -> list[str]:
         self.clock.now += seconds
         self.supervisor.step()
-        starts = [stream.starting for stream in self.supervisor.streams if stream.starting is not None]
-        wait(starts, timeout=10)
-        if starts:
+        for _ in range(5):
+            starts = [stream.starting for stream in self.supervisor.streams if stream.starting is not None]
+            if not starts:
+                break
+            wait(starts, timeout=10)
             self.supervisor.step()
         return [stream.state for stream in self.supervisor.streams]
 

@@ -133,8 +133,8 @@ class BronzeJob:
         with self._starting:  # the first batch waits until the lake knows this stream
             positions = self._resumed(spark)
             self._initial = positions
-            query = (
-                spark.readStream.format("brokerweave")
+            query: StreamingQuery = (
+                spark.readStream.format("brokerweave")  # type: ignore[call-overload]
                 .options(**source_options(self._settings, self.address))
                 .option("maxRowsPerBatch", self._settings.pipeline.max_rows_per_batch)
                 .option("startingOffsets", offsets_text(positions) if positions else "earliest")
@@ -142,7 +142,7 @@ class BronzeJob:
                 .writeStream.foreachBatch(self._write)
                 .queryName(self.name)
                 .option("checkpointLocation", str(self.folder))
-                .trigger(**trigger)  # type: ignore[arg-type]
+                .trigger(**trigger)
                 .start()
             )
             for log_id, position in positions.items():
