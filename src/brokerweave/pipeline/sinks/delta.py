@@ -36,6 +36,8 @@ class DeltaSink:
     ) -> None:
         self._folder = Path(folder).absolute()
         self._layout = Layout(partition_by, date_from)
+        self._tables: dict[str, DeltaTable] = {}
+        """By query. Opening a table reads its whole log; one that is open only reads what is new."""
 
     def write(self, batch: DataFrame, query: str, batch_id: int) -> Written:
         schema = table_schema(batch.schema.json(), self._layout)
@@ -43,9 +45,15 @@ class DeltaSink:
 
     def publish(self, query: str, batch_id: int, schema: Schema, staging: Staging) -> Written:
         """`write`, whoever stages the files."""
-        table = self._open(schema)
+        try:
+            return self._publish(self._open(query, schema), query, batch_id, staging)
+        except DeltaError as error:
+            self._tables.pop(query, None)
+            raise Unavailable(f"the Delta table {self._folder} did not take a commit: {error}") from error
+
+    def _publish(self, table: DeltaTable, query: str, batch_id: int, staging: Staging) -> Written:
         known = table.transaction_version(query)
-        publisher = Publisher(self._folder, self._list)
+        publisher = Publisher(self._folder, lambda commit: self._list(table, commit))
         if known is not None and not publisher.knows(query) and batch_id <= known:
             if batch_id < known:
                 raise ConfigError(
@@ -56,7 +64,16 @@ class DeltaSink:
             return Written(0, replayed=True)
         return publisher.publish(query, batch_id, staging)
 
-    def _open(self, schema: Schema) -> DeltaTable:
+    def _open(self, query: str, schema: Schema) -> DeltaTable:
+        if query not in self._tables:
+            self._tables[query] = self._open_or_create(schema)
+        table = self._tables[query]
+        table.update_incremental()
+        if differing := _types(table.schema()).items() ^ _types(schema).items():
+            raise ConfigError(f"the batch and {self._folder} differ in column {min(differing)[0]}")
+        return table
+
+    def _open_or_create(self, schema: Schema) -> DeltaTable:
         if not DeltaTable.is_deltatable(str(self._folder)):
             if any(self._folder.rglob("*.parquet")):
                 raise ConfigError(f"{self._folder} holds plain Parquet files: give Delta its own folder")
@@ -65,14 +82,11 @@ class DeltaSink:
             DeltaTable.create(
                 str(self._folder), schema, mode="ignore", partition_by=list(self._layout.partition_by)
             )
-        table = DeltaTable(str(self._folder))
-        if differing := _types(table.schema()).items() ^ _types(schema).items():
-            raise ConfigError(f"the batch and {self._folder} differ in column {min(differing)[0]}")
-        return table
+        return DeltaTable(str(self._folder))
 
-    def _list(self, commit: Commit) -> None:
+    def _list(self, table: DeltaTable, commit: Commit) -> None:
         """Adds a batch's files to the table, unless its transaction is there."""
-        table = DeltaTable(str(self._folder))
+        table.update_incremental()
         known = table.transaction_version(commit.query)
         if known is not None and known >= commit.batch_id:
             return
@@ -81,18 +95,13 @@ class DeltaSink:
             add_action(commit.target(file), file.size, file.rows, now, changes=True) for file in commit.files
         ]
         durable.step("before the Delta commit")
-        try:
-            table.create_write_transaction(
-                actions,
-                "append",
-                table.schema(),
-                table.metadata().partition_columns,
-                commit_properties=CommitProperties(
-                    app_transactions=[Transaction(commit.query, commit.batch_id)]
-                ),
-            )
-        except DeltaError as error:
-            raise Unavailable(f"the Delta table {self._folder} did not take a commit: {error}") from error
+        table.create_write_transaction(
+            actions,
+            "append",
+            table.schema(),
+            table.metadata().partition_columns,
+            commit_properties=CommitProperties(app_transactions=[Transaction(commit.query, commit.batch_id)]),
+        )
         durable.step("after the Delta commit")
 
 
