@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -61,11 +61,16 @@ def compact(
     """Compacts each folder of a Parquet table that has at least `min_files` files to put together.
 
     `read_by`: the checkpoint of every stream that reads this table, also of one that has not started yet.
+    A Delta table is compacted by its own means (`delta_compaction`).
     """
     table = Path(folder).absolute()
     if not table.is_dir():
         return Compacted()
     finished = [consumed(Path(checkpoint)) for checkpoint in read_by]
+    if (table / "_delta_log").exists():
+        from brokerweave.pipeline.delta_compaction import compact_delta
+
+        return compact_delta(table, finished, fold=fold, sort_by=sort_by, min_files=min_files)
     durable.make_folder(table / switching.COMMITS)
     results = []
     with durable.locked(table / switching.COMMITS / "compaction.lock"):
@@ -75,11 +80,11 @@ def compact(
             if len(free) < max(min_files, 1):
                 results.append(Compacted(waiting=waiting))
                 continue
-            fresh, before, after = _rewrite(free, switching.workshop(table), fold, sort_by)
+            fresh, before, after = rewrite(free, switching.workshop(table), fold, sort_by)
             switching.switch(table, str(each.relative_to(table)), {path.name for path in free}, fresh)
             results.append(Compacted(1, len(free), len(fresh), before, after, waiting))
         durable.remove_folder(switching.workshop(table))
-    return _sum(results)
+    return total(results)
 
 
 def _leaves(table: Path) -> Iterator[Path]:
@@ -100,10 +105,10 @@ def _choose(folder: Path, finished: Iterable[Collection[Path]], folding: bool) -
     return (free + small if free or len(small) > 1 else []), len(batches) - len(free)
 
 
-def _rewrite(
+def rewrite(
     files: Sequence[Path], place: Path, fold: Fold | None, sort_by: Sequence[str]
 ) -> tuple[list[Path], int, int]:
-    """New files with the same rows, or with what the fold makes of them; and how many rows before and after."""
+    """New files with the same rows, or with what the fold makes of them; how many rows before and after."""
     fresh, before, after = [], 0, 0
     for rows in _portions(files):
         before += rows.num_rows
@@ -114,9 +119,8 @@ def _rewrite(
         after += write_file(path, rows.sort_by(keys) if keys else rows)
         fresh.append(path)
     if fold is None and after != before:
-        raise BrokerweaveError(
-            f"compacting {files[0].parent} made {after} rows of {before}: stopped"
-        )
+        told = f"compacting {files[0].parent} made {after} rows of {before}: nothing is changed"
+        raise BrokerweaveError(told)
     return fresh, before, after
 
 
@@ -146,15 +150,5 @@ def write_file(path: Path, rows: pa.Table) -> int:
     return int(pq.read_metadata(path).num_rows)
 
 
-def _sum(results: Iterable[Compacted]) -> Compacted:
-    total = Compacted()
-    for each in results:
-        total = Compacted(
-            total.folders + each.folders,
-            total.files_before + each.files_before,
-            total.files_after + each.files_after,
-            total.rows_before + each.rows_before,
-            total.rows_after + each.rows_after,
-            total.waiting + each.waiting,
-        )
-    return total
+def total(results: Iterable[Compacted]) -> Compacted:
+    return Compacted(*(sum(column) for column in zip(*map(astuple, results), strict=True)))

@@ -32,6 +32,9 @@ COMMITS = switching.COMMITS
 _QUERY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
 BATCH_FILE = re.compile(r"batch-(?P<query>.+)-(?P<batch>\d+)-(?P<partition>\d+)\.parquet")
 
+Staging = Callable[[Path], Sequence[Staged]]
+"""Writes the rows of a batch into the folder it is given."""
+
 
 @dataclass(frozen=True, slots=True)
 class Commit:
@@ -60,7 +63,7 @@ class Publisher:
         self._folder = folder
         self._listed = listed
 
-    def publish(self, query: str, batch_id: int, stage: Callable[[Path], Sequence[Staged]]) -> Written:
+    def publish(self, query: str, batch_id: int, stage: Staging) -> Written:
         """Stages and publishes a batch, unless it is there. Raises `ConfigError` for one that is too old."""
         if not _QUERY.fullmatch(query):
             raise ConfigError(f"{query!r} cannot name a query: letters, digits, '.', '_' and '-' only")
@@ -80,6 +83,10 @@ class Publisher:
             place = staging / f"{batch_id}-{uuid.uuid4().hex[:12]}"
             place.mkdir()
             return self._new(query, batch_id, place, stage(place))
+
+    def knows(self, query: str) -> bool:
+        """Has this query published anything here?"""
+        return self._note(query).exists()
 
     def _new(self, query: str, batch_id: int, place: Path, staged: Sequence[Staged]) -> Written:
         commit = Commit(query, batch_id, str(place.relative_to(self._folder)), tuple(staged))
