@@ -25,7 +25,7 @@ MOST_BATCHES = 50
 
 
 class Query:
-    """Calls a stream reader in the order in which Spark does; offsets go through JSON, parts through pickle."""
+    """Calls a stream reader as Spark does: offsets go through JSON, parts through pickle."""
 
     def __init__(self, *sites: Site, **options: object) -> None:
         self.options = {"nodes": ",".join(site.address for site in sites), "nodeTimeout": "10"}
