@@ -1,8 +1,8 @@
 """Which payload is decoded how, and the table that comes of it.
 
 Owns silver's columns: what bronze knows of a message, its event time, and the columns of all rules beside
-each other. Invariants: a row is decoded by the first rule whose topics match, a row that none matches is left
-out; two rules give one column only if they agree about its type. Must not know: Spark, files, batches.
+each other. Invariants: a row is decoded by the first rule whose topics match, a row that none matches is
+left out; two rules give one column only if they agree about its type. Must not know: Spark, files, batches.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from brokerweave.pipeline.payloads.fields import check, column_of
 from brokerweave.pipeline.payloads.json_text import infer_json
 from brokerweave.pipeline.payloads.times import TIME, event_times
 
-KEPT = "log_id epoch sequence site client topic received qos retain dup packet_id properties payload_hash".split()
+KEPT = [*(name for name in BRONZE.names if name not in ("payload", "schema_version")), "payload_hash"]
 """What silver keeps of bronze. `payload_hash` is there for QoS 1 and 2 only, where a client may resend."""
 META = pa.schema(
     [BRONZE.field(name) for name in KEPT if name != "payload_hash"]
@@ -122,7 +122,7 @@ class RuleSet:
         return pa.array(chosen, pa.int32()).take(encoded.indices)
 
     def decode(self, rows: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Silver's columns, then `_error` and `payload` (of rows in error only). Rows may change their order."""
+        """Silver's columns, `_error`, and the payload of rows in error. Rows may change their order."""
         chosen = self.choices(rows.column("topic"))
         made = []
         for number in range(len(self.rules)):
