@@ -97,21 +97,22 @@ class GoldJob:
         """Raises `ConfigError` if checkpoint, lake and window do not fit together."""
         self.layer.check()
         self._check_window()
-        self._schema = resolved(self.lake, self._options.rules).schema
-        rows = read_layer(spark, self.lake / "silver", self._schema, self._options.bytes_a_batch)
+        schema = resolved(self.lake, self._options.rules).schema
+        rows = read_layer(spark, self.lake / "silver", schema, self._options.bytes_a_batch)
         return start_stream(rows, self.name, self.layer.checkpoint, self.write, trigger)
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """One batch of silver rows into gold."""
         self._begun()
-        if resolved(self.lake, self._options.rules).schema != self._schema:
+        schema = resolved(self.lake, self._options.rules).schema
+        if not set(schema.names) <= set(batch.columns):
             raise Unavailable(
                 "silver has columns that this stream of gold does not read yet; it starts again"
             )
         query = self.layer.claim()
         self._note_window()
         before: int | None = self.layer.before(batch_id).get("received_until")
-        fields = fields_of(self._schema, self._options.rules)
+        fields = fields_of(schema, self._options.rules)
         parts = partials(batch, fields, self._options.window, self._options.lateness, before).persist()
         try:
             newest = parts.agg(F.max(F.unix_micros("received_until"))).collect()[0][0]

@@ -15,7 +15,7 @@ columns of the silver files around their receive times.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,7 +93,7 @@ class SilverOptions:
 def resolved(lake: Path, rules: Sequence[Rule]) -> RuleSet:
     """The rules with what was inferred so far. A rule whose columns are not known yet has none."""
     fields = read_schema(lake)["fields"]
-    return RuleSet([replace(rule, fields=fields.get(rule.name, {})) if rule.open else rule for rule in rules])
+    return RuleSet([rule.with_fields(fields.get(rule.name, {})) if rule.open else rule for rule in rules])
 
 
 class SilverJob:
@@ -175,10 +175,7 @@ class SilverJob:
                 if found:
                     fields[rule.name] = found
                     rules = RuleSet(
-                        [
-                            replace(each, fields=found) if each.name == rule.name else each
-                            for each in rules.rules
-                        ]
+                        [each.with_fields(found) if each.name == rule.name else each for each in rules.rules]
                     )
         columns = self._check_columns(rules)
         if {"fields": fields, "columns": columns} != read_schema(self.lake):

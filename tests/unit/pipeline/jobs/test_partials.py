@@ -30,7 +30,13 @@ T0 = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def part(
-    value: float | None, at: float, *, topic: str = "t", received: float | None = None, window: int = 10, late: int = 0
+    value: float | None,
+    at: float,
+    *,
+    topic: str = "t",
+    received: float | None = None,
+    window: int = 10,
+    late: int = 0,
 ) -> dict[str, Any]:
     """One reading, `at` seconds after T0, as a part of its own."""
     time = T0 + timedelta(seconds=at)
@@ -113,7 +119,9 @@ def test_duckdb_and_pyarrow_read_the_same_from_files(tmp_path: Path) -> None:
     for number in range(3):
         folder = tmp_path / f"date=2026-01-3{number}"
         folder.mkdir()
-        pq.write_table(table(parts[number * 100 : number * 100 + 100]), folder / f"batch-x-{number}-0.parquet")
+        pq.write_table(
+            table(parts[number * 100 : number * 100 + 100]), folder / f"batch-x-{number}-0.parquet"
+        )
     (tmp_path / "_tmp").mkdir()
     found = duckdb.sql(duckdb_view(tmp_path))
     assert found is not None

@@ -51,7 +51,9 @@ def batches(rows: list[Sent], ends: list[int]) -> list[list[Sent]]:
 
 
 @given(deliveries())
-def test_each_message_stays_exactly_once_in_any_order_and_any_batches(made: tuple[list[Sent], list[int]]) -> None:
+def test_each_message_stays_exactly_once_in_any_order_and_any_batches(
+    made: tuple[list[Sent], list[int]],
+) -> None:
     silver = Silver()
     for batch in batches(*made):
         silver.take(batch)

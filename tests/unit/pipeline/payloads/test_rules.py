@@ -52,7 +52,9 @@ def test_the_first_rule_that_matches_decodes_and_a_topic_without_rule_is_left_ou
             Rule("objects", ("plain/x", "json/+"), "json", {"t": "double"}),
         ]
     )
-    found = decoded(rules, ("plain/x", b"5"), ("json/a", b'{"t":1,"u":2}'), ("other", b"6"), ("json/a/b", b"7"))
+    found = decoded(
+        rules, ("plain/x", b"5"), ("json/a", b'{"t":1,"u":2}'), ("other", b"6"), ("json/a/b", b"7")
+    )
     assert [(row["topic"], row["value"], row["t"], row["_rest"]) for row in found] == [
         ("plain/x", 5.0, None, None),
         ("json/a", None, 1.0, '{"u":2}'),
