@@ -78,9 +78,13 @@ def read_note(path: Path) -> dict[str, Any] | None:
 
 
 def move(source: Path, target: Path) -> bool:
-    """Renames a file; False if it is not there (any more). The caller syncs the folders."""
+    """Renames a file; False if it is not there (any more). The caller syncs the folders.
+
+    Its time becomes now: Spark's file stream ignores a file that is days older than the newest it has read.
+    """
     step(f"before move {target.name}")
     try:
+        os.utime(source)
         os.replace(source, target)
     except FileNotFoundError:
         return False

@@ -23,14 +23,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from brokerweave.errors import ConfigError
-from brokerweave.pipeline import durable
+from brokerweave.pipeline import durable, switching
 from brokerweave.pipeline.sinks import Written
 from brokerweave.pipeline.sinks.staging import Staged
 
 TEMPORARY = "_tmp"
-COMMITS = "_commits"
-_QUERY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,100}")
-_BATCH_FILE = re.compile(r"batch-(?P<query>.+)-(?P<batch>\d+)-(?P<partition>\d+)\.parquet")
+COMMITS = switching.COMMITS
+_QUERY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")
+BATCH_FILE = re.compile(r"batch-(?P<query>.+)-(?P<batch>\d+)-(?P<partition>\d+)\.parquet")
+
+Staging = Callable[[Path], Sequence[Staged]]
+"""Writes the rows of a batch into the folder it is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class Publisher:
         self._folder = folder
         self._listed = listed
 
-    def publish(self, query: str, batch_id: int, stage: Callable[[Path], Sequence[Staged]]) -> Written:
+    def publish(self, query: str, batch_id: int, stage: Staging) -> Written:
         """Stages and publishes a batch, unless it is there. Raises `ConfigError` for one that is too old."""
         if not _QUERY.fullmatch(query):
             raise ConfigError(f"{query!r} cannot name a query: letters, digits, '.', '_' and '-' only")
@@ -80,6 +83,10 @@ class Publisher:
             place = staging / f"{batch_id}-{uuid.uuid4().hex[:12]}"
             place.mkdir()
             return self._new(query, batch_id, place, stage(place))
+
+    def knows(self, query: str) -> bool:
+        """Has this query published anything here?"""
+        return self._note(query).exists()
 
     def _new(self, query: str, batch_id: int, place: Path, staged: Sequence[Staged]) -> Written:
         commit = Commit(query, batch_id, str(place.relative_to(self._folder)), tuple(staged))
@@ -106,7 +113,7 @@ class Publisher:
         """Moves what is still staged to its place. Safe to repeat, also when compaction took files since."""
         place = self._folder / commit.place
         if place.is_dir():
-            with durable.locked(self._folder / COMMITS / "folder.lock", shared=True):
+            with switching.shared(self._folder):
                 self._move(commit, place)
         if self._listed is not None:
             self._listed(commit)
@@ -125,7 +132,7 @@ class Publisher:
     def _remove_unknown(self, query: str, batch_id: int) -> None:
         """Files of this very batch without a note (somebody removed it): whole or not, nobody can tell."""
         for path in self._folder.rglob(f"batch-{query}-*.parquet"):
-            named = _BATCH_FILE.fullmatch(path.name)
+            named = BATCH_FILE.fullmatch(path.name)
             if named is None or named["query"] != query:
                 continue
             found = int(named["batch"])

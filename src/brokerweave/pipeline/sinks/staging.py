@@ -1,10 +1,9 @@
 """The executors' half of a file sink: rows into Parquet files that nobody sees yet.
 
 Owns how a file is laid out (columns, compression, row groups) and which folder its rows belong to.
-Invariants: a file is whole and synced before it is named to the driver; every attempt of a task writes under a
-name of its own, so a retried or speculative task disturbs nobody, and only the attempt whose result Spark took
-is named.
-Must not know: batches, commits, what the rows mean.
+Invariants: a file is whole and synced before it is named to the driver; every attempt of a task writes
+under its own name, so a retried or speculative task disturbs nobody, and only the attempt whose result
+Spark took is named. Must not know: batches, commits, what the rows mean.
 
 Spark's `mapInArrow` runs it, not a Python data source writer: the rows come as the same Arrow batches, while
 the names come back to the driver's own process as the result of one job. A data source would be planned, and
@@ -121,7 +120,7 @@ def write_partition(
 def _by_folder(batch: pa.RecordBatch, layout: Layout) -> Iterator[tuple[str, pa.Table]]:
     if not batch.num_rows:
         return
-    rows = _in_utc(pa.Table.from_batches([batch]))
+    rows = pa.Table.from_batches([batch]).cast(_in_utc(batch.schema))
     if not layout.partition_by:
         yield "", rows
         return
@@ -145,15 +144,15 @@ def _folders(rows: pa.Table, partition_by: tuple[str, ...]) -> pa.Array:
     return pa.compute.binary_join_element_wise(*levels, "/")
 
 
-def _in_utc(rows: pa.Table) -> pa.Table:
+def _in_utc(schema: pa.Schema) -> pa.Schema:
     """Spark labels times with its session's time zone; stored, they are all UTC."""
     fields = [
         field.with_type(pa.timestamp(field.type.unit, "UTC"))
         if pa.types.is_timestamp(field.type) and field.type.tz not in (None, "UTC")
         else field
-        for field in rows.schema
+        for field in schema
     ]
-    return rows.cast(pa.schema(fields))
+    return pa.schema(fields)
 
 
 class _File:
