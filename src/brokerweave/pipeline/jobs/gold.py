@@ -1,8 +1,8 @@
 """Gold: from each silver batch, parts of aggregates per window, topic, site and field.
 
-Owns which columns are readings, the windows, and what counts as late. Invariants: no row is ever too late: it
-makes one more part, and parts are merged by whoever reads (`view`, `partials.merge`); a batch's parts depend on
-its rows and on notes of earlier batches only. Must not know: how files are folded (compaction).
+Owns which columns are readings, the windows, and what counts as late. Invariants: no row is ever too late:
+it makes one more part, and parts are merged by whoever reads (`view`, `partials.merge`); a batch's parts
+depend on its rows and on notes of earlier batches only. Must not know: how files are folded (compaction).
 
 A row is *late* if its window had ended, by more than `lateness`, when rows received later were already in
 gold: a watermark would have dropped it. It is counted, and the window's merged row has it.
@@ -23,7 +23,7 @@ from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.pipeline import durable
 from brokerweave.pipeline.jobs.layer import Layer
 from brokerweave.pipeline.jobs.partials import KEY, MERGED_BY, MESSAGES, SCHEMA
-from brokerweave.pipeline.jobs.silver import BYTES_A_BATCH, read_layer, resolved
+from brokerweave.pipeline.jobs.silver import BYTES_A_BATCH, read_layer, resolved, start_stream
 from brokerweave.pipeline.payloads.fields import column_of
 from brokerweave.pipeline.payloads.rules import META, Rule
 
@@ -52,7 +52,7 @@ class GoldOptions:
 
 
 def fields_of(silver: pa.Schema, rules: Sequence[Rule]) -> list[str]:
-    """Silver's columns that are readings: numbers and truth values; not what tells the time or the message."""
+    """Silver's columns that are readings: numbers and truth values, but not times."""
     times = {column_of(rule.event_time) for rule in rules if rule.event_time is not None}
     return [
         column.name
@@ -97,27 +97,22 @@ class GoldJob:
         """Raises `ConfigError` if checkpoint, lake and window do not fit together."""
         self.layer.check()
         self._check_window()
-        self._schema = resolved(self.lake, self._options.rules).schema
-        rows = read_layer(spark, self.lake / "silver", self._schema, self._options.bytes_a_batch)
-        return (
-            rows.writeStream.foreachBatch(self.write)
-            .queryName(self.name)
-            .option("checkpointLocation", str(self.layer.checkpoint))
-            .trigger(**trigger)  # type: ignore[arg-type]
-            .start()
-        )
+        schema = resolved(self.lake, self._options.rules).schema
+        rows = read_layer(spark, self.lake / "silver", schema, self._options.bytes_a_batch)
+        return start_stream(rows, self.name, self.layer.checkpoint, self.write, trigger)
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """One batch of silver rows into gold."""
         self._begun()
-        if resolved(self.lake, self._options.rules).schema != self._schema:
+        schema = resolved(self.lake, self._options.rules).schema
+        if not set(schema.names) <= set(batch.columns):
             raise Unavailable(
                 "silver has columns that this stream of gold does not read yet; it starts again"
             )
         query = self.layer.claim()
         self._note_window()
         before: int | None = self.layer.before(batch_id).get("received_until")
-        fields = fields_of(self._schema, self._options.rules)
+        fields = fields_of(schema, self._options.rules)
         parts = partials(batch, fields, self._options.window, self._options.lateness, before).persist()
         try:
             newest = parts.agg(F.max(F.unix_micros("received_until"))).collect()[0][0]
@@ -132,8 +127,9 @@ class GoldJob:
         known = durable.read_note(self.layer.folder / "options.json")
         if known is not None and known["window"] != self._options.window:
             raise ConfigError(
-                f"gold has windows of {known['window']} s, and is now asked for {self._options.window} s: keep them, or "
-                f"remove {self.lake / 'gold'}, {self.layer.folder} and {self.layer.checkpoint} to make gold anew"
+                f"gold has windows of {known['window']} s, and is now asked for {self._options.window} s: "
+                f"keep them, or remove {self.lake / 'gold'}, {self.layer.folder} and {self.layer.checkpoint} "
+                "to make gold anew"
             )
 
     def _note_window(self) -> None:

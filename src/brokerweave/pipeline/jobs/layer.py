@@ -1,8 +1,9 @@
-"""What silver and gold remember outside Spark's checkpoint: which checkpoint made them, and notes for each batch.
+"""What silver and gold remember outside Spark's checkpoint: which checkpoint made them, and notes for each
+batch.
 
-Owns LAKE/_brokerweave/<layer>. Invariants: notes of batch N are read by later batches only, so a replay finds
-what the first try found; a layer is made by one checkpoint, and another one is refused before it adds a row.
-Must not know: what the notes say, what a layer is.
+Owns LAKE/_brokerweave/<layer>. Invariants: notes of batch N are read by later batches only, so a replay
+finds what the first try found; a layer is made by one checkpoint, and another one is refused before it adds
+a row. Must not know: what the notes say, what a layer is.
 
     silver/made-by.json     the query that writes the layer
            schema.json      what was inferred from samples
@@ -38,12 +39,13 @@ class Layer:
         if made_by is not None and made_by["query"] != self.query():
             above = "bronze" if self.name == "silver" else "silver"
             raise ConfigError(
-                f"the lake's {self.name} was made with another checkpoint than {self.checkpoint}: give that one, "
-                f"or remove {self.folder.parent.parent / self.name} and {self.folder} to make it anew from {above}"
+                f"the lake's {self.name} was made with another checkpoint than {self.checkpoint}: give "
+                f"that one, or remove {self.folder.parent.parent / self.name} and {self.folder} to make it "
+                f"anew from {above}"
             )
 
     def claim(self) -> str:
-        """The name of this layer's query, which is noted as its maker. To be called before a batch is written."""
+        """The name of this layer's query, noted as its maker. To be called before a batch is written."""
         query = self.query()
         path = self.folder / "made-by.json"
         if durable.read_note(path) is None:

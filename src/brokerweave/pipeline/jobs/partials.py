@@ -1,9 +1,9 @@
 """Gold's rows: parts of aggregates that any reader can put together, in any order and grouping.
 
-Owns their columns, how two of them become one (for pyarrow, for DuckDB; `gold` has it for Spark), and what is
-read from them: silence and outliers of a sensor. A sensor is one field of one topic at one site. Invariants:
-`merge` gives the same whatever the order and grouping of its rows (sums of doubles: but for rounding), and
-merging what is merged changes nothing. Must not know: Spark, batches, who writes.
+Owns their columns, how two of them become one (for pyarrow, for DuckDB; `gold` has it for Spark), and what
+is read from them: silence and outliers of a sensor. A sensor is one field of one topic at one site.
+Invariants: `merge` gives the same whatever the order and grouping of its rows (sums of doubles: but for
+rounding), and merging what is merged changes nothing. Must not know: Spark, batches, who writes.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def duckdb_view(folder: Path | str) -> str:
     order = "ORDER BY last_time, last_received, last"
     return (
         f"SELECT *, sum / count AS mean, "
-        f"sqrt(CASE WHEN sum IS NOT NULL THEN greatest(sum_squares / count - (sum / count) ** 2, 0) END) AS stddev "
+        f"sqrt(CASE WHEN sum IS NOT NULL THEN greatest(sum_squares / count - (sum / count) ** 2, 0) END) "
+        f"AS stddev "
         f"FROM (SELECT {', '.join(KEY)}, {aggregates}, last(last_received {order}) AS last_received, "
         f'last("last" {order}) AS "last" FROM read_parquet(\'{files}\', hive_partitioning = false) '
         f"GROUP BY {', '.join(KEY)})"
@@ -110,8 +111,8 @@ def silence(merged: pa.Table, now: datetime, intervals: float = 3.0, every: floa
 def outliers(merged: pa.Table, z: float = 4.0) -> pa.Table:
     """Windows whose lowest or highest reading is far from what its sensor gives in all the other windows.
 
-    The distance `z` is in standard deviations. A window does not vouch for itself: its own readings are taken out of
-    mean and deviation first, which sums allow.
+    The distance `z` is in standard deviations. A window does not vouch for itself: its own readings are taken
+    out of mean and deviation first, which sums allow.
     """
     measured = merged.filter(pc.field("field") != MESSAGES)
     totals = _totals(measured).select([*SENSOR, "count", "sum", "sum_squares"])

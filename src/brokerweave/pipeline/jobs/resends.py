@@ -2,7 +2,8 @@
 
 MQTT clients send a QoS 1 or 2 message again when they heard no acknowledgement, marked `dup`, with the same
 packet id [MQTT-3.3.1-1]; after a node's death perhaps to another node, so into another log, which may reach
-the lake first. A copy has the same client, packet id, topic and payload hash, within `window` of receive time.
+the lake first. A copy has the same client, packet id, topic and payload hash, within `window` of receive
+time.
 
 Invariants:
 - a row that is not marked is dropped only for a copy of it that silver has, and one row for each such copy;
@@ -11,10 +12,10 @@ Invariants:
 - the decision depends on the batch, on what silver had before it and on the open copies before it: a replay
   decides the same, also if silver has the batch's rows already.
 
-Not covered: a resend later than `window`; the original of a copy, if it comes after more than `OPEN_MOST` other
-copies without original or a day (of receive time) after it; clocks of two nodes that differ by more than `skew`.
-Two messages that are equal in all of client, packet id, topic and payload within `window` are one message if
-the second one was recorded only as a resend: nothing in MQTT tells them apart.
+Not covered: a resend later than `window`; the original of a copy, if it comes after more than `OPEN_MOST`
+other copies without original or a day (of receive time) after it; clocks of two nodes that differ by more
+than `skew`. Two messages that are equal in all of client, packet id, topic and payload within `window` are
+one message if the second one was recorded only as a resend: nothing in MQTT tells them apart.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Window:
 def decide(
     batch: Iterable[Sent], silver: Iterable[Sent], open_before: Sequence[Sent], window: Window
 ) -> Decision:
-    """`batch` and `silver`: at least all rows with the messages of the batch's marked rows and of `open_before`."""
+    """`batch` and `silver`: at least all rows of the messages that marked rows and `open_before` have."""
     rows: dict[tuple[str, int, str, int], list[Sent]] = defaultdict(list)
     for row in batch:
         rows[row.message].append(row)

@@ -1,20 +1,21 @@
 """Silver: bronze decoded and typed, without what clients resent.
 
-Owns the order of a batch: schema, births, resends, decoding, the two sinks. Invariants: everything that a batch
-decides depends on its rows and on notes of earlier batches, so a replay after a kill writes the same; what
-does not decode goes to dead letters and stops nothing. Must not know: bronze's queries, when it is started again.
+Owns the order of a batch: schema, births, resends, decoding, the two sinks. Invariants: everything that a
+batch decides depends on its rows and on notes of earlier batches, so a replay after a kill writes the same;
+what does not decode goes to dead letters and stops nothing. Must not know: bronze's queries, when it is
+started again.
 
-Resends are found by looking, not by a state store of Spark's. `dropDuplicatesWithinWatermark` needs a watermark
-over all nodes, which drops the rows of a site that was away, and would take a new message with an old packet id
-for a copy; `transformWithState` would carry every QoS 1 row through a shuffle and a store. Marked rows are rare: a
-batch without any costs one look at a boolean column; a batch with some reads a few columns of the silver
-files around their receive times.
+Resends are found by looking, not by a state store of Spark's. `dropDuplicatesWithinWatermark` needs a
+watermark over all nodes, which drops the rows of a site that was away, and would take a new message with an
+old packet id for a copy; `transformWithState` would carry every QoS 1 row through a shuffle and a store.
+Marked rows are rare: a batch without any costs one look at a boolean column; a batch with some reads a few
+columns of the silver files around their receive times.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from brokerweave.edgelog.arrow import SCHEMA as BRONZE
 from brokerweave.errors import ConfigError
 from brokerweave.pipeline.jobs.layer import Layer, read_schema, write_schema
 from brokerweave.pipeline.jobs.resends import Decision, Sent, Window, decide
-from brokerweave.pipeline.payloads.rules import ERROR, Rule, RuleSet
+from brokerweave.pipeline.payloads.rules import ERROR, KEPT, Rule, RuleSet
 from brokerweave.pipeline.payloads.sparkplug import BIRTHS, Birth, births
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ BYTES_A_BATCH = 64 << 20
 MESSAGE = ("client", "packet_id", "topic", "payload_hash")
 POSITION = ("log_id", "epoch", "sequence")
 _SENT = (*MESSAGE, *POSITION, "received", "dup")
-DEAD_LETTER = "log_id epoch sequence site client topic received qos retain dup packet_id properties".split()
+DEAD_LETTER = [name for name in KEPT if name != "payload_hash"]
 
 
 def read_layer(spark: SparkSession, folder: Path, schema: pa.Schema, bytes_a_batch: int) -> DataFrame:
@@ -61,9 +62,22 @@ def read_layer(spark: SparkSession, folder: Path, schema: pa.Schema, bytes_a_bat
     )
 
 
+def start_stream(
+    rows: DataFrame,
+    name: str,
+    checkpoint: Path,
+    write: Callable[[DataFrame, int], None],
+    trigger: Mapping[str, object],
+) -> StreamingQuery:
+    """A stream whose batches `write` takes; `trigger` is what Spark's `trigger` takes."""
+    stream = rows.writeStream.foreachBatch(write).queryName(name)
+    stream = stream.option("checkpointLocation", str(checkpoint))
+    return stream.trigger(**trigger).start()  # type: ignore[call-overload, no-any-return]
+
+
 @dataclass(frozen=True, slots=True)
 class SilverOptions:
-    """`rules`: how payloads are read; `window`: seconds in which a resend is found; `skew`: of nodes' clocks."""
+    """`rules`: how payloads are read; `window`, `skew`: seconds, see `resends`."""
 
     rules: tuple[Rule, ...] = (Rule(),)
     window: float = 900.0
@@ -79,7 +93,7 @@ class SilverOptions:
 def resolved(lake: Path, rules: Sequence[Rule]) -> RuleSet:
     """The rules with what was inferred so far. A rule whose columns are not known yet has none."""
     fields = read_schema(lake)["fields"]
-    return RuleSet([replace(rule, fields=fields.get(rule.name, {})) if rule.open else rule for rule in rules])
+    return RuleSet([rule.with_fields(fields.get(rule.name, {})) if rule.open else rule for rule in rules])
 
 
 class SilverJob:
@@ -119,13 +133,7 @@ class SilverJob:
         self.layer.check()
         self._check_columns(resolved(self.lake, self._options.rules))
         rows = read_layer(spark, self.lake / "bronze", BRONZE, self._options.bytes_a_batch)
-        return (
-            rows.writeStream.foreachBatch(self.write)
-            .queryName(self.name)
-            .option("checkpointLocation", str(self.layer.checkpoint))
-            .trigger(**trigger)  # type: ignore[arg-type]
-            .start()
-        )
+        return start_stream(rows, self.name, self.layer.checkpoint, self.write, trigger)
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
         """One batch of bronze rows into silver and dead letters."""
@@ -167,10 +175,7 @@ class SilverJob:
                 if found:
                     fields[rule.name] = found
                     rules = RuleSet(
-                        [
-                            replace(each, fields=found) if each.name == rule.name else each
-                            for each in rules.rules
-                        ]
+                        [each.with_fields(found) if each.name == rule.name else each for each in rules.rules]
                     )
         columns = self._check_columns(rules)
         if {"fields": fields, "columns": columns} != read_schema(self.lake):
@@ -206,8 +211,8 @@ class SilverJob:
     def _silver(self, spark: SparkSession, copies: list[Sent]) -> list[Sent]:
         """Rows of silver that may be the same messages as some marked rows.
 
-        Files are read as they lie there, also those of this very batch, or that a Delta log no longer lists: a row
-        that is met twice, or is of the batch itself, changes nothing.
+        Files are read as they lie there, also those of this very batch, or that a Delta log no longer lists:
+        a row that is met twice, or is of the batch itself, changes nothing.
         """
         if not copies:
             return []

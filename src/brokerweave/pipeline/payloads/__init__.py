@@ -1,8 +1,8 @@
 """Payloads as typed columns: what each format's decoder gives, and how one is chosen.
 
 Owns the interface of decoders and the list of formats. Invariants: a decoder never raises because of what a
-payload holds: the row gets a reason instead; the number and order of rows stay; no Spark is needed. Must not
-know: silver's other columns, files.
+payload holds: the row gets a reason instead; the number and order of rows stay; no Spark is needed. Must
+not know: silver's other columns, files.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Decoded:
 
 
 class Decoder(Protocol):
-    """Turns the payloads of some rows into columns. Instances go to Spark's workers, so they can be pickled."""
+    """Turns the payloads of some rows into columns. It goes to Spark's workers, so it can be pickled."""
 
     @property
     def schema(self) -> pa.Schema: ...
 
     def decode(self, rows: pa.RecordBatch) -> Decoded:
-        """`rows` has the columns `payload` (binary) and `topic`; Sparkplug also uses `received` and `sequence`."""
+        """`rows` has `payload` and `topic`; Sparkplug also uses `received` and `sequence`."""
         ...
 
 

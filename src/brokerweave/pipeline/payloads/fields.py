@@ -1,8 +1,8 @@
 """Objects (of JSON, of CBOR) as typed columns: the types, the schema of a sample, and what fits nowhere.
 
-Owns which value fits which type. Invariants: a member that the schema does not name goes into `_rest` as JSON
-text, never away; a value of the wrong type makes its row undecodable, with the reason; column names differ
-also for readers that ignore case, as Spark does. Must not know: how an object was encoded.
+Owns which value fits which type. Invariants: a member that the schema does not name goes into `_rest` as
+JSON text, never away; a value of the wrong type makes its row undecodable, with the reason; column names
+differ also for readers that ignore case, as Spark does. Must not know: how an object was encoded.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from brokerweave.edgelog.arrow import SCHEMA as BRONZE
 from brokerweave.errors import ConfigError
 from brokerweave.pipeline.payloads import REST, Decoded
 from brokerweave.pipeline.payloads.times import moment
@@ -32,12 +33,12 @@ LONGEST_SCHEMA = 200
 """Members that a sample may turn into columns; further ones stay in `_rest`."""
 EXACT = 2**53
 """From here on not every whole number is a double."""
-RESERVED = frozenset(
-    "log_id epoch sequence site client topic received event_time qos retain dup packet_id properties "
-    "payload_hash date metrics _rest".split()
-)
+RESERVED = frozenset([*BRONZE.names, "event_time", "payload_hash", "date", "metrics", REST]) - {"payload"}
+"""Columns that silver has, or readers make (`date`), whatever payloads hold."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _NOTHING = type(None)
+# Numbers of thousands of digits, lone surrogates, structures that hold themselves: all of these can come in.
+_MISFITS = (ValueError, OverflowError, UnicodeError, RecursionError, TypeError)
 _KINDS: Mapping[str, frozenset[type]] = {
     "double": frozenset({float, int, _NOTHING}),
     "long": frozenset({int, _NOTHING}),
@@ -116,12 +117,18 @@ class Fields:
             values = [row.get(member) for row in whole]
             columns.append(_column(member, kind, values, errors))
         members = self._members
-        rest = [None if row.keys() <= members else self._rest(row) for row in whole]
+        rest = [
+            None if row.keys() <= members else self._rest(at, row, errors) for at, row in enumerate(whole)
+        ]
         columns.append(pa.array(rest, pa.string()))
         return Decoded(columns, pa.array(errors, pa.string()))
 
-    def _rest(self, row: Mapping[str, Any]) -> str:
-        return as_text({member: value for member, value in row.items() if member not in self._members})
+    def _rest(self, at: int, row: Mapping[str, Any], errors: list[str | None]) -> str | None:
+        try:
+            return as_text({member: value for member, value in row.items() if member not in self._members})
+        except _MISFITS as error:
+            errors[at] = errors[at] or f"a member cannot be written as JSON: {_short(str(error))}"
+            return None
 
 
 def _column(member: str, kind: str, values: list[Any], errors: list[str | None]) -> pa.Array:
@@ -134,7 +141,7 @@ def _column(member: str, kind: str, values: list[Any], errors: list[str | None])
     for at, value in enumerate(values):
         try:
             fitting.append(None if value is None else _fit(kind, value))
-        except (ValueError, OverflowError, UnicodeError):
+        except _MISFITS:
             fitting.append(None)
             errors[at] = errors[at] or f"field {member}: {_shown(value)} is no {kind}"
     return pa.array(fitting, TYPES[kind])
@@ -160,7 +167,7 @@ def _fit(kind: str, value: Any) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """JSON text of a value, which Parquet, Spark and DuckDB read; what JSON has no word for becomes text or null."""
+    """JSON text of a value; what JSON has no word for becomes text or null."""
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError):
@@ -183,5 +190,11 @@ def _plain(value: Any) -> Any:
 
 def _shown(value: object) -> str:
     """A value in a reason: short, on one line, text that can be stored."""
-    text = ascii(value)
+    try:
+        return _short(ascii(value))
+    except (ValueError, RecursionError):
+        return f"a very large {type(value).__name__}"
+
+
+def _short(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,13 +1,13 @@
 """JSON payloads.
 
-Owns what counts as JSON: one object in UTF-8, without NaN; of a name that comes twice the last one counts. Must not
-know: types of columns (fields).
+Owns what counts as JSON: one object in UTF-8, without NaN; of a name that comes twice the last one counts.
+Must not know: types of columns (fields).
 
 The standard library's parser, row by row, was measured against the two that work on whole columns. Spark's
 `from_json` gives neither the reason of a failure nor what the schema does not name; asked for the keys as
-well it parses twice and is slower than the way through Python. `pyarrow.json` parses about twice as fast, but
-refuses a whole batch for one bad row, and one object can end in the next row. On the whole path (Parquet, Spark,
-Arrow, Python and back) the parser's share is small.
+well it parses twice and is slower than the way through Python. `pyarrow.json` parses about twice as fast,
+but refuses a whole batch for one bad row, and one object can end in the next row. On the whole path
+(Parquet, Spark, Arrow, Python and back) the parser's share is small.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class JsonDecoder:
     def decode(self, rows: pa.RecordBatch) -> Decoded:
         objects: list[dict[str, Any] | None] = []
         errors: list[str | None] = []
+        why: str | None
         for payload in rows.column("payload").to_pylist():
             try:
                 value = json.loads(payload.decode(), parse_constant=_refuse)

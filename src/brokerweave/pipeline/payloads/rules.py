@@ -1,21 +1,21 @@
 """Which payload is decoded how, and the table that comes of it.
 
 Owns silver's columns: what bronze knows of a message, its event time, and the columns of all rules beside
-each other. Invariants: a row is decoded by the first rule whose topics match, a row that none matches is left
-out; two rules give one column only if they agree about its type. Must not know: Spark, files, batches.
+each other. Invariants: a row is decoded by the first rule whose topics match, a row that none matches is
+left out; two rules give one column only if they agree about its type. Must not know: Spark, files, batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from brokerweave.edgelog.arrow import SCHEMA as BRONZE
-from brokerweave.errors import BrokerweaveError, ConfigError
+from brokerweave.errors import ConfigError
 from brokerweave.mqtt.topics import matches, validate_filter
 from brokerweave.pipeline.payloads import FORMATS, REST, WITH_FIELDS, Decoder, decoder
 from brokerweave.pipeline.payloads.cbor import infer_cbor
@@ -23,7 +23,7 @@ from brokerweave.pipeline.payloads.fields import check, column_of
 from brokerweave.pipeline.payloads.json_text import infer_json
 from brokerweave.pipeline.payloads.times import TIME, event_times
 
-KEPT = "log_id epoch sequence site client topic received qos retain dup packet_id properties payload_hash".split()
+KEPT = [*(name for name in BRONZE.names if name not in ("payload", "schema_version")), "payload_hash"]
 """What silver keeps of bronze. `payload_hash` is there for QoS 1 and 2 only, where a client may resend."""
 META = pa.schema(
     [BRONZE.field(name) for name in KEPT if name != "payload_hash"]
@@ -42,6 +42,8 @@ class Rule:
     fields: Mapping[str, str] | None = None
     event_time: str | None = None
     """The member (or Sparkplug column) that says when it was measured; None: when it was received."""
+    inferred: bool = False
+    """`fields` come from a sample."""
 
     def __post_init__(self) -> None:
         if self.payload not in FORMATS:
@@ -51,7 +53,7 @@ class Rule:
         for each in self.topics:
             try:
                 validate_filter(each)
-            except BrokerweaveError as error:
+            except ValueError as error:
                 raise ConfigError(f"rule {self.name}: {error}") from error
         if self.fields is not None:
             if self.payload not in WITH_FIELDS:
@@ -59,7 +61,7 @@ class Rule:
                     f"rule {self.name}: payload {self.payload} has columns of its own, no fields"
                 )
             check(self.fields)
-            if self.event_time is not None and self.event_time not in self.fields:
+            if not self.inferred and self.event_time is not None and self.event_time not in self.fields:
                 raise ConfigError(f"rule {self.name}: event_time '{self.event_time}' is not among its fields")
 
     @property
@@ -70,9 +72,15 @@ class Rule:
     def infer(self, payloads: Iterable[bytes], others: pa.Schema) -> dict[str, str]:
         """Its fields, from a sample. A member that another rule has with another type stays in `_rest`."""
         found = (infer_json if self.payload == "json" else infer_cbor)(payloads)
+        if found and self.event_time is not None:
+            found.setdefault(self.event_time, "timestamp")
         return {
             member: kind for member, kind in found.items() if _agrees(decoder("json", {member: kind}), others)
         }
+
+    def with_fields(self, fields: Mapping[str, str]) -> Rule:
+        """The rule with what was inferred."""
+        return replace(self, fields=fields, inferred=True)
 
 
 def _agrees(one: Decoder, others: pa.Schema) -> bool:
@@ -122,7 +130,7 @@ class RuleSet:
         return pa.array(chosen, pa.int32()).take(encoded.indices)
 
     def decode(self, rows: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Silver's columns, then `_error` and `payload` (of rows in error only). Rows may change their order."""
+        """Silver's columns, `_error`, and the payload of rows in error. Rows may change their order."""
         chosen = self.choices(rows.column("topic"))
         made = []
         for number in range(len(self.rules)):

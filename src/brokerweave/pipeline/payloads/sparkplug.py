@@ -1,8 +1,9 @@
-"""Sparkplug B: the payload of the industry's convention on MQTT, by the field numbers of its published definition.
+"""Sparkplug B: the payload of the industry's convention on MQTT, by the field numbers of its published
+definition.
 
-Owns one message's columns and its list of metrics, and the names that a BIRTH gives to aliases. Invariants: a
-metric whose alias nobody explained keeps its alias and value, without a name; numbers that a double cannot hold
-exactly are also kept as text. Must not know: where births are remembered (silver), other rules.
+Owns one message's columns and its list of metrics, and the names that a BIRTH gives to aliases. Invariants:
+a metric whose alias nobody explained keeps its alias and value, without a name; numbers that a double
+cannot hold exactly are also kept as text. Must not know: where births are remembered (silver), other rules.
 
 Not decoded further: data sets, templates, arrays and property sets; they are kept as base64 text.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import base64
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +23,14 @@ from brokerweave.pipeline.payloads import REST, Decoded
 from brokerweave.pipeline.payloads.protobuf import BYTES, VARINT, as_double, as_float, fields
 from brokerweave.pipeline.payloads.times import EARLIEST, LATEST, TIME
 
-DATATYPES = (
+_DATATYPES = (
     "Unknown Int8 Int16 Int32 Int64 UInt8 UInt16 UInt32 UInt64 Float Double Boolean String DateTime Text "
     "UUID DataSet Bytes File Template PropertySet PropertySetList Int8Array Int16Array Int32Array Int64Array "
-    "UInt8Array UInt16Array UInt32Array UInt64Array FloatArray DoubleArray BooleanArray StringArray DateTimeArray"
-).split()
+    "UInt8Array UInt16Array UInt32Array UInt64Array FloatArray DoubleArray BooleanArray StringArray "
+    "DateTimeArray"
+)
+DATATYPES = _DATATYPES.split()
+"""In the order of their numbers."""
 _SIGNED = {1: 8, 2: 16, 3: 32, 4: 64}
 """Bits of the signed types: they travel as unsigned numbers."""
 EXACT = 2**53
@@ -110,7 +114,7 @@ class SparkplugDecoder:
         births = self._births.get(key)
         if not births:
             return {}
-        # A row before the first birth that is known (the log began in between) most likely has the same names.
+        # A row before the first birth that is known (the log began in between) most likely has its names.
         last = bisect_right([birth.at for birth in births], place) - 1
         return births[max(last, 0)].names
 
@@ -139,7 +143,7 @@ class Metric:
     value: int | bytes = 0
 
     def named(self, names: Names) -> Metric:
-        if self.alias in names:
+        if self.alias is not None and self.alias in names:
             name, datatype = names[self.alias]
             self.name = self.name or name
             self.datatype = self.datatype or datatype
@@ -247,7 +251,7 @@ def births(rows: pa.RecordBatch | pa.Table) -> dict[str, list[Birth]]:
     return found
 
 
-def _places(rows: pa.RecordBatch | pa.Table) -> Iterable[Any]:
+def _places(rows: pa.RecordBatch | pa.Table) -> list[tuple[int, int]]:
     """(µs received, sequence) of each row."""
     if "received" not in rows.schema.names:
         return [(0, 0)] * rows.num_rows
