@@ -1,6 +1,6 @@
 """What was published in a time, straight from the nodes, without a lake: counts for each topic.
 
-    python pipeline_batch.py grpc://127.0.0.1:8815 2026-01-31T00:00:00Z 2026-02-01T00:00:00Z
+python pipeline_batch.py grpc://127.0.0.1:8815 2026-01-31T00:00:00Z 2026-02-01T00:00:00Z
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Sites that record, publishers that never give up, and a pipeline's driver that can be killed.
 
-Owns processes and threads, and who was acknowledged what. Invariants: every wait is bounded; a publisher does
-over a lost connection what paho does: it sends again, marked, what was not acknowledged. Must not know: what a
-test expects of the lake.
+Owns processes and threads, and who was acknowledged what. Invariants: every wait is bounded; a publisher
+does over a lost connection what paho does: it sends again, marked, what was not acknowledged. Must not know:
+what a test expects of the lake.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -28,6 +29,8 @@ from brokerweave import lab
 from brokerweave.edgelog.layout import Position
 from brokerweave.lab.broker import HOST, free_port
 from brokerweave.lab.node import Node
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.packets import Connect, Publish
 from brokerweave.pipeline.notes import LakeNotes
 from tests.support.clients import end
 from tests.support.sites import start_all, start_broker
@@ -99,7 +102,7 @@ def recording_sites(
 
 
 class Publisher:
-    """Publishes numbered messages with QoS 1, as many as `allow` lets it, and remembers which were answered."""
+    """Publishes numbered messages with QoS 1, as many as `allow` lets it; knows which were answered."""
 
     def __init__(self, port: int, name: str) -> None:
         self.name = name
@@ -182,6 +185,58 @@ class Publisher:
             else:
                 self.acknowledged.add(identifier)
             self._work.notify()
+
+
+class Pulse:
+    """Publishes at a steady rate with QoS 1 over one connection; `trouble` is what a client notices."""
+
+    def __init__(self, port: int, name: str, rate: int, payload: Callable[[int], bytes]) -> None:
+        self.sent = self.answered = 0
+        self.trouble = ""
+        self._name, self._rate, self._payload = name, rate, payload
+        self._ending = threading.Event()
+        self._socket = socket.create_connection((HOST, port), timeout=30)
+        self._socket.sendall(codec.encode(Connect(f"pulse-{name}", 4), 4))
+        assert self._socket.recv(4)[:1] == b"\x20"
+        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._send, self._listen)]
+        for thread in self._threads:
+            thread.start()
+
+    def _send(self) -> None:
+        began, before = time.monotonic(), 0
+        try:
+            while not self._ending.wait(0.05):
+                due = int((time.monotonic() - began) * self._rate)
+                frames = [self._frame(number) for number in range(before, due)]
+                self._socket.sendall(b"".join(frames))
+                self.sent = before = due
+        except OSError as error:
+            self.trouble = f"{self._name}: {error}"
+
+    def _frame(self, number: int) -> bytes:
+        topic = f"s/{self._name}/{number % 5}"
+        return codec.encode(Publish(topic, self._payload(number), 1, packet_id=number % 65_535 + 1), 4)
+
+    def _listen(self) -> None:
+        held = 0
+        try:
+            while data := self._socket.recv(65_536):
+                held += len(data)
+                self.answered, held = self.answered + held // 4, held % 4  # a PUBACK has four bytes
+            if not self._ending.is_set():
+                self.trouble = f"{self._name}: the connection was ended"
+        except OSError as error:
+            if not self._ending.is_set():
+                self.trouble = f"{self._name}: {error}"
+
+    def finish(self) -> None:
+        """Stop publishing, and wait until all of it is acknowledged."""
+        self._ending.set()
+        self._threads[0].join(10)
+        wait_until(lambda: self.answered >= self.sent, f"{self.sent} acknowledgements; {self.answered}", 60)
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._threads[1].join(10)
+        self._socket.close()
 
 
 @dataclass

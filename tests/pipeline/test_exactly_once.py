@@ -1,8 +1,8 @@
 """Exactly once, under fire: drivers, a node and a Flight service are killed or frozen while sensors publish.
 
-The lake is read with pyarrow and with DuckDB. What is promised: nothing that was acknowledged is missing; each
-row of a log is there once; a message comes twice only if its client sent it twice, and then it is marked; silver
-has each message once.
+The lake is read with pyarrow and with DuckDB. What is promised: nothing that was acknowledged is missing;
+each row of a log is there once; a message comes twice only if its client sent it twice, and then it is
+marked; silver has each message once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PHASES = 5
 def under_fire(
     sites: dict[str, RecordingSite], driver: Driver, each: int, frozen: float
 ) -> tuple[set[str], set[str]]:
-    """Publish `each` messages a site; who was acknowledged, and who was not at the moment a node was killed."""
+    """Publish `each` messages a site; who was acknowledged, and who was not when a node was killed."""
     interrupted: set[str] = set()
     publishers = {name: Publisher(site.node.port, name) for name, site in sites.items()}
 
