@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ from tests.integration.conftest import Connect  # noqa: E402
 from tests.support.sites import start_broker  # noqa: E402
 from tests.support.waiting import wait_until  # noqa: E402
 
-TOKEN = "a token of some length"
+TOKEN = "a-token-of-some-length"
 
 
 @contextmanager
@@ -192,14 +193,37 @@ def test_a_service_that_was_killed_is_started_again(tmp_path: Path, connect: Con
     with serving(tmp_path) as node:
         end = publish(node, connect, "s/1", 5)
         before = node.status()["flight"]
-        os.kill(before["pid"], signal.SIGKILL)
-        node.wait_for(lambda status: status["flight"]["restarts"] == 1, "a restart")
-        wait_for_service(node)
-        after = node.status()["flight"]
-        assert after["listen"] == before["listen"]
-        assert after["pid"] != before["pid"]
         with client_of(node) as client:
+            assert client.state().end == end
+            os.kill(before["pid"], signal.SIGKILL)
+            node.wait_for(lambda status: status["flight"]["restarts"] == 1, "a restart")
+            wait_for_service(node)
+            after = node.status()["flight"]
+            assert after["listen"] == before["listen"]
+            assert after["pid"] != before["pid"]
+            wait_until(lambda: _answers(client), "the same client to reach it again", 5)
             assert sum(batch.num_rows for batch in client.read(START, end)) == 5
+
+
+def _answers(client: LogClient) -> bool:
+    try:
+        client.state()
+    except Unavailable:
+        return False
+    return True
+
+
+def test_a_port_that_is_taken_is_told_by_status_and_the_service_comes_when_it_is_free(tmp_path: Path) -> None:
+    with socket.socket() as taken, start_broker("mosquitto") as broker:
+        taken.bind((HOST, 0))
+        taken.listen()
+        address = f"{HOST}:{taken.getsockname()[1]}"
+        with Node("a", broker.port, settings={"flight": {"listen": address}}, taps=("s/#",)) as node:
+            node.wait_for(lambda status: status["flight"]["state"] == "waiting", "a failure")
+            assert "is another program there" in node.status()["flight"]["reason"]
+            assert any("token_file" in warning for warning in node.status()["warnings"])
+            taken.close()
+            wait_for_service(node)
 
 
 def test_the_service_ends_with_its_node_however_that_ended(tmp_path: Path, connect: Connect) -> None:
@@ -214,6 +238,11 @@ def test_the_service_ends_with_its_node_however_that_ended(tmp_path: Path, conne
             assert node.status()["flight"]["restarts"] == 0
 
 
+def _stands_still(pid: int) -> bool:
+    states = [path.read_text().rpartition(") ")[2][0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return set(states) == {"T"}
+
+
 def test_a_service_that_stands_still_is_not_waited_for(tmp_path: Path, connect: Connect) -> None:
     with serving(tmp_path) as node:
         end = publish(node, connect, "s/1", 5)
@@ -221,6 +250,7 @@ def test_a_service_that_stands_still_is_not_waited_for(tmp_path: Path, connect: 
         with client_of(node, deadline=0.5) as client:
             client.state()
             os.kill(pid, signal.SIGSTOP)
+            wait_until(lambda: _stands_still(pid), "all its threads to stand still")
             try:
                 for call in (
                     client.state,

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from brokerweave.errors import BrokerweaveError, ConfigError
+from brokerweave.flight.protocol import authorization
 
 
 def main() -> int:
@@ -39,16 +40,19 @@ def main() -> int:
     os._exit(0)
 
 
-def _token(file: Path | None) -> bytes | None:
+def _token(file: Path | None) -> str | None:
     if file is None:
         return None
     try:
-        lines = file.read_bytes().splitlines()
+        lines = file.read_text(errors="replace").splitlines()
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from error
-    if not lines or not lines[0].strip():
-        raise ConfigError(f"{file} holds no token: write one into its first line")
-    return lines[0].strip()
+    try:
+        token = lines[0].strip() if lines else ""
+        authorization(token)
+    except ConfigError as error:
+        raise ConfigError(f"the first line of {file}: {error}") from error
+    return token
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn, Self
 
 import pyarrow as pa
@@ -24,6 +25,15 @@ from brokerweave.flight import protocol
 from brokerweave.flight.protocol import LogState, Progress, ReadRequest
 
 __all__ = ["LogClient", "LogState"]
+
+_CHANNEL = [
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    (
+        "grpc.max_reconnect_backoff_ms",
+        1000,
+    ),  # by default a service that was away is seen up to 2 minutes late
+    ("grpc.enable_http_proxy", 0),
+]
 
 
 class LogClient:
@@ -41,9 +51,10 @@ class LogClient:
         self.log_id = log_id
         self.skipped = Skipped()
         """What `read` with `skip` went over, of all calls together."""
-        self._headers = [(b"authorization", b"Bearer " + token.encode())] if token else []
+        shown = protocol.authorization(token) if token is not None else None
+        self._headers = [(protocol.AUTHORIZATION.encode(), shown)] if shown else []
         try:
-            self._client = flight.FlightClient(self.address)
+            self._client = flight.FlightClient(self.address, generic_options=_CHANNEL)
         except (pa.ArrowException, ValueError) as error:
             raise ConfigError(f"{address[:80]!r} is no address such as grpc://127.0.0.1:8815") from error
 
@@ -111,25 +122,24 @@ class LogClient:
         return self._batches(request)
 
     def _batches(self, request: ReadRequest) -> Iterator[pa.RecordBatch]:
-        """One call where it can be; one more where its deadline came while batches did, too."""
+        """One call where it can be; one more where the deadline came, but batches did, too."""
+        columns = _Columns(request.columns)
         at = request.after
         while at < request.up_to:
-            asked = ReadRequest(
-                at, request.up_to, request.topics, request.columns, request.skip, request.log_id
-            )
-            before, gone = at, Skipped()
-            reader = None
+            asked = replace(request, after=at, columns=columns.sent)
+            before, skipped, reader = at, Skipped(), None
             try:
                 reader = self._client.do_get(flight.Ticket(asked.encode()), self._options(self.deadline))
-                while True:
+                columns.begin(reader.schema)
+                while at < request.up_to:
                     chunk = reader.read_chunk()
                     progress = Progress.decode(chunk.app_metadata.to_pybytes())
-                    self._count(progress.skipped, gone)
-                    at, gone = progress.at, progress.skipped
+                    self._count(progress.skipped, skipped)
+                    at, skipped = progress.at, progress.skipped
                     if chunk.data.num_rows:
-                        yield chunk.data
+                        yield columns.complete(chunk.data)
             except StopIteration:
-                return
+                raise Unavailable(f"{self.address} ended the rows at {at}, before {request.up_to}") from None
             except flight.FlightTimedOutError as error:
                 if at == before:
                     raise self._translated(error) from error
@@ -172,3 +182,33 @@ class LogClient:
 
     def _token_words(self) -> str:
         return "the one given" if self._headers else "none: give the one in its token_file"
+
+
+class _Columns:
+    """The columns of a read, of which those that are the same in all rows do not travel."""
+
+    def __init__(self, asked: tuple[str, ...] | None) -> None:
+        self._schema = arrow.project(asked)
+        travelling = tuple(name for name in self._schema.names if name not in arrow.CONSTANT)
+        self.sent = travelling or ("sequence",)  # else the batches would not know how many rows they have
+        self._values: dict[str, str | int] = {}
+        self._ready: dict[str, pa.Array] = {}
+
+    def begin(self, sent: pa.Schema) -> None:
+        """Read what is the same in all rows from the schema of a stream."""
+        values = {name.decode(): value.decode() for name, value in (sent.metadata or {}).items()}
+        self._values = {**values, "schema_version": int(values["schema_version"])}
+        self._ready.clear()
+
+    def complete(self, sent: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = [
+            self._constant(name, sent.num_rows) if name in arrow.CONSTANT else sent.column(name)
+            for name in self._schema.names
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _constant(self, name: str, rows: int) -> pa.Array:
+        """Made once for the largest batch so far; others take their part of it."""
+        if name not in self._ready or len(self._ready[name]) < rows:
+            self._ready[name] = arrow.constant(name, self._values[name], rows)
+        return self._ready[name].slice(0, rows)

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from brokerweave.edgelog.layout import START, Damage, DamagedLog, Position
+from brokerweave.edgelog.layout import Damage, DamagedLog, Position
 from brokerweave.edgelog.reader import Skipped, TrimmedRows
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.mqtt.topics import validate_filter
@@ -29,6 +29,8 @@ ACTIONS: Mapping[str, str] = {
     COMMIT: "a named reader needs nothing up to a position",
     READERS: "the named readers' positions",
 }
+AUTHORIZATION = "authorization"
+"""The header that every call shows the token in."""
 MOST_WAIT_SECONDS = 20.0
 """Of one call; a client that waits longer calls again."""
 MOST_FILTERS = 1000
@@ -118,6 +120,13 @@ class Progress:
         return cls(read_position(plain["at"]), Skipped(int(counts["trimmed"]), int(counts["damaged"]), up_to))
 
 
+def authorization(token: str) -> bytes:
+    """What stands in the header. Raises `ConfigError`."""
+    if not token or not all("!" <= each <= "~" for each in token):
+        raise ConfigError("a token should be of printable ASCII characters without spaces, at least one")
+    return b"Bearer " + token.encode()
+
+
 def encode(plain: Mapping[str, Any]) -> bytes:
     return json.dumps(plain, separators=(",", ":")).encode()
 
@@ -183,6 +192,3 @@ def decode_error(data: bytes) -> BrokerweaveError | None:
         return kind(str(plain["text"]))
     except (ConfigError, LookupError, TypeError, ValueError):
         return None
-
-
-NOTHING_YET = Progress(START, Skipped())

@@ -19,6 +19,7 @@ from brokerweave.errors import ConfigError
 from brokerweave.pipeline.offsets import Offsets, decode
 
 EARLIEST, LATEST = "earliest", "latest"
+ROWS_PER_PARTITION = 500_000
 _NAMES = {
     name.lower(): name
     for name in (
@@ -65,7 +66,7 @@ class SourceOptions:
     """The same, for batch reading only."""
     max_rows: int | None = None
     """Rows of a batch, shared fairly among nodes. None: all that there is."""
-    rows_per_partition: int = 500_000
+    rows_per_partition: int = ROWS_PER_PARTITION
     """Rows of a task. Less spreads a backlog over more cores; each task costs some ten milliseconds."""
     reader: str | None = None
     """The name under which the nodes keep how far this query is, which permits them to trim."""
@@ -114,7 +115,7 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
         starting=_place(plain, "starting", EARLIEST),
         ending=_place(plain, "ending", LATEST),
         max_rows=_whole(plain, "maxRowsPerBatch", None),
-        rows_per_partition=_whole(plain, "rowsPerPartition", None) or SourceOptions.rows_per_partition,
+        rows_per_partition=_whole(plain, "rowsPerPartition", None) or ROWS_PER_PARTITION,
         reader=reader,
         node_timeout=_seconds(plain, "nodeTimeout", 5.0),
         token=plain.get("token"),

@@ -70,8 +70,8 @@ class FlightChild:
             began = clock()
             try:
                 await self._run()
-            except OSError as error:
-                self._reason = f"it cannot be started: {error.strerror}"
+            except (OSError, ValueError) as error:  # ValueError: a line that never ends
+                self._reason = f"it cannot be started or heard: {error}"
             self._state = "waiting"
             self._warn(f"the flight service ended: {self._reason}; it is started again")
             if clock() - began > CALM:

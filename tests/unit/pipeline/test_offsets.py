@@ -30,7 +30,7 @@ class Log:
 
 @st.composite
 def logs(draw: st.DrawFn) -> Log:
-    """Epochs of a few rows, of which the oldest may be gone. A position may also be of a row that was lost."""
+    """Epochs of a few rows, the oldest of which may be gone. A position may be of a row that was lost."""
     rows: list[Position] = []
     following = 1
     for epoch in range(1, draw(st.integers(1, 4)) + 1):
