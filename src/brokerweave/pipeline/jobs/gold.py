@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.pipeline import durable
 from brokerweave.pipeline.jobs.layer import Layer
-from brokerweave.pipeline.jobs.partials import KEY, MERGED_BY, MESSAGES, SCHEMA
+from brokerweave.pipeline.jobs.partials import KEY, MERGED_BY, MESSAGES, SCHEMA, listed
 from brokerweave.pipeline.jobs.silver import BYTES_A_BATCH, read_layer, resolved, start_stream
 from brokerweave.pipeline.payloads.fields import column_of
 from brokerweave.pipeline.payloads.rules import META, Rule
@@ -209,7 +209,7 @@ def view(spark: SparkSession, folder: Path | str) -> DataFrame:
         spark.read.schema(from_arrow_schema(SCHEMA))
         .option("recursiveFileLookup", "true")
         .option("pathGlobFilter", "*.parquet")
-        .parquet(str(folder))
+        .parquet(*(listed(folder) or [str(folder)]))
     )
     return merged(files)
 

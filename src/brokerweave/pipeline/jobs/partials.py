@@ -69,17 +69,28 @@ def merge(partials: pa.Table) -> pa.Table:
     return renamed.select(SCHEMA.names).cast(SCHEMA)
 
 
+def listed(folder: Path | str) -> list[str] | None:
+    """The files that a Delta table's log lists now; None for plain files: all of them count."""
+    if not (Path(folder) / "_delta_log").is_dir():
+        return None
+    from deltalake import DeltaTable
+
+    return list(DeltaTable(str(folder)).file_uris())
+
+
 def read(folder: Path | str) -> pa.Table:
     """The merged gold of a lake, as it is now."""
-    files = ds.dataset(
-        folder, schema=SCHEMA, format="parquet", partitioning=None, exclude_invalid_files=False
-    )
+    files = ds.dataset(listed(folder) or folder, schema=SCHEMA, format="parquet", partitioning=None)
     return merge(files.to_table())
 
 
 def duckdb_view(folder: Path | str) -> str:
-    """A query for DuckDB that gives the merged gold, with mean and standard deviation."""
-    files = str(Path(folder) / "**" / "*.parquet").replace("'", "''")
+    """A query for DuckDB that gives the merged gold, with mean and standard deviation.
+
+    It stays good while batches come; of a Delta table it reads the version of the moment it was made.
+    """
+    paths = listed(folder) or [str(Path(folder) / "**" / "*.parquet")]
+    files = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
     aggregates = ", ".join(f'{how}("{name}") AS "{name}"' for name, how in MERGED_BY.items())
     order = "ORDER BY last_time, last_received, last"
     return (
@@ -87,7 +98,7 @@ def duckdb_view(folder: Path | str) -> str:
         f"sqrt(CASE WHEN sum IS NOT NULL THEN greatest(sum_squares / count - (sum / count) ** 2, 0) END) "
         f"AS stddev "
         f"FROM (SELECT {', '.join(KEY)}, {aggregates}, last(last_received {order}) AS last_received, "
-        f'last("last" {order}) AS "last" FROM read_parquet(\'{files}\', hive_partitioning = false) '
+        f'last("last" {order}) AS "last" FROM read_parquet([{files}], hive_partitioning = false) '
         f"GROUP BY {', '.join(KEY)})"
     )
 

@@ -69,8 +69,13 @@ class DeltaSink:
             self._tables[query] = self._open_or_create(schema)
         table = self._tables[query]
         table.update_incremental()
-        if differing := _types(table.schema()).items() ^ _types(schema).items():
-            raise ConfigError(f"the batch and {self._folder} differ in column {min(differing)[0]}")
+        known, wanted = _types(table.schema()), _types(schema)
+        if differing := [name for name in wanted if known.get(name, wanted[name]) != wanted[name]]:
+            raise ConfigError(f"the batch and {self._folder} differ in column {min(differing)}")
+        # Silver gets further columns when it meets payloads of another kind; old rows have none of them.
+        if new := [field for field in schema.fields if field.name not in known]:
+            table.alter.add_columns(new)
+            table.update_incremental()
         return table
 
     def _open_or_create(self, schema: Schema) -> DeltaTable:

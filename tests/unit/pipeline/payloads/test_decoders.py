@@ -63,7 +63,7 @@ NASTY = [
 
 
 def check(payload: str, payloads: list[bytes]) -> None:
-    """Columns of the promised types, a reason or none for each row, and the same as if each row came alone."""
+    """Columns of the promised types, for each row a reason or none, and the same as if it came alone."""
     decode = made(payload)
     together, reasons = decoded(decode, payloads)
     assert all(reason is None or reason.isprintable() for reason in reasons)
