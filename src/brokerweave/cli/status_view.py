@@ -50,6 +50,7 @@ def status_view(status: Mapping[str, Any]) -> Iterator[RenderableType]:
         ("filters", "no filters"),
         ("retained", ""),
         ("edge_log", ""),
+        ("kafka", ""),
         ("drops", "nothing dropped"),
         ("counters", ""),
     ):

@@ -19,6 +19,7 @@ from brokerweave.config.keys import (
     KEYS,
     SECTIONS,
     EdgeLogSection,
+    KafkaSection,
     Key,
     LimitsSection,
     LinksSection,
@@ -27,6 +28,7 @@ from brokerweave.config.keys import (
     NodeSection,
     RetainedSection,
     Tap,
+    TelemetrySection,
     keys_of,
 )
 from brokerweave.config.socket import claim_admin_folder, default_admin_socket
@@ -36,6 +38,7 @@ from brokerweave.errors import ConfigError
 __all__ = [
     "Address",
     "EdgeLogSection",
+    "KafkaSection",
     "LimitsSection",
     "LinksSection",
     "Neighbour",
@@ -43,6 +46,7 @@ __all__ = [
     "NodeSection",
     "RetainedSection",
     "Tap",
+    "TelemetrySection",
     "claim_admin_folder",
     "default_admin_socket",
     "explain",
@@ -62,6 +66,7 @@ _READ_AT_START = (
     "links.tls_key",
     "links.tls_ca",
     "acl.file",
+    "kafka.client_file",
 )
 
 
@@ -301,6 +306,10 @@ def _check_together(config: NodeConfig) -> None:
         )
     if node.broker_password_file is not None and node.broker_username is None:
         raise ConfigError("'broker_password_file' needs 'broker_username' beside it in [node]")
+    if config.kafka.servers and not config.taps:
+        raise ConfigError(
+            "'servers' in [kafka] needs a [[tap]]: without one there is no edge log to feed from"
+        )
     if links.reconnect_min > links.reconnect_max:
         raise ConfigError("'reconnect_min' in [links] is more than 'reconnect_max'")
     if (links.tls_certificate is None) != (links.tls_key is None):

@@ -43,6 +43,7 @@ from brokerweave.runtime.admin import AdminServer
 from brokerweave.runtime.clock import CHECK_SECONDS, Clock
 from brokerweave.runtime.injection import Injection
 from brokerweave.runtime.journal import Note
+from brokerweave.runtime.kafka import KafkaChild
 from brokerweave.runtime.neighbours import Links
 from brokerweave.runtime.recording import Recording
 from brokerweave.runtime.relay import BrokerConnection, ClientConnection
@@ -85,6 +86,7 @@ class Node:
         self.retained_reader: RetainedReader
         self.dead_letters = DeadLetters()
         self.recording: Recording | None = None
+        self.kafka: KafkaChild | None = None
         self._clock = Clock()
         self.now = self._clock.now
         self._checkpointing: asyncio.Handle | None = None
@@ -116,6 +118,8 @@ class Node:
             if self.recording is not None:
                 admin.add(self.recording.commands())
             await self._listen(loop)
+            if self.kafka is not None:
+                self.kafka.start()
             if self.config.node.admin_socket is None:
                 claim_admin_folder()
             await admin.start()
@@ -135,6 +139,8 @@ class Node:
             ) from error
         finally:
             await admin.stop()
+            if self.kafka is not None:
+                await self.kafka.stop()
             if self.recording is not None:
                 await self.recording.stop()
             self.storage.close()
@@ -220,6 +226,8 @@ class Node:
             if self.storage.temporary:
                 self.warn("neither data_dir nor an [edge_log] path: what taps record is gone with this node")
         self.recording = Recording(self, self.config.edge_log, folder, self.config.node.id)
+        if self.config.kafka.servers:
+            self.kafka = KafkaChild(self.config.kafka, folder, self.warn)
         taps = [Tap(tap.topics, tap.exclude, tap.sample) for tap in self.config.taps]
         self.core.use_taps(Taps(taps, self.recording, self.random))
 

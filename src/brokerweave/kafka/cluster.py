@@ -1,0 +1,172 @@
+"""One transactional producer to Kafka, which keeps the position that it has reached there too.
+
+Owns the client library. Invariants: `send` has put all of its records and the position into Kafka in one
+transaction, or none of it, for readers of committed records; after an error the object is of no more use:
+open another, which asks Kafka where it stands. A second producer of the same log and reader ends the first
+(Kafka fences it). Must not know: where records come from.
+
+The position is the committed offset of a consumer group of this name, on the topics that were written to: its
+metadata holds EPOCH:SEQUENCE, so no topic of our own is needed for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from brokerweave.edgelog.layout import START, Position
+from brokerweave.errors import ConfigError, Unavailable
+from brokerweave.kafka.feeder import TooLarge
+from brokerweave.kafka.records import Record
+
+log = logging.getLogger("brokerweave.kafka")
+
+CALL_SECONDS = 15.0
+"""How long one answer of Kafka may take."""
+TRANSACTION_MS = 30_000
+"""After a kill -9, readers of committed records wait this long at most for what the dead one had begun."""
+_OURS = (
+    "bootstrap.servers",
+    "transactional.id",
+    "enable.idempotence",
+    "compression.type",
+    "group.id",
+    "acks",
+)
+
+
+def client_settings(path: Path | None) -> dict[str, str]:
+    """`key=value` lines for the client library: security.protocol and so on. Raises `ConfigError`."""
+    if path is None:
+        return {}
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', error)}") from error
+    settings = {}
+    for number, line in enumerate(lines, 1):
+        key, equals, value = (part.strip() for part in line.partition("="))
+        if not key or key.startswith("#"):
+            continue
+        if not equals:
+            raise ConfigError(f"line {number} of {path} should be key=value")
+        if key in _OURS:
+            raise ConfigError(f"{key} in line {number} of {path} is not for this file: brokerweave sets it")
+        settings[key] = value
+    return settings
+
+
+class Cluster:
+    """A context manager. `name` is the same for the same log and reader at every start."""
+
+    def __init__(self, servers: str, name: str, compression: str, settings: Mapping[str, str]) -> None:
+        """Raises `ConfigError` for settings that the client library does not take."""
+        self._group = name
+        self._refused: set[Position] = set()
+        common: dict[str, Any] = {**settings, "bootstrap.servers": servers, "logger": log}
+        try:
+            self._admin = AdminClient(common)
+            self._consumer = Consumer({**common, "group.id": name, "enable.auto.commit": False})
+            self._producer = Producer(
+                {
+                    "linger.ms": 5,
+                    "transaction.timeout.ms": TRANSACTION_MS,
+                    **common,
+                    "transactional.id": name,
+                    "compression.type": compression,
+                    "delivery.report.only.error": True,
+                    "on_delivery": self._not_delivered,
+                }
+            )
+        except KafkaException as error:
+            raise ConfigError(f"Kafka's client settings: {_text(error)}") from error
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(KafkaException):
+            self._producer.purge()
+        self._consumer.close()
+
+    def begin(self) -> Position:
+        """Take over from whoever fed before; how far Kafka has it, START if it does not know."""
+        with _translated():
+            self._producer.init_transactions(CALL_SECONDS)
+            wanted = [ConsumerGroupTopicPartitions(self._group)]
+            asked = self._admin.list_consumer_group_offsets(
+                wanted, require_stable=True, request_timeout=CALL_SECONDS
+            )
+            (answer,) = [future.result(CALL_SECONDS) for future in asked.values()]
+        found = [_position(each.metadata) for each in answer.topic_partitions if each.error is None]
+        return max(found, default=START)
+
+    def send(self, records: Sequence[Record], reached: Position) -> None:
+        """All of it, or nothing. Raises `Unavailable` or `TooLarge`; after either, this object is done."""
+        self._refused.clear()
+        topics = set()
+        try:
+            with _translated():
+                self._producer.begin_transaction()
+                for record in records:
+                    self._produce(record)
+                    topics.add(record.topic)
+                offsets = [TopicPartition(topic, 0, reached.sequence, str(reached)) for topic in topics]
+                if offsets:
+                    group = self._consumer.consumer_group_metadata()
+                    self._producer.send_offsets_to_transaction(offsets, group, CALL_SECONDS)
+                self._producer.commit_transaction(CALL_SECONDS)
+        except Unavailable:
+            if self._refused:
+                raise TooLarge(frozenset(self._refused)) from None
+            raise
+
+    def _produce(self, record: Record) -> None:
+        try:
+            self._producer.produce(
+                record.topic, record.value, record.key, headers=record.headers, timestamp=record.timestamp
+            )
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                self._refused.add(record.position)
+            raise
+
+    def _not_delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            headers = dict(message.headers() or ())
+            self._refused.add(Position(int(headers["epoch"]), int(headers["sequence"])))
+
+
+def _position(metadata: str | None) -> Position:
+    try:
+        return Position.parse(metadata or "")
+    except ValueError:
+        return START
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as error:
+        raise Unavailable(f"Kafka: {_text(error)}") from error
+    except (BufferError, TimeoutError) as error:
+        raise Unavailable("Kafka does not answer in time") from error
+
+
+def _text(error: KafkaException) -> str:
+    cause = error.args[0]
+    return cause.str() if isinstance(cause, KafkaError) else str(cause)
