@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from confluent_kafka import (
@@ -72,7 +73,14 @@ def client_settings(path: Path | None) -> dict[str, str]:
 class Cluster:
     """A context manager. `name` is the same for the same log and reader at every start."""
 
-    def __init__(self, servers: str, name: str, compression: str, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        servers: str,
+        name: str,
+        compression: str,
+        settings: Mapping[str, str],
+        transaction_ms: int = TRANSACTION_MS,
+    ) -> None:
         """Raises `ConfigError` for settings that the client library does not take."""
         self._group = name
         self._refused: set[Position] = set()
@@ -83,7 +91,7 @@ class Cluster:
             self._producer = Producer(
                 {
                     "linger.ms": 5,
-                    "transaction.timeout.ms": TRANSACTION_MS,
+                    "transaction.timeout.ms": transaction_ms,
                     **common,
                     "transactional.id": name,
                     "compression.type": compression,
@@ -114,7 +122,7 @@ class Cluster:
         found = [_position(each.metadata) for each in answer.topic_partitions if each.error is None]
         return max(found, default=START)
 
-    def send(self, records: Sequence[Record], reached: Position) -> None:
+    def send(self, records: Iterable[Record], reached: Position) -> None:
         """All of it, or nothing. Raises `Unavailable` or `TooLarge`; after either, this object is done."""
         self._refused.clear()
         topics = set()
@@ -135,19 +143,30 @@ class Cluster:
             raise
 
     def _produce(self, record: Record) -> None:
-        try:
-            self._producer.produce(
-                record.topic, record.value, record.key, headers=record.headers, timestamp=record.timestamp
-            )
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                self._refused.add(record.position)
-            raise
+        deadline = monotonic() + CALL_SECONDS
+        while True:
+            try:
+                self._producer.produce(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    headers=record.headers,
+                    timestamp=record.timestamp,
+                )
+                return
+            except BufferError:  # as much is on its way as the client keeps
+                if monotonic() > deadline:
+                    raise
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                    self._refused.add(record.position)
+                raise
 
     def _not_delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             headers = dict(message.headers() or ())
-            self._refused.add(Position(int(headers["epoch"]), int(headers["sequence"])))
+            self._refused.add(Position(int(headers.get("epoch", 0)), int(headers.get("sequence", 0))))
 
 
 def _position(metadata: str | None) -> Position:

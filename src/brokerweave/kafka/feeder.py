@@ -85,6 +85,8 @@ class Feeder:
         self._folder, self._name, self._topic = folder, reader, topic
         self._connect, self._stopped, self._changed = connect, stopped, changed
         self._refused: frozenset[Position] = frozenset()
+        self._careful = START
+        """Up to here rows go one by one."""
 
     def run(self) -> None:
         """Until `stopped`. Raises only what trying again does not mend: `ConfigError`."""
@@ -95,8 +97,7 @@ class Feeder:
                 self._feed()
                 return
             except TooLarge as error:
-                self._refused |= error.positions
-                log.warning("%s; they are left out: %s", error, ", ".join(map(str, sorted(error.positions))))
+                self._refuse(error)
                 continue
             except Unavailable as error:
                 self.counts.failures += 1
@@ -146,10 +147,20 @@ class Feeder:
             for row in rows(block, at):
                 found.append(row)
                 size += len(row.topic) + len(row.payload)
+                if at < self._careful:
+                    return found, row.position, skipped
             reached = Position(block.epoch, block.last)
             if len(found) >= BATCH_ROWS or size >= BATCH_BYTES:
                 break
         return found, max(reached, skipped.up_to), skipped
+
+    def _refuse(self, error: TooLarge) -> None:
+        """A broker refuses what came together with a record that is too large, too: then look closer."""
+        if len(error.positions) > 1:
+            self._careful = max(error.positions)
+            return
+        self._refused |= error.positions
+        log.warning("%s; it is left out: %s", error, *error.positions)
 
     def _sent(self, found: Sequence[Row], records: Sequence[Record], skipped: Skipped) -> None:
         counts = self.counts

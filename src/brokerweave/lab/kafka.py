@@ -1,6 +1,7 @@
 """A real Kafka broker as a child process on loopback: one node that is broker and controller (KRaft).
 
-`scripts/install-brokers kafka` puts its jars into .tools. Must not know: how processes are kept (that is `broker`).
+`scripts/install-brokers kafka` puts its jars into .tools. Must not know: how processes are kept (that is
+`broker`).
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class Kafka(JavaBroker):
 
     def _format(self, path: str) -> None:
         command = self.java("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", path)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=self.start_timeout, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=self.start_timeout, check=False
+        )
         if done.returncode:
             raise Unavailable(f"kafka's storage cannot be formatted: {done.stderr.strip().splitlines()[-1:]}")
 
