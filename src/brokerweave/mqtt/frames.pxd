@@ -91,6 +91,8 @@ cdef class Scanner:
     cdef public int version
     cdef public int single_qos
     cdef readonly object error
+    cdef readonly long long publishes
+    cdef readonly long long passed
     cdef Py_ssize_t _max_packet
     cdef _Publish _head
     cdef bytearray _waiting

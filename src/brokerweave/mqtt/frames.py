@@ -276,6 +276,7 @@ class Scanner:
     `wanted` has a bit `1 << type` for each packet type to be handed out whole. `single_qos` has a bit
     `1 << qos` for each QoS whose PUBLISH frames are handed out whole too instead of being routed.
     `version` is read from CONNECT, or set by the caller. Without `routes` a PUBLISH is only stepped over.
+    `publishes` counts the PUBLISH frames so far, `passed` the bytes of all whole frames.
     """
 
     __slots__ = (
@@ -284,6 +285,8 @@ class Scanner:
         "_needed",
         "_waiting",
         "error",
+        "passed",
+        "publishes",
         "routes",
         "single_qos",
         "version",
@@ -296,6 +299,8 @@ class Scanner:
         self.version = 0
         self.single_qos = 0
         self.error: RemoteProtocolError | None = None
+        self.publishes = 0
+        self.passed = 0
         self._max_packet = max_packet
         self._head = _Publish()
         self._waiting = bytearray()
@@ -343,9 +348,11 @@ class Scanner:
                     found.whole(at, end)
                 elif kind == _PUBLISH and self.routes is not None:
                     self._publish(self.routes, found, at, end)
+                self.publishes += kind == _PUBLISH
                 at = end
         except RemoteProtocolError as error:
             self.error = error.with_traceback(None)
+        self.passed += at
         found.close()
         return data[:at], found.items
 

@@ -52,6 +52,8 @@ from brokerweave.runtime.retained_store import SqliteStore
 from brokerweave.runtime.sessions import RuntimeSessions
 from brokerweave.runtime.status import neighbour_rows, outboxes, status
 from brokerweave.runtime.storage import Storage
+from brokerweave.runtime.telemetry import Telemetry
+from brokerweave.runtime.traffic import Traffic
 from brokerweave.session.pair import Pair
 
 log = logging.getLogger("brokerweave.node")
@@ -75,6 +77,8 @@ class Node:
         self.config = config
         self.random = Random(secrets.randbits(64))
         self.relays: dict[Pair, ClientConnection] = {}
+        self.traffic = Traffic()
+        self._telemetry: Telemetry | None = None
         self.warnings: list[str] = []
         self.started = time.time()
         self.storage: Storage
@@ -120,6 +124,9 @@ class Node:
             await self._listen(loop)
             if self.kafka is not None:
                 self.kafka.start()
+            if self.config.telemetry.interval:
+                self._telemetry = Telemetry(self, _reached(self._server), self.config)
+                self._telemetry.start()
             if self.config.node.admin_socket is None:
                 claim_admin_folder()
             await admin.start()
@@ -130,6 +137,8 @@ class Node:
                 "node %s relays %s to %s", self.core.node_id, self.config.node.listen, self.config.node.broker
             )
             await self._stopping.wait()
+            if self._telemetry is not None:
+                await self._telemetry.stop()
             await self._drain()
             self._checkpoint(sync=True)
             self.retained_store.close()
@@ -492,6 +501,13 @@ async def _bind(name: str, address: Address, serving: Awaitable[T]) -> T:
     except OSError as error:
         reason = error.strerror or str(error)
         raise Unavailable(f"{name} {address} cannot be used ({reason}); is another program there?") from error
+
+
+def _reached(server: asyncio.Server | None) -> tuple[str, int]:
+    """Where a client on this machine reaches a server that may listen on all addresses, or on any port."""
+    assert server is not None
+    host, port = server.sockets[0].getsockname()[:2]
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
 
 
 def _first_line(path: Path | None) -> bytes | None:

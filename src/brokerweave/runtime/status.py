@@ -51,6 +51,7 @@ def status(node: Node) -> dict[str, Any]:
             "remembered": len(core.interest.records),
             "flooding": len(core.interest.flooded),
         },
+        "traffic": node.traffic.totals(node.relays),
         "links": neighbour_rows(node),
         "tree": {"nodes": core.wiring.nodes, "settled": core.wiring.settled},
         "injectors": _injector_rows(node),
