@@ -99,11 +99,27 @@ cdef class Scanner:
     cdef Py_ssize_t _needed
 
     cpdef tuple feed(self, bytes chunk)
+    @cython.locals(size=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t, kind=int)
+    cpdef bint passes(self, bytes chunk)
+    @cython.locals(routes=RouteCache, head=_Publish)
+    cdef bint _concerns(self, bytes data, Py_ssize_t at, Py_ssize_t end) except -1
     @cython.locals(size=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t, kind=int, found=_Found)
     cdef tuple _scan(self, bytes data)
     @cython.locals(data=bytes, head=_Publish, retain=int)
     cdef int _publish(self, RouteCache routes, _Found found, Py_ssize_t at, Py_ssize_t end) except -1
     cdef int _wait(self, bytes data, Py_ssize_t at, Py_ssize_t end) except -1
+
+
+@cython.final
+cdef class Passage:
+    cdef public bint open
+    cdef Scanner _scanner
+    cdef object _attend
+    cdef object _file
+    cdef object _write
+    cdef object _rest
+    cdef object _waiting
+    cdef object _closing
 
 
 @cython.locals(first=int)

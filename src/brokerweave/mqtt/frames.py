@@ -2,7 +2,8 @@
 """The frame scanner: cuts a byte stream into MQTT frames and groups PUBLISH frames by their route.
 
 The hot path, compiled by Cython (types in `frames.pxd`), and the same file runs uncompiled: `compiled`
-says which. Owns: where frames begin and end, the route cache, rewriting of PUBLISH frames as bytes.
+says which. Owns: where frames begin and end, the route cache, the passage of chunks that concern nobody,
+rewriting of PUBLISH frames as bytes.
 Invariants: what `Scanner` hands on as whole is what was fed, byte for byte; it waits for at most one
 packet of at most `max_packet` bytes; each byte is looked at once and copied a fixed number of times,
 however the stream is cut. Every index is checked. Must not know: what a group is, packets beyond their
@@ -329,6 +330,45 @@ class Scanner:
         self._waiting.clear()
         return self._scan(data)
 
+    def passes(self, chunk: bytes) -> bool:
+        """Whether a chunk is whole frames that concern nobody, so that it may go on without being fed.
+
+        False says nothing, also of a malformed frame: `feed` does.
+        """
+        if self._waiting or self.error is not None:
+            return False
+        size = len(chunk)
+        at = 0
+        try:
+            while at < size:
+                end = _frame_end(chunk, at, size)
+                if end == 0 or end > size or end - at > self._max_packet:
+                    return False
+                kind = chunk[at] >> 4
+                if self.wanted >> kind & 1:
+                    return False
+                if kind == _PUBLISH and self._concerns(chunk, at, end):
+                    return False
+                at = end
+        except RemoteProtocolError:
+            return False
+        return True
+
+    def _concerns(self, data: bytes, at: int, end: int) -> bool:
+        """Whether a PUBLISH goes anywhere but on."""
+        routes = self.routes
+        if routes is None:
+            return False
+        head = self._head
+        head.read(data, at, end, self.version)
+        if head.alias or head.topic == head.topic_end:
+            return True
+        if data[head.topic] == _DOLLAR:
+            return False
+        if self.single_qos >> head.qos & 1:
+            return True
+        return routes.lookup(data[head.topic : head.topic_end], data[at] & 1 != 0) is not None
+
     def _scan(self, data: bytes) -> tuple[bytes, list[Routed | Frame]]:
         size = len(data)
         at = 0
@@ -382,6 +422,51 @@ class Scanner:
         # While the length itself is cut one more byte may do: at most four such steps.
         self._waiting += data[at:]
         self._needed = end - at if end else len(data) - at + 1
+
+
+class Passage:
+    """What is called with each chunk of one direction: on to the other side if it concerns nobody, else to
+    `attend`.
+
+    Straight on only while `open`, and while what was written before is all gone and the way is not closing:
+    a file's number may have a new owner then. `write` takes a file's number and bytes, and says how many it
+    took; `rest` takes what is left.
+    """
+
+    __slots__ = ("_attend", "_closing", "_file", "_rest", "_scanner", "_waiting", "_write", "open")
+
+    def __init__(self, scanner: Scanner, attend: Callable[[bytes], None]) -> None:
+        self.open = False
+        self._scanner = scanner
+        self._attend = attend
+        self._file: int
+        self._write: Callable[[int, bytes], int]
+        self._rest: Callable[[bytes], None]
+        self._waiting: Callable[[], int]
+        self._closing: Callable[[], bool]
+
+    def lead_to(
+        self,
+        file: int,
+        write: Callable[[int, bytes], int],
+        rest: Callable[[bytes], None],
+        waiting: Callable[[], int],
+        closing: Callable[[], bool],
+    ) -> None:
+        """The other side, before this is opened."""
+        self._file, self._write, self._rest = file, write, rest
+        self._waiting, self._closing = waiting, closing
+
+    def __call__(self, data: bytes) -> None:
+        if not self.open or not self._scanner.passes(data) or self._waiting() or self._closing():
+            self._attend(data)
+            return
+        try:
+            written = self._write(self._file, data)
+        except OSError:
+            written = 0  # full, or gone: who takes the rest finds out which
+        if written < len(data):
+            self._rest(data[written:])
 
 
 def _frame_end(data: bytes, at: int, size: int) -> int:

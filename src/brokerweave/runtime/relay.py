@@ -14,8 +14,9 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from brokerweave.config import LimitsSection
-from brokerweave.cooperation.api import SessionState
+from brokerweave.cooperation.api import SessionState, Side
 from brokerweave.mqtt import codec
+from brokerweave.mqtt.frames import Passage
 from brokerweave.mqtt.packets import ConnAck, Disconnect
 from brokerweave.node.core import NodeCore
 from brokerweave.runtime.traffic import Traffic
@@ -71,8 +72,14 @@ def _write_now(transport: asyncio.Transport, file: int, data: bytes) -> None:
     transport.write(data)
 
 
+def _lead(passage: Passage, transport: asyncio.Transport, file: int) -> None:
+    passage.lead_to(file, os.write, transport.write, transport.get_write_buffer_size, transport.is_closing)
+
+
 class ClientConnection(asyncio.Protocol):
     """The client's half, and the owner of the pair."""
+
+    data_received: Passage
 
     __slots__ = (
         "_broker",
@@ -82,9 +89,11 @@ class ClientConnection(asyncio.Protocol):
         "_file",
         "_heard",
         "_host",
+        "_passage",
         "_transport",
         "_turn_due",
         "_write_paused",
+        "data_received",
         "pair",
         "read_paused",
     )
@@ -102,6 +111,8 @@ class ClientConnection(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self.pair: Pair = host.core.new_pair()
         self._feed: Callable[[bytes], bytes] = self.pair.from_client
+        self._passage = self.pair.passage(Side.CLIENT, self._attend)
+        self.data_received = self._passage
 
     # asyncio.Protocol
 
@@ -121,8 +132,15 @@ class ClientConnection(asyncio.Protocol):
         host.core.plugins.tell(lambda listener: listener.session_established(self.pair.client))
         self._deadline = host.later(host.limits.connect_timeout, self._connect_overdue)
 
-    def data_received(self, data: bytes) -> None:
+    def _attend(self, data: bytes) -> None:
         self._fed(self._feed(data))
+        self.open_passages()
+
+    def open_passages(self) -> None:
+        """The pair had a look at something: see whether it needs to look at the next."""
+        if self._broker is not None:
+            self._passage.open = self.pair.upstream_open and self._feed != self._hear
+            self._broker.passage.open = self.pair.downstream_open
 
     def _fed(self, out: bytes) -> None:
         """The pair took something: `out` goes to the broker, and then it may be too much, or wrong."""
@@ -168,6 +186,7 @@ class ClientConnection(asyncio.Protocol):
         if connect is not None and connect.keep_alive and transport is not None:
             self._heard = False
             self._feed = self._hear
+            self._passage.open = False
             waiting = transport.get_write_buffer_size()
             self._set_deadline(1.5 * connect.keep_alive, lambda: self._watched(waiting))
 
@@ -214,6 +233,8 @@ class ClientConnection(asyncio.Protocol):
             broker.close()
             return
         self._broker = broker
+        broker.lead(self._passage)
+        self.lead(broker.passage)
         self.pair.broker.move(SessionState.ESTABLISHED)
         self._host.core.plugins.tell(lambda listener: listener.session_established(self.pair.broker))
         broker.write(b"".join(self._early))
@@ -245,6 +266,11 @@ class ClientConnection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         if self._transport is not None:
             _write_now(self._transport, self._file, data)
+
+    def lead(self, passage: Passage) -> None:
+        """Let a passage write to the client."""
+        if self._transport is not None:
+            _lead(passage, self._transport, self._file)
 
     def write_own(self, data: bytes) -> None:
         """Write what the pair had kept back, or an answer of our own; the broker may be read again."""
@@ -338,10 +364,23 @@ class ClientConnection(asyncio.Protocol):
 class BrokerConnection(asyncio.Protocol):
     """The broker's half."""
 
-    __slots__ = ("_client", "_feed", "_file", "_transport", "standing", "write_paused")
+    data_received: Passage
+
+    __slots__ = (
+        "_client",
+        "_feed",
+        "_file",
+        "_transport",
+        "data_received",
+        "passage",
+        "standing",
+        "write_paused",
+    )
 
     def __init__(self, client: ClientConnection) -> None:
         self._client = client
+        self.passage = client.pair.passage(Side.BROKER, self._attend)
+        self.data_received = self.passage
         self._feed = client.pair.from_broker
         self._file = -1
         self._transport: asyncio.Transport | None = None
@@ -355,7 +394,7 @@ class BrokerConnection(asyncio.Protocol):
         self._file = transport.get_extra_info("socket").fileno()
         transport.set_write_buffer_limits(high=self._client.pair.limits.client_queue)
 
-    def data_received(self, data: bytes) -> None:
+    def _attend(self, data: bytes) -> None:
         client = self._client
         pair = client.pair
         watched = pair.phase is not Phase.ACCEPTED or client.read_paused
@@ -367,6 +406,7 @@ class BrokerConnection(asyncio.Protocol):
         if pair.wants_broker_pause:
             self.standing = True
             self.pause_reading()
+        client.open_passages()
 
     def pause_writing(self) -> None:
         """The broker does not read: stop reading the client."""
@@ -386,6 +426,11 @@ class BrokerConnection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         assert self._transport is not None
         _write_now(self._transport, self._file, data)
+
+    def lead(self, passage: Passage) -> None:
+        """Let a passage write to the broker."""
+        assert self._transport is not None
+        _lead(passage, self._transport, self._file)
 
     def pause_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -10,12 +10,13 @@ filter counts only when SUBACK grants it. Must not know: sockets, strategies, li
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import replace
 
 from brokerweave.cooperation.api import Listener, Side
 from brokerweave.errors import BrokerweaveError, RemoteProtocolError
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import Frame, RouteCache, Routed, Scanner
+from brokerweave.mqtt.frames import Frame, Passage, RouteCache, Routed, Scanner
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -183,6 +184,21 @@ class Pair:
     def wants_broker_pause(self) -> bool:
         """True while the broker must not be read: too much stands behind a SUBACK."""
         return self._standing is not None and self._standing.size > self.limits.client_queue
+
+    @property
+    def upstream_open(self) -> bool:
+        """Whether a client's chunk that concerns nobody may go on without asking the pair."""
+        return self.phase is Phase.ACCEPTED and self.put_off is None and self.error is None
+
+    @property
+    def downstream_open(self) -> bool:
+        """The same for the broker's."""
+        written = self._recorder is None or not self._recorder.unwritten
+        return self.phase is Phase.ACCEPTED and written and not self._standing and self.error is None
+
+    def passage(self, side: Side, attend: Callable[[bytes], None]) -> Passage:
+        """What takes a side's chunks, and calls `attend` with those that need a look."""
+        return Passage(self._upstream if side is Side.CLIENT else self._downstream, attend)
 
     def use_routes(self, routes: RouteCache) -> None:
         """Where the client's publications go from now on."""

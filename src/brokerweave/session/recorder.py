@@ -33,7 +33,7 @@ class RecorderHost(Protocol):
 
 
 class Recorder:
-    __slots__ = ("_bytes", "_host", "_limit", "_pair", "_unanswered", "_unwritten", "awaits_answers")
+    __slots__ = ("_bytes", "_host", "_limit", "_pair", "_unanswered", "awaits_answers", "unwritten")
 
     def __init__(self, host: RecorderHost, pair: Pair, limit: int) -> None:
         """Beyond `limit` bytes nothing more waits: it is recorded, come what may."""
@@ -43,7 +43,8 @@ class Recorder:
         self._limit = limit
         self._unanswered: dict[int, Routed] = {}
         self._bytes = 0
-        self._unwritten = False
+        self.unwritten = False
+        """Something was recorded that has to be safe before the broker's next bytes go to the client."""
 
     def take(self, routed: Routed, packet_id: int = 0) -> None:
         """Record publications; one with a packet id, which came by itself, when the broker has answered."""
@@ -72,8 +73,8 @@ class Recorder:
             self._host.count("tap_refused")
 
     def before_acknowledging(self) -> None:
-        if self._unwritten:
-            self._unwritten = False
+        if self.unwritten:
+            self.unwritten = False
             self._host.write_recorded()
 
     def ended(self, broker_left: bool) -> None:
@@ -88,8 +89,8 @@ class Recorder:
 
     def _record(self, routed: Routed) -> None:
         self._host.record_publications(self._pair, routed)
-        if routed.max_qos > 0 and not self._unwritten:
-            self._unwritten = self._host.tapped(routed.group)
+        if routed.max_qos > 0 and not self.unwritten:
+            self.unwritten = self._host.tapped(routed.group)
 
     def _forget(self, packet_id: int) -> Routed | None:
         routed = self._unanswered.pop(packet_id, None)

@@ -360,6 +360,25 @@ def test_chunking_changes_nothing(
 
 
 @given(
+    data=streams,
+    noise=st.binary(max_size=4),
+    at=st.integers(0, 500),
+    wanted=wanted_masks,
+    single_qos=st.integers(0, 7),
+)
+@settings(max_examples=300, deadline=None)
+def test_a_chunk_passes_if_and_only_if_feeding_it_would_give_it_back_and_nothing_else(
+    frames: ModuleType, data: bytes, noise: bytes, at: int, wanted: int, single_qos: int
+) -> None:
+    data = data[:at] + noise + data[at + len(noise) :]
+    one, other = (Recorder(frames, wanted=wanted, version=5, single_qos=single_qos).scanner for _ in "12")
+    whole, items = other.feed(data)
+    assert one.passes(data) == (other.error is None and whole == data and not items)
+    assert one.error is None
+    assert one.pending == 0
+
+
+@given(
     data=streams, noise=st.binary(max_size=40), at=st.integers(0, 500), places=cuts, version=st.integers(0, 5)
 )
 @settings(max_examples=300, deadline=None)
@@ -612,3 +631,65 @@ def test_columns_hold_what_the_frames_hold_in_a_range_and_of_wanted_topics(frame
     assert bytes(columns.properties) == b""
     with pytest.raises(RemoteProtocolError):
         columns.fill(blob[:-1], 5, 30, 0, 100)
+
+
+class Way:
+    """What a passage leads to, and what it leaves to others."""
+
+    def __init__(self, frames: ModuleType, room: int = 1 << 20) -> None:
+        self.scanner = frames.Scanner(SUBACK, MAX_PACKET)
+        self.scanner.version = 4
+        self.passage = frames.Passage(self.scanner, self.attended_append)
+        self.attended: list[bytes] = []
+        self.written: list[bytes] = []
+        self.rest: list[bytes] = []
+        self.room = room
+        self.waiting, self.closing = 0, False
+        self.passage.lead_to(9, self.write, self.rest.append, lambda: self.waiting, lambda: self.closing)
+        self.passage.open = True
+
+    def attended_append(self, data: bytes) -> None:
+        self.attended.append(data)
+
+    def write(self, file: int, data: bytes) -> int:
+        assert file == 9
+        if self.room < 0:
+            raise BlockingIOError
+        self.written.append(data[: self.room])
+        return min(len(data), self.room)
+
+
+def test_an_open_passage_writes_what_concerns_nobody_and_hands_over_the_rest(frames: ModuleType) -> None:
+    way = Way(frames)
+    suback = frame(0x90, b"\x00\x01\x00")
+    for chunk in (A + B, A + suback, A[:3], PINGREQ):
+        way.passage(chunk)
+    assert way.written == [A + B, PINGREQ]
+    assert way.attended == [A + suback, A[:3]]
+    assert way.rest == []
+
+
+def test_a_passage_passes_nothing_while_part_of_a_frame_waits(frames: ModuleType) -> None:
+    way = Way(frames)
+    way.scanner.feed(A[:3])
+    way.passage(B)
+    assert (way.written, way.attended) == ([], [B])
+
+
+@pytest.mark.parametrize("state", ["shut", "waiting", "closing"])
+def test_a_passage_writes_only_while_open_to_a_way_that_is_clear(frames: ModuleType, state: str) -> None:
+    way = Way(frames)
+    way.passage.open = state != "shut"
+    way.waiting = 5 if state == "waiting" else 0
+    way.closing = state == "closing"
+    way.passage(A)
+    assert (way.written, way.attended) == ([], [A])
+
+
+@pytest.mark.parametrize("room", [-1, 0, 4])
+def test_what_a_passage_could_not_write_goes_where_the_rest_does(frames: ModuleType, room: int) -> None:
+    way = Way(frames, room)
+    way.passage(A)
+    assert b"".join(way.written) + b"".join(way.rest) == A
+    assert way.rest
+    assert way.attended == []

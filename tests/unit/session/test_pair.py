@@ -139,7 +139,7 @@ def everything_is_wanted(topic: bytes, retain: bool) -> object:
 
 
 class Site:
-    """A pair with its host, spoken to in packets."""
+    """A pair with its host, spoken to in packets, through its passages as by sockets."""
 
     def __init__(
         self,
@@ -155,10 +155,24 @@ class Site:
         self.pair = Pair(1, self.host, routes, Limits(), 100.0, listeners, cluster, records)
 
     def client(self, *packets: Packet) -> bytes:
-        return self.pair.from_client(b"".join(codec.encode(p, self.version) for p in packets))
+        return self._speak(Side.CLIENT, packets)
 
     def broker(self, *packets: Packet) -> bytes:
-        return self.pair.from_broker(b"".join(codec.encode(p, self.version) for p in packets))
+        return self._speak(Side.BROKER, packets)
+
+    def _speak(self, side: Side, packets: tuple[Packet, ...]) -> bytes:
+        pair, out = self.pair, bytearray()
+        feed = pair.from_client if side is Side.CLIENT else pair.from_broker
+
+        def write(file: int, data: bytes) -> int:
+            out.extend(data)
+            return len(data)
+
+        passage = pair.passage(side, lambda data: out.extend(feed(data)))
+        passage.lead_to(0, write, out.extend, lambda: 0, lambda: False)
+        passage.open = pair.upstream_open if side is Side.CLIENT else pair.downstream_open
+        passage(b"".join(codec.encode(p, self.version) for p in packets))
+        return bytes(out)
 
     def connect(self, **options: object) -> None:
         self.client(Connect("c", self.version, **options))  # type: ignore[arg-type]
