@@ -284,6 +284,7 @@ class Scanner:
         "_head",
         "_max_packet",
         "_needed",
+        "_passing",
         "_waiting",
         "error",
         "passed",
@@ -302,6 +303,7 @@ class Scanner:
         self.error: RemoteProtocolError | None = None
         self.publishes = 0
         self.passed = 0
+        self._passing = 0
         self._max_packet = max_packet
         self._head = _Publish()
         self._waiting = bytearray()
@@ -339,6 +341,7 @@ class Scanner:
             return False
         size = len(chunk)
         at = 0
+        publishes = 0
         try:
             while at < size:
                 end = _frame_end(chunk, at, size)
@@ -347,12 +350,20 @@ class Scanner:
                 kind = chunk[at] >> 4
                 if self.wanted >> kind & 1:
                     return False
-                if kind == _PUBLISH and self._concerns(chunk, at, end):
-                    return False
+                if kind == _PUBLISH:
+                    if self._concerns(chunk, at, end):
+                        return False
+                    publishes += 1
                 at = end
         except RemoteProtocolError:
             return False
+        self._passing = publishes
         return True
+
+    def count_passage(self, size: int) -> None:
+        """The chunk that `passes` was last asked about went on without being fed."""
+        self.publishes += self._passing
+        self.passed += size
 
     def _concerns(self, data: bytes, at: int, end: int) -> bool:
         """Whether a PUBLISH goes anywhere but on."""
@@ -461,6 +472,7 @@ class Passage:
         if not self.open or not self._scanner.passes(data) or self._waiting() or self._closing():
             self._attend(data)
             return
+        self._scanner.count_passage(len(data))
         try:
             written = self._write(self._file, data)
         except OSError:
