@@ -1,4 +1,4 @@
-"""The node's own numbers as MQTT messages, at an interval (seed of the idea: an MQTT logger in each node).
+"""The node's own numbers as MQTT messages, at an interval (MQTT2EdgePeer 2.5.3).
 
 Owns one client connection, from the node to its own door: so the messages meet the same access list, taps,
 strategy and broker as anybody's, and nothing in the relay knows of them. Invariants: without an interval none
