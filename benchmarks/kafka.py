@@ -1,7 +1,7 @@
 """A log's rows in a local Kafka, for `benchmarks.pipeline`; and how fast they get there.
 
-`python -m benchmarks.kafka` measures the feeding alone: rows a second into one Kafka on the same machine, and the
-feeder's CPU. Must not know: queries.
+`python -m benchmarks.kafka` measures the feeding alone: rows a second into one Kafka on the same machine, and
+the feeder's CPU. Must not know: queries.
 """
 
 from __future__ import annotations

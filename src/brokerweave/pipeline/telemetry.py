@@ -66,7 +66,7 @@ _PLOTS = {
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """`nodes` and `cluster` are like MQTT2EdgePeer's Fig. 3.4; `cluster` has the rows `total` and `average`."""
+    """After MQTT2EdgePeer's Fig. 3.4. `cluster` has the rows `total` and `average`."""
 
     nodes: DataFrame
     cluster: DataFrame
