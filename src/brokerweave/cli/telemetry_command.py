@@ -93,14 +93,14 @@ def telemetry(
     if as_json:
         print_json({"nodes": by_node, "cluster": together, "unreadable": found.unreadable})
         return
-    _show(by_node, together)
+    show(by_node, together)
     if found.unreadable:
         console().print(f"{found.unreadable} messages are no telemetry")
     if written:
         console().print(f"written: {', '.join(map(str, written))}")
 
 
-def _show(by_node: list[dict[str, Any]], together: list[dict[str, Any]]) -> None:
+def show(by_node: list[dict[str, Any]], together: list[dict[str, Any]]) -> None:
     shown = table(*_SHOWN)
     for row in by_node:
         shown.add_row(*(_cell(name, row.get(name)) for name in _SHOWN.values()))
