@@ -17,6 +17,7 @@ import typer
 
 from brokerweave.cli.output import console, help_text, table
 from brokerweave.cli.running_commands import Config, Id, Json, Socket, ask, print_json
+from brokerweave.cli.status_view import duration
 from brokerweave.errors import BrokerweaveError, ConfigError
 
 if TYPE_CHECKING:
@@ -205,16 +206,23 @@ def list_readers(
         readers.forget(forget)
         print(f"forgot {forget}")
         return
+    now = time.time_ns() // 1000
     found = [
-        {"reader": name, "committed": str(position), "behind": log.lag(position)}
+        {
+            "reader": name,
+            "committed": str(position),
+            "behind": log.lag(position),
+            "behind_seconds": round(log.age(position, now), 3),
+        }
         for name, position in readers.all().items()
     ]
     if as_json:
         print_json({"readers": found})
         return
-    rows = table("reader", "committed", "rows behind")
+    rows = table("reader", "committed", "rows behind", "oldest of them")
     for each in found:
-        rows.add_row(str(each["reader"]), str(each["committed"]), f"{each['behind']:,}")
+        oldest = duration(each["behind_seconds"]) if each["behind"] else "-"
+        rows.add_row(str(each["reader"]), str(each["committed"]), f"{each['behind']:,}", oldest)
     console().print(rows)
 
 

@@ -51,6 +51,7 @@ def status_view(status: Mapping[str, Any]) -> Iterator[RenderableType]:
         ("traffic", ""),
         ("retained", ""),
         ("edge_log", ""),
+        ("flight", ""),
         ("kafka", ""),
         ("drops", "nothing dropped"),
         ("counters", ""),

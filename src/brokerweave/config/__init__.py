@@ -19,6 +19,7 @@ from brokerweave.config.keys import (
     KEYS,
     SECTIONS,
     EdgeLogSection,
+    FlightSection,
     KafkaSection,
     Key,
     LimitsSection,
@@ -38,6 +39,7 @@ from brokerweave.errors import ConfigError
 __all__ = [
     "Address",
     "EdgeLogSection",
+    "FlightSection",
     "KafkaSection",
     "LimitsSection",
     "LinksSection",
@@ -66,6 +68,7 @@ _READ_AT_START = (
     "links.tls_key",
     "links.tls_ca",
     "acl.file",
+    "flight.token_file",
     "kafka.client_file",
 )
 
@@ -306,6 +309,8 @@ def _check_together(config: NodeConfig) -> None:
         )
     if node.broker_password_file is not None and node.broker_username is None:
         raise ConfigError("'broker_password_file' needs 'broker_username' beside it in [node]")
+    if config.flight.listen is not None and not config.taps:
+        raise ConfigError("'listen' in [flight] needs a [[tap]]: without one there is no edge log to serve")
     if config.kafka.servers and not config.taps:
         raise ConfigError(
             "'servers' in [kafka] needs a [[tap]]: without one there is no edge log to feed from"

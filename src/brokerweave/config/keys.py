@@ -466,6 +466,28 @@ class EdgeLogSection:
 
 
 @dataclass(frozen=True, slots=True)
+class FlightSection:
+    """The edge log over Arrow Flight, for the pipeline: a process that the node starts. Needs pyarrow."""
+
+    listen: Address | None = field(
+        default=None,
+        metadata=about(
+            LISTENING,
+            "Where readers connect; by convention port 8815. Without it nothing is served.",
+            cost="a process of some 100 MiB; while readers drain the log, up to one core",
+        ),
+    )
+    token_file: Path | None = field(
+        default=None,
+        metadata=about(
+            PATH,
+            "A file whose first line every call must show. The connection is not encrypted: beyond one "
+            "machine let it go through a tunnel. Without it, whoever reaches `listen` may read the log.",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class KafkaSection:
     """The edge log into Kafka, from a process that the node starts. Needs `brokerweave[kafka]`."""
 
@@ -577,6 +599,7 @@ class NodeConfig:
     retained: RetainedSection = RetainedSection()
     acl: AclSection = AclSection()
     edge_log: EdgeLogSection = EdgeLogSection()
+    flight: FlightSection = FlightSection()
     kafka: KafkaSection = KafkaSection()
     telemetry: TelemetrySection = TelemetrySection()
     taps: tuple[Tap, ...] = ()
@@ -620,6 +643,7 @@ SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
         "retained": RetainedSection,
         "acl": AclSection,
         "edge_log": EdgeLogSection,
+        "flight": FlightSection,
         "kafka": KafkaSection,
         "telemetry": TelemetrySection,
     }

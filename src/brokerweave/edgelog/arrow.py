@@ -1,25 +1,25 @@
 """Blocks as Arrow record batches, for bulk readers. The one file of the edge log that needs pyarrow.
 
 Owns the schema of the rows, in types that Spark's Python sources take (no dictionaries, no unsigned numbers).
-Invariants: buffers that the compiled scanner filled are used as they are; no row is touched in Python unless
-it has properties or was resent. Must not know: files, who asked.
+Invariants: buffers that the compiled `columns` filled are used as they are; no row is touched in Python; a
+column that was not asked for costs no copy. Must not know: files, who asked.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
+from brokerweave.edgelog.columns import Columns
 from brokerweave.edgelog.folder import Identity
-from brokerweave.edgelog.layout import START, VERSION, Block, Position, run_fields
+from brokerweave.edgelog.layout import START, VERSION, Block, Position
 from brokerweave.edgelog.rows import property_pairs
-from brokerweave.mqtt.frames import PublishColumns, RouteCache
+from brokerweave.errors import ConfigError
+from brokerweave.mqtt.frames import RouteCache
 
 _LAST = 2**62
-_QOS = bytes(first >> 1 & 3 for first in range(256))
-_RETAIN = bytes(first & 1 for first in range(256))
+_SIZES = {"q": 8, "i": 4, "B": 1}
 
 SCHEMA = pa.schema(
     [
@@ -41,112 +41,113 @@ SCHEMA = pa.schema(
 )
 
 
+CONSTANT = ("log_id", "site", "schema_version")
+"""Columns whose value is the same in all rows of a log."""
+
+
+def constants(identity: Identity) -> dict[str, str | int]:
+    return {"log_id": identity.log_id, "site": identity.node, "schema_version": VERSION}
+
+
 def batch(
     identity: Identity,
     blocks: Iterable[Block],
     after: Position = START,
     up_to: Position | None = None,
     wanted: RouteCache | None = None,
+    columns: Sequence[str] | None = None,
 ) -> pa.RecordBatch:
     """The rows of some blocks after one position and up to another, whose topics `wanted` resolves.
 
-    Keep the payloads of one batch below 2 GiB together: a hundred blocks or so.
+    Keep the payloads of one batch below 2 GiB together: a hundred blocks or so. Raises `ConfigError` if there
+    is no such column.
     """
-    columns = PublishColumns()
-    epochs, times, clients, dups = array("q"), array("q"), _Repeated(), bytearray()
-    marked: set[int] = set()
-    for block in blocks:
+    schema, found = project(columns), list(blocks)
+    buffers: dict[str, pa.Buffer] = {}
+
+    def room(name: str, kind: str, count: int) -> memoryview:
+        buffers[name] = pa.allocate_buffer(count * _SIZES[kind])
+        return memoryview(buffers[name]).cast("B").cast(kind)  # type: ignore[call-overload,no-any-return]
+
+    filled = Columns(
+        sum(block.rows for block in found),
+        sum(len(block.body) for block in found),
+        room,
+        frozenset(schema.names),
+    )
+    for block in found:
         low = after.sequence + 1 if block.epoch == after.epoch else 0
         high = up_to.sequence if up_to is not None and block.epoch == up_to.epoch else _LAST
-        sequence, before = block.first, len(dups)
-        for time, client, version, count, blob, resent in run_fields(block.body):
-            added = columns.fill(blob, version, sequence, low, high, wanted)
-            if added == 1:
-                times.append(time)
-            else:
-                times += array("q", (time,)) * added
-            clients.add(client, added)
-            if resent:
-                marked.update(sequence + index for index in resent)
-            sequence += count
-        added = len(columns.sequences) - before
-        epochs += array("q", (block.epoch,)) * added
-        dups += bytes(added)
-        if marked:
-            _mark(dups, columns.sequences, before, marked)
-            marked.clear()
-    return _assemble(identity, columns, epochs, times, clients, dups)
+        filled.add(block.body, block.epoch, block.first, low, high, wanted)
+    make = _Made(identity, filled, buffers)
+    return pa.RecordBatch.from_arrays([make.column(name) for name in schema.names], schema=schema)
 
 
-def _mark(dups: bytearray, sequences: array[int], at: int, marked: set[int]) -> None:
-    for place in range(at, len(dups)):
-        if sequences[place] in marked:
-            dups[place] = 1
+def project(columns: Sequence[str] | None) -> pa.Schema:
+    """The schema of some columns, in their order. Raises `ConfigError`."""
+    if columns is None:
+        return SCHEMA
+    for name in columns:
+        if name not in SCHEMA.names:
+            raise ConfigError(f"there is no column {name[:80]!r}; known are {', '.join(SCHEMA.names)}")
+    if len(set(columns)) != len(columns):
+        raise ConfigError("a column is asked for twice")
+    return pa.schema([SCHEMA.field(name) for name in columns])
 
 
-class _Repeated:
-    """A text column in which the same value comes many times in a row."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.ends = array("i", (0,))
-
-    def add(self, value: bytes, count: int) -> None:
-        start, size = len(self.data), len(value)
-        self.data += value * count
-        if count == 1:
-            self.ends.append(start + size)
-        elif size:
-            self.ends.extend(range(start + size, start + size * count + 1, size))
-        else:
-            self.ends.extend((start,) * count)
+def constant(name: str, value: str | int, count: int) -> pa.Array:
+    """A column of `CONSTANT`."""
+    return pa.repeat(pa.scalar(value, SCHEMA.field(name).type), count)
 
 
-def _assemble(
-    identity: Identity,
-    columns: PublishColumns,
-    epochs: array[int],
-    times: array[int],
-    clients: _Repeated,
-    dups: bytearray,
-) -> pa.RecordBatch:
-    count = len(columns.sequences)
-    arrays = [
-        pa.repeat(pa.scalar(identity.log_id), count),
-        _numbers(pa.int64(), epochs),
-        _numbers(pa.int64(), columns.sequences),
-        pa.repeat(pa.scalar(identity.node), count),
-        _texts(pa.string(), clients.ends, clients.data),
-        _texts(pa.string(), columns.topic_ends, columns.topics),
-        _texts(pa.binary(), columns.payload_ends, columns.payloads),
-        _numbers(pa.timestamp("us", tz="UTC"), times),
-        _bytes(columns.heads.translate(_QOS)),
-        _bytes(columns.heads.translate(_RETAIN)).cast(pa.bool_()),
-        _bytes(dups).cast(pa.bool_()),
-        _numbers(pa.uint16(), columns.packet_ids).cast(pa.int32()),
-        _properties(columns, count),
-        pa.repeat(pa.scalar(VERSION, pa.int8()), count),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+class _Made:
+    """Arrow's arrays over what `Columns` filled."""
+
+    def __init__(self, identity: Identity, filled: Columns, buffers: dict[str, pa.Buffer]) -> None:
+        self._identity = identity
+        self._filled = filled
+        self._buffers = buffers
+        self._rows = filled.rows
+
+    def column(self, name: str) -> pa.Array:
+        if name in CONSTANT:
+            return constant(name, constants(self._identity)[name], self._rows)
+        kind, rows, buffers = SCHEMA.field(name).type, self._rows, self._buffers
+        if name == "topic":
+            return self._joined(kind, "topic_ends", self._filled.topics)
+        if name == "payload":
+            return self._joined(kind, "payload_ends", self._filled.payloads)
+        if name == "client":
+            names = pa.array(self._filled.clients, pa.binary()).cast(pa.string())
+            return names.take(self._numbers(pa.int32(), "client_at"))
+        if name == "properties":
+            return self._properties(kind)
+        if name in ("retain", "dup"):
+            return self._numbers(pa.int8(), name).cast(pa.bool_())
+        return pa.Array.from_buffers(kind, rows, [None, buffers[_NUMBERS[name]]])
+
+    def _numbers(self, kind: pa.DataType, name: str) -> pa.Array:
+        return pa.Array.from_buffers(kind, self._rows, [None, self._buffers[name]])
+
+    def _joined(self, kind: pa.DataType, ends: str, data: bytearray) -> pa.Array:
+        return pa.Array.from_buffers(kind, self._rows, [None, self._buffers[ends], pa.py_buffer(data)])
+
+    def _properties(self, kind: pa.DataType) -> pa.Array:
+        """Most rows have none, or the same as others: each set is read once."""
+        sets = [
+            [{"key": key, "value": value} for key, value in property_pairs(encoded)]
+            for encoded in self._filled.property_sets
+        ]
+        if len(sets) > 1:
+            return pa.array(sets, kind).take(self._numbers(pa.int32(), "properties_at"))
+        none = pa.py_buffer(bytes(4 * (self._rows + 1)))
+        return pa.Array.from_buffers(kind, self._rows, [None, none], children=[pa.array([], kind.value_type)])
 
 
-def _numbers(kind: pa.DataType, values: array[int]) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
-
-
-def _bytes(values: bytearray) -> pa.Array:
-    return pa.Array.from_buffers(pa.int8(), len(values), [None, pa.py_buffer(values)])
-
-
-def _texts(kind: pa.DataType, ends: array[int], data: bytearray) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(data)])
-
-
-def _properties(columns: PublishColumns, count: int) -> pa.Array:
-    kind = SCHEMA.field("properties").type
-    if not columns.properties:
-        offsets = pa.array([0] * (count + 1), pa.int32())
-        return pa.ListArray.from_arrays(offsets, pa.array([], kind.value_type))
-    ends = columns.property_ends
-    pairs = [property_pairs(bytes(columns.properties[ends[i] : ends[i + 1]])) for i in range(count)]
-    return pa.array([[{"key": key, "value": value} for key, value in row] for row in pairs], kind)
+_NUMBERS = {
+    "epoch": "epochs",
+    "sequence": "sequences",
+    "received": "received",
+    "qos": "qos",
+    "packet_id": "packet_ids",
+}

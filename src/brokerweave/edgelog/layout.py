@@ -136,6 +136,15 @@ class Block:
         return self.offset + BLOCK_HEAD_BYTES + len(self.body)
 
 
+class Head(NamedTuple):
+    """What a block's head says of its body."""
+
+    length: int
+    rows: int
+    first: int
+    checksum: int
+
+
 def encode_header(header: SegmentHeader) -> bytes:
     head = _SEGMENT_HEAD.pack(
         VERSION, header.epoch, header.first, header.created, bytes.fromhex(header.log_id)
@@ -179,6 +188,11 @@ def decode_runs(body: bytes) -> Iterator[Run]:
     """The runs of a whole block."""
     for time, client, version, count, blob, resent in run_fields(body):
         yield Run(time, client.decode(), version, count, blob, resent)
+
+
+def first_time(body: bytes) -> int:
+    """When the first row of a block came."""
+    return int(_RUN.unpack_from(body)[0])
 
 
 def run_fields(body: bytes) -> Iterator[tuple[int, bytes, int, int, bytes, tuple[int, ...]]]:
@@ -228,6 +242,19 @@ def scan(
 
 def _block(data: bytes, at: int, base: int, epoch: int, seed: int) -> Block | str:
     """The block at `at`, or why there is none."""
+    head = head_at(data, at, seed)
+    if isinstance(head, str):
+        return head
+    body = data[at + _BLOCK.size : at + _BLOCK.size + head.length]
+    if len(body) != head.length:
+        return "a block is cut short"
+    if zlib.crc32(body, seed) != head.checksum:
+        return "the checksum of a block is wrong"
+    return Block(base + at, epoch, head.first, head.rows, body)
+
+
+def head_at(data: bytes, at: int, seed: int) -> Head | str:
+    """The head of the block at `at`, or why there is none."""
     if at + _BLOCK.size > len(data):
         return "a block is cut short"
     magic, head_sum, length, rows, first, body_sum = _BLOCK.unpack_from(data, at)
@@ -235,12 +262,7 @@ def _block(data: bytes, at: int, base: int, epoch: int, seed: int) -> Block | st
         return "no block begins there"
     if zlib.crc32(data[at + 8 : at + _BLOCK.size], seed) != head_sum or length > LARGEST_BLOCK:
         return "the checksum of a block's head is wrong"
-    body = data[at + _BLOCK.size : at + _BLOCK.size + length]
-    if len(body) != length:
-        return "a block is cut short"
-    if zlib.crc32(body, seed) != body_sum:
-        return "the checksum of a block is wrong"
-    return Block(base + at, epoch, first, rows, body)
+    return Head(length, rows, first, body_sum)
 
 
 def _next_block(data: bytes, at: int, base: int, epoch: int, seed: int) -> Block | None:

@@ -17,8 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from brokerweave.edgelog import folder as files
+from brokerweave.edgelog.blocks import whole_blocks
 from brokerweave.edgelog.folder import Identity, Segment
-from brokerweave.edgelog.layout import START, Block, Damage, DamagedLog, Position, scan
+from brokerweave.edgelog.layout import (
+    START,
+    Block,
+    Damage,
+    DamagedLog,
+    Position,
+    first_time,
+    run_fields,
+    scan,
+)
 from brokerweave.errors import BrokerweaveError, Unavailable
 
 
@@ -78,6 +88,13 @@ class LogReader:
         end = self.end()
         return found[0].start if found else Position(max(end.epoch, 1), end.sequence + 1)
 
+    def starts(self) -> tuple[Position, ...]:
+        """The first row of each epoch of which something is kept."""
+        found: dict[int, Position] = {}
+        for segment in files.segments(self.folder):
+            found.setdefault(segment.epoch, segment.start)
+        return tuple(found.values())
+
     def lag(self, position: Position) -> int:
         """Rows after `position` that may be read, the trimmed ones not among them."""
         end = self.end()  # before the segments: or a newer one could be missing among them
@@ -89,6 +106,52 @@ class LogReader:
         if found:
             read = max(read, found[0].first - 1)
         return max(end.sequence - read, 0)
+
+    def received(self, position: Position) -> int:
+        """When a row came, in microseconds since 1970; 0 if it is not there."""
+        before = Position(position.epoch, position.sequence - 1)
+        for block in self.blocks(before, position, Skipped()):
+            for last, came in block_times(block):
+                if last >= position:
+                    return came
+        return 0
+
+    def age(self, position: Position, now: int) -> float:
+        """Seconds since the first row after `position` that is kept; 0.0 if there is none."""
+        for block in self.blocks(position, skipped=Skipped()):
+            for last, came in block_times(block):
+                if last > position:
+                    return max(now - came, 0) / 1e6
+        return 0.0
+
+    def position_at(self, time: int) -> Position:
+        """The last row before the first one that came at `time` or later (microseconds since 1970).
+
+        Reads the one or two segments in question. Where the clock was set back while rows were recorded,
+        there may be several such rows: it is one of them.
+        """
+        first = self.first()
+        before = self._segment_before(time) or Position(first.epoch, first.sequence - 1)
+        doubtful: Block | None = None
+        for block in self.blocks(before, skipped=Skipped()):
+            if first_time(block.body) >= time:
+                break
+            doubtful = block
+        if doubtful is None:
+            return before
+        for last, came in block_times(doubtful):
+            if came >= time:
+                break
+            before = last
+        return before
+
+    def _segment_before(self, time: int) -> Position | None:
+        """Where the newest segment begins whose first block was there before `time`."""
+        for segment in reversed(files.segments(self.folder)):
+            with contextlib.suppress(ValueError, OSError):  # damaged or trimmed: an older one does, too
+                if segment.header()[0].created < time:
+                    return Position(segment.epoch, segment.first - 1)
+        return None
 
     def segments(self) -> list[SegmentInfo]:
         end = self.end()
@@ -158,6 +221,7 @@ class LogReader:
         for each in self._scan(segment, after, last):
             if isinstance(each, Block):
                 if Position(each.epoch, each.last) > after:
+                    self._cursor = Position(each.epoch, each.first - 1), segment.path, each.offset
                     yield each
                     self._cursor = Position(each.epoch, each.last), segment.path, each.end
             elif each.last is not None and Position(each.epoch, each.last) <= after:
@@ -180,10 +244,12 @@ class LogReader:
                     yield Damage(name, 0, size, segment.epoch, segment.first, last, str(error))
                     return
                 expected = segment.first
-                if self._cursor is not None and self._cursor[:2] == (after, segment.path):
-                    at, expected = self._cursor[2], after.sequence + 1
+                if self._cursor is not None and self._cursor[1] == segment.path and self._cursor[0] <= after:
+                    at, expected = self._cursor[2], self._cursor[0].sequence + 1
+                read = after.sequence if after.epoch == segment.epoch else 0
+                at, expected = yield from whole_blocks(file.fileno(), header, at, expected, read, last)
                 file.seek(at)
-                data = file.read()
+                data = file.read() if expected <= last else b""
         except FileNotFoundError:
             raise TrimmedRows(after, Position(segment.epoch, segment.first)) from None
         except OSError as error:
@@ -194,6 +260,14 @@ class LogReader:
         if expected <= last:
             size = at + len(data)
             yield Damage(name, size, size, segment.epoch, expected, last, "it ends too early")
+
+
+def block_times(block: Block) -> Iterator[tuple[Position, int]]:
+    """The last row of each run of a block, and when the run came."""
+    last = block.first - 1
+    for came, _, _, count, _, _ in run_fields(block.body):
+        last += count
+        yield Position(block.epoch, last), came
 
 
 def _info(segment: Segment, last: int) -> SegmentInfo:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Protocol
 
@@ -343,8 +344,9 @@ class NodeCore:
         group, taps = routed.group, self.taps
         assert isinstance(group, Group)
         if group.share and taps is not None:
-            client, resent = pair.client.client_id, routed.resent or ()
-            taps.record(group.share, client, pair.version, routed.count, routed.blob, resent)
+            client, resent = pair.client, routed.resent or ()
+            record = taps.tape.record if group.share >= 1 else partial(taps.sample, group.share)
+            record(client.client_id, client.mqtt_version, routed.count, routed.blob, resent)
 
     def write_recorded(self) -> None:
         if self.taps is not None:

@@ -48,14 +48,12 @@ class Taps:
         """The share of a topic's messages that is kept; 0 if no tap wants it."""
         return max((tap.sample for tap in self._taps if tap.wants(topic)), default=0.0)
 
-    def record(
+    def sample(
         self, share: float, client: str, version: int, count: int, blob: bytes, resent: Sequence[int]
     ) -> None:
-        if share < 1:
-            kept = [index for index in range(count) if self._random.random() < share]
-            if not kept:
-                return
+        """Record some of the publications."""
+        kept = [index for index in range(count) if self._random.random() < share]
+        if kept:
             frames = split(blob)
-            resent = [place for place, index in enumerate(kept) if index in resent]
-            count, blob = len(kept), b"".join([frames[index] for index in kept])
-        self.tape.record(client, version, count, blob, resent)
+            again = [place for place, index in enumerate(kept) if index in resent]
+            self.tape.record(client, version, len(kept), b"".join([frames[index] for index in kept]), again)

@@ -41,6 +41,7 @@ from brokerweave.runtime import dead_letter_commands, logs
 from brokerweave.runtime.acl_file import load_acl
 from brokerweave.runtime.admin import AdminServer
 from brokerweave.runtime.clock import CHECK_SECONDS, Clock
+from brokerweave.runtime.flight import FlightChild
 from brokerweave.runtime.injection import Injection
 from brokerweave.runtime.journal import Note
 from brokerweave.runtime.kafka import KafkaChild
@@ -90,6 +91,7 @@ class Node:
         self.retained_reader: RetainedReader
         self.dead_letters = DeadLetters()
         self.recording: Recording | None = None
+        self.flight: FlightChild | None = None
         self.kafka: KafkaChild | None = None
         self._clock = Clock()
         self.now = self._clock.now
@@ -122,6 +124,8 @@ class Node:
             if self.recording is not None:
                 admin.add(self.recording.commands())
             await self._listen(loop)
+            if self.flight is not None:
+                self.flight.start()
             if self.kafka is not None:
                 self.kafka.start()
             if self.config.telemetry.interval:
@@ -148,6 +152,8 @@ class Node:
             ) from error
         finally:
             await admin.stop()
+            if self.flight is not None:
+                await self.flight.stop()
             if self.kafka is not None:
                 await self.kafka.stop()
             if self.recording is not None:
@@ -235,6 +241,8 @@ class Node:
             if self.storage.temporary:
                 self.warn("neither data_dir nor an [edge_log] path: what taps record is gone with this node")
         self.recording = Recording(self, self.config.edge_log, folder, self.config.node.id)
+        if self.config.flight.listen is not None:
+            self.flight = FlightChild(self.config.flight, folder, self.warn)
         if self.config.kafka.servers:
             self.kafka = KafkaChild(self.config.kafka, folder, self.warn)
         taps = [Tap(tap.topics, tap.exclude, tap.sample) for tap in self.config.taps]

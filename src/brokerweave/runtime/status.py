@@ -75,6 +75,7 @@ def status(node: Node) -> dict[str, Any]:
         },
         "kafka": node.kafka.status() if node.kafka else None,
         "edge_log": node.recording.status() if node.recording else None,
+        "flight": node.flight.status() if node.flight else None,
         "drops": drops,
         "warnings": [*node.warnings, *_unguarded(node)],
     }

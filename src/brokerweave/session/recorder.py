@@ -48,13 +48,18 @@ class Recorder:
 
     def take(self, routed: Routed, packet_id: int = 0) -> None:
         """Record publications; one with a packet id, which came by itself, when the broker has answered."""
-        waits = packet_id and self.awaits_answers and self._bytes <= self._limit
-        if waits and self._host.tapped(routed.group):
+        if not routed.max_qos:
+            self._host.record_publications(self._pair, routed)
+        elif packet_id and self.awaits_answers and self._bytes <= self._limit:
+            self._await_answer(routed, packet_id)
+        else:
+            self._record(routed)
+
+    def _await_answer(self, routed: Routed, packet_id: int) -> None:
+        if self._host.tapped(routed.group):
             self._forget(packet_id)
             self._unanswered[packet_id] = routed
             self._bytes += _HELD + len(routed.blob)
-        else:
-            self._record(routed)
 
     def take_again(self, routed: Routed, packet_id: int) -> None:
         """The client resent a QoS 2 publication. A crash may have come between taking and recording it, so it
@@ -89,7 +94,7 @@ class Recorder:
 
     def _record(self, routed: Routed) -> None:
         self._host.record_publications(self._pair, routed)
-        if routed.max_qos > 0 and not self.unwritten:
+        if not self.unwritten:
             self.unwritten = self._host.tapped(routed.group)
 
     def _forget(self, packet_id: int) -> Routed | None:

@@ -67,11 +67,13 @@ def test_cat_shows_rows_without_doing_what_they_say_to_the_terminal(run: Run, lo
 def test_a_named_reader_goes_on_where_it_committed(run: Run, log: Path) -> None:
     assert len(run("cat", "--path", log, "--reader", "me", "--commit", "--limit", 4)[1].splitlines()) == 4
     assert Readers(log).all() == {"me": Position(1, 4)}
-    assert ["me", "1:4", "6"] in [line.split() for line in run("readers", "--path", log)[1].splitlines()]
+    assert ["me", "1:4", "6"] in [line.split()[:3] for line in run("readers", "--path", log)[1].splitlines()]
+    (before,) = json.loads(run("readers", "--path", log, "--json")[1])["readers"]
+    assert before["behind_seconds"] > 0
     assert len(run("cat", "--path", log, "--reader", "me")[1].splitlines()) == 6
     assert len(run("cat", "--path", log, "--reader", "me", "--commit")[1].splitlines()) == 6
     shown = json.loads(run("readers", "--path", log, "--json")[1])
-    assert shown == {"readers": [{"reader": "me", "committed": "1:10", "behind": 0}]}
+    assert shown == {"readers": [{"reader": "me", "committed": "1:10", "behind": 0, "behind_seconds": 0.0}]}
     assert run("readers", "--path", log, "--forget", "me")[0] == 0
     assert Readers(log).all() == {}
 

@@ -106,12 +106,13 @@ def test_reload_sees_the_changed_file_and_keeps_the_flags(tmp_path: Path) -> Non
         ('[node]\nbrokr = "h:1"\n', ["unknown key 'brokr' in [node]", "a.toml", "did you mean 'broker'?"]),
         (NODE + "[limts]\ndrain = 1\n", ["unknown section [limts]", "did you mean [limits]?"]),
         (
-            NODE + "[flight]\n",
+            NODE + "[storage]\n",
             [
-                "unknown section [flight]",
-                "known are node, limits, links, retained, acl, edge_log, kafka, telemetry, tap and neighbour",
+                "unknown section [storage]",
+                "known are node, limits, links, retained, acl, edge_log, flight, kafka, telemetry, tap and",
             ],
         ),
+        (NODE + '[flight]\nlisten = "127.0.0.1:0"\n', ["'listen' in [flight]", "[[tap]]"]),
         (NODE + '[kafka]\nservers = "k:1"\n', ["'servers' in [kafka]", 'for example ["127.0.0.1:9092"]']),
         (NODE + '[kafka]\nservers = ["k"]\n', ["'servers' in [kafka]", "HOST:PORT"]),
         (NODE + '[kafka]\nservers = ["k:1"]\n', ["'servers' in [kafka] needs a [[tap]]"]),

@@ -15,6 +15,7 @@ from brokerweave.edgelog import arrow  # noqa: E402
 from brokerweave.edgelog.layout import START, Position  # noqa: E402
 from brokerweave.edgelog.reader import LogReader  # noqa: E402
 from brokerweave.edgelog.writer import LogWriter  # noqa: E402
+from brokerweave.errors import ConfigError  # noqa: E402
 from brokerweave.mqtt import codec  # noqa: E402
 from brokerweave.mqtt.frames import RouteCache  # noqa: E402
 from brokerweave.mqtt.packets import Publish  # noqa: E402
@@ -92,3 +93,19 @@ def test_a_range_and_a_topic_filter_are_kept_to(tmp_path: Path) -> None:
     assert batch.column("sequence").to_pylist() == [2, 4]
     assert batch.column("dup").to_pylist() == [False, True]
     assert arrow.batch(reader.identity(), []).num_rows == 0
+
+
+def test_only_the_columns_asked_for_are_made_in_their_order(tmp_path: Path) -> None:
+    writer = LogWriter(tmp_path, "a", SMALL)
+    writer.append(1, b"c", 4, 1, codec.encode(Publish("t", b"x"), 4))
+    writer.close()
+    reader = LogReader(tmp_path)
+    everything = arrow.batch(reader.identity(), reader.blocks())
+    for name in arrow.SCHEMA.names:
+        alone = arrow.batch(reader.identity(), reader.blocks(), columns=[name])
+        assert alone.equals(everything.select([name]))
+    swapped = arrow.batch(reader.identity(), reader.blocks(), columns=["payload", "epoch"])
+    assert swapped.to_pydict() == {"payload": [b"x"], "epoch": [1]}
+    for wrong in (["colour"], ["topic", "topic"]):
+        with pytest.raises(ConfigError):
+            arrow.project(wrong)

@@ -44,7 +44,7 @@ def test_sampling_keeps_about_its_share_and_marks_stay_with_their_rows() -> None
     tape = MemoryTape()
     taps = Taps([Tap(("t",), sample=0.25)], tape, Random(1))
     blob = b"".join(codec.encode(Publish("t", b"%d" % number), 4) for number in range(1000))
-    taps.record(0.25, "c", 4, 1000, blob, range(0, 1000, 2))
+    taps.sample(0.25, "c", 4, 1000, blob, range(0, 1000, 2))
     assert 200 < len(tape.rows) < 300
     assert [int(tape.payloads[place]) % 2 for place in tape.resent] == [0] * len(tape.resent)
     assert len(tape.resent) == sum(int(payload) % 2 == 0 for payload in tape.payloads)
