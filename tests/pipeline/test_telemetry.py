@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from brokerweave.errors import Unavailable
+from brokerweave.lab.broker import free_port
+from brokerweave.lab.node import Node
 from brokerweave.pipeline import telemetry
+from tests.support.sites import start_broker
 
 Said = dict[str, Any]
 
@@ -108,3 +113,41 @@ def test_in_a_lake_telemetry_is_found_by_its_filter(spark: SparkSession) -> None
     assert found(telemetry.TOPIC) == topics[:2]
     assert found("brokerweave/+/a") == ["brokerweave/telemetry/a", "brokerweave/telemetryx/a"]
     assert found("s/1") == ["s/1"]
+
+
+def test_a_lake_without_bronze_is_said_to_be_one(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="no Parquet files of bronze"):
+        telemetry.from_lake(spark, tmp_path)
+
+
+def test_in_a_lake_all_of_bronze_is_looked_through(spark: SparkSession, tmp_path: Path) -> None:
+    for day, time in (("2026-01-01", 100), ("2026-01-02", 200)):
+        folder = tmp_path / "bronze" / f"date={day}"
+        folder.mkdir(parents=True)
+        found = rows(spark, [said("a", time, 10 * time)]).toArrow()
+        pq.write_table(found, folder / "batch-q-0-0.parquet")
+    (row,) = telemetry.tables(telemetry.from_lake(spark, tmp_path)).nodes.collect()
+    assert (row["samples"], row["messages_in"]) == (2, 2000)
+
+
+def test_what_a_running_node_says_of_itself_is_read_from_its_log(spark: SparkSession) -> None:
+    port = free_port()
+    settings: dict[str, dict[str, Any]] = {
+        "telemetry": {"interval": 0.1},
+        "edge_log": {"fsync": "never"},
+        "flight": {"listen": f"127.0.0.1:{port}"},
+    }
+    with (
+        start_broker("mosquitto") as broker,
+        Node("a", broker.port, settings=settings, taps=(telemetry.TOPIC,)) as node,
+    ):
+        node.wait_for(lambda status: status["flight"]["state"] == "running", "the Flight service", 60)
+        node.wait_for(lambda status: status["counters"]["edge_log_recorded"] >= 10, "ten messages", 60)
+        found = telemetry.tables(telemetry.from_nodes(spark, f"grpc://127.0.0.1:{port}"))
+        (row,) = found.nodes.collect()
+    assert found.unreadable == 0
+    assert row["node"] == "a"
+    assert row["samples"] >= 10
+    assert row["sessions"] == 1, "its own"
+    assert row["messages_in_rate"] > 0
+    assert row["cpu"] > 0
