@@ -39,6 +39,7 @@ CALL_SECONDS = 15.0
 """How long one answer of Kafka may take."""
 TRANSACTION_MS = 30_000
 """After a kill -9, readers of committed records wait this long at most for what the dead one had begun."""
+_SILENT = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE)
 _OURS = (
     "bootstrap.servers",
     "transactional.id",
@@ -82,8 +83,9 @@ class Cluster:
         transaction_ms: int = TRANSACTION_MS,
     ) -> None:
         """Raises `ConfigError` for settings that the client library does not take."""
-        self._group = name
+        self._servers, self._group = servers, name
         self._refused: set[Position] = set()
+        self._trouble = ""
         common: dict[str, Any] = {**settings, "bootstrap.servers": servers, "logger": log}
         try:
             self._admin = AdminClient(common)
@@ -97,6 +99,7 @@ class Cluster:
                     "compression.type": compression,
                     "delivery.report.only.error": True,
                     "on_delivery": self._not_delivered,
+                    "error_cb": self._heard,
                 }
             )
         except KafkaException as error:
@@ -109,10 +112,12 @@ class Cluster:
         with contextlib.suppress(KafkaException):
             self._producer.purge()
         self._consumer.close()
+        # Now, not when the garbage collector comes by: each holds threads and descriptors.
+        del self._producer, self._consumer, self._admin
 
     def begin(self) -> Position:
         """Take over from whoever fed before; how far Kafka has it, START if it does not know."""
-        with _translated():
+        with self._translated():
             self._producer.init_transactions(CALL_SECONDS)
             wanted = [ConsumerGroupTopicPartitions(self._group)]
             asked = self._admin.list_consumer_group_offsets(
@@ -127,7 +132,7 @@ class Cluster:
         self._refused.clear()
         topics = set()
         try:
-            with _translated():
+            with self._translated():
                 self._producer.begin_transaction()
                 for record in records:
                     self._produce(record)
@@ -163,6 +168,27 @@ class Cluster:
                     self._refused.add(record.position)
                 raise
 
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            cause = error.args[0]
+            if isinstance(cause, KafkaError) and cause.code() in _SILENT:
+                raise self._silent() from error
+            raise Unavailable(f"Kafka: {_text(error)}") from error
+        except (BufferError, TimeoutError) as error:
+            raise self._silent() from error
+
+    def _silent(self) -> Unavailable:
+        self._producer.poll(0)  # lets `_heard` hear
+        why = f": {self._trouble}" if self._trouble else ""
+        return Unavailable(f"Kafka at {self._servers} does not answer{why}")
+
+    def _heard(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._trouble:
+            self._trouble = error.str().partition(" (after ")[0]  # how long varies, and says nothing
+
     def _not_delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             headers = dict(message.headers() or ())
@@ -174,16 +200,6 @@ def _position(metadata: str | None) -> Position:
         return Position.parse(metadata or "")
     except ValueError:
         return START
-
-
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except KafkaException as error:
-        raise Unavailable(f"Kafka: {_text(error)}") from error
-    except (BufferError, TimeoutError) as error:
-        raise Unavailable("Kafka does not answer in time") from error
 
 
 def _text(error: KafkaException) -> str:
