@@ -84,7 +84,8 @@ class Cluster:
     ) -> None:
         """Raises `ConfigError` for settings that the client library does not take."""
         self._servers, self._group = servers, name
-        self._refused: set[Position] = set()
+        self._doubtful: list[Position] = []
+        """Records of which one or more are too large, if Kafka says that one is."""
         self._trouble = ""
         common: dict[str, Any] = {**settings, "bootstrap.servers": servers, "logger": log}
         try:
@@ -97,8 +98,6 @@ class Cluster:
                     **common,
                     "transactional.id": name,
                     "compression.type": compression,
-                    "delivery.report.only.error": True,
-                    "on_delivery": self._not_delivered,
                     "error_cb": self._heard,
                 }
             )
@@ -129,23 +128,18 @@ class Cluster:
 
     def send(self, records: Iterable[Record], reached: Position) -> None:
         """All of it, or nothing. Raises `Unavailable` or `TooLarge`; after either, this object is done."""
-        self._refused.clear()
-        topics = set()
-        try:
-            with self._translated():
-                self._producer.begin_transaction()
-                for record in records:
-                    self._produce(record)
-                    topics.add(record.topic)
-                offsets = [TopicPartition(topic, 0, reached.sequence, str(reached)) for topic in topics]
-                if offsets:
-                    group = self._consumer.consumer_group_metadata()
-                    self._producer.send_offsets_to_transaction(offsets, group, CALL_SECONDS)
-                self._producer.commit_transaction(CALL_SECONDS)
-        except Unavailable:
-            if self._refused:
-                raise TooLarge(frozenset(self._refused)) from None
-            raise
+        self._doubtful, topics = [], set()
+        with self._translated():
+            self._producer.begin_transaction()
+            for record in records:
+                self._produce(record)
+                self._doubtful.append(record.position)
+                topics.add(record.topic)
+            offsets = [TopicPartition(topic, 0, reached.sequence, str(reached)) for topic in topics]
+            if offsets:
+                group = self._consumer.consumer_group_metadata()
+                self._producer.send_offsets_to_transaction(offsets, group, CALL_SECONDS)
+            self._producer.commit_transaction(CALL_SECONDS)
 
     def _produce(self, record: Record) -> None:
         deadline = monotonic() + CALL_SECONDS
@@ -163,9 +157,8 @@ class Cluster:
                 if monotonic() > deadline:
                     raise
                 self._producer.poll(0.1)
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                    self._refused.add(record.position)
+            except KafkaException:
+                self._doubtful = [record.position]
                 raise
 
     @contextlib.contextmanager
@@ -173,9 +166,11 @@ class Cluster:
         try:
             yield
         except KafkaException as error:
-            cause = error.args[0]
-            if isinstance(cause, KafkaError) and cause.code() in _SILENT:
+            code = error.args[0].code() if isinstance(error.args[0], KafkaError) else None
+            if code in _SILENT:
                 raise self._silent() from error
+            if code == KafkaError.MSG_SIZE_TOO_LARGE and self._doubtful:
+                raise TooLarge(frozenset(self._doubtful)) from error
             raise Unavailable(f"Kafka: {_text(error)}") from error
         except (BufferError, TimeoutError) as error:
             raise self._silent() from error
@@ -188,11 +183,6 @@ class Cluster:
     def _heard(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._trouble:
             self._trouble = error.str().partition(" (after ")[0]  # how long varies, and says nothing
-
-    def _not_delivered(self, error: KafkaError | None, message: Any) -> None:
-        if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            headers = dict(message.headers() or ())
-            self._refused.add(Position(int(headers.get("epoch", 0)), int(headers.get("sequence", 0))))
 
 
 def _position(metadata: str | None) -> Position:

@@ -32,10 +32,10 @@ PAUSE_MAX = 15.0
 
 
 class TooLarge(BrokerweaveError):
-    """Kafka takes no record of such a size; none of the batch is there."""
+    """One or more of these records are larger than Kafka takes; none of the batch is there."""
 
     def __init__(self, positions: frozenset[Position]) -> None:
-        super().__init__(f"Kafka refuses {len(positions)} records as too large")
+        super().__init__(f"Kafka refuses one of {len(positions)} records as too large")
         self.positions = positions
 
 
@@ -155,12 +155,12 @@ class Feeder:
         return found, max(reached, skipped.up_to), skipped
 
     def _refuse(self, error: TooLarge) -> None:
-        """A broker refuses what came together with a record that is too large, too: then look closer."""
+        """Leave it out. A broker does not say which of several it was: then look closer."""
         if len(error.positions) > 1:
             self._careful = max(error.positions)
             return
         self._refused |= error.positions
-        log.warning("%s; it is left out: %s", error, *error.positions)
+        log.warning("a record is too large for Kafka and left out: %s", *error.positions)
 
     def _sent(self, found: Sequence[Row], records: Sequence[Record], skipped: Skipped) -> None:
         counts = self.counts
