@@ -43,6 +43,7 @@ _SHOWN = {
     "memory": "memory_bytes",
     "uptime": "uptime",
 }
+_QUIET = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
 _BYTES = ("bytes_in_rate", "bytes_out_rate", "memory_bytes")
 
 
@@ -74,7 +75,7 @@ def telemetry(
     from brokerweave.pipeline import telemetry as work
     from brokerweave.pipeline.session import open_session
 
-    spark = open_session(master, "brokerweave-telemetry", {"spark.log.level": "ERROR"})
+    spark = open_session(master, "brokerweave-telemetry", _QUIET)
     try:
         if lake is not None:
             rows = work.from_lake(spark, lake, topic)
@@ -119,6 +120,6 @@ def _cell(name: str, value: Any) -> str:
                 return f"{value:,.1f} {unit}"
             value /= 1000
         return f"{value:,.2f} GB"
-    if isinstance(value, float):
+    if isinstance(value, float) and value != int(value):
         return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,.0f}" if isinstance(value, (int, float)) else str(value)
