@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -253,7 +254,7 @@ def test_a_batch_that_dies_at_any_step_and_is_replayed_leaves_each_message_once(
         frame = lake.frame(batch).coalesce(1)
         # Not every step: each try costs a second. What one try made durable the next one finds.
         for step in (1 + number, 3, 5 + number, 8):
-            died += dies(step, lambda frame=frame, number=number: silver.write(frame, number))
+            died += dies(step, partial(silver.write, frame, number))
         silver.write(frame, number)
         silver.write(frame, number)
     assert died >= 6
