@@ -221,7 +221,8 @@ class Node:
             except BrokerweaveError as error:
                 self.storage.reject_state(error)
         self._keep_changes()
-        identity = Identity(node.id, epoch, strategy.name, links.sessions, _key(self.config))
+        cycles = self.core.wiring.enabled
+        identity = Identity(node.id, epoch, strategy.name, links.sessions, _key(self.config), cycles)
         self.links = Links(self, links, identity)
         self.injection = Injection(
             self,
