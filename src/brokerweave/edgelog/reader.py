@@ -88,6 +88,13 @@ class LogReader:
         end = self.end()
         return found[0].start if found else Position(max(end.epoch, 1), end.sequence + 1)
 
+    def starts(self) -> tuple[Position, ...]:
+        """The first row of each epoch of which something is kept."""
+        found: dict[int, Position] = {}
+        for segment in files.segments(self.folder):
+            found.setdefault(segment.epoch, segment.start)
+        return tuple(found.values())
+
     def lag(self, position: Position) -> int:
         """Rows after `position` that may be read, the trimmed ones not among them."""
         end = self.end()  # before the segments: or a newer one could be missing among them

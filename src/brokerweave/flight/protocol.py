@@ -48,6 +48,8 @@ class LogState:
     """The last row that may be read."""
     received: int
     """When that row came, in microseconds since 1970; 0 if there is none."""
+    starts: tuple[Position, ...] = ()
+    """The first row of each epoch of which something is kept: they tell how many rows a range has."""
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -60,6 +62,7 @@ class LogState:
             read_position(plain["first"]),
             read_position(plain["end"]),
             int(plain["received"]),
+            tuple(read_position(start) for start in plain["starts"]),
         )
 
 

@@ -172,7 +172,8 @@ class _Newest:
             identity, end = reader.identity(), reader.end()
             if self._received[0] != end:
                 self._received = end, reader.received(end)
-            return LogState(identity.log_id, identity.node, reader.first(), end, self._received[1])
+            received, starts = self._received[1], reader.starts()
+            return LogState(identity.log_id, identity.node, reader.first(), end, received, starts)
 
 
 def _batches(reader: LogReader, request: ReadRequest) -> Iterator[tuple[pa.RecordBatch, bytes]]:

@@ -45,7 +45,14 @@ def test_a_ticket_that_is_none_is_the_callers_fault_and_one_line_says_why(ticket
 
 
 def test_state_and_progress_arrive_as_they_were_sent() -> None:
-    state = LogState("ab" * 16, "a", Position(1, 3), Position(2, 9), 1_700_000_000_000_000)
+    state = LogState(
+        "ab" * 16,
+        "a",
+        Position(1, 3),
+        Position(2, 9),
+        1_700_000_000_000_000,
+        (Position(1, 3), Position(2, 7)),
+    )
     assert LogState.read(protocol.decode(protocol.encode(state.plain()))) == state
     progress = Progress(Position(2, 9), Skipped(3, 4, Position(2, 7)))
     assert Progress.decode(progress.encode()) == progress
