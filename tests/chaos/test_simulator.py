@@ -27,7 +27,7 @@ def failures(total: many.Summary) -> list[str]:
 
 
 def _options(strategy: str, nodes: int) -> Options:
-    """Of four nodes most wirings have cycles; three do without the care of them, and are checked by the step."""
+    """Of four nodes most wirings have cycles; three do without the care of them."""
     return Options(strategy, nodes, wiring="any" if nodes == 4 else "tree", cycles=nodes > 3)
 
 
