@@ -21,15 +21,15 @@ for each in python3 python3.14 python3.13 python3.12 python3.11; do \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check docs bench scale fuzz clean
+.PHONY: help setup demo test test-slow test-kafka check docs bench scale fuzz clean
 
 help: ## list what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: $(STAMP) ## install everything into .venv (quick when nothing changed)
 
-# The compiled modules are rebuilt when their sources change.
-$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/brokerweave/mqtt/frames.p* src/brokerweave/edgelog/columns.p*)
+# The compiled module is rebuilt when its sources change.
+$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/brokerweave/mqtt/frames.p*)
 	@if test -f scripts/install-debian; then bash scripts/install-debian; fi
 ifndef PYTHON
 	@test -x $(RUN) || { $(MAKE_VENV); }
@@ -44,10 +44,14 @@ demo: setup ## three to five sites with different brokers, for about a minute
 	$(RUN) -m brokerweave demo
 
 test: setup ## unit and integration tests, some minutes
-	$(RUN) -m pytest -m "not slow"
+	$(RUN) -m pytest -m "not slow and not kafka"
 
 test-slow: setup ## the tests that take long
 	$(RUN) -m pytest -m slow --timeout 1800
+
+test-kafka: setup ## against a real Kafka (mvn fetches it, and Spark's connector, into .tools)
+	scripts/install-brokers kafka spark-kafka
+	$(RUN) -m pytest -m kafka --timeout 600
 
 check: setup ## style, types, import rules
 	$(RUN) -m ruff check

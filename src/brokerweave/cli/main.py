@@ -18,6 +18,7 @@ from brokerweave.cli import (
     demo_command,
     log_commands,
     node_command,
+    pipeline_commands,
     probe_command,
     running_commands,
     sim_command,
@@ -50,6 +51,7 @@ node_command.register(app)
 running_commands.register(app)
 dead_letter_commands.register(app)
 log_commands.register(app)
+pipeline_commands.register(app)
 probe_command.register(app)
 demo_command.register(app)
 sim_command.register(app)

@@ -20,6 +20,7 @@ from brokerweave.config.keys import (
     SECTIONS,
     EdgeLogSection,
     FlightSection,
+    KafkaSection,
     Key,
     LimitsSection,
     LinksSection,
@@ -28,6 +29,7 @@ from brokerweave.config.keys import (
     NodeSection,
     RetainedSection,
     Tap,
+    TelemetrySection,
     keys_of,
 )
 from brokerweave.config.socket import claim_admin_folder, default_admin_socket
@@ -38,6 +40,7 @@ __all__ = [
     "Address",
     "EdgeLogSection",
     "FlightSection",
+    "KafkaSection",
     "LimitsSection",
     "LinksSection",
     "Neighbour",
@@ -45,11 +48,15 @@ __all__ = [
     "NodeSection",
     "RetainedSection",
     "Tap",
+    "TelemetrySection",
     "claim_admin_folder",
     "default_admin_socket",
     "explain",
     "load",
+    "nearest",
     "parse_neighbour",
+    "read_toml",
+    "read_value",
     "reload",
 ]
 
@@ -65,6 +72,7 @@ _READ_AT_START = (
     "links.tls_ca",
     "acl.file",
     "flight.token_file",
+    "kafka.client_file",
 )
 
 
@@ -78,7 +86,7 @@ def load(path: str | os.PathLike[str] | None, flags: Mapping[str, object] | None
     """
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     file = Path(path) if path is not None else None
-    tree = _read_toml(file) if file is not None else {}
+    tree = read_toml(file) if file is not None else {}
     values: dict[str, object] = {}
     sources: dict[str, str] = {}
     neighbours: dict[str, Neighbour] = {}
@@ -101,7 +109,7 @@ def load(path: str | os.PathLike[str] | None, flags: Mapping[str, object] | None
         sources[f"tap.{len(taps)}"] = "--tap"
     for name, value in given.items():
         key = KEYS[name]
-        values[name] = _read(key, value, key.flag)
+        values[name] = read_value(key, value, key.flag)
         sources[name] = key.flag
     _check_required(values, file)
     config = NodeConfig(
@@ -149,7 +157,8 @@ def _plain(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _read_toml(file: Path) -> dict[str, Any]:
+def read_toml(file: Path) -> dict[str, Any]:
+    """What a file says. Raises `ConfigError`."""
     try:
         return tomllib.loads(file.read_bytes().decode())
     except OSError as error:
@@ -171,7 +180,7 @@ def _file_values(file: Path, tree: Mapping[str, Any]) -> Iterator[tuple[Key, obj
         known = {key.name: key for key in KEYS.values() if key.section == section}
         for name, value in table.items():
             if name not in known:
-                raise ConfigError(f"unknown key '{name}' in [{section}] of {file}{_nearest(name, known)}")
+                raise ConfigError(f"unknown key '{name}' in [{section}] of {file}{nearest(name, known)}")
             yield known[name], value
 
 
@@ -180,7 +189,7 @@ def _unknown_section(file: Path, name: str, value: object) -> str:
         for key in KEYS.values():
             if key.name == name:
                 return f"'{name}' in {file} is outside any section; write it under [{key.section}]"
-        return f"unknown key '{name}' in {file}{_nearest(name, (key.name for key in KEYS.values()))}"
+        return f"unknown key '{name}' in {file}{nearest(name, (key.name for key in KEYS.values()))}"
     close = difflib.get_close_matches(name, [*SECTIONS, *_LISTS], n=1)
     known = f"; known are {', '.join([*SECTIONS, *_LISTS[:-1]])} and {_LISTS[-1]}"
     if close:
@@ -188,7 +197,8 @@ def _unknown_section(file: Path, name: str, value: object) -> str:
     return f"unknown section [{name}] in {file}{known}"
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of an error about a name: the known one that was probably meant, or all of them."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"; did you mean '{close[0]}'?" if close else f"; known are {', '.join(names)}"
@@ -210,7 +220,7 @@ def _flag_taps(texts: object) -> Iterator[Tap]:
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise ConfigError("--tap should be a topic filter")
     for text in texts:
-        topics = _read(_TAP_KEYS["topics"], [text], "--tap")
+        topics = read_value(_TAP_KEYS["topics"], [text], "--tap")
         assert isinstance(topics, tuple)
         yield Tap(topics)
 
@@ -225,13 +235,13 @@ def _tables(
     for table in tables:
         for name in table:
             if name not in keys:
-                near = _nearest(name, keys)
+                near = nearest(name, keys)
                 raise ConfigError(f"unknown key '{name}' in [[{section}]] of {file}{near}")
         for name, key in keys.items():
             if key.required and name not in table:
                 raise ConfigError(f"a [[{section}]] of {file} has no '{name}'")
         yield {
-            name: _read(keys[name], value, f"'{name}' in [[{section}]] of {file}")
+            name: read_value(keys[name], value, f"'{name}' in [[{section}]] of {file}")
             for name, value in table.items()
         }
 
@@ -253,16 +263,19 @@ def parse_neighbour(text: str, where: str) -> Neighbour:
     name, equals, address = text.partition("=")
     if not equals:
         raise ConfigError(f"{where} should be ID=HOST:PORT; not {_literal(text)}")
-    read = {n: _read(_NEIGHBOUR_KEYS[n], value, where) for n, value in (("id", name), ("address", address))}
+    read = {
+        n: read_value(_NEIGHBOUR_KEYS[n], value, where) for n, value in (("id", name), ("address", address))
+    }
     return Neighbour(**read)  # type: ignore[arg-type]
 
 
 def _from_file(file: Path, key: Key, value: object) -> object:
-    read = _read(key, value, f"'{key.name}' in [{key.section}] of {file}")
+    read = read_value(key, value, f"'{key.name}' in [{key.section}] of {file}")
     return file.parent / read if isinstance(read, Path) else read
 
 
-def _read(key: Key, value: object, where: str) -> object:
+def read_value(key: Key, value: object, where: str) -> object:
+    """The typed value. Raises `ConfigError` that begins with `where`."""
     try:
         return key.about.kind.read(value)
     except BadValue as bad:
@@ -306,6 +319,10 @@ def _check_together(config: NodeConfig) -> None:
         raise ConfigError("'broker_password_file' needs 'broker_username' beside it in [node]")
     if config.flight.listen is not None and not config.taps:
         raise ConfigError("'listen' in [flight] needs a [[tap]]: without one there is no edge log to serve")
+    if config.kafka.servers and not config.taps:
+        raise ConfigError(
+            "'servers' in [kafka] needs a [[tap]]: without one there is no edge log to feed from"
+        )
     if links.reconnect_min > links.reconnect_max:
         raise ConfigError("'reconnect_min' in [links] is more than 'reconnect_max'")
     if (links.tls_certificate is None) != (links.tls_key is None):

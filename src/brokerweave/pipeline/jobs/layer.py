@@ -1,0 +1,94 @@
+"""What silver and gold remember outside Spark's checkpoint: which checkpoint made them, and notes for each
+batch.
+
+Owns LAKE/_brokerweave/<layer>. Invariants: notes of batch N are read by later batches only, so a replay
+finds what the first try found; a layer is made by one checkpoint, and another one is refused before it adds
+a row. Must not know: what the notes say, what a layer is.
+
+    silver/made-by.json     the query that writes the layer
+           schema.json      what was inferred from samples
+           notes/N.json     what batches after N need to know; kept for the last few batches that changed it
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from brokerweave.errors import BrokerweaveError, ConfigError
+from brokerweave.pipeline import durable
+
+FOLDER = "_brokerweave"
+KEPT_NOTES = 4
+
+
+class Layer:
+    """The notes of one layer of a lake, and the checkpoint of its query."""
+
+    def __init__(self, lake: Path, name: str, checkpoint: Path) -> None:
+        self.name = name
+        self.checkpoint = checkpoint
+        self.folder = lake / FOLDER / name
+        self._notes = self.folder / "notes"
+
+    def check(self) -> None:
+        """Raises `ConfigError` if another checkpoint made what the lake has."""
+        made_by = durable.read_note(self.folder / "made-by.json")
+        if made_by is not None and made_by["query"] != self.query():
+            above = "bronze" if self.name == "silver" else "silver"
+            raise ConfigError(
+                f"the lake's {self.name} was made with another checkpoint than {self.checkpoint}: give "
+                f"that one, or remove {self.folder.parent.parent / self.name} and {self.folder} to make it "
+                f"anew from {above}"
+            )
+
+    def claim(self) -> str:
+        """The name of this layer's query, noted as its maker. To be called before a batch is written."""
+        query = self.query()
+        path = self.folder / "made-by.json"
+        if durable.read_note(path) is None:
+            durable.make_folder(self.folder)
+            durable.write_note(path, {"query": query})
+        else:
+            self.check()
+        return query
+
+    def query(self) -> str:
+        """As sinks know it: another checkpoint, another name."""
+        path = self.checkpoint / "metadata"
+        try:
+            return f"{self.name}-{json.loads(path.read_text())['id'][:8]}"
+        except FileNotFoundError:
+            return f"{self.name}-new"
+        except (OSError, ValueError, LookupError) as error:
+            raise BrokerweaveError(f"{path} is damaged: restore the checkpoint") from error
+
+    def before(self, batch_id: int) -> dict[str, Any]:
+        """What the newest notes before a batch say."""
+        newest = max((number for number in self._numbers() if number < batch_id), default=None)
+        return {} if newest is None else durable.read_note(self._notes / f"{newest}.json") or {}
+
+    def note(self, batch_id: int, content: Mapping[str, Any]) -> None:
+        """For the batches after this one. Only worth while if it differs from `before`."""
+        durable.make_folder(self._notes)
+        durable.write_note(self._notes / f"{batch_id}.json", dict(content))
+        for number in sorted(number for number in self._numbers() if number < batch_id)[:-KEPT_NOTES]:
+            (self._notes / f"{number}.json").unlink(missing_ok=True)
+
+    def _numbers(self) -> list[int]:
+        if not self._notes.is_dir():
+            return []
+        return [int(path.stem) for path in self._notes.glob("*.json") if path.stem.isdigit()]
+
+
+def read_schema(lake: Path) -> dict[str, Any]:
+    """Silver's note of what it inferred: fields by rule, and its columns."""
+    return durable.read_note(lake / FOLDER / "silver" / "schema.json") or {"fields": {}, "columns": {}}
+
+
+def write_schema(lake: Path, fields: Mapping[str, Mapping[str, str]], columns: Mapping[str, str]) -> None:
+    folder = lake / FOLDER / "silver"
+    durable.make_folder(folder)
+    durable.write_note(folder / "schema.json", {"fields": dict(fields), "columns": dict(columns)})

@@ -1,0 +1,119 @@
+"""Exactly once, under fire: drivers, a node and a Flight service are killed or frozen while sensors publish.
+
+The lake is read with pyarrow and with DuckDB. What is promised: nothing that was acknowledged is missing;
+each row of a log is there once; a message comes twice only if its client sent it twice, and then it is
+marked; silver has each message once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline import lakes
+from tests.pipeline.fire import IN_FLIGHT, Driver, Publisher, RecordingSite, recording_sites, wait_for_answers
+from tests.support.waiting import wait_until
+
+BROKERS = {"a": "mosquitto", "b": "nats", "c": "rabbitmq"}
+PHASES = 5
+
+
+def under_fire(
+    sites: dict[str, RecordingSite], driver: Driver, each: int, frozen: float
+) -> tuple[set[str], set[str]]:
+    """Publish `each` messages a site; who was acknowledged, and who was not when a node was killed."""
+    interrupted: set[str] = set()
+    publishers = {name: Publisher(site.node.port, name) for name, site in sites.items()}
+
+    def go_on(phase: int) -> None:
+        for publisher in publishers.values():
+            publisher.allow(each * phase // PHASES)
+        # Somewhere in the middle of a phase, with messages on their way.
+        enough = each * phase // PHASES - each // PHASES // 2
+        wait_for_answers(list(publishers.values()), enough)
+
+    def kill_node() -> None:
+        interrupted.update(publishers["a"].unanswered())
+        sites["a"].node.restart(kill=True)
+
+    try:
+        driver.start()
+        go_on(1)
+        driver.wait_for_more(["a", "b", "c"])
+        driver.kill()
+        go_on(2)
+        kill_node()
+        driver.start()
+        driver.wait_for_more(["a", "b", "c"])
+        sites["b"].freeze_service()
+        until = time.monotonic() + frozen
+        go_on(3)
+        driver.wait_for_more(["a", "c"])
+        wait_until(lambda: time.monotonic() > until, "the end of the frost", frozen + 1)
+        driver.kill()
+        sites["b"].thaw_service()
+        driver.start()
+        go_on(4)
+        kill_node()
+        driver.wait_for_more(["a", "b", "c"])
+        driver.kill()
+        go_on(5)
+        wait_for_answers(list(publishers.values()), each)
+        assert publishers["a"].reconnects >= 2
+        return set().union(*(each.acknowledged for each in publishers.values())), interrupted
+    finally:
+        for publisher in publishers.values():
+            publisher.close()
+
+
+def check(lake: Path, acknowledged: set[str], interrupted: set[str]) -> None:
+    bronze = lakes.read(lake, "bronze").select(["log_id", "epoch", "sequence", "payload", "dup"]).to_pylist()
+    places = Counter((row["log_id"], row["epoch"], row["sequence"]) for row in bronze)
+    assert max(places.values()) == 1
+    ids = Counter(json.loads(row["payload"])["id"] for row in bronze)
+    assert acknowledged <= set(ids)
+    repeated = {identifier for identifier, count in ids.items() if count > 1}
+    assert repeated <= interrupted
+    assert len(repeated) <= 2 * 2 * IN_FLIGHT
+    unmarked = Counter(json.loads(row["payload"])["id"] for row in bronze if not row["dup"])
+    assert max(unmarked.values()) == 1
+    silver = Counter(lakes.read(lake, "silver")["id"].to_pylist())
+    assert set(silver) == set(ids)
+    assert max(silver.values()) == 1
+
+    duplicates = "SELECT count(*) FROM (SELECT 1 FROM rows GROUP BY {} HAVING count(*) > 1)"
+    assert lakes.query(lake, "bronze", duplicates.format("log_id, epoch, sequence")) == [(0,)]
+    seen = lakes.query(
+        lake, "bronze", "SELECT DISTINCT json_extract_string(payload::VARCHAR, '$.id') FROM rows"
+    )
+    assert {identifier for (identifier,) in seen} == set(ids)
+    assert lakes.query(lake, "silver", duplicates.format("id")) == [(0,)]
+    assert lakes.query(lake, "silver", "SELECT count(DISTINCT id) FROM rows") == [(len(ids),)]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("table_format", "messages", "frozen"),
+    [
+        ("parquet", 6_000, 8.0),
+        pytest.param("delta", 50_000, 30.0, marks=pytest.mark.slow),
+        pytest.param("parquet", 1_000_000, 30.0, marks=pytest.mark.slow),
+    ],
+)
+def test_nothing_acknowledged_is_missing_and_nothing_is_there_twice(
+    tmp_path: Path, table_format: str, messages: int, frozen: float
+) -> None:
+    with contextlib.ExitStack() as stack:
+        sites = stack.enter_context(recording_sites(BROKERS))
+        addresses = [site.address for site in sites.values()]
+        options = ["--format", table_format, "--layers", "bronze,silver", "--node-timeout", "5"]
+        driver = stack.enter_context(Driver(tmp_path / "lake", tmp_path / "check", addresses, options))
+        acknowledged, interrupted = under_fire(sites, driver, messages // 3, frozen)
+        assert len(acknowledged) == messages // 3 * 3
+        assert driver.run("available-now") == 0, driver.said()
+        check(driver.lake, acknowledged, interrupted)
