@@ -256,7 +256,7 @@ class LinksSection:
         ),
     )
     cycles: str = field(
-        default="none",
+        default="stand-by",
         metadata=about(
             choice("stand-by", "none"),
             "`stand-by` finds cycles in the wiring: links that would close one carry nothing until another "

@@ -187,7 +187,7 @@ class Wiring:
     def _records_arrived(self, neighbour: str, payload: bytes) -> None:
         self._core.counters.add("tree_packets_received")
         fresh = self._states.take(tree.decode(payload))
-        if not self[neighbour].named:
+        if self[neighbour].up and not self[neighbour].named:
             # Not as soon as the link is up: what is known of the neighbour may be from before it failed.
             self[neighbour].named = True
             self._states.link_up(neighbour)
