@@ -28,8 +28,8 @@ help: ## list what there is
 
 setup: $(STAMP) ## install everything into .venv (quick when nothing changed)
 
-# The compiled modules are rebuilt when their sources change.
-$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/brokerweave/mqtt/frames.p* src/brokerweave/edgelog/columns.p*)
+# The compiled module is rebuilt when its sources change.
+$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/brokerweave/mqtt/frames.p*)
 	@if test -f scripts/install-debian; then bash scripts/install-debian; fi
 ifndef PYTHON
 	@test -x $(RUN) || { $(MAKE_VENV); }

@@ -1,19 +1,18 @@
-"""Builds the compiled modules; everything else about the build is in pyproject.toml.
+"""Builds the one compiled module; everything else about the build is in pyproject.toml.
 
-`optional`: where there is no C compiler the install goes on, and the same files run uncompiled. It is set on
+`optional`: where there is no C compiler the install goes on, and the same file runs uncompiled. It is set on
 what `cythonize` returns, since `cythonize` drops it from what it is given.
 """
 
 from Cython.Build import cythonize
 from setuptools import setup
 
-modules = cythonize(
-    ["src/brokerweave/mqtt/frames.py", "src/brokerweave/edgelog/columns.py"],
-    build_dir="build",  # outside src, or the C files are installed, too
+(frames,) = cythonize(
+    "src/brokerweave/mqtt/frames.py",
+    build_dir="build",  # outside src, or the C file is installed, too
     language_level=3,
     compiler_directives={"boundscheck": True, "wraparound": False},
 )
-for module in modules:
-    module.optional = True
+frames.optional = True
 
-setup(ext_modules=modules)
+setup(ext_modules=[frames])

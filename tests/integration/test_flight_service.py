@@ -135,6 +135,23 @@ def test_calls_that_wait_are_bounded_and_keep_nobody_else_out(tmp_path: Path) ->
     writer.close()
 
 
+def test_very_long_client_names_make_small_batches_and_lose_no_row(tmp_path: Path) -> None:
+    writer = LogWriter(tmp_path, "a", POLICY)
+    write_block(writer, b"before")
+    names = [b"n%d" % number * 15_000 for number in range(2)]
+    for name in names:
+        writer.append(1, name, 4, 2000, frames(*[b"x"] * 2000))
+    write_block(writer, b"after")
+    end = writer.last
+    writer.close()
+    with serving(tmp_path) as client:
+        batches = list(client.read(Position(1, 3), end, columns=["client", "sequence"]))
+    assert sequences(iter(batches)) == list(range(4, 4003))
+    assert max(batch.nbytes for batch in batches) < 40 << 20
+    (wanted,) = {batch.column("client")[0].as_py() for batch in batches[:1]}
+    assert wanted.encode() == names[0]
+
+
 def test_columns_that_are_the_same_in_all_rows_are_there_though_they_do_not_travel(tmp_path: Path) -> None:
     end = write_rows(tmp_path, 3, rows=10)
     log_id = LogReader(tmp_path).identity().log_id

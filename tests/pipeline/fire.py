@@ -89,7 +89,11 @@ def recording_sites(
         sites = {}
         for name in brokers:
             address = f"{HOST}:{free_port()}"
-            keys = {"edge_log": {"fsync_interval": 0.1}, "flight": {"listen": address}, **(settings or {})}
+            keys: dict[str, Mapping[str, object]] = {
+                "edge_log": {"fsync_interval": 0.1},
+                "flight": {"listen": address},
+                **(settings or {}),
+            }
             node = Node(name, running[name].port, settings=keys, taps=("s/#",))
             stack.callback(node.close)
             sites[name] = RecordingSite(name, running[name], node, f"grpc://{address}")

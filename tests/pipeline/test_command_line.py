@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from brokerweave.cli import main
 from brokerweave.edgelog.layout import Position
+from brokerweave.pipeline.needs import SPARK
 from brokerweave.pipeline.notes import LakeNotes, LogNote
 
 Run = Callable[..., tuple[int, str, str]]
@@ -69,18 +70,28 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert err.count("\n") == 1
 
 
-def test_without_spark_one_line_says_what_to_install(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = importlib.util.find_spec
+@pytest.mark.parametrize("module", SPARK)
+def test_without_spark_one_line_says_what_to_install(tmp_path: Path, module: str) -> None:
+    code = f"""if True:
+        import importlib.abc, sys
 
-    def without(name: str, package: str | None = None) -> Any:
-        return None if name == "pyspark" else found(name, package)
+        class Absent(importlib.abc.MetaPathFinder):
+            def find_spec(self, name, path, target=None):
+                if name.partition(".")[0] == "{module}":
+                    raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr("brokerweave.pipeline.running.find_spec", without)
-    code, _, err = run("run", "--nodes", "127.0.0.1:9", "--to", tmp_path / "lake")
-    assert code == 1
-    assert err == "brokerweave: the pipeline needs pyspark: pip install 'brokerweave[spark]'\n"
+        import importlib.util
+        found = importlib.util.find_spec
+        importlib.util.find_spec = lambda name: None if name == "{module}" else found(name)
+        sys.meta_path.insert(0, Absent())
+        from brokerweave.cli.main import main
+        main(["pipeline", "run", "--nodes", "127.0.0.1:9", "--to", "lake"])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    said = f"brokerweave: the pipeline needs {module}: pip install 'brokerweave[spark]'\n"
+    assert (done.returncode, done.stderr) == (1, said)
 
 
 def test_status_tells_what_is_known_and_that_a_node_does_not_answer(run: Run, lake: Path) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from brokerweave.errors import ConfigError
-from brokerweave.pipeline import durable, switching
+from brokerweave.pipeline import compaction, durable, switching
 from brokerweave.pipeline.compaction import Compacted, compact
 from brokerweave.pipeline.consumed import consumed
 from tests.pipeline.killing import killed_at_every_step, recovered
@@ -18,6 +21,12 @@ from tests.pipeline.lake import seen, visible
 from tests.pipeline.test_publishing import expected, publish
 
 BATCHES = 4
+RUN = "import pathlib, tests.pipeline.test_compaction as t; t.switching.LINGER = 0; t"
+
+
+@pytest.fixture(autouse=True)
+def _nobody_waits_for_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(switching, "LINGER", 0.0)
 
 
 def fill(table: Path, batches: range = range(BATCHES), days: int = 2) -> None:
@@ -26,12 +35,18 @@ def fill(table: Path, batches: range = range(BATCHES), days: int = 2) -> None:
 
 
 def compacted(folder: Path) -> None:
+    switching.LINGER = 0.0
     table = folder / "bronze"
     if not table.exists():
         hook, durable.at_step = durable.at_step, None
         fill(table)
         durable.at_step = hook
     compact(table, min_files=2)
+
+
+def compacted_again_and_again(folder: Path) -> None:
+    while not (folder / "stop").exists():
+        compact(folder / "bronze", min_files=3)
 
 
 def compacted_without_exchange(folder: Path) -> None:
@@ -78,6 +93,27 @@ def test_without_exchange_a_folder_misses_between_two_renames_only_and_comes_bac
         assert seen(folder / "bronze") == expected(range(total)), f"not mended after a kill {name}"
 
 
+def test_batches_published_while_compaction_runs_are_all_there_once(tmp_path: Path) -> None:
+    table = tmp_path / "bronze"
+    publish(table, 0, range(10))
+    running = subprocess.Popen(
+        [sys.executable, "-c", f"{RUN}.compacted_again_and_again(pathlib.Path({str(tmp_path)!r}))"],
+        cwd=Path(__file__).parents[2],
+    )
+    try:
+        for batch in range(1, 60):
+            publish(table, batch, range(10 * batch, 10 * batch + 10))
+            with switching.shared(table):
+                assert seen(table) == expected(range(10 * batch + 10))
+            if batch > 30 and any("compact-" in path for path in visible(table)):
+                break
+    finally:
+        (tmp_path / "stop").touch()
+        assert running.wait(60) == 0
+    assert any("compact-" in path for path in visible(table)), "compaction never came"
+    assert seen(table) == expected(range(10 * batch + 10))
+
+
 def test_compaction_makes_one_file_of_a_folder_and_again_of_the_next_batches(tmp_path: Path) -> None:
     fill(tmp_path / "t")
     done = compact(tmp_path / "t", min_files=2)
@@ -86,6 +122,22 @@ def test_compaction_makes_one_file_of_a_folder_and_again_of_the_next_batches(tmp
     assert compact(tmp_path / "t", min_files=2).files_after == 2
     assert len(visible(tmp_path / "t")) == 2
     assert seen(tmp_path / "t") == expected(range(80))
+    assert compact(tmp_path / "t", min_files=1) == Compacted()
+
+
+def test_more_rows_than_fit_into_memory_go_into_several_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "t", days=1)
+    size = max(pq.ParquetFile(tmp_path / "t" / path).read().nbytes for path in visible(tmp_path / "t"))
+    monkeypatch.setattr(compaction, "MEMORY", 2 * size)
+    assert compact(tmp_path / "t", min_files=2).files_after == 2
+    assert seen(tmp_path / "t") == expected(range(40))
+
+
+def test_files_that_are_large_enough_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path / "t", days=1)
+    monkeypatch.setattr(compaction, "TARGET", 1)
     assert compact(tmp_path / "t", min_files=1) == Compacted()
 
 

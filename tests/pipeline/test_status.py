@@ -55,7 +55,7 @@ def test_prometheus_gets_lags_and_streams_and_never_a_lag_that_is_not_known() ->
     board.wrote("silver", 30)
     board.heard("silver", 4, 1.5)
     stream = Stream(FakeJob("silver"), state="running", failed_ever=2)
-    lags = {
+    lags: dict[str, dict[str, Any]] = {
         "x": {"node": "a", "rows_behind": 12, "seconds_behind": 0.5, "answers": True},
         "y": {"node": "b", "rows_behind": None, "seconds_behind": None, "answers": False},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,7 +12,8 @@ from brokerweave.cli.output import help_text
 _HELP = """Show several sites with different brokers at work, on this machine, for about a minute.
 
 Sensors publish at every site and are heard at every other; a node is killed and comes back; the summary says
-what was published, delivered, lost and doubled. Ends by itself; exit code 0 if nothing was lost or doubled.
+what was published, delivered, lost and doubled; with Spark, the pipeline brings it all to a lake, and gold is
+shown. Ends by itself; exit code 0 if nothing was lost or doubled.
 
 \b
 Examples:
@@ -31,7 +33,13 @@ def demo(
         list[str] | None,
         typer.Option(help="The broker of one site, from left to right; by default whatever is installed."),
     ] = None,
+    pipeline: Annotated[
+        bool, typer.Option(help="At the end, bring what was sent to a lake, and show its gold table.")
+    ] = True,
+    lake: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the lake is made anew; default: in your caches.")
+    ] = None,
 ) -> int:
     from brokerweave.demo import run
 
-    return run(seconds, plain=plain, brokers=broker)
+    return run(seconds, plain=plain, brokers=broker, pipeline=pipeline, lake=lake)

@@ -16,6 +16,7 @@ import typer
 
 from brokerweave.cli.output import console, help_text, progress, table
 from brokerweave.cli.running_commands import Json, print_json
+from brokerweave.pipeline.needs import SPARK, need
 
 if TYPE_CHECKING:
     from brokerweave.pipeline.settings import PipelineSettings
@@ -139,6 +140,7 @@ def run(
     }
     settings = _settings(file, flags)
     settings.nodes()
+    need(*SPARK)
     from brokerweave.pipeline.running import Pipeline
 
     began = time.monotonic()
@@ -187,6 +189,7 @@ def backfill(
     }
     settings = _settings(file, flags)
     settings.nodes()
+    need(*SPARK)
     from brokerweave.pipeline import running
     from brokerweave.pipeline.backfilling import Moment, backfill
 
@@ -212,6 +215,7 @@ def compact(
     --layers says that there is to be none.
     """
     settings = _settings(file, {"to": to, "checkpoint": checkpoint, "layers": layers})
+    need(*SPARK)
     from brokerweave.pipeline import running
 
     for name, done in running.compact_lake(settings, min_files):
@@ -234,6 +238,7 @@ def show_status(
     Asks the nodes themselves, so it works whether the pipeline runs or not.
     """
     settings = _settings(file, {"to": to, "token_file": token_file, "node_timeout": node_timeout})
+    need("pyarrow")
     from brokerweave.pipeline import status
     from brokerweave.pipeline.notes import LakeNotes
 
@@ -284,6 +289,7 @@ def abandon(
     What it had and the lake has not is counted, if it can still be asked. What the lake holds of it stays.
     """
     settings = _settings(file, {"to": to, "token_file": token_file})
+    need("pyarrow")
     from brokerweave.pipeline.abandoning import give_up
     from brokerweave.pipeline.notes import LakeNotes
 

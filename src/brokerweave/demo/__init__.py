@@ -5,26 +5,38 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 
 from brokerweave.errors import Unavailable
 
 SECONDS = 20.0
 
 
-def run(seconds: float = SECONDS, *, plain: bool = False, brokers: Sequence[str] | None = None) -> int:
+def run(
+    seconds: float = SECONDS,
+    *,
+    plain: bool = False,
+    brokers: Sequence[str] | None = None,
+    pipeline: bool = True,
+    lake: Path | None = None,
+) -> int:
     """Show it: sensors publish for `seconds`; 0 if nothing was lost or doubled, else 1.
 
     `plain` prints lines instead of a live picture. `brokers` are the lab's names, one for each site; by
-    default as many different ones as this machine has. Raises `BrokerweaveError` if it cannot start.
+    default as many different ones as this machine has. `pipeline`: bring what was sent
+    to a lake, in `lake` or where the user's caches are. Raises `BrokerweaveError` if it cannot start.
     """
     if find_spec("paho") is None:
         raise Unavailable("the demo's clients need paho-mqtt: pip install 'brokerweave[demo]'")
+    from brokerweave.demo.lake import default_folder
     from brokerweave.demo.story import tell
+
+    place = (lake or default_folder()) if pipeline else None
 
     # One folder for everything, so that nothing stays behind at whatever moment the demo is stopped.
     with tempfile.TemporaryDirectory(prefix="brokerweave-demo-", ignore_cleanup_errors=True) as folder:
         tempfile.tempdir = folder
         try:
-            return tell(seconds, plain=plain, brokers=brokers)
+            return tell(seconds, plain=plain, brokers=brokers, lake=place)
         finally:
             tempfile.tempdir = None

@@ -15,7 +15,7 @@ from typing import Any
 
 from brokerweave import lab
 from brokerweave.errors import BrokerweaveError, Unavailable
-from brokerweave.lab.broker import Broker
+from brokerweave.lab.broker import HOST, Broker, free_port
 from brokerweave.lab.makers import Amqtt
 from brokerweave.lab.node import Node
 
@@ -89,8 +89,8 @@ class Row:
         self._closing = threading.Event()
         self._watch: threading.Thread | None = None
 
-    def start(self, brokers: Sequence[str], note: Callable[[str], None]) -> None:
-        """Raises `Unavailable` if no broker or not every node starts."""
+    def start(self, brokers: Sequence[str], note: Callable[[str], None], record: Sequence[str] = ()) -> None:
+        """Nodes keep `record`, topic filters, for a pipeline. Raises `Unavailable` if not all start."""
         running = self._start_brokers(brokers, note)
         nodes: list[Node] = []
         for letter, broker in zip("abcdefgh", running, strict=False):
@@ -98,7 +98,11 @@ class Row:
             settings: dict[str, dict[str, object]] = {"links": {"reconnect_max": 1.0}}
             if username := _username(broker):
                 settings["node"] = {"broker_username": username}
-            nodes.append(Node(letter, broker.port, tuple(nodes[-1:]), settings=settings))
+            if record:
+                settings["flight"] = {"listen": f"{HOST}:{free_port()}"}
+                settings["edge_log"] = {"fsync_interval": 0.2}
+            dialed = tuple(nodes[-1:])
+            nodes.append(Node(letter, broker.port, dialed, settings=settings, taps=tuple(record)))
         self._children += nodes
         for start in [self._begin(node) for node in nodes]:
             start.result()

@@ -12,15 +12,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
 
 from brokerweave import lab
-from brokerweave.demo.clients import Measuring, Sensor, Subscriber
+from brokerweave.demo.clients import FILTER, Measuring, Sensor, Subscriber
+from brokerweave.demo.lake import Pipeline
+from brokerweave.demo.lake import missing as missing_pipeline
 from brokerweave.demo.ledger import Outage, Summary, summarise
 from brokerweave.demo.sites import FEWEST_SITES, Row, Site, choose, missing
-from brokerweave.demo.view import Scene, View, show_summary
+from brokerweave.demo.view import Scene, View, show_gold, show_summary
 from brokerweave.errors import ConfigError, Unavailable
 
 SENSORS_A_SITE = 2
@@ -41,18 +44,30 @@ LATE_COPIES_SECONDS = 1.0
 FRAME_SECONDS = 0.25
 
 
-def tell(seconds: float, *, plain: bool, brokers: Sequence[str] | None) -> int:
+def tell(seconds: float, *, plain: bool, brokers: Sequence[str] | None, lake: Path | None) -> int:
     live = sys.stdout.isatty() and not plain
     console = Console(width=None if sys.stdout.isatty() else 110, highlight=False, markup=False)
     names = _brokers(brokers, console)
-    demo = Demo(View(console, scene := Scene(), live=live), scene, seconds)
+    why_not = missing_pipeline() if lake is not None else None
+    if why_not is not None:
+        console.print(f"note: the demo goes without the data pipeline: {why_not}", soft_wrap=True)
+    pipeline = Pipeline(lake) if lake is not None and why_not is None else None
+    if pipeline is not None:
+        pipeline.check()
+    demo = Demo(View(console, scene := Scene(), live=live), scene, seconds, pipeline)
     with _stop_signals():
         try:
             summary, outage = demo.play(names)
         finally:
             demo.close()
     show_summary(console, demo.scene.sites, summary, outage)
-    return 0 if summary.ok else 1
+    good = summary.ok
+    if pipeline is not None:
+        readings = pipeline.readings()
+        show_gold(console, readings, pipeline.lake)
+        rows = sum(each.count for each in readings)
+        good = good and summary.published <= rows <= summary.published + summary.unacknowledged
+    return 0 if good else 1
 
 
 def _brokers(asked: Sequence[str] | None, console: Console) -> list[str]:
@@ -74,8 +89,9 @@ def _brokers(asked: Sequence[str] | None, console: Console) -> list[str]:
 
 
 class Demo:
-    def __init__(self, view: View, scene: Scene, seconds: float) -> None:
+    def __init__(self, view: View, scene: Scene, seconds: float, pipeline: Pipeline | None = None) -> None:
         self.scene = scene
+        self._pipeline = pipeline
         self._view = view
         self._seconds = seconds
         self._row = Row()
@@ -91,11 +107,12 @@ class Demo:
             self._wait(lambda: False, self.scene.until - time.monotonic())
             self._measuring.stop()
             self._settle()
+            self._bring()
         return self._summary(outage), outage
 
     def _start(self, brokers: Sequence[str]) -> None:
         self._view.event(f"starting {len(brokers)} sites: {', '.join(brokers)}")
-        self._row.start(brokers, self._view.event)
+        self._row.start(brokers, self._view.event, [FILTER] if self._pipeline is not None else [])
         self.scene.sites = self._row.sites
         for site in self.scene.sites:
             self._view.event(f"site {site.id}: a node in front of {site.broker.name} {site.broker_version}")
@@ -145,6 +162,18 @@ class Demo:
                 seen, changed = progress, time.monotonic()
         self._wait(lambda: False, LATE_COPIES_SECONDS)
 
+    def _bring(self) -> None:
+        """What the nodes recorded, through the pipeline into a lake."""
+        if self._pipeline is None:
+            return
+        self._view.event("the pipeline brings what the nodes recorded to a lake (Spark takes some seconds)")
+        addresses = [f"grpc://{site.node.status()['flight']['listen']}" for site in self.scene.sites]
+        self._pipeline.run(addresses, self._pause)
+        self._view.event("the lake has it all")
+
+    def _pause(self) -> None:
+        self._wait(lambda: False, FRAME_SECONDS)
+
     def _complete(self) -> bool:
         published = sum(sensor.acknowledged for sensor in self.scene.sensors)
         waiting = sum(sensor.waiting for sensor in self.scene.sensors)
@@ -181,6 +210,8 @@ class Demo:
             each.start()
         for each in leaving:
             each.join(5)
+        if self._pipeline is not None:
+            self._pipeline.close()
         self._row.close()
 
 

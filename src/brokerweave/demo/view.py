@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -18,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from brokerweave.demo.clients import Sensor, Subscriber
+from brokerweave.demo.lake import Reading
 from brokerweave.demo.ledger import Outage, Summary
 from brokerweave.demo.sites import Site
 
@@ -153,6 +155,19 @@ def show_summary(console: Console, sites: Sequence[Site], summary: Summary, outa
         times.add_row(str(each.hops), f"{each.deliveries:,}", *milliseconds, f"{each.longest_wait:.1f} s")
     console.print(times)
     console.print(verdict(summary))
+
+
+def show_gold(console: Console, readings: Sequence[Reading], lake: Path) -> None:
+    """What the lake's gold table has of each sensor."""
+    console.print("\nGold: what the sensors sent, as the lake has it")
+    table = _table("site", "topic", ">messages", ">mean", ">lowest", ">highest", ">last")
+    for each in readings:
+        numbers = (f"{value:.2f}" for value in (each.mean, each.lowest, each.highest, each.last))
+        table.add_row(each.site, each.topic, f"{each.count:,}", *numbers)
+    console.print(table)
+    console.print(
+        f"The lake is in {lake}: bronze, silver and gold, for any reader of Parquet.", soft_wrap=True
+    )
 
 
 def verdict(summary: Summary) -> str:

@@ -1,7 +1,7 @@
 """Blocks as Arrow record batches, for bulk readers. The one file of the edge log that needs pyarrow.
 
 Owns the schema of the rows, in types that Spark's Python sources take (no dictionaries, no unsigned numbers).
-Invariants: buffers that the compiled `columns` filled are used as they are; no row is touched in Python; a
+Invariants: buffers that the compiled `Columns` filled are used as they are; no row is touched in Python; a
 column that was not asked for costs no copy. Must not know: files, who asked.
 """
 
@@ -11,12 +11,11 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from brokerweave.edgelog.columns import Columns
 from brokerweave.edgelog.folder import Identity
 from brokerweave.edgelog.layout import START, VERSION, Block, Position
 from brokerweave.edgelog.rows import property_pairs
 from brokerweave.errors import ConfigError
-from brokerweave.mqtt.frames import RouteCache
+from brokerweave.mqtt.frames import Columns, RouteCache
 
 _LAST = 2**62
 _SIZES = {"q": 8, "i": 4, "B": 1}

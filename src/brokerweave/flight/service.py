@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute  # else the first read waits for it
 from pyarrow import flight
 
 from brokerweave.edgelog import arrow
@@ -25,7 +26,7 @@ from brokerweave.edgelog.readers import Readers
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.flight import protocol
 from brokerweave.flight.protocol import LogState, Progress, ReadRequest
-from brokerweave.mqtt.frames import RouteCache
+from brokerweave.mqtt.frames import RouteCache, client_bytes
 from brokerweave.mqtt.trie import FilterTrie
 
 POLL_SECONDS = 0.02
@@ -33,14 +34,16 @@ POLL_SECONDS = 0.02
 BATCH_ROWS = 20_000
 """Enough for Arrow and Spark to work in bulk; a batch has up to a block's rows more."""
 BATCH_BYTES = 4 << 20
+LARGEST_CLIENTS = 16 << 20
+"""Bytes of the clients' names in one batch."""
 QUIET_BYTES = 64 << 20
 """Of the log, after which a reader hears how far it is, though its filter matches nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    calls: int = 64
-    waiting: int = 32
+    calls: int = 32
+    waiting: int = 16
 
 
 _LIMITS = Limits()
@@ -186,9 +189,8 @@ def _batches(reader: LogReader, request: ReadRequest) -> Iterator[tuple[pa.Recor
         return batch, Progress(at, skipped or Skipped()).encode()
 
     try:
-        for blocks in _gathered(reader.blocks(request.after, request.up_to, skipped)):
-            at = min(Position(blocks[-1].epoch, blocks[-1].last), request.up_to)
-            found.append(arrow.batch(identity, blocks, request.after, request.up_to, wanted, request.columns))
+        for blocks, after, at in _gathered(reader.blocks(request.after, request.up_to, skipped), request):
+            found.append(arrow.batch(identity, blocks, after, at, wanted, request.columns))
             rows += found[-1].num_rows
             size += sum(len(block.body) for block in blocks)
             if wanted is None or rows >= BATCH_ROWS or size >= QUIET_BYTES:
@@ -200,19 +202,44 @@ def _batches(reader: LogReader, request: ReadRequest) -> Iterator[tuple[pa.Recor
         raise _carried(error) from error
 
 
-def _gathered(blocks: Iterator[Block]) -> Iterator[list[Block]]:
-    """Blocks together, so many that a batch of them is large enough."""
+def _gathered(
+    blocks: Iterator[Block], request: ReadRequest
+) -> Iterator[tuple[list[Block], Position, Position]]:
+    """Blocks together, so many that a batch of them is large enough, and which of their rows to take."""
     found: list[Block] = []
     size = rows = 0
     for block in blocks:
+        clients = client_bytes(block.body)
+        if clients > LARGEST_CLIENTS:
+            if found:
+                yield found, request.after, _last(found, request)
+            yield from _parts(block, clients // LARGEST_CLIENTS + 1, request)
+            found, size, rows = [], 0, 0
+            continue
         found.append(block)
         rows += block.rows
-        size += len(block.body)
+        size += len(block.body) + clients
         if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-            yield found
+            yield found, request.after, _last(found, request)
             found, size, rows = [], 0, 0
     if found:
-        yield found
+        yield found, request.after, _last(found, request)
+
+
+def _parts(
+    block: Block, parts: int, request: ReadRequest
+) -> Iterator[tuple[list[Block], Position, Position]]:
+    """A block whose clients have very long names, in parts: else their column may not fit into memory."""
+    step = -(-block.rows // parts)
+    for before in range(block.first - 1, block.last, step):
+        low = max(Position(block.epoch, before), request.after)
+        high = min(Position(block.epoch, min(before + step, block.last)), request.up_to)
+        if low < high:
+            yield [block], low, high
+
+
+def _last(blocks: list[Block], request: ReadRequest) -> Position:
+    return min(Position(blocks[-1].epoch, blocks[-1].last), request.up_to)
 
 
 def _wanted(topics: tuple[str, ...]) -> RouteCache | None:

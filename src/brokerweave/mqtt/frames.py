@@ -3,7 +3,7 @@
 
 The hot path, compiled by Cython (types in `frames.pxd`), and the same file runs uncompiled: `compiled`
 says which. Owns: where frames begin and end, the route cache, the passage of chunks that concern nobody,
-rewriting of PUBLISH frames as bytes.
+rewriting of PUBLISH frames as bytes, taking the edge log's runs of them apart into columns.
 Invariants: what `Scanner` hands on as whole is what was fed, byte for byte; it waits for at most one
 packet of at most `max_packet` bytes; each byte is looked at once and copied a fixed number of times,
 however the stream is cut. Every index is checked. Must not know: what a group is, packets beyond their
@@ -12,7 +12,6 @@ fixed header (but PUBLISH, and the version in CONNECT), sockets.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
 
 from brokerweave.errors import LocalProtocolError, RemoteProtocolError
@@ -25,6 +24,11 @@ _TOO_LARGE = 0x95
 _WEIGHT = 128
 _DOLLAR = 0x24
 _MISSING = object()
+_COMPILED = compiled
+_RUN_HEAD = 23
+"""Bytes, as `layout` packs it: time, rows, size of frames, resent rows, size of the client id, version."""
+_MOST_BYTES = 2**31 - 1
+"""Arrow counts them in 32 bits."""
 
 
 class RouteCache:
@@ -554,67 +558,251 @@ def split(blob: bytes) -> list[bytes]:
     return frames
 
 
-class PublishColumns:
-    """PUBLISH frames taken apart into columns: text and bytes joined, with where each value ends.
+class Columns:
+    """The rows of some blocks, at most `rows`, whose bodies have at most `size` bytes together.
 
-    `heads` has each frame's first byte (QoS, retain); `packet_ids` 0 at QoS 0.
+    `room(name, kind, count)` makes room for a column of numbers: a writable memoryview of C's long long, int
+    or unsigned char (q, i, B). Topics and payloads are joined, and `..._ends` says where each ends. A client
+    and MQTT 5 properties are given by their place in `clients` and `property_sets`.
     """
 
     __slots__ = (
-        "heads",
+        "_clients",
+        "_limit",
+        "_payload_bytes",
+        "_payloads",
+        "_places",
+        "_room",
+        "_sets",
+        "_topic_bytes",
+        "_topics",
+        "client_at",
+        "clients",
+        "dup",
+        "epochs",
         "packet_ids",
         "payload_ends",
         "payloads",
-        "properties",
-        "property_ends",
+        "properties_at",
+        "property_sets",
+        "qos",
+        "received",
+        "retain",
+        "rows",
         "sequences",
         "topic_ends",
         "topics",
+        "want_client",
+        "want_payload",
+        "want_properties",
+        "want_topic",
     )
 
-    def __init__(self) -> None:
-        self.sequences = array("q")
-        self.heads = bytearray()
-        self.packet_ids = array("H")
-        self.topics = bytearray()
-        self.topic_ends = array("i", (0,))
-        self.payloads = bytearray()
-        self.payload_ends = array("i", (0,))
-        self.properties = bytearray()
-        self.property_ends = array("i", (0,))
+    def __init__(
+        self, rows: int, size: int, room: Callable[[str, str, int], memoryview], wants: frozenset[str]
+    ) -> None:
+        if size > _MOST_BYTES:
+            raise ValueError("so many bytes do not fit into one batch")
+        self._limit = rows
+        self._room = size
+        self.rows = 0
+        self.want_topic = "topic" in wants
+        self.want_payload = "payload" in wants
+        self.want_client = "client" in wants
+        self.want_properties = "properties" in wants
+        self.epochs = room("epochs", "q", rows)
+        self.sequences = room("sequences", "q", rows)
+        self.received = room("received", "q", rows)
+        self.qos = room("qos", "B", rows)
+        self.retain = room("retain", "B", rows)
+        self.dup = room("dup", "B", rows)
+        self.packet_ids = room("packet_ids", "i", rows)
+        self.client_at = room("client_at", "i", rows)
+        self.properties_at = room("properties_at", "i", rows)
+        self.topic_ends = room("topic_ends", "i", rows + 1)
+        self.payload_ends = room("payload_ends", "i", rows + 1)
+        self.topic_ends[0] = 0
+        self.payload_ends[0] = 0
+        self.topics = bytearray(size if self.want_topic else 0)
+        self.payloads = bytearray(size if self.want_payload else 0)
+        self._topics = self.topics
+        self._payloads = self.payloads
+        self._topic_bytes = 0
+        self._payload_bytes = 0
+        self.clients: list[bytes] = []
+        self._clients: dict[bytes, int] = {}
+        self.property_sets: list[bytes] = [b""]
+        self._sets: dict[bytes, int] = {}
 
-    def fill(
-        self, blob: bytes, version: int, first: int, low: int, high: int, wanted: RouteCache | None = None
-    ) -> int:
-        """Add the frames of a blob that are numbered `low` to `high`, its first frame being `first`.
+    def add(
+        self, body: bytes, epoch: int, first: int, low: int, high: int, wanted: RouteCache | None
+    ) -> None:
+        """Add the rows of a block that are numbered `low` to `high`, its first one being `first`.
 
-        With `wanted`, only those whose topic it does not resolve to None. Returns how many were added.
+        With `wanted`, only those whose topic it does not resolve to None. Raises `RemoteProtocolError`.
         """
-        head = _Publish()
-        at = added = 0
+        end = len(body)
+        self._room -= end
+        if self._room < 0:
+            raise ValueError("there is no room for this block")
+        at = 0
         sequence = first
-        while at < len(blob) and sequence <= high:
-            end = head.read_next(blob, at, version)
-            if sequence >= low:
-                topic = blob[head.topic : head.topic_end]
-                if wanted is None or wanted.lookup(topic, blob[at] & 1 != 0) is not None:
-                    self._add(blob, topic, at, end, sequence, head)
-                    added += 1
-            sequence += 1
-            at = end
-        return added
+        while at < end and sequence <= high:
+            if at + _RUN_HEAD > end:
+                raise RemoteProtocolError("a run is cut short")
+            time = _number(body, at, 8)
+            count = _number(body, at + 8, 4)
+            size = _number(body, at + 12, 4)
+            marks = _number(body, at + 16, 4)
+            client = at + _RUN_HEAD
+            client_end = client + _number(body, at + 20, 2)
+            version = body[at + 22]
+            at = client_end + 4 * marks
+            if at + size > end:
+                raise RemoteProtocolError("a run is longer than its block")
+            if sequence + count > low:
+                place = self._client(body[client:client_end]) if self.want_client else 0
+                before = self.rows
+                self._frames(body, at, at + size, version, sequence, low, high, wanted)
+                for row in range(before, self.rows):
+                    self.epochs[row] = epoch
+                    self.received[row] = time
+                    self.client_at[row] = place
+                    self.dup[row] = 0
+                if marks:
+                    self._mark(body, client_end, marks, sequence, before)
+            sequence += count
+            at += size
 
-    def _add(self, blob: bytes, topic: bytes, at: int, end: int, sequence: int, head: _Publish) -> None:
-        self.sequences.append(sequence)
-        self.heads.append(blob[at])
-        self.packet_ids.append(head.packet_id)
-        self.topics += topic
-        self.topic_ends.append(len(self.topics))
-        self.payloads += blob[head.payload : end]
-        self.payload_ends.append(len(self.payloads))
-        if head.payload > head.properties:
-            self.properties += blob[head.properties : head.payload]
-        self.property_ends.append(len(self.properties))
+    def _frames(
+        self,
+        body: bytes,
+        at: int,
+        end: int,
+        version: int,
+        sequence: int,
+        low: int,
+        high: int,
+        wanted: RouteCache | None,
+    ) -> None:
+        while at < end and sequence <= high:
+            head = body[at]
+            if head >> 4 != 3:
+                raise RemoteProtocolError("a frame is not a PUBLISH")
+            at += 1
+            frame_end = _end_inside(body, at, end)
+            while body[at] >= 0x80:
+                at += 1
+            topic = at + 3
+            position = topic
+            if topic <= frame_end:
+                position += body[at + 1] << 8 | body[at + 2]
+            topic_end = position
+            if head & 6:
+                position += 2
+            if topic > frame_end or position > frame_end:
+                raise RemoteProtocolError("a PUBLISH is cut short")
+            properties = position
+            if version >= 5:
+                payload = _end_inside(body, position, frame_end)
+                while body[properties] >= 0x80:
+                    properties += 1
+                properties += 1
+            else:
+                payload = position
+            if sequence >= low and (
+                wanted is None or wanted.lookup(body[topic:topic_end], head & 1 != 0) is not None
+            ):
+                row = self.rows
+                if row >= self._limit:
+                    raise ValueError("there are more rows than were announced")
+                self.rows = row + 1
+                self.sequences[row] = sequence
+                self.qos[row] = head >> 1 & 3
+                self.retain[row] = head & 1
+                self.packet_ids[row] = body[topic_end] << 8 | body[topic_end + 1] if head & 6 else 0
+                if self.want_topic:
+                    _copy(self._topics, self.topics, self._topic_bytes, body, topic, topic_end - topic)
+                    self._topic_bytes += topic_end - topic
+                    self.topic_ends[row + 1] = self._topic_bytes
+                if self.want_payload:
+                    _copy(
+                        self._payloads, self.payloads, self._payload_bytes, body, payload, frame_end - payload
+                    )
+                    self._payload_bytes += frame_end - payload
+                    self.payload_ends[row + 1] = self._payload_bytes
+                self.properties_at[row] = 0
+                if payload > properties and self.want_properties:
+                    self.properties_at[row] = self._property_set(body[properties:payload])
+            sequence += 1
+            at = frame_end
+        if at > end:
+            raise RemoteProtocolError("a frame is longer than its run")
+
+    def _mark(self, body: bytes, at: int, marks: int, sequence: int, before: int) -> None:
+        """Rows that the client had sent before, by their index in the run."""
+        resent = {sequence + _number(body, at + 4 * mark, 4) for mark in range(marks)}
+        for row in range(before, self.rows):
+            if self.sequences[row] in resent:
+                self.dup[row] = 1
+
+    def _client(self, name: bytes) -> int:
+        place = self._clients.get(name)
+        if place is None:
+            place = self._clients[name] = len(self.clients)
+            self.clients.append(name)
+        return place
+
+    def _property_set(self, encoded: bytes) -> int:
+        place = self._sets.get(encoded)
+        if place is None:
+            place = self._sets[encoded] = len(self.property_sets)
+            self.property_sets.append(encoded)
+        return place
+
+
+def client_bytes(body: bytes) -> int:
+    """What the column of a block's clients takes: a name may have 64 KiB, and comes again in each row."""
+    end = len(body)
+    at = total = 0
+    while at + _RUN_HEAD <= end:
+        name = _number(body, at + 20, 2)
+        total += name * _number(body, at + 8, 4)
+        at += _RUN_HEAD + name + 4 * _number(body, at + 16, 4) + _number(body, at + 12, 4)
+    return total
+
+
+def _number(body: bytes, at: int, size: int) -> int:
+    """Little-endian; of eight bytes the highest bit is never set before the year 290000."""
+    value = 0
+    for index in range(size - 1, -1, -1):
+        value = value << 8 | body[at + index]
+    return value
+
+
+def _end_inside(body: bytes, at: int, end: int) -> int:
+    """Where ends what the variable byte integer at `at` gives the length of, which is inside `end`."""
+    length = 0
+    shift = 0
+    while at < end and shift < 28:
+        byte = body[at]
+        length |= (byte & 0x7F) << shift
+        at += 1
+        shift += 7
+        if byte < 0x80:
+            if length > end - at:
+                break
+            return at + length
+    raise RemoteProtocolError("a length is wrong")
+
+
+def _copy(raw: bytearray, room: bytearray, to: int, body: bytes, at: int, size: int) -> None:
+    """`raw` is `room`; compiled, it is where its bytes lie, and the loop becomes a few wide moves."""
+    if _COMPILED:
+        for index in range(size):
+            raw[to + index] = body[at + index]
+    else:
+        room[to : to + size] = body[at : at + size]
 
 
 def convert(blob: bytes, from_version: int, to_version: int) -> bytes:

@@ -31,7 +31,7 @@ Fold = Callable[[pa.Table], pa.Table]
 MEMORY = 512 << 20
 """Bytes of rows that are sorted at once, and so the most that go into one file."""
 TARGET = 128 << 20
-"""A compacted file of at least half of this many bytes is left alone."""
+"""Bytes of a file that is large enough. A compacted one that has half of it is left alone."""
 LEVEL = 6
 """Of zstd: compacted files are written once and read often."""
 ROW_GROUP = 256 << 10
@@ -83,7 +83,7 @@ def compact(
             fresh, before, after = rewrite(free, switching.workshop(table), fold, sort_by)
             switching.switch(table, str(each.relative_to(table)), {path.name for path in free}, fresh)
             results.append(Compacted(1, len(free), len(fresh), before, after, waiting))
-        durable.remove_folder(switching.workshop(table))
+        switching.finish(table)
     return total(results)
 
 
@@ -99,10 +99,12 @@ def _choose(folder: Path, finished: Iterable[Collection[Path]], folding: bool) -
     """The files to put together, and how many of a folder's must wait."""
     batches = sorted(folder.glob("batch-*.parquet"))
     free = [path for path in batches if all(path in files for files in finished)]
-    small = [
-        path for path in folder.glob("compact-*.parquet") if folding or path.stat().st_size < TARGET // 2
-    ]
-    return (free + small if free or len(small) > 1 else []), len(batches) - len(free)
+    waiting = len(batches) - len(free)
+    done = list(folder.glob("compact-*.parquet"))
+    if not folding:
+        free = [path for path in free if path.stat().st_size < TARGET]
+        done = [path for path in done if path.stat().st_size < TARGET // 2]
+    return (free + done if free or len(done) > 1 else []), waiting
 
 
 def rewrite(

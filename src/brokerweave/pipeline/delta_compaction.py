@@ -54,7 +54,7 @@ def compact_delta(
             waiting = _vacuum(folder, finished, keep_hours)
         except DeltaError as error:
             raise Unavailable(f"the Delta table {folder} did not take a compaction: {error}") from error
-        durable.remove_folder(switching.workshop(folder))
+        switching.finish(folder)
     return total([*results, Compacted(waiting=waiting)])
 
 

@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from brokerweave.errors import BrokerweaveError, Unavailable
 from brokerweave.pipeline import status
 from brokerweave.pipeline.failures import failure
+from brokerweave.pipeline.needs import SPARK, need
 from brokerweave.pipeline.notes import FOLDER, CheckpointNotes, LakeNotes, only_one
 from brokerweave.pipeline.settings import LAYERS, PipelineSettings
 
@@ -45,17 +45,10 @@ SPARK_LOG = "spark.log"
 LAG_PERIOD = 5.0
 
 
-def need_spark() -> None:
-    """Raises `Unavailable` with what to install."""
-    for module in ("pyspark", "pyarrow", "deltalake"):
-        if find_spec(module) is None:
-            raise Unavailable(f"the pipeline needs {module}: pip install 'brokerweave[spark]'")
-
-
 @contextmanager
 def session(settings: PipelineSettings) -> Iterator[SparkSession]:
     """The Spark session, quiet, ended with the block."""
-    need_spark()
+    need(*SPARK)
     from brokerweave.pipeline.session import open_session
 
     # What a stream's Python code raises is told by the supervisor, once and in words.
@@ -127,7 +120,7 @@ def lake_for_backfill(settings: PipelineSettings) -> Iterator[LakeNotes]:
 
 def compact_lake(settings: PipelineSettings, min_files: int) -> Iterator[tuple[str, Compacted]]:
     """Each table of a lake. A table that a layer is to be made from waits for that layer."""
-    need_spark()
+    need(*SPARK)
     from brokerweave.pipeline.compaction import compact
     from brokerweave.pipeline.jobs.partials import merge
 
@@ -160,7 +153,7 @@ class Pipeline:
         settings.nodes()
         settings.token()
         self.notes = LakeNotes(settings.lake)
-        need_spark()
+        need(*SPARK)
         with ExitStack() as stack:
             stack.enter_context(self.notes.writing())
             only = only_one(
@@ -315,4 +308,4 @@ def _signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-__all__ = ["Pipeline", "need_spark", "session", "sink"]
+__all__ = ["Pipeline", "compact_lake", "lake_for_backfill", "session", "sink"]

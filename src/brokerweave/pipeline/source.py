@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NAME = "brokerweave"
+READ_PATIENCE = 6
+"""A batch of rows may take so many times as long as an answer."""
 _log = logging.getLogger("brokerweave.pipeline")
 
 
@@ -252,7 +254,9 @@ def read_part(options: SourceOptions, partition: InputPartition) -> Iterator[pa.
     if address is None:
         _log.warning("%s; its rows after %s are skipped", _nobody_line(options, rows.log_id), rows.after)
         return
-    with nodes.client_for(options, address, rows.log_id) as client:
+    # The node has just answered: that the first rows take longer than an answer is no silence.
+    patient = replace(options, node_timeout=READ_PATIENCE * options.node_timeout)
+    with nodes.client_for(patient, address, rows.log_id) as client:
         try:
             yield from client.read(
                 rows.after,

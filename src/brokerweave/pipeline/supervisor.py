@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PERIOD = 0.2
 """Seconds between two looks at the streams."""
 BACK_OFF_MIN, BACK_OFF_MAX = 1.0, 60.0
-TRIES_OF_A_DRAIN = 5
+TRIES_OF_A_DRAIN = 4
 """How often `available-now` starts a stream that fails; it is to end some time."""
 STOP_SECONDS = 120.0
 """What a running batch may still take after a request to stop."""

@@ -15,7 +15,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
+import time
+import uuid
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from brokerweave.pipeline import durable
 COMMITS = "_commits"
 _NOTE = "switch.json"
 _LOCK = "folder.lock"
+LINGER = 1.0
+"""Seconds for which replaced folders stay, so that whoever is listing one comes to its end."""
 
 
 def workshop(table: Path) -> Path:
@@ -34,7 +37,10 @@ def workshop(table: Path) -> Path:
 
 @contextlib.contextmanager
 def shared(table: Path) -> Iterator[None]:
-    """Nobody switches a folder of this table meanwhile, and no switch is half done."""
+    """Nobody switches a folder of this table meanwhile, and no switch is half done.
+
+    For sinks; and for a reader that wants to list and open a table's files without any change between.
+    """
     lock = table / COMMITS / _LOCK
     with durable.locked(lock, shared=True):
         if not (table / COMMITS / _NOTE).exists():
@@ -55,7 +61,10 @@ def clean(table: Path) -> None:
 
 
 def switch(table: Path, folder: str, gone: Collection[str], added: Collection[Path]) -> None:
-    """In this folder, the files named `gone` give way to the ones `added` (from the workshop, synced)."""
+    """In this folder, the files named `gone` give way to the ones `added` (from the workshop, synced).
+
+    What was replaced stays in the workshop until `finish`.
+    """
     fresh = workshop(table) / "fresh"
     with durable.locked(table / COMMITS / _LOCK):
         fresh.mkdir()
@@ -66,11 +75,22 @@ def switch(table: Path, folder: str, gone: Collection[str], added: Collection[Pa
         durable.step("before the switch")
         if durable.exchange(fresh, table / folder):
             durable.sync_folder((table / folder).parent)
+            os.rename(fresh, _replaced(table))
             durable.sync_folder(workshop(table))
         else:
             durable.write_note(table / COMMITS / _NOTE, {"folder": folder})
             recover(table)
-    durable.remove_folder(fresh)
+
+
+def finish(table: Path) -> None:
+    """Removes what was replaced, after a while, and the workshop."""
+    if any(workshop(table).iterdir()):
+        time.sleep(LINGER)
+    durable.remove_folder(workshop(table))
+
+
+def _replaced(table: Path) -> Path:
+    return workshop(table) / f"old-{uuid.uuid4().hex[:12]}"
 
 
 def _link_others(source: Path, target: Path, gone: Collection[str]) -> None:
@@ -91,11 +111,10 @@ def recover(table: Path) -> None:
     note = durable.read_note(table / COMMITS / _NOTE)
     if note is None:
         return
-    folder, fresh, old = table / note["folder"], workshop(table) / "fresh", workshop(table) / "old"
+    folder, fresh = table / note["folder"], workshop(table) / "fresh"
     if fresh.is_dir():
         if folder.is_dir():
-            shutil.rmtree(old, ignore_errors=True)
-            os.rename(folder, old)
+            os.rename(folder, _replaced(table))
             durable.step("between the renames")
         os.rename(fresh, folder)
         durable.sync_folder(folder.parent)
@@ -103,4 +122,3 @@ def recover(table: Path) -> None:
     durable.step("before the note of the switch is removed")
     (table / COMMITS / _NOTE).unlink()
     durable.sync_folder(table / COMMITS)
-    durable.remove_folder(old)

@@ -612,27 +612,6 @@ def test_what_had_dup_set_is_named_by_its_place(frames: ModuleType) -> None:
     assert routed.resent is None
 
 
-def test_columns_hold_what_the_frames_hold_in_a_range_and_of_wanted_topics(frames: ModuleType) -> None:
-    columns = frames.PublishColumns()
-    blob = b"".join(
-        publish(b"t/%d" % (n % 2), b"p%d" % n, qos=n % 3, packet_id=n + 1, retain=n == 2, properties=b"")
-        for n in range(5)
-    )
-    odd = frames.RouteCache(lambda topic, retain: True if topic == b"t/1" else None)
-    assert columns.fill(blob, 5, 10, 0, 100) == 5
-    assert columns.fill(blob, 5, 20, 21, 23, odd) == 2
-    assert list(columns.sequences) == [10, 11, 12, 13, 14, 21, 23]
-    assert bytes(columns.topics) == b"t/0t/1t/0t/1t/0t/1t/1"
-    assert list(columns.payload_ends) == [0, 2, 4, 6, 8, 10, 12, 14]
-    assert bytes(columns.payloads) == b"p0p1p2p3p4p1p3"
-    assert [head >> 1 & 3 for head in columns.heads] == [0, 1, 2, 0, 1, 1, 0]
-    assert [head & 1 for head in columns.heads] == [0, 0, 1, 0, 0, 0, 0]
-    assert list(columns.packet_ids) == [0, 2, 3, 0, 5, 2, 0]
-    assert bytes(columns.properties) == b""
-    with pytest.raises(RemoteProtocolError):
-        columns.fill(blob[:-1], 5, 30, 0, 100)
-
-
 class Way:
     """What a passage leads to, and what it leaves to others."""
 

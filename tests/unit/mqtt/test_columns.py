@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokerweave.edgelog import columns as installed
 from brokerweave.edgelog.layout import run_head
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt import codec
+from brokerweave.mqtt import frames as installed
 from brokerweave.mqtt.frames import RouteCache
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.properties import Property
 
-SOURCE = Path(__file__).parents[3] / "src/brokerweave/edgelog/columns.py"
+SOURCE = Path(__file__).parents[3] / "src/brokerweave/mqtt/frames.py"
 SIZES = {"q": 8, "i": 4, "B": 1}
 ALL = frozenset({"topic", "payload", "client", "properties"})
 LAST = 2**62
@@ -128,6 +128,12 @@ def test_what_does_not_fit_is_refused(module: ModuleType) -> None:
         Filled(module, 5, len(BODY) - 1).columns.add(BODY, 1, 1, 0, LAST, None)
     with pytest.raises(ValueError, match="so many bytes"):
         Filled(module, 5, 2**31)
+
+
+def test_the_room_that_names_take_is_known_before(module: ModuleType) -> None:
+    body = run(*[Publish("a")] * 3, client=b"x" * 1000) + run(Publish("a"), client=b"yy", resent=(0,)) + BODY
+    assert module.client_bytes(body) == 3000 + 2 + 2
+    assert module.client_bytes(b"") == 0
 
 
 @given(cut=st.integers(1, len(BODY) - 1))
