@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -253,7 +254,7 @@ def test_a_batch_that_dies_at_any_step_and_is_replayed_leaves_each_message_once(
         frame = lake.frame(batch).coalesce(1)
         # Not every step: each try costs a second. What one try made durable the next one finds.
         for step in (1 + number, 3, 5 + number, 8):
-            died += dies(step, lambda frame=frame, number=number: silver.write(frame, number))
+            died += dies(step, partial(silver.write, frame, number))
         silver.write(frame, number)
         silver.write(frame, number)
     assert died >= 6
@@ -261,7 +262,7 @@ def test_a_batch_that_dies_at_any_step_and_is_replayed_leaves_each_message_once(
     assert lake.read("dead_letters", "sequence") == [(70,), (71,)]
     files = lake.spark.read.option("recursiveFileLookup", "true").option("mergeSchema", "true")
     frame = files.parquet(str(lake.folder / "silver"))
-    assert sum(dies(step, lambda: parts.write(frame, 0)) for step in (1, 4, 8)) >= 2
+    assert sum(dies(step, partial(parts.write, frame, 0)) for step in (1, 4, 8)) >= 2
     parts.write(frame, 0)
     parts.write(frame, 0)
     _compare(lake, silver_rows(lake, batches))
