@@ -100,7 +100,7 @@ class Lake:
 
     def drain(self, job: SilverJob | GoldJob) -> None:
         query = job.start(self.spark, NOW)
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(250)
 
     def read(self, layer: str, columns: str = "*") -> list[tuple[Any, ...]]:
         files = self.folder / layer / "**" / "*.parquet"
