@@ -21,7 +21,7 @@ for each in python3 python3.14 python3.13 python3.12 python3.11; do \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check docs bench scale fuzz clean
+.PHONY: help setup demo test test-slow million check docs bench scale fuzz clean
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -47,7 +47,10 @@ test: setup ## unit and integration tests, some minutes
 	$(RUN) -m pytest -m "not slow"
 
 test-slow: setup ## the tests that take long
-	$(RUN) -m pytest -m slow --timeout 1800
+	$(RUN) -m pytest -m "slow and not million" --timeout 1800
+
+million: setup ## a million messages through the pipeline, under fire
+	$(RUN) -m pytest -m million --timeout 7200 -s
 
 check: setup ## style, types, import rules
 	$(RUN) -m ruff check
@@ -63,6 +66,7 @@ bench: setup ## scanner, listeners, topic trie, edge log, relay, delivery and ch
 	$(RUN) -m benchmarks.listening
 	$(RUN) -m benchmarks.trie
 	$(RUN) -m benchmarks.edgelog
+	$(RUN) -m benchmarks.freshness
 	$(RUN) -m benchmarks.idle
 	$(RUN) -m benchmarks.relay
 	$(RUN) -m benchmarks.delivery
