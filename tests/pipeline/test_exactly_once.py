@@ -121,7 +121,7 @@ def check(lake: Path, acknowledged: set[str], interrupted: set[str]) -> None:
 @pytest.mark.parametrize(
     ("messages", "frozen"),
     [
-        pytest.param(50_000, 8.0, marks=pytest.mark.timeout(900)),
+        pytest.param(15_000, 8.0, marks=pytest.mark.timeout(900)),
         pytest.param(50_000, 30.0, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
         pytest.param(1_000_000, 30.0, marks=MILLION),
     ],

@@ -8,6 +8,7 @@ are started.
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -143,6 +144,7 @@ def snapshot(
         )
     return {
         "pid": os.getpid() if running else None,
+        "host": socket.gethostname(),
         "at": time.time(),
         "streams": rows,
         "nodes": list(lags.values()),
@@ -194,7 +196,15 @@ def gather(notes: LakeNotes, token: str | None, timeout: float) -> dict[str, Any
 
 
 def _runs(status: Mapping[str, Any]) -> bool:
-    return status["pid"] is not None and time.time() - status["at"] < STALE
+    if status["pid"] is None or time.time() - status["at"] >= STALE:
+        return False
+    if status.get("host") == socket.gethostname():
+        with suppress(PermissionError):
+            try:
+                os.kill(status["pid"], 0)
+            except ProcessLookupError:
+                return False
+    return True
 
 
 def serve_metrics(address: Address, current: Callable[[], Mapping[str, Any]]) -> Callable[[], None]:
