@@ -53,6 +53,8 @@ class Board:
     def __init__(self, progressed: Callable[[str], None] = lambda name: None) -> None:
         self._lock = threading.Lock()
         self._progress: dict[str, Progress] = {}
+        self._written: dict[str, int] = {}
+        """By batches whose end was not heard of yet."""
         self._open = 0
         self._ended = threading.Condition(self._lock)
         self.progressed = progressed
@@ -76,14 +78,14 @@ class Board:
         with self._lock:
             known = self._progress.setdefault(name, Progress())
             known.batch, known.batch_seconds, known.at = batch, seconds, time.time()
+            known.rows = self._written.pop(name, 0)
             known.rows_per_second = known.rows / seconds if seconds else 0.0
         self.progressed(name)
 
     def wrote(self, name: str, rows: int) -> None:
         with self._lock:
-            known = self._progress.setdefault(name, Progress())
-            known.rows = rows
-            known.rows_total += rows
+            self._progress.setdefault(name, Progress()).rows_total += rows
+            self._written[name] = rows
 
     def progress(self, name: str) -> Progress:
         with self._lock:
