@@ -1,6 +1,6 @@
 """The source on a real standalone cluster: one master and two workers, started from the installed pyspark.
 
-The workers are processes of their own, with their own interpreter and nothing but the installed package, so
+The workers are processes of their own, with their own interpreter, and are given the package by its path, so
 what only works inside the driver fails here.
 """
 
