@@ -27,7 +27,8 @@ def failures(total: many.Summary) -> list[str]:
 
 
 def _options(strategy: str, nodes: int) -> Options:
-    """Of four nodes most wirings have cycles; three do without the care of them."""
+    """Of four nodes most wirings have cycles; three do without the care of them, and are checked step by
+    step."""
     return Options(strategy, nodes, wiring="any" if nodes == 4 else "tree", cycles=nodes > 3)
 
 
