@@ -87,7 +87,8 @@ class Ledger:
         self.promises = promises
         self.excuses = owed.excuses
         self.cyclic = False
-        """Whether there may be more than one way between two nodes."""
+        """Whether nodes take care of cycles: then order can break, also in a tree, when links fail in quick
+        succession (row "order")."""
         self.barriers: dict[str, bool] = {}
         """Which nodes run with `subscribe = "barrier"`."""
         self.publications: dict[bytes, Publication] = {}

@@ -86,7 +86,7 @@ class Simulation:
         self._calm_at = world.now + CALM_SECONDS
         cluster = random.random() < 0.3
         self.ledger = Ledger(world, self.owed, options.promises, cluster)
-        self.ledger.cyclic = not self.is_tree
+        self.ledger.cyclic = self.cyclic
         self.nodes: dict[str, SimNode] = {}
         self.brokers: dict[str, ModelBroker] = {}
         strategy = STRATEGIES[options.strategy]
