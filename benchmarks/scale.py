@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import machine
-from benchmarks.plot import chart
+from brokerweave.pipeline.plot import chart
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).with_name("scale.json")

@@ -23,6 +23,7 @@ from brokerweave.node.confirmations import Confirmations
 from brokerweave.node.core import NodeCore
 from brokerweave.node.daybook import Daybook
 from brokerweave.node.retained import HybridClock
+from brokerweave.node.retained_sync import Retained
 from brokerweave.node.router import Router
 from brokerweave.node.sessions import Sessions
 from brokerweave.node.wills import Wills
@@ -211,6 +212,17 @@ def stamps_do_not_pass_those_of_other_nodes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HybridClock, "see", see)
 
 
+def deletions_are_not_repaired(patch: pytest.MonkeyPatch) -> None:
+    """Who was away while a retained message was deleted keeps it."""
+    real = Retained._repair_run
+
+    def repair_run(self: Retained, topic: str) -> Run | None:
+        entry = self.index.get(topic)
+        return None if entry is not None and entry.dead else real(self, topic)
+
+    patch.setattr(Retained, "_repair_run", repair_run)
+
+
 PLANTED: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -234,5 +246,6 @@ PLANTED: dict[str, Plant] = {
         a_mark_is_answered_before_those_behind_have_heard,
         qos2_ids_are_not_in_the_daybook,
         stamps_do_not_pass_those_of_other_nodes,
+        deletions_are_not_repaired,
     )
 }

@@ -230,6 +230,80 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(17.302, "kill", ("b", 0, 2.285, True)),
         ],
     ),
+    "what was told of nodes after a long cut was forgotten before it was told how they are reached": (
+        46,
+        Options("sf", 5, cycles=True),
+        [
+            Action(17.025, "kill", ("a", 0, 2.818, False)),
+            Action(18.649, "partition", ("d", 4.58)),
+            Action(18.79, "skew", ("d", 701.2, 0.914)),
+        ],
+    ),
+    "two nodes compared what they retain before either would pass on to the other what came after that": (
+        111,
+        Options("sf", 4, cycles=True),
+        [
+            Action(0.357, "arrive", ("c-1",)),
+            Action(15.104, "move", ("c", 3.7975, 0.8866)),
+            Action(15.698, "publish", ("c-1", "b", 2, True)),
+            Action(17.057, "stop", ("a", 2.1455)),
+        ],
+    ),
+    "a repair of the retained index was taken for what comes once more, and kept from a link that joined": (
+        111,
+        Options("sf", 4, cycles=True),
+        [
+            Action(0.357, "arrive", ("c-1",)),
+            Action(15.104, "move", ("c", 3.7975, 0.8866)),
+            Action(15.698, "publish", ("c-1", "b", 2, True)),
+            Action(17.057, "stop", ("a", 2.1455)),
+            Action(17.832, "freeze", ("c", 1.355)),
+        ],
+    ),
+    "what waited for a link that returned went to everybody, behind later messages": (
+        106,
+        Options("sf", 3, cycles=True),
+        [
+            Action(14.888, "publish", ("a-2", "a/b", 1, False)),
+            Action(14.936, "kill", ("b", 0, 2.3, True)),
+            Action(16.026, "subscribe", ("c-2", "#", 1)),
+            Action(17.262, "delay", ("a", "b", 0.437, 0.739, 0.0, 3.17)),
+            Action(19.516, "publish", ("a-2", "a/b", 1, True)),
+        ],
+    ),
+    "a link was counted on by what its other end had said before it failed": (
+        106,
+        Options("sf", 3, cycles=True),
+        [
+            Action(0.114, "arrive", ("a-1",)),
+            Action(0.276, "arrive", ("c-2",)),
+            Action(0.331, "arrive", ("b-2",)),
+            Action(7.702, "subscribe", ("b-2", "+/c", 2)),
+            Action(8.261, "stop", ("c", 3.069)),
+            Action(11.151, "kill", ("a", 0, 3.527, False)),
+            Action(14.52, "publish", ("a-1", "b/c", 1, False)),
+            Action(14.936, "kill", ("b", 0, 2.299, True)),
+            Action(16.026, "subscribe", ("c-2", "#", 1)),
+            Action(16.235, "publish", ("a-1", "b/c", 1, False)),
+        ],
+    ),
+    "what came by another way from a node started twice since was refused for its age": (
+        10001,
+        Options("sf", 4, wiring="any", cycles=True),
+        [
+            Action(0.008, "arrive", ("b-2",)),
+            Action(0.025, "arrive", ("a-2",)),
+            Action(1.029, "subscribe", ("b-2", "b/c", 2)),
+            Action(11.301, "freeze", ("b", 3.045)),
+            Action(13.308, "move", ("a", 3.941, 0.0393)),
+            Action(13.313, "publish", ("a-1", "a/b/c", 2, True)),
+            Action(13.627, "publish", ("a-2", "b/c", 1, False)),
+            Action(13.899, "link", ("b", "c", 5.343)),
+            Action(15.406, "kill", ("a", 0, 2.152, False)),
+            Action(16.474, "publish", ("a-2", "b/c", 2, False)),
+            Action(18.288, "stop", ("a", 0.6836)),
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
@@ -296,6 +370,28 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(13.15, "publish", ("e-1", "b/c", 1, False)),
             *[Action(13.53, "publish", ("e-2", "b/c", 2, False))] * 3,
             Action(13.568, "kill", ("b", 11, 2.826, False)),
+        ],
+    ),
+    "two operators moved their nodes at once and left a third one alone, where cycles are taken care of": (
+        102,
+        Options("pf", 4, cycles=True),
+        [
+            Action(11.466, "move", ("a", 2.89, 0.1545)),
+            Action(13.612, "move", ("b", 4.619, 0.8925)),
+        ],
+    ),
+    "a QoS 2 message that its broker had before was promised to who subscribed there later": (
+        10226,
+        Options("sf", 4),
+        [
+            Action(0.239, "arrive", ("a-1",)),
+            Action(0.27, "arrive", ("c-2",)),
+            Action(0.279, "arrive", ("a-2",)),
+            Action(0.496, "subscribe", ("c-2", "a/#", 2)),
+            Action(0.916, "subscribe", ("a-2", "+/c", 1)),
+            Action(13.581, "delay", ("a", "a/broker", 0.5495, 0.0, 0.0, 3.0)),
+            Action(14.298, "publish", ("a-1", "a/c", 2, False)),
+            Action(15.07, "kill", ("a", 0, 0.897, False)),
         ],
     ),
 }

@@ -36,7 +36,9 @@ class Neighbour:
         self.socket.settimeout(5)
         self.socket.connect((HOST, node.link_port))
         resume = Resume(secrets.randbits(60) + 1, 1)
-        dialer = Dialer(Identity(identifier, 1, "sf", 2), 0, resume, node.id, secrets.token_bytes)
+        dialer = Dialer(
+            Identity(identifier, 1, "sf", 2, cycles=True), 0, resume, node.id, secrets.token_bytes
+        )
         self._connection = LinkConnection(dialer, 0.0)
         self.socket.sendall(self._connection.data_to_send())
         while not self.established and (data := self._receive()):

@@ -38,7 +38,7 @@ from tests.support.waiting import wait_until
 
 IN_FLIGHT = 20
 """Messages that a publisher sends before it waits for an acknowledgement."""
-PATIENCE = 180.0
+PATIENCE = 300.0
 """Seconds for what needs Spark, on a machine that does much else. Reached only by a test that fails."""
 
 
@@ -324,9 +324,9 @@ class Driver:
         except AssertionError as error:
             raise AssertionError(f"{error}; the lake is at {self.held()}; it said:\n{self.said()}") from None
 
-    def wait_for_more(self, nodes: Sequence[str]) -> None:
-        """Until it brought more of each of these nodes than the lake has now."""
-        before = self.held()
+    def wait_for_more(self, nodes: Sequence[str], before: Mapping[str, Position] | None = None) -> None:
+        """Until it brought more of each of these nodes than `before`, or than the lake has now."""
+        before = self.held() if before is None else before
         least = Position(0, 0)
         self.wait_for(
             lambda held: all(held.get(node, least) > before.get(node, least) for node in nodes),

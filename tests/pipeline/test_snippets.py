@@ -65,7 +65,6 @@ def test_every_snippet_is_run() -> None:
     assert set(SNIPPETS) == {"duckdb", "pandas", "pyarrow", "gold", "delta"}
 
 
-
 @pytest.mark.timeout(300)
 def test_the_examples_run(place: tuple[Path, Site], tmp_path: Path) -> None:
     site = place[1]

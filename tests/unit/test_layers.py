@@ -20,7 +20,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "tables"}),
     frozenset({"mqtt", "config"}),
     frozenset({"cooperation", "edgelog"}),
-    frozenset({"session", "links", "flight"}),
+    frozenset({"session", "links", "flight", "kafka"}),
     frozenset({"node"}),
     frozenset({"runtime", "sim"}),
     frozenset({"pipeline"}),
@@ -34,6 +34,7 @@ PURE = frozenset({"mqtt", "session", "links", "cooperation", "node"})
 FILES_ONLY = frozenset({"edgelog"})
 NEEDS_ARROW = frozenset({"brokerweave.edgelog.arrow"})
 ARROW_LAYERS = frozenset({"flight", "pipeline"})
+KAFKA_LAYERS = frozenset({"kafka", "pipeline"})
 USES_CONFIG = frozenset({"config", "runtime", "pipeline", "lab", "demo", "cli"})
 OUTSIDE_WORLD = frozenset(
     {
@@ -152,6 +153,8 @@ def foreign_import(module: str, layer: str, name: str) -> Iterator[str]:
         yield f"{module} is pure but imports {name}"
     elif top == "pyarrow" and module not in NEEDS_ARROW and layer not in ARROW_LAYERS:
         yield f"{module} imports pyarrow, which a node must not need"
+    elif top == "confluent_kafka" and layer not in KAFKA_LAYERS:
+        yield f"{module} imports confluent_kafka, which a node must not need"
     elif layer in FILES_ONLY and top in NO_FILES:
         yield f"{module} knows files only but imports {name}"
     elif layer == "config" and top in {"asyncio", "socket", "uvloop", "typer", "rich"}:
@@ -218,6 +221,8 @@ def test_every_file_obeys_the_import_rules() -> None:
         ("edgelog.writer", "from brokerweave.node.core import NodeCore"),
         ("edgelog.rows", "import pyarrow as pa"),
         ("runtime.node", "from pyarrow import flight"),
+        ("runtime.kafka", "from confluent_kafka import Producer"),
+        ("kafka.feeder", "from brokerweave.flight.client import LogClient"),
         ("node.core", "from brokerweave.edgelog.writer import LogWriter"),
         ("node.core", "import brokerweave.edgelog.reader"),
         ("surprise.module", ""),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from brokerweave.cli import telemetry_command
 from brokerweave.cli.output import console, help_text, progress, table
 from brokerweave.cli.running_commands import Json, print_json
 from brokerweave.pipeline.needs import SPARK, need
@@ -81,6 +82,7 @@ def register(app: typer.Typer) -> None:
     pipeline.command("compact")(compact)
     pipeline.command("status")(show_status)
     pipeline.command("abandon")(abandon)
+    telemetry_command.register(pipeline)
     app.add_typer(pipeline, name="pipeline")
 
 

@@ -54,6 +54,10 @@ def sim(
     wiring: Annotated[
         str, typer.Option(help="How nodes are linked: tree, ring, mesh, chords, or any (the seed decides).")
     ] = "tree",
+    cycles: Annotated[
+        str,
+        typer.Option(help="As [links] cycles: stand-by, or none for trees whose nodes do without it."),
+    ] = "stand-by",
     processes: Annotated[int, typer.Option(help="Runs side by side.", min=1, max=256)] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> int:
@@ -62,7 +66,7 @@ def sim(
         return 0
     from brokerweave.sim import many
 
-    options = _options(strategy, nodes, faults, duration, wiring)
+    options = _options(strategy, nodes, faults, duration, wiring, cycles)
     total = many.Summary()
     for outcome in many.outcomes(range(seed, seed + seeds), options, processes):
         total.add(outcome)
@@ -90,7 +94,7 @@ def _refuse_options(context: typer.Context, command: str) -> None:
             )
 
 
-def _options(strategy: str, nodes: int, faults: str, duration: float, wiring: str) -> Options:
+def _options(strategy: str, nodes: int, faults: str, duration: float, wiring: str, cycles: str) -> Options:
     from brokerweave.sim.run import STRATEGIES, Options
     from brokerweave.sim.schedule import FAULTS
 
@@ -100,7 +104,9 @@ def _options(strategy: str, nodes: int, faults: str, duration: float, wiring: st
     for name in names:
         if name not in FAULTS:
             raise ConfigError(f"--faults does not know {name!r}; known are all, none, {', '.join(FAULTS)}")
-    return Options(strategy, nodes, frozenset(names), duration, wiring)
+    if cycles not in ("stand-by", "none"):
+        raise ConfigError(f"--cycles should be stand-by or none; not {cycles!r}")
+    return Options(strategy, nodes, frozenset(names), duration, wiring, cycles == "stand-by")
 
 
 def _show(total: Summary, shortest: Outcome | None) -> None:

@@ -48,9 +48,11 @@ def status_view(status: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield _rows(status.get("injectors"), _INJECTOR_COLUMNS, "injectors")
     for name, empty in (
         ("filters", "no filters"),
+        ("traffic", ""),
         ("retained", ""),
         ("edge_log", ""),
         ("flight", ""),
+        ("kafka", ""),
         ("drops", "nothing dropped"),
         ("counters", ""),
     ):

@@ -20,6 +20,7 @@ from brokerweave.config.keys import (
     SECTIONS,
     EdgeLogSection,
     FlightSection,
+    KafkaSection,
     Key,
     LimitsSection,
     LinksSection,
@@ -28,6 +29,7 @@ from brokerweave.config.keys import (
     NodeSection,
     RetainedSection,
     Tap,
+    TelemetrySection,
     keys_of,
 )
 from brokerweave.config.socket import claim_admin_folder, default_admin_socket
@@ -38,6 +40,7 @@ __all__ = [
     "Address",
     "EdgeLogSection",
     "FlightSection",
+    "KafkaSection",
     "LimitsSection",
     "LinksSection",
     "Neighbour",
@@ -45,6 +48,7 @@ __all__ = [
     "NodeSection",
     "RetainedSection",
     "Tap",
+    "TelemetrySection",
     "claim_admin_folder",
     "default_admin_socket",
     "explain",
@@ -68,6 +72,7 @@ _READ_AT_START = (
     "links.tls_ca",
     "acl.file",
     "flight.token_file",
+    "kafka.client_file",
 )
 
 
@@ -314,6 +319,10 @@ def _check_together(config: NodeConfig) -> None:
         raise ConfigError("'broker_password_file' needs 'broker_username' beside it in [node]")
     if config.flight.listen is not None and not config.taps:
         raise ConfigError("'listen' in [flight] needs a [[tap]]: without one there is no edge log to serve")
+    if config.kafka.servers and not config.taps:
+        raise ConfigError(
+            "'servers' in [kafka] needs a [[tap]]: without one there is no edge log to feed from"
+        )
     if links.reconnect_min > links.reconnect_max:
         raise ConfigError("'reconnect_min' in [links] is more than 'reconnect_max'")
     if (links.tls_certificate is None) != (links.tls_key is None):

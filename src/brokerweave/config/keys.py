@@ -15,6 +15,7 @@ from typing import Any
 
 from brokerweave.config.socket import default_admin_socket
 from brokerweave.config.values import (
+    ADDRESSES,
     FILTERS,
     ID,
     LISTENING,
@@ -30,6 +31,7 @@ from brokerweave.config.values import (
     choice,
     fraction,
     integer,
+    pattern,
     seconds,
 )
 
@@ -254,7 +256,7 @@ class LinksSection:
         ),
     )
     cycles: str = field(
-        default="none",
+        default="stand-by",
         metadata=about(
             choice("stand-by", "none"),
             "`stand-by` finds cycles in the wiring: links that would close one carry nothing until another "
@@ -486,6 +488,73 @@ class FlightSection:
 
 
 @dataclass(frozen=True, slots=True)
+class KafkaSection:
+    """The edge log into Kafka, from a process that the node starts. Needs `brokerweave[kafka]`."""
+
+    servers: tuple[Address, ...] = field(
+        default=(),
+        metadata=about(
+            ADDRESSES,
+            "Kafka's brokers to begin with. Without them nothing is fed. While none answers, rows wait in "
+            "the edge log, as long as its bounds allow.",
+            cost="a process of some 50 MiB; some 20 µs of CPU for each message",
+        ),
+    )
+    topic: str = field(
+        default="mqtt",
+        metadata=about(
+            pattern(
+                r"(?:[A-Za-z0-9._-]|\{(?:node|[1-9][0-9]?)\})+",
+                'a Kafka topic, for example "mqtt.{node}.{1}"',
+            ),
+            "The Kafka topic. `{node}` is this node's id, `{1}` the first level of the MQTT topic, `{2}` the "
+            "second. It has to exist, unless Kafka makes topics by itself. A record's key is the MQTT topic.",
+        ),
+    )
+    reader: str = field(
+        default="kafka",
+        metadata=about(ID, "The name under which the position in the edge log is kept."),
+    )
+    client_file: Path | None = field(
+        default=None,
+        metadata=about(
+            PATH,
+            "A file of `key=value` lines for Kafka's client, such as `security.protocol`, `sasl.username`, "
+            "`sasl.password`, `message.max.bytes`: what must not stand in a command line.",
+        ),
+    )
+    compression: str = field(
+        default="lz4",
+        metadata=about(choice("none", "gzip", "snappy", "lz4", "zstd"), "How record batches are compressed."),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetrySection:
+    """The node's own numbers as MQTT messages, for `brokerweave pipeline telemetry` and for anybody."""
+
+    interval: float = field(
+        default=0.0,
+        metadata=about(
+            seconds(0, 86_400),
+            "Time between two messages; 0: none. They go through the node's own session to its broker, at "
+            "QoS 0, and to other sites as any client's.",
+            unit="seconds",
+            cost="some 1.5 KB and less than a millisecond each",
+        ),
+    )
+    topic: str = field(
+        default="brokerweave/telemetry/{node}",
+        metadata=about(
+            pattern(
+                r"[^$#+\x00-\x1f\x7f][^#+\x00-\x1f\x7f]*", "a topic without wildcards and without $ first"
+            ),
+            "Their topic; `{node}` is this node's id.",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Tap:
     """Which of its local clients' publications a node keeps in its edge log: one `[[tap]]` each."""
 
@@ -531,6 +600,8 @@ class NodeConfig:
     acl: AclSection = AclSection()
     edge_log: EdgeLogSection = EdgeLogSection()
     flight: FlightSection = FlightSection()
+    kafka: KafkaSection = KafkaSection()
+    telemetry: TelemetrySection = TelemetrySection()
     taps: tuple[Tap, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
     path: Path | None = field(default=None, compare=False)
@@ -573,6 +644,8 @@ SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
         "acl": AclSection,
         "edge_log": EdgeLogSection,
         "flight": FlightSection,
+        "kafka": KafkaSection,
+        "telemetry": TelemetrySection,
     }
 )
 

@@ -168,6 +168,12 @@ def _read_filters(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _read_addresses(value: object) -> tuple[Address, ...]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(each, (str, Address)) for each in value):
+        raise BadValue('a list of addresses, for example ["127.0.0.1:9092"]')
+    return tuple(Address.parse(str(each)) for each in value)
+
+
 def fraction(words: str) -> Kind:
     """More than 0, at most 1."""
 
@@ -185,6 +191,7 @@ PATH = Kind("a path", str, _read_path)
 SWITCH = Kind("true or false", bool, _read_switch)
 NAMES = Kind("a list of names", list[str], _read_names)
 FILTERS = Kind("a list of topic filters", list[str], _read_filters)
+ADDRESSES = Kind("a list of HOST:PORT", list[str], _read_addresses)
 TEXT = pattern(_ONE_LINE, "a text on one line, not empty")
 PLUGIN = pattern(_NAME.pattern, "a plug-in's name")
 ID = pattern(

@@ -43,7 +43,7 @@ class _Installed(Broker):
         return (self.home() / "VERSION").read_text().strip()
 
 
-class _Java(_Installed):
+class JavaBroker(_Installed):
     runner = "java"
     start_timeout = 60.0
 
@@ -59,7 +59,7 @@ class _Java(_Installed):
         return [find_program("java") or "java", *quick, "-cp", class_path, *arguments]
 
 
-class ActiveMQ(_Java):
+class ActiveMQ(JavaBroker):
     """Apache ActiveMQ Classic, only its MQTT connector. Debian's package lacks the MQTT codec."""
 
     name = "activemq"
@@ -72,7 +72,7 @@ class ActiveMQ(_Java):
         )
 
 
-class Moquette(_Java):
+class Moquette(JavaBroker):
     name = "moquette"
 
     def command(self) -> list[str]:

@@ -37,6 +37,7 @@ NOT_AUTHORIZED = 0x87
 UNAVAILABLE = 0x88
 BUSY = 0x89
 _CONTINUE = 0x18
+_CYCLES = ("none", "stand-by")
 _RETRY_HELPS = frozenset({UNAVAILABLE, BUSY})
 _NONCE = 32
 _NODE_ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.-]{1,64}")
@@ -64,6 +65,8 @@ class Identity:
     strategy: str
     lanes: int
     key: bytes | None = None
+    cycles: bool = False
+    """Whether it takes care of cycles in the wiring: all nodes do, or none does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class Hello:
     lane: int
     lanes: int
     resume: Resume
+    cycles: bool = False
 
     def fields(self) -> dict[str, str]:
         resume = self.resume
@@ -88,6 +92,7 @@ class Hello:
             "lane": str(self.lane),
             "lanes": str(self.lanes),
             "resume": ",".join(map(str, numbers)),
+            "cycles": _CYCLES[self.cycles],
         }
 
     @classmethod
@@ -108,6 +113,7 @@ class Hello:
                 lane=_number(said["lane"]),
                 lanes=_number(said["lanes"]),
                 resume=Resume(stream, oldest, peer_stream, taken),
+                cycles=bool(_CYCLES.index(said["cycles"])),
             )
         except (KeyError, ValueError):
             raise RemoteProtocolError(
@@ -136,7 +142,7 @@ class Dialer:
     ) -> None:
         self._me = me
         self._expected = expected
-        self._hello = Hello(me.node_id, me.epoch, me.strategy, lane, me.lanes, resume)
+        self._hello = Hello(me.node_id, me.epoch, me.strategy, lane, me.lanes, resume, me.cycles)
         self.said: Resume | None = resume
         """Where this side told the other that the lane goes on."""
         self._nonce = random_bytes(_NONCE)
@@ -288,7 +294,7 @@ class Acceptor:
             resume = self.said = self._admit(dialer)
         except HandshakeRefused as refused:
             raise _Mismatch(refused.reason, refused.code) from None
-        hello = Hello(me.node_id, me.epoch, me.strategy, dialer.lane, me.lanes, resume)
+        hello = Hello(me.node_id, me.epoch, me.strategy, dialer.lane, me.lanes, resume, me.cycles)
         properties = _user(hello.fields())
         if me.key is not None:
             properties += _authentication(_proof(me.key, b"welcome", self._transcript + _parts(hello)))
@@ -306,6 +312,12 @@ def _check_fit(me: Identity, peer: Hello) -> None:
         raise _Mismatch(
             f"nodes {me.node_id} and {peer.node_id} want {me.lanes} and {peer.lanes} sessions a link: "
             "set the same number",
+            UNSUPPORTED,
+        )
+    if peer.cycles != me.cycles:
+        raise _Mismatch(
+            f"nodes {me.node_id} and {peer.node_id} have links.cycles {_CYCLES[me.cycles]!r} and "
+            f"{_CYCLES[peer.cycles]!r}: set the same",
             UNSUPPORTED,
         )
 

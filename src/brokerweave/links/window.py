@@ -2,8 +2,9 @@
 
 Owns one window of sequences per origin and epoch. Invariants: a message inside the window is accepted
 once; one that is older than the window is refused and counted, never guessed; at most `origins` origins
-with two epochs each are kept, so memory is bounded by `origins` x 2 x `width` bits. The cost is per run,
-not per message. Must not know: where messages came from or go to.
+with `epochs` epochs each are kept, and all but the newest two share the room of one, so memory is bounded by
+`origins` x 3 x `width` bits. The cost is per run, not per message. Must not know: where messages came from or
+go to.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ _BLOCK = 1024
 """Sequences in one bitmap. Runs are shorter, mostly; bigger bitmaps cost more to change."""
 
 _FULL = (1 << _BLOCK) - 1
+_CLOSED = 1 << 62
+"""The highest sequence of an epoch of which nothing is accepted any more."""
 _ORIGIN_HEAD = struct.Struct(">HB")  # an origin of a run may take 255 bytes, and a lane follows it
 _EPOCH_HEAD = struct.Struct(">QqI")
 _BLOCK_HEAD = struct.Struct(">QB")
@@ -68,16 +71,19 @@ class DuplicateWindow:
     """`width` is how many sequences back a message may arrive late, per origin.
 
     It should cover all that the outboxes on its way can hold. `origins` should exceed the number of
-    nodes: an origin that is forgotten starts anew, and its repeated messages would pass.
+    nodes: an origin that is forgotten starts anew, and its repeated messages would pass. An origin has an
+    epoch for each time that it was started: where it is restarted again and again, what waits for a link may
+    come some epochs late, by another way than what it sent since.
     """
 
-    def __init__(self, width: int, origins: int = 10_000) -> None:
+    def __init__(self, width: int, origins: int = 10_000, epochs: int = 16) -> None:
         self.width = width
         self.origins = origins
+        self.epochs = epochs
         self.suppressed = 0
         """Messages that were here before."""
         self.refused_old = 0
-        """Messages older than the window, or of an epoch older than the last two."""
+        """Messages older than the window, or of an epoch older than those kept."""
         self.evicted = 0
         """Origins forgotten to make room."""
         # Newest epoch first; least recently used origin first.
@@ -146,13 +152,22 @@ class DuplicateWindow:
         for known in epochs:
             if known.number == epoch:
                 return known
-        if len(epochs) == 2 and epoch < epochs[1].number:
+        if len(epochs) == self.epochs and epoch < epochs[-1].number:
             return None
         made = _Epoch(epoch)
         epochs.append(made)
         epochs.sort(key=lambda one: -one.number)
-        del epochs[2:]
+        del epochs[self.epochs :]
+        self._close_oldest(epochs)
         return made
+
+    def _close_oldest(self, epochs: list[_Epoch]) -> None:
+        """All epochs but two get the room of one together."""
+        room = self.width // _BLOCK + 2
+        for known in epochs[2:]:
+            room -= len(known.blocks)
+            if room < 0:
+                known.highest, known.blocks = _CLOSED, {}
 
 
 def _ones(bits: int) -> list[tuple[int, int]]:

@@ -93,14 +93,18 @@ cdef class Scanner:
     cdef public int version
     cdef public int single_qos
     cdef readonly object error
+    cdef readonly long long publishes
+    cdef readonly long long passed
     cdef Py_ssize_t _max_packet
     cdef _Publish _head
     cdef bytearray _waiting
     cdef Py_ssize_t _needed
+    cdef Py_ssize_t _passing
 
     cpdef tuple feed(self, bytes chunk)
-    @cython.locals(size=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t, kind=int)
+    @cython.locals(size=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t, kind=int, publishes=Py_ssize_t)
     cpdef bint passes(self, bytes chunk)
+    cpdef int count_passage(self, Py_ssize_t size) except -1
     @cython.locals(routes=RouteCache, head=_Publish)
     cdef bint _concerns(self, bytes data, Py_ssize_t at, Py_ssize_t end) except -1
     @cython.locals(size=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t, kind=int, found=_Found)

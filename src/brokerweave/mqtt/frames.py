@@ -281,14 +281,18 @@ class Scanner:
     `wanted` has a bit `1 << type` for each packet type to be handed out whole. `single_qos` has a bit
     `1 << qos` for each QoS whose PUBLISH frames are handed out whole too instead of being routed.
     `version` is read from CONNECT, or set by the caller. Without `routes` a PUBLISH is only stepped over.
+    `publishes` counts the PUBLISH frames so far, `passed` the bytes of all whole frames.
     """
 
     __slots__ = (
         "_head",
         "_max_packet",
         "_needed",
+        "_passing",
         "_waiting",
         "error",
+        "passed",
+        "publishes",
         "routes",
         "single_qos",
         "version",
@@ -301,6 +305,9 @@ class Scanner:
         self.version = 0
         self.single_qos = 0
         self.error: RemoteProtocolError | None = None
+        self.publishes = 0
+        self.passed = 0
+        self._passing = 0
         self._max_packet = max_packet
         self._head = _Publish()
         self._waiting = bytearray()
@@ -338,6 +345,7 @@ class Scanner:
             return False
         size = len(chunk)
         at = 0
+        publishes = 0
         try:
             while at < size:
                 end = _frame_end(chunk, at, size)
@@ -346,12 +354,20 @@ class Scanner:
                 kind = chunk[at] >> 4
                 if self.wanted >> kind & 1:
                     return False
-                if kind == _PUBLISH and self._concerns(chunk, at, end):
-                    return False
+                if kind == _PUBLISH:
+                    if self._concerns(chunk, at, end):
+                        return False
+                    publishes += 1
                 at = end
         except RemoteProtocolError:
             return False
+        self._passing = publishes
         return True
+
+    def count_passage(self, size: int) -> None:
+        """The chunk that `passes` was last asked about went on without being fed."""
+        self.publishes += self._passing
+        self.passed += size
 
     def _concerns(self, data: bytes, at: int, end: int) -> bool:
         """Whether a PUBLISH goes anywhere but on."""
@@ -387,9 +403,11 @@ class Scanner:
                     found.whole(at, end)
                 elif kind == _PUBLISH and self.routes is not None:
                     self._publish(self.routes, found, at, end)
+                self.publishes += kind == _PUBLISH
                 at = end
         except RemoteProtocolError as error:
             self.error = error.with_traceback(None)
+        self.passed += at
         found.close()
         return data[:at], found.items
 
@@ -458,6 +476,7 @@ class Passage:
         if not self.open or not self._scanner.passes(data) or self._waiting() or self._closing():
             self._attend(data)
             return
+        self._scanner.count_passage(len(data))
         try:
             written = self._write(self._file, data)
         except OSError:

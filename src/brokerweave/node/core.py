@@ -40,7 +40,7 @@ from brokerweave.node.router import Group, Router
 from brokerweave.node.sessions import Sessions
 from brokerweave.node.taps import Taps
 from brokerweave.node.wills import Wills
-from brokerweave.node.wiring import MARK_TOPIC, UNKNOWN, Wiring
+from brokerweave.node.wiring import MARK_TOPIC, UNKNOWN, Wiring, goes_again
 from brokerweave.session.host import Limits
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
@@ -162,7 +162,8 @@ class NodeCore:
         self.retained = Retained(self, settings.retained, retained_store or MemoryStore(), settings.epoch)
         if self.wiring.enabled:
             self.retained.unsure_until = self.retained.index.clock.last
-        self.neighbour_table.linked = self.retained.linked
+        else:
+            self.neighbour_table.linked = self.retained.linked
         self._local_routes = self.router.cache(None)
         self.admission = Admission(self.router, self.counters.add)
         # A sequence for each lane: messages on one lane arrive in order, so the duplicate window never has to
@@ -508,7 +509,8 @@ class NodeCore:
         repeated = self.wiring.boundary(neighbour, lane) - first + 1 if self.wiring.held else 0
         for index, run in enumerate(fresh):
             # What comes once more, as a flood, must not overtake itself on links that have just joined.
-            self._take(neighbour, lane, run, self.wiring.held if index < repeated else ())
+            again = index < repeated and goes_again(run)
+            self._take(neighbour, lane, run, self.wiring.held if again else ())
         if any(run.stamp for run in runs):
             self.retained.commit()
         receiving.confirm()

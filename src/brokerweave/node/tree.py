@@ -83,8 +83,12 @@ class LinkStates:
         self.refused = 0
         """Records for which there was no room."""
         self._up: dict[str, int] = {}
+        self.returned: list[Record] = []
+        """Of nodes that the last tree reached again: a neighbour may have forgotten what this node kept."""
         self._clock = 1
         self._unreachable: dict[str, float] = {}
+        self._told: set[str] = set()
+        """Nodes whose record came since the last tree, known or not."""
 
     @property
     def own(self) -> Record:
@@ -112,6 +116,7 @@ class LinkStates:
         fresh = []
         for record in records:
             self._clock = max(self._clock, record.counter)
+            self._told.add(record.node)
             known = self.records.get(record.node)
             if known is not None and known.version >= record.version:
                 continue
@@ -134,8 +139,12 @@ class LinkStates:
         """The tree of this node's component; forgets records of nodes that are long out of reach."""
         nodes = self._component()
         for node in self.records.keys() - nodes:
-            if now - self._unreachable.setdefault(node, now) > UNREACHABLE_SECONDS:
+            if node in self._told:
+                self._unreachable[node] = now  # the records that lead there may come a little later
+            elif now - self._unreachable.setdefault(node, now) > UNREACHABLE_SECONDS:
                 del self.records[node]
+        self._told.clear()
+        self.returned = [self.records[node] for node in sorted(self._unreachable.keys() & nodes)]
         self._unreachable = {
             n: t for n, t in self._unreachable.items() if n in self.records and n not in nodes
         }

@@ -76,12 +76,14 @@ def decode_talk(payload: bytes) -> Talk:
 class PeerLane:
     """One lane, as it comes in."""
 
-    __slots__ = ("mark", "stash")
+    __slots__ = ("mark", "stash", "stashed")
 
     def __init__(self) -> None:
         self.mark = Mark(NO_VIEW, 0)
         self.stash: deque[tuple[int, list[Run]]] = deque()
         """Batches that came before both nodes see the same tree: (first, runs)."""
+        self.stashed = 0
+        """Their bytes."""
 
 
 class Peer:
@@ -98,6 +100,8 @@ class Peer:
 
     def link_lost(self) -> None:
         self.up = False
+        self.named = False
+        """The neighbour told its link state since the link came up: this node's names the link."""
         self.early: list[Packet] = []
         self._heard = 0
         self.leave_tree()

@@ -37,6 +37,9 @@ SETTLE_LIMIT = 5.0
 """Seconds that messages wait for other nodes; then they go on, counted, though order may suffer."""
 MOVE_BYTES = 4 << 20
 """What is moved at once out of a failed link's outbox."""
+STASH_BYTES = 8 << 20
+"""What a lane may have brought before both see the same tree; more than the window of a node that waits for
+acknowledgements."""
 
 UNKNOWN = ""
 """Kept of a neighbour, beside what it wants, while that may not be all."""
@@ -122,9 +125,7 @@ class Wiring:
             peer.joined = peer.listening = True
             self._core.guarded.neighbour_up(neighbour)
             return
-        self._states.link_up(neighbour)
         self._send_records(self._states.records.values(), (neighbour,))
-        self._renew_soon()
 
     def link_down(self, neighbour: str) -> None:
         peer = self[neighbour]
@@ -186,6 +187,11 @@ class Wiring:
     def _records_arrived(self, neighbour: str, payload: bytes) -> None:
         self._core.counters.add("tree_packets_received")
         fresh = self._states.take(tree.decode(payload))
+        if self[neighbour].up and not self[neighbour].named:
+            # Not as soon as the link is up: what is known of the neighbour may be from before it failed.
+            self[neighbour].named = True
+            self._states.link_up(neighbour)
+            self._renew_soon()
         if fresh:
             own = any(record.node == self._core.node_id for record in fresh)
             self._send_records(fresh, [n for n in self._linked() if n != neighbour or own])
@@ -231,6 +237,7 @@ class Wiring:
         self._core.settle()  # what was gathered has its routes from before
         self._drop_passing()
         before, self._tree = self._tree, self._states.tree(self._core.now())
+        self._send_records(self._states.returned, self._linked())
         again: dict[_Known, tuple[int, Run, set[str]]] = {}
         changed = self._tree.digest != self.view
         if changed:
@@ -266,17 +273,24 @@ class Wiring:
         for neighbour in self._core.neighbour_table.all():
             peer = self[neighbour.id]
             replaced = not peer.up and neighbour.id in self._tree.nodes
-            missed = bool(self._tree.nodes - peer.served)
-            peer.served |= self._tree.nodes
+            waits = peer.up and (peer.new or not peer.joined)
+            served = self._tree.nodes
+            if waits and neighbour.id in self._tree.neighbours(self._core.node_id):
+                # What waits for the link will go over it, as it is.
+                served -= self._tree.behind(self._core.node_id, neighbour.id) | {neighbour.id}
+            missed = served - peer.served - {self._core.node_id}
+            peer.served |= served
             for index, lane in enumerate(neighbour.lanes):
-                needed = replaced or (changed and (peer.up or neighbour.connected[index] or missed))
+                on_its_way = (peer.up or neighbour.connected[index]) and not waits
+                needed = replaced or (changed and (on_its_way or bool(missed)))
                 runs = lane.outbox.kept() if needed else []
                 last = lane.outbox.oldest + len(runs) - 1 if runs and not lane.held else 0
                 self._mark(neighbour.id, index, last)
                 if needed and lane.outbox.on_disk_only != (0, 0):
                     self._on_disk[neighbour.id, index] = lane.outbox.on_disk_only
+                    self._hold_lane(neighbour.id, index)
                 for number, run in enumerate(runs):
-                    if not _goes_again(run):
+                    if not goes_again(run):
                         continue
                     key = (run.origin, run.epoch, run.first, index)
                     known = stuck.get(key)
@@ -328,6 +342,7 @@ class Wiring:
         peer.unknown = False
         self._hold(neighbour)
         self._talk(neighbour, peer)
+        self._core.retained.linked(neighbour)  # what comes from here on is passed on there; the rest is not
         early, peer.early = peer.early, []
         for packet in early:
             try:
@@ -350,7 +365,7 @@ class Wiring:
                 continue
             for run in runs:
                 room -= run.size
-                if _goes_again(run):
+                if goes_again(run):
                     self._core.flood(index, run, (), once=True)
                 elif not run.repair:
                     self._core.counters.add("dropped_tree_changed", run.count)
@@ -359,10 +374,8 @@ class Wiring:
             self._core.call_later(0.0, self._move)
 
     def _flood_from_disk(self) -> None:
-        """Send once more what was stuck and is on disk only, some at a time.
-
-        The lane may read it, too; but memory comes before disk there, and a round trip between two reads.
-        """
+        """Send once more what was stuck and is on disk only, some at a time; its lane waits for that, or the
+        neighbour could acknowledge what others were not sent yet."""
         room = MOVE_BYTES
         while self._on_disk and room > 0:
             (neighbour, index), (first, last) = next(iter(self._on_disk.items()))
@@ -371,12 +384,13 @@ class Wiring:
                 runs = self._core.neighbour_table[neighbour].lanes[index].outbox.read(first, last, room)
             for _, run in runs:
                 room -= run.size
-                if _goes_again(run):
+                if goes_again(run):
                     self._core.flood(index, run, (), once=True)
             if runs:
                 self._on_disk[neighbour, index] = (runs[-1][0] + 1, last)
             else:
                 del self._on_disk[neighbour, index]
+                self._hold_lane(neighbour, index)
         if self._on_disk:
             self._core.call_later(0.0, self._flood_from_disk)
 
@@ -427,7 +441,11 @@ class Wiring:
         if peer.mark.view == self.view and not peer.stash:
             return True
         peer.stash.append((first, runs))
+        peer.stashed += sum(run.size for run in runs)
         self._limit_later(neighbour)
+        if peer.stashed > STASH_BYTES:
+            self._core.counters.add("tree_view_limits")
+            self._take_stashed(neighbour, anyway=True)
         return False
 
     def boundary(self, neighbour: str, lane: int) -> int:
@@ -442,6 +460,8 @@ class Wiring:
             except RemoteProtocolError as error:
                 lane.stash.clear()
                 self._broken(neighbour, error)
+            if not lane.stash:
+                lane.stashed = 0
         self._no_limit(neighbour)
 
     def _broken(self, neighbour: str, error: RemoteProtocolError) -> None:
@@ -504,7 +524,7 @@ class Wiring:
             else:
                 self._awaiting = True
         if not open_ones:
-            self._release(n for n in self.held if self[n].joined)
+            self._release(n for n in self.held if self[n].joined and n in mine)
             self._retire()
 
     def _has_all(self, neighbour: str, peer: Peer) -> bool:
@@ -526,10 +546,16 @@ class Wiring:
             self.held -= {neighbour}
             self[neighbour].new = False
             for index, lane in enumerate(self._core.neighbour_table[neighbour].lanes):
-                lane.held = False
                 lane.outbox.sort()
-                self._core.host.lane_ready(neighbour, index)
+                self._hold_lane(neighbour, index)
             self._no_limit(neighbour)
+
+    def _hold_lane(self, neighbour: str, index: int) -> None:
+        """Let a lane wait, or go on, as it has to."""
+        if neighbour in self._core.neighbour_table:
+            lane = self._core.neighbour_table[neighbour].lanes[index]
+            lane.held = neighbour in self.held or (neighbour, index) in self._on_disk
+            self._core.host.lane_ready(neighbour, index)
 
     def _limit_later(self, neighbour: str) -> None:
         if neighbour not in self._limits:
@@ -552,7 +578,7 @@ class Wiring:
             self._take_stashed(neighbour, anyway=True)
 
 
-def _goes_again(run: Run) -> bool:
+def goes_again(run: Run) -> bool:
     """Whether a run that was stuck is flooded. QoS 0 is not: a node that was killed may have had it before.
     Nor are repairs, but those that are floods: nodes compare what they retain when a link comes up."""
     return run.lasting and (run.flood or not run.repair)

@@ -44,6 +44,7 @@ from brokerweave.runtime.clock import CHECK_SECONDS, Clock
 from brokerweave.runtime.flight import FlightChild
 from brokerweave.runtime.injection import Injection
 from brokerweave.runtime.journal import Note
+from brokerweave.runtime.kafka import KafkaChild
 from brokerweave.runtime.neighbours import Links
 from brokerweave.runtime.recording import Recording
 from brokerweave.runtime.relay import BrokerConnection, ClientConnection
@@ -52,6 +53,8 @@ from brokerweave.runtime.retained_store import SqliteStore
 from brokerweave.runtime.sessions import RuntimeSessions
 from brokerweave.runtime.status import neighbour_rows, outboxes, status
 from brokerweave.runtime.storage import Storage
+from brokerweave.runtime.telemetry import Telemetry
+from brokerweave.runtime.traffic import Traffic
 from brokerweave.session.pair import Pair
 
 log = logging.getLogger("brokerweave.node")
@@ -75,6 +78,8 @@ class Node:
         self.config = config
         self.random = Random(secrets.randbits(64))
         self.relays: dict[Pair, ClientConnection] = {}
+        self.traffic = Traffic()
+        self._telemetry: Telemetry | None = None
         self.warnings: list[str] = []
         self.started = time.time()
         self.storage: Storage
@@ -87,6 +92,7 @@ class Node:
         self.dead_letters = DeadLetters()
         self.recording: Recording | None = None
         self.flight: FlightChild | None = None
+        self.kafka: KafkaChild | None = None
         self._clock = Clock()
         self.now = self._clock.now
         self._checkpointing: asyncio.Handle | None = None
@@ -120,6 +126,11 @@ class Node:
             await self._listen(loop)
             if self.flight is not None:
                 self.flight.start()
+            if self.kafka is not None:
+                self.kafka.start()
+            if self.config.telemetry.interval:
+                self._telemetry = Telemetry(self, _reached(self._server), self.config)
+                self._telemetry.start()
             if self.config.node.admin_socket is None:
                 claim_admin_folder()
             await admin.start()
@@ -130,6 +141,8 @@ class Node:
                 "node %s relays %s to %s", self.core.node_id, self.config.node.listen, self.config.node.broker
             )
             await self._stopping.wait()
+            if self._telemetry is not None:
+                await self._telemetry.stop()
             await self._drain()
             self._checkpoint(sync=True)
             self.retained_store.close()
@@ -141,6 +154,8 @@ class Node:
             await admin.stop()
             if self.flight is not None:
                 await self.flight.stop()
+            if self.kafka is not None:
+                await self.kafka.stop()
             if self.recording is not None:
                 await self.recording.stop()
             self.storage.close()
@@ -206,7 +221,8 @@ class Node:
             except BrokerweaveError as error:
                 self.storage.reject_state(error)
         self._keep_changes()
-        identity = Identity(node.id, epoch, strategy.name, links.sessions, _key(self.config))
+        cycles = self.core.wiring.enabled
+        identity = Identity(node.id, epoch, strategy.name, links.sessions, _key(self.config), cycles)
         self.links = Links(self, links, identity)
         self.injection = Injection(
             self,
@@ -228,6 +244,8 @@ class Node:
         self.recording = Recording(self, self.config.edge_log, folder, self.config.node.id)
         if self.config.flight.listen is not None:
             self.flight = FlightChild(self.config.flight, folder, self.warn)
+        if self.config.kafka.servers:
+            self.kafka = KafkaChild(self.config.kafka, folder, self.warn)
         taps = [Tap(tap.topics, tap.exclude, tap.sample) for tap in self.config.taps]
         self.core.use_taps(Taps(taps, self.recording, self.random))
 
@@ -492,6 +510,13 @@ async def _bind(name: str, address: Address, serving: Awaitable[T]) -> T:
     except OSError as error:
         reason = error.strerror or str(error)
         raise Unavailable(f"{name} {address} cannot be used ({reason}); is another program there?") from error
+
+
+def _reached(server: asyncio.Server | None) -> tuple[str, int]:
+    """Where a client on this machine reaches a server that may listen on all addresses, or on any port."""
+    assert server is not None
+    host, port = server.sockets[0].getsockname()[:2]
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
 
 
 def _first_line(path: Path | None) -> bytes | None:

@@ -19,6 +19,7 @@ from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import Passage
 from brokerweave.mqtt.packets import ConnAck, Disconnect
 from brokerweave.node.core import NodeCore
+from brokerweave.runtime.traffic import Traffic
 from brokerweave.session import proxy_header
 from brokerweave.session.handle import SessionHandle
 from brokerweave.session.pair import Pair, Phase
@@ -41,6 +42,9 @@ class RelayHost(Protocol):
 
     @property
     def relays(self) -> dict[Pair, ClientConnection]: ...
+
+    @property
+    def traffic(self) -> Traffic: ...
 
     @property
     def connections_full(self) -> bool: ...
@@ -308,7 +312,8 @@ class ClientConnection(asyncio.Protocol):
             return
         unexpected = pair.ended(broker_left)
         self._drop_deadline()
-        self._host.relays.pop(pair, None)
+        if self._host.relays.pop(pair, None) is not None:
+            self._host.traffic.ended(pair)
         if self._transport is not None:
             self.close_in_time(self._transport)
         if self._broker is not None:

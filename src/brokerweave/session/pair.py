@@ -206,6 +206,12 @@ class Pair:
 
     # From the client
 
+    @property
+    def traffic(self) -> tuple[int, int, int, int]:
+        """Publications and bytes from the client, then to it."""
+        up, down = self._upstream, self._downstream
+        return up.publishes, up.passed, down.publishes, down.passed
+
     def from_client(self, chunk: bytes) -> bytes:
         """Take what the client sent; return what goes to the broker."""
         if self.phase is Phase.AWAITING_CONNECT and not self._upstream.pending:

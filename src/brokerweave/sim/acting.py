@@ -81,6 +81,9 @@ class Actor:
     def _do_publish(self, client: str, topic: str, qos: int, retain: bool) -> None:
         self._sim.clients[client].publish(topic, qos, retain)
 
+    def _do_delete(self, client: str, topic: str, qos: int) -> None:
+        self._sim.clients[client].delete(topic, qos)
+
     # The network
 
     def _do_delay(self, one: str, other: str, delay: float, jitter: float, rate: float, lasts: float) -> None:
@@ -238,14 +241,12 @@ class Actor:
         new = self._moving.pop(name, None)
         if new is None:
             return
-        if self._sim.cyclic and new in self._sim.topology.neighbours(name):
-            return
-        if not self._sim.cyclic and self._sim.topology.path(name, new) is not None:
+        if self._sim.topology.path(name, new) is not None:
             # Another move has brought the two together meanwhile: link whoever is still apart.
             apart = [o for o in self._sim.names if self._sim.topology.path(name, o) is None]
-            if not apart:
+            if not apart and (self._sim.is_tree or new in self._sim.topology.neighbours(name)):
                 return
-            new = apart[0]
+            new = apart[0] if apart else new
         self._world.note("schedule", f"{name} is linked with {new}")
         self._sim.ledger.wiring_changes()
         self._sim.topology.add(name, new)

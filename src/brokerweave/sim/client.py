@@ -118,11 +118,19 @@ class ModelClient:
 
     # What the schedule does
 
+    def delete(self, topic: str, qos: int) -> None:
+        """Publish nothing, to be retained."""
+        if self.connected or qos:
+            self._offer(topic, b"", qos, True)
+
     def publish(self, topic: str, qos: int, retain: bool) -> None:
         self._made += 1
         payload = f"{self.name}:{self._made}".encode()
         if not self.connected and qos == 0:
             return
+        self._offer(topic, payload, qos, retain)
+
+    def _offer(self, topic: str, payload: bytes, qos: int, retain: bool) -> None:
         self._observer.made(self, payload, topic, qos, retain)
         self._waiting.append(Publish(topic, payload, qos, retain))
         self._flush()

@@ -15,10 +15,12 @@ from math import inf
 from typing import NoReturn
 
 from brokerweave.links.run import Run
+from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish
 from brokerweave.node.router import Group
 from brokerweave.node.wiring import SETTLE_LIMIT
 from brokerweave.sim.client import ModelClient
+from brokerweave.sim.deletions import Deletions
 from brokerweave.sim.disk import DAYBOOK
 from brokerweave.sim.node import SimNode
 from brokerweave.sim.owed import Owed
@@ -94,6 +96,7 @@ class Ledger:
         self.drops: defaultdict[bytes, list[tuple[str, str]]] = defaultdict(list)
         self.ends: defaultdict[str, list[NodeEnd]] = defaultdict(list)
         self.counts: Counter[str] = Counter()
+        self.deletions = Deletions()
         self._takes: defaultdict[tuple[str, bytes], list[float]] = defaultdict(list)
         self._given: Counter[tuple[str, bytes]] = Counter()
         self._last: dict[tuple[str, str, str, int], int] = {}
@@ -117,6 +120,10 @@ class Ledger:
         self._cancelled.add(payload)
 
     def made(self, client: ModelClient, payload: bytes, topic: str, qos: int, retain: bool) -> None:
+        if not payload:
+            self.deletions.made(client.site, topic, self.world.now)
+            self.counts["deletions"] += 1
+            return
         name, _, number = payload.decode().replace("!", ":!").partition(":")
         is_will = number.startswith("!")
         self.publications[payload] = Publication(
@@ -125,6 +132,8 @@ class Ledger:
         self.counts["wills" if is_will else "publications"] += 1
 
     def acknowledged(self, payload: bytes) -> None:
+        if not payload:
+            return
         publication = self.publications[payload]
         publication.acknowledged = True
         if self.cluster and self.owed.calm() and not self.drops[payload]:
@@ -134,10 +143,13 @@ class Ledger:
                     self.broken(f"{payload!r} was acknowledged before {missing} had it")
 
     def resent(self, payload: bytes) -> None:
-        self.publications[payload].resent += 1
+        if payload:
+            self.publications[payload].resent += 1
 
     def passed_origin(self, node: SimNode, payload: bytes) -> None:
         publication = self.publications.get(payload)
+        if not payload:
+            return
         if publication is None or publication.is_will:
             self._goodbyes.add(payload)  # the mark behind a DISCONNECT
         elif publication.qos and not self._forwarded_before(publication):
@@ -165,6 +177,11 @@ class Ledger:
     def dispatched(
         self, node: str, came_from: str | None, payload: bytes, key: Key, group: Group, run: Run
     ) -> None:
+        if not payload:
+            if came_from is None and not run.repair:
+                topic = publish_head(run.blob, run.version).topic.decode()
+                self.deletions.read(node, topic, self.world.now)
+            return
         publication = self.publications.get(payload)
         if publication is None:
             self.broken(f"{node} passes on {payload!r}, which nobody published")
@@ -186,13 +203,17 @@ class Ledger:
         self.counts["dispatches"] += 1
         if came_from is None and len(publication.keys) == 1:
             publication.acknowledged = publication.acknowledged or publication.is_will
-            self.owed.published(payload, publication.topic, publication.qos, node, publication.is_will)
+            # At home the broker publishes a will. What goes on when the broker has acknowledged it, it may
+            # have had before its publisher sent it again: it was for those who subscribed by then.
+            known = self.cluster and publication.qos == 2 and publication.resent
+            at_home = not (publication.is_will or known)
+            self.owed.published(payload, publication.topic, publication.qos, node, at_home)
         hops = {neighbour: min(run.cap, qos) for neighbour, qos in group.hops}
         self.owed.passing(node, payload, hops, group.local)
 
     def flooded(self, node: str, view: int, payload: bytes, key: Key) -> None:
         view += len(self.ends[node]) << 32
-        if (node, view, key) in self._floods:
+        if payload and (node, view, key) in self._floods:
             self.broken(f"{node} floods {payload!r} twice while the tree stays the same")
         self._floods.add((node, view, key))
         self.counts["floods"] += 1
@@ -350,9 +371,9 @@ class Ledger:
     # The brokers
 
     def took(self, site: str, client_id: str, message: Publish) -> None:
-        if not client_id.startswith(INJECTOR):
-            return
         payload = message.payload
+        if not client_id.startswith(INJECTOR) or not payload:
+            return
         takes = self._takes[site, payload]
         takes.append(self.world.now)
         self.counts["injections"] += 1
@@ -400,15 +421,20 @@ class Ledger:
         retained at its own broker only (row "cluster"). So does a node that is killed while its disk fails
         (row "failing disk")."""
         failed = {node for node, ends in self.ends.items() if any(end.disk_failed for end in ends)}
-        return {
+        killed = self.deletions.unsure(
+            lambda site, at: site in failed or (self.cluster and self._killed_since(site, at))
+        )
+        return killed | {
             p.topic
             for p in self.publications.values()
             if p.retain and (p.site in failed or (self.cluster and p.qos and self._killed_before_ack(p)))
         }
 
     def _killed_before_ack(self, publication: Publication) -> bool:
-        ends = self.ends[publication.site]
-        return not publication.acknowledged and any(not e.graceful for e in ends if e.at >= publication.at)
+        return not publication.acknowledged and self._killed_since(publication.site, publication.at)
+
+    def _killed_since(self, site: str, since: float) -> bool:
+        return any(not end.graceful for end in self.ends[site] if end.at >= since)
 
     def newer_than(self, payload: bytes) -> bytes | None:
         """A retained message that was published where this one had been before: it should have won."""
@@ -417,12 +443,18 @@ class Ledger:
             if not publication.retain or publication.topic != older.topic or publication is older:
                 continue
             own = self.visits[publication.site, publication.payload]
-            seen = self.visits[publication.site, payload]
-            if own and seen and seen[-1].at < own[0].at:
-                between = [e for e in self.ends[publication.site] if seen[-1].at <= e.at <= own[0].at]
-                if not any(end.mid_write or not end.disk_kept for end in between):
-                    return publication.payload
-        return None
+            if own and self._had_before(publication.site, payload, own[0].at):
+                return publication.payload
+        gone = any(self._had_before(d.site, payload, d.at) for d in self.deletions.of(older.topic))
+        return b"" if gone else None
+
+    def _had_before(self, node: str, payload: bytes, until: float) -> bool:
+        """Whether a node knew at this time that it had had a message."""
+        seen = self.visits[node, payload]
+        if not seen or seen[-1].at >= until:
+            return False
+        between = [end for end in self.ends[node] if seen[-1].at <= end.at <= until]
+        return not any(end.mid_write or not end.disk_kept for end in between)
 
     # The subscriber
 
@@ -437,7 +469,7 @@ class Ledger:
             self.owed.session_over(client.name, "its session ended")
 
     def delivered(self, client: ModelClient, message: Publish) -> None:
-        if message.retain:
+        if message.retain or not message.payload:
             return  # stored at the broker, given to a new subscriber: nobody was promised when
         payload = message.payload
         publication = self.publications.get(payload)

@@ -176,7 +176,8 @@ class SimNode:
                 self.warn(str(error))
         removed = set(self._removed)
         self._keep_changes()
-        identity = Identity(self.name, self._epoch, options.strategy.name, options.lanes, KEY)
+        cycles = options.cycles
+        identity = Identity(self.name, self._epoch, options.strategy.name, options.lanes, KEY, cycles)
         self.links = Links(self, identity)
         self.injection = Injection(self)
         self.reader = RetainedReader(self)

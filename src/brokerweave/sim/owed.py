@@ -139,8 +139,8 @@ class Owed:
 
     # Messages
 
-    def published(self, payload: bytes, topic: str, qos: int, node: str, is_will: bool = False) -> None:
-        """A will is owed to other sites: at its own the broker publishes it."""
+    def published(self, payload: bytes, topic: str, qos: int, node: str, at_home: bool = True) -> None:
+        """`at_home`: it is owed at its own site, too."""
         if qos == 0:
             return
         debts: dict[str, Debt] = {}
@@ -148,7 +148,7 @@ class Owed:
             if subscription.qos == 0 or client in debts or not matches(topic_filter, topic):
                 continue
             path = self._topology.path(node, subscription.client.site)
-            if is_will and path == (node,):
+            if not at_home and path == (node,):
                 continue
             if path is None or not subscription.settled.issuperset(path):
                 self.unsettled += 1

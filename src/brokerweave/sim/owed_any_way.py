@@ -85,7 +85,7 @@ class OwedAnyWay(Owed):
         if len(seen) == len(self._topology.names):
             self._unsure.discard((client.name, subscription.topic_filter))
 
-    def published(self, payload: bytes, topic: str, qos: int, node: str, is_will: bool = False) -> None:
+    def published(self, payload: bytes, topic: str, qos: int, node: str, at_home: bool = True) -> None:
         if qos == 0:
             return
         debts: dict[str, Debt] = {}
@@ -94,7 +94,7 @@ class OwedAnyWay(Owed):
             if subscription.qos == 0 or client in debts or not matches(topic_filter, topic):
                 continue
             site = subscription.client.site
-            if is_will and site == node:
+            if not at_home and site == node:
                 continue
             if node not in subscription.settled or (client, topic_filter) in self._unsure:
                 self.unsettled += 1

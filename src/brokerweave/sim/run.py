@@ -49,6 +49,8 @@ class Options:
     faults: frozenset[str] = frozenset(schedule.FAULTS)
     duration: float = 20.0
     wiring: str = "tree"
+    cycles: bool = False
+    """Nodes take care of cycles (`[links] cycles = "stand-by"`) also where the wiring has none."""
     promises: Promises = field(default_factory=Promises)
 
 
@@ -75,14 +77,16 @@ class Simulation:
         self.topology = topology.Topology(self.names)
         self.network = Network(world, _delay)
         wiring = topology.decide(options.wiring, world.random("wiring"))
-        self.cyclic = wiring in topology.CYCLIC
+        self.is_tree = wiring not in topology.CYCLIC
+        self.cyclic = options.cycles or not self.is_tree
+        """Whether nodes take care of cycles."""
         self.owed = Owed(self.topology, self.leads, self.calm, self.firm)
         if self.cyclic:
             self.owed = OwedAnyWay(self.topology, self.leads, self.calm, self.firm, self.tree, self.linked)
         self._calm_at = world.now + CALM_SECONDS
         cluster = random.random() < 0.3
         self.ledger = Ledger(world, self.owed, options.promises, cluster)
-        self.ledger.cyclic = self.cyclic
+        self.ledger.cyclic = not self.is_tree
         self.nodes: dict[str, SimNode] = {}
         self.brokers: dict[str, ModelBroker] = {}
         strategy = STRATEGIES[options.strategy]
@@ -189,7 +193,9 @@ def plan(seed: int, options: Options) -> list[Action]:
     world = World(str(seed))
     names = [chr(ord("a") + n) if n < 26 else f"n{n}" for n in range(options.nodes)]
     clients = schedule.plan_clients(world.random("clients"), names)
-    return schedule.make(world.random("schedule"), names, clients, options.faults, options.duration)
+    actions = schedule.make(world.random("schedule"), names, clients, options.faults, options.duration)
+    actions += schedule.deletions(world.random("deletions"), clients, options.duration)
+    return sorted(actions, key=lambda action: action.at)
 
 
 def run(seed: int, options: Options, actions: list[Action] | None = None) -> Outcome:

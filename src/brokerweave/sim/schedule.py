@@ -34,6 +34,7 @@ TOPICS = ("a", "b", "a/b", "a/c", "b/c", "a/b/c")
 FILTERS = ("#", "a/#", "a/+", "+/c", "+", "a/b", "b/c", "b", "a/b/c")
 CLIENTS_PER_NODE = 2
 MESSAGES_PER_SECOND = 5.0
+DELETIONS_PER_SECOND = 0.2
 WILL_DELAY = 2
 """Seconds: longer than a client takes to come back, shorter than it may stay away."""
 QUIET = 2.0
@@ -109,6 +110,16 @@ def _traffic(random: Random, clients: list[ClientPlan], duration: float) -> list
         topic, qos = random.choice(TOPICS), random.choice((0, 1, 1, 2, 2))
         retain = random.random() < 0.05
         actions += [Action(at, "publish", (client.name, topic, qos, retain))] * burst
+    return actions
+
+
+def deletions(random: Random, clients: list[ClientPlan], duration: float) -> list[Action]:
+    """Clients that delete what is retained on a topic."""
+    actions = []
+    at = QUIET
+    while (at := at + random.expovariate(DELETIONS_PER_SECOND)) < duration:
+        client, topic, qos = random.choice(clients).name, random.choice(TOPICS), random.choice((0, 1, 2))
+        actions.append(Action(at, "delete", (client, topic, qos)))
     return actions
 
 

@@ -26,7 +26,7 @@ def test_a_seed_that_fails_ends_with_code_1_its_shortest_schedule_and_a_trace(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sf_forgets_a_neighbour_that_is_down(monkeypatch)
-    assert run("--seeds", "8", "--nodes", "3", "--processes", "1", "--json") == 1
+    assert run("--seeds", "8", "--nodes", "3", "--cycles", "none", "--processes", "1", "--json") == 1
     shown = json.loads(capsys.readouterr().out)
     assert shown["failed"]
     assert shown["shortest"]["seed"] == shown["failed"][0]["seed"]
@@ -36,7 +36,12 @@ def test_a_seed_that_fails_ends_with_code_1_its_shortest_schedule_and_a_trace(
 
 @pytest.mark.parametrize(
     ("flag", "value", "hint"),
-    [("--strategy", "xy", "sf"), ("--faults", "kill,earthquake", "partition"), ("--nodes", "1", "2")],
+    [
+        ("--strategy", "xy", "sf"),
+        ("--faults", "kill,earthquake", "partition"),
+        ("--nodes", "1", "2"),
+        ("--cycles", "some", "stand-by"),
+    ],
 )
 def test_a_mistake_is_one_line_that_says_what_is_known(
     flag: str, value: str, hint: str, capsys: pytest.CaptureFixture[str]

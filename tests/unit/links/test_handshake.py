@@ -93,6 +93,7 @@ def strangers() -> list[tuple[Identity, Identity, str]]:
         (A, replace(B, key=None), "has no key"),
         (replace(A, strategy="pf"), B, "different strategies"),
         (replace(A, lanes=3), B, "3 sessions"),
+        (replace(A, cycles=True), B, "'none' and 'stand-by'"),
         (A, replace(B, node_id="c"), "expected node b, but node c answered"),
         (A, replace(B, node_id="a"), "connected to itself"),
     ]
@@ -239,7 +240,15 @@ def test_an_mqtt_client_at_the_link_port_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("epoch", "-1"), ("epoch", "9" * 30), ("lane", "x"), ("lane", "2"), ("resume", "1,2"), ("strategy", "")],
+    [
+        ("epoch", "-1"),
+        ("epoch", "9" * 30),
+        ("lane", "x"),
+        ("lane", "2"),
+        ("resume", "1,2"),
+        ("strategy", ""),
+        ("cycles", "maybe"),
+    ],
 )
 def test_an_impossible_field_is_the_peers_fault(name: str, value: str) -> None:
     connect = dial(replace(A, key=None)).start()

@@ -14,8 +14,8 @@ from brokerweave.links.window import DuplicateWindow
 class Model:
     """The same promises with one set per origin and epoch, and no thought of memory."""
 
-    def __init__(self, width: int, origins: int) -> None:
-        self.width, self.origins = width, origins
+    def __init__(self, width: int, origins: int, epochs: int) -> None:
+        self.width, self.origins, self.epochs = width, origins, epochs
         self.seen: OrderedDict[str, dict[int, set[int]]] = OrderedDict()
         self.suppressed = self.refused_old = self.evicted = 0
 
@@ -25,11 +25,11 @@ class Model:
         if len(self.seen) > self.origins:
             self.seen.popitem(last=False)
             self.evicted += 1
-        if epoch not in epochs and sum(known > epoch for known in epochs) >= 2:
+        if epoch not in epochs and sum(known > epoch for known in epochs) >= self.epochs:
             self.refused_old += count
             return []
         seen = epochs.setdefault(epoch, set())
-        for outdated in sorted(epochs)[:-2]:
+        for outdated in sorted(epochs)[: -self.epochs]:
             del epochs[outdated]
         floor = max(seen, default=-1) - self.width
         fresh = []
@@ -58,13 +58,14 @@ arrivals = st.tuples(
 @given(
     st.sampled_from([1, 7, 1024, 1500, 5000]),
     st.integers(1, 3),
+    st.integers(2, 3),
     st.lists(arrivals, max_size=25),
     st.integers(0, 25),
 )
 def test_the_window_agrees_with_a_naive_one(
-    width: int, origins: int, runs: list[tuple[str, int, int, int]], restart_at: int
+    width: int, origins: int, epochs: int, runs: list[tuple[str, int, int, int]], restart_at: int
 ) -> None:
-    window, model = DuplicateWindow(width, origins), Model(width, origins)
+    window, model = DuplicateWindow(width, origins, epochs), Model(width, origins, epochs)
     for position, run in enumerate(runs):
         if position == restart_at:
             stored = window.snapshot()
@@ -90,6 +91,27 @@ def test_memory_is_bounded_by_the_width_however_far_sequences_jump() -> None:
     for jump in range(2000):
         window.accept("a", 1, jump * 3000, 3)
     assert len(window.snapshot()) < 8 * 150
+
+
+def test_what_comes_late_from_an_origin_that_was_started_often_since_is_accepted_once() -> None:
+    window = DuplicateWindow(width=100_000)
+    for epoch in range(2, 10):
+        window.accept("a", epoch, 1, 10)
+    assert window.accept("a", 1, 1, 10) == [(0, 10)]
+    assert window.accept("a", 1, 1, 10) == []
+    assert window.accept("a", 5, 8, 5) == [(3, 2)]
+
+
+def test_memory_is_bounded_however_often_an_origin_is_started() -> None:
+    window = DuplicateWindow(width=4096)
+    window.accept("a", 1, 1, 10)
+    for epoch in range(2, 100):
+        for first in range(0, 8192, 2):
+            window.accept("a", epoch, first, 1)
+        assert len(window.snapshot()) < 3 * 150 * 6 + 16 * 30
+    assert window.accept("a", 98, 8001, 1) == [(0, 1)]
+    assert window.accept("a", 90, 8001, 1) == []  # there was no room for what was seen of it
+    assert window.accept("a", 1, 11, 1) == []
 
 
 def test_a_full_window_is_stored_in_few_bytes() -> None:

@@ -672,3 +672,16 @@ def test_what_a_passage_could_not_write_goes_where_the_rest_does(frames: ModuleT
     assert b"".join(way.written) + b"".join(way.rest) == A
     assert way.rest
     assert way.attended == []
+
+
+def test_publications_and_bytes_are_counted_once_whichever_way_a_chunk_takes(frames: ModuleType) -> None:
+    way = Way(frames)
+    suback = frame(0x90, b"\x00\x01\x00")
+    way.passage(A + PINGREQ + B)
+    assert (way.scanner.publishes, way.scanner.passed) == (2, len(A + PINGREQ + B))
+    way.waiting = 5
+    for chunk in (A, B + suback, A[:3], A[3:]):
+        way.passage(chunk)
+        way.scanner.feed(way.attended[-1])  # as the pair does
+    assert way.scanner.publishes == 5
+    assert way.scanner.passed == len(A + PINGREQ + B) + len(A + B + suback + A)

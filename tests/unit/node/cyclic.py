@@ -38,6 +38,8 @@ LANES = 2
 class NotingInjector:
     """Takes the place of an injector: what it is given is at the broker."""
 
+    idle = True
+
     def __init__(self, taken: list[tuple[str, str]]) -> None:
         self._taken = taken
 

@@ -189,6 +189,39 @@ def test_a_node_out_of_reach_is_forgotten_after_a_while() -> None:
     assert set(states.records) == {"a", "b"}
 
 
+def test_a_record_that_came_just_now_is_kept_though_its_node_was_long_out_of_reach() -> None:
+    flood = Flood("abc", 1)
+    flood.link("a", "b")
+    flood.link("b", "c")
+    flood.settle()
+    flood.cut("a", "b")
+    flood.settle()
+    states = flood.states["a"]
+    states.tree(100.0)
+    late = 100.0 + tree.UNREACHABLE_SECONDS + 1
+    states.take(flood.states["b"].records.values())  # b is linked again, and did not say so yet
+    assert states.tree(late).nodes == {"a"}
+    assert set(states.records) == {"a", "b", "c"}
+    states.tree(late + tree.UNREACHABLE_SECONDS + 1)
+    assert set(states.records) == {"a"}
+
+
+def test_records_of_nodes_that_are_in_reach_again_are_told_for_those_who_forgot_them() -> None:
+    flood = Flood("abc", 1)
+    flood.link("a", "b")
+    flood.link("b", "c")
+    flood.settle()
+    states = flood.states["b"]
+    assert states.returned == []
+    flood.cut("b", "c")
+    flood.settle()
+    states.tree(100.0)
+    assert states.returned == []
+    flood.link("b", "c")
+    flood.settle()
+    assert [record.node for record in states.returned] == ["c"]
+
+
 def test_the_number_of_records_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree, "MAX_NODES", 10)
     states = LinkStates("a", 1)

@@ -1,4 +1,4 @@
-"""Small line charts as SVG, both axes logarithmic: made of text, so the same numbers give the same file.
+"""Small line charts as SVG: made of text, so the same numbers give the same file.
 
 Owns the drawing. Must not know: what is drawn.
 """
@@ -16,12 +16,13 @@ COLOURS = ("#0b6fa4", "#c2410c", "#2f7d32", "#7b3fa0", "#8a6d00", "#444444")
 Points = list[tuple[float, float]]
 
 
-def chart(title: str, across: str, up: str, lines: dict[str, Points]) -> str:
-    """One SVG. What is not above zero has no place on such an axis and is left out."""
-    shown = {name: [p for p in points if p[0] > 0 and p[1] > 0] for name, points in lines.items()}
+def chart(title: str, across: str, up: str, lines: dict[str, Points], *, linear: bool = False) -> str:
+    """One SVG. On logarithmic axes what is not above zero has no place; linear ones begin at zero."""
+    axis = _Linear if linear else _Axis
+    shown = {name: [p for p in points if linear or min(p) > 0] for name, points in lines.items()}
     shown = {name: points for name, points in shown.items() if points}
-    xs = _Axis([x for points in shown.values() for x, _ in points], LEFT, WIDTH - RIGHT)
-    ys = _Axis([y for points in shown.values() for _, y in points], HEIGHT - BOTTOM, TOP)
+    xs = axis([x for points in shown.values() for x, _ in points], LEFT, WIDTH - RIGHT)
+    ys = axis([y for points in shown.values() for _, y in points], HEIGHT - BOTTOM, TOP)
     parts = [
         f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
@@ -65,8 +66,25 @@ class _Axis:
         return [10.0**power for power in range(self._low, self._high + 1)]
 
 
+class _Linear(_Axis):
+    """From zero to a round number."""
+
+    def __init__(self, values: list[float], start: int, end: int) -> None:
+        most = max([*values, 0.0]) or 1.0
+        power = 10.0 ** floor(log10(most))
+        self._step = next(step * power for step in (0.25, 0.5, 1.0, 2.0) if most <= 5 * step * power)
+        self._top = self._step * ceil(most / self._step)
+        self._start, self._end = start, end
+
+    def place(self, value: float) -> float:
+        return round(self._start + value / self._top * (self._end - self._start), 1)
+
+    def marks(self) -> list[float]:
+        return [self._step * number for number in range(round(self._top / self._step) + 1)]
+
+
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:g}"
 
 
 def _text(x: float, y: float, text: str, style: str = "") -> str:

@@ -1,0 +1,1 @@
+"""The edge log into Kafka, from a process of its own."""

@@ -1,0 +1,118 @@
+"""The node's own numbers as MQTT messages, at an interval (MQTT2EdgePeer 2.5.3).
+
+Owns one client connection, from the node to its own door: so the messages meet the same access list, taps,
+strategy and broker as anybody's, and nothing in the relay knows of them. Invariants: without an interval none
+of this runs; a broker that is away only costs the messages of that time. Must not know: who reads them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from brokerweave.config import NodeConfig
+from brokerweave.errors import BrokerweaveError
+from brokerweave.runtime.client import Client
+from brokerweave.runtime.status import status
+from brokerweave.runtime.tasks import PAUSE_MAX, PAUSE_MIN, supervise
+
+if TYPE_CHECKING:
+    from brokerweave.runtime.node import Node
+
+VERSION = 1
+"""Of the message's fields."""
+
+
+class Telemetry:
+    def __init__(self, node: Node, door: tuple[str, int], config: NodeConfig) -> None:
+        self._node, self._door = node, door
+        self._interval = config.telemetry.interval
+        self._topic = config.telemetry.topic.replace("{node}", config.node.id)
+        self._username, self._password_file = config.node.broker_username, config.node.broker_password_file
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        work = supervise("telemetry", self._run, self._node.task_failed)
+        self._task = asyncio.get_running_loop().create_task(work)
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        """Publish as long as the connection holds; then open another."""
+        pause = PAUSE_MIN
+        while True:
+            try:
+                async with await self._connect() as client:
+                    pause = PAUSE_MIN
+                    await self._publish(client)
+            except BrokerweaveError:
+                pass  # the broker is away, and everything else says so already
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, PAUSE_MAX)
+
+    async def _connect(self) -> Client:
+        password = self._password_file.read_bytes().splitlines()[:1] if self._password_file else []
+        return await Client.connect(
+            *self._door,
+            client_id=f"brokerweave-telemetry-{self._node.core.node_id}",
+            username=self._username,
+            password=password[0] if password else None,
+        )
+
+    async def _publish(self, client: Client) -> None:
+        while not client.closed.is_set():
+            await client.publish(self._topic, json.dumps(sample(self._node, self._interval)).encode())
+            try:
+                await asyncio.wait_for(client.closed.wait(), self._interval)
+            except TimeoutError:
+                continue
+
+
+def sample(node: Node, interval: float) -> dict[str, Any]:
+    """One message: totals since the node's start, so that a lost one is made up for by the next."""
+    now = status(node)
+    links, edge_log, kafka = now["links"], now["edge_log"] or {}, now["kafka"] or {}
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "v": VERSION,
+        "node": now["node"]["id"],
+        "time": round(node.now(), 3),
+        "interval": interval,
+        "start": now["node"]["epoch"],
+        "uptime": now["node"]["uptime"],
+        "pid": os.getpid(),
+        "address": now["node"]["listen"],
+        "strategy": now["node"]["strategy"],
+        "state": now["node"]["state"],
+        **now["traffic"],
+        "sessions": now["sessions"]["open"],
+        "filters": now["filters"]["local"],
+        "links": len(links),
+        "links_up": sum(link["state"] == "up" for link in links),
+        "link_messages_sent": sum(link["sent"] for link in links),
+        "link_messages_received": sum(link["received"] for link in links),
+        "injected": sum(injector["injected"] for injector in now["injectors"]),
+        "backlog_messages": sum(link["backlog_messages"] for link in [*links, *now["injectors"]]),
+        "lag_seconds": max((link["oldest_seconds"] for link in [*links, *now["injectors"]]), default=0.0),
+        "drops": sum(now["drops"].values()),
+        "recorded": now["counters"].get("edge_log_recorded", 0),
+        "log_rows": edge_log.get("rows", 0),
+        "kafka_lag": kafka.get("lag", 0),
+        "cpu_seconds": round(used.ru_utime + used.ru_stime, 3),
+        "memory_bytes": _memory(used.ru_maxrss),
+    }
+
+
+def _memory(most_kib: int) -> int:
+    """What this process holds in memory now; where the system does not say, the most it ever held."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return most_kib * 1024

@@ -1,0 +1,39 @@
+"""Retained messages that clients delete: a deletion has no payload that would tell it from another.
+
+Owns where deletions were made, and which message each should have outdone. Invariant: only what a node read,
+and stamped, before it could forget counts. Must not know: how a deletion travels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    site: str
+    topic: str
+    at: float
+
+
+class Deletions:
+    def __init__(self) -> None:
+        self._made: list[Deletion] = []
+        self._read: list[Deletion] = []
+
+    def made(self, site: str, topic: str, at: float) -> None:
+        """A client deletes what is retained on a topic."""
+        self._made.append(Deletion(site, topic, at))
+
+    def read(self, site: str, topic: str, at: float) -> None:
+        """Its node forwards that."""
+        self._read.append(Deletion(site, topic, at))
+
+    def of(self, topic: str) -> Iterator[Deletion]:
+        """What nodes forwarded."""
+        return (deletion for deletion in self._read if deletion.topic == topic)
+
+    def unsure(self, lost: Callable[[str, float], bool]) -> set[str]:
+        """Topics of deletions that may have stayed at their own site: `lost(site, at)` says which."""
+        return {deletion.topic for deletion in self._made if lost(deletion.site, deletion.at)}

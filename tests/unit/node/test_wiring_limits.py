@@ -1,0 +1,144 @@
+"""What waits until two nodes see the same tree: for how long, how much of it, and behind what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from brokerweave.links.run import Run
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.packets import Publish
+from brokerweave.node import wiring
+from brokerweave.node.core import NodeCore
+from brokerweave.node.views import Mark, encode_mark
+from brokerweave.node.wiring import SETTLE_LIMIT
+from tests.unit.node.cyclic import LANES, World
+from tests.unit.node.retained_sites import Sites
+from tests.unit.node.test_wiring import check, counted, settled, tree_links
+
+ROW = [("a", "b"), ("a", "c")]
+
+
+def sees_another_tree(world: World, name: str, neighbour: str) -> None:
+    """What the neighbour sends from now on was sent in another view, as far as the node knows."""
+    for lane in range(LANES):
+        world.core(name).wiring.mark_arrived(neighbour, lane, encode_mark(Mark(b"another tree     "[:16], 0)))
+
+
+def test_each_neighbours_batches_wait_for_as_long_as_the_limit_says_and_not_for_anothers() -> None:
+    world = settled(ROW)
+    sees_another_tree(world, "a", "b")
+    world.nodes["b"].publish("t/1")
+    world.run(SETTLE_LIMIT - 1)
+    sees_another_tree(world, "a", "c")
+    world.nodes["c"].publish("t/1")
+    world.run(0.5)
+    assert world.nodes["a"].taken == []
+    world.run(2)
+    assert [payload for _, payload in world.nodes["a"].taken] == ["b0"]
+    world.run(SETTLE_LIMIT)
+    assert [payload for _, payload in world.nodes["a"].taken] == ["b0", "c0"]
+    assert world.core("a").counters["tree_view_limits"] == 2
+
+
+def test_a_limit_that_was_not_needed_does_not_end_the_next_wait() -> None:
+    world = settled(ROW)
+    sees_another_tree(world, "a", "b")
+    world.nodes["b"].publish("t/1")
+    world.run(SETTLE_LIMIT - 1)
+    for lane in range(LANES):
+        world.core("a").wiring.mark_arrived("b", lane, encode_mark(Mark(world.core("a").wiring.view, 0)))
+    sees_another_tree(world, "a", "b")
+    world.nodes["b"].publish("t/1")
+    world.run(SETTLE_LIMIT - 1)
+    assert [payload for _, payload in world.nodes["a"].taken] == ["b0"]
+    world.run(2)
+    assert [payload for _, payload in world.nodes["a"].taken] == ["b0", "b1"]
+
+
+def test_what_waits_for_the_same_view_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wiring, "STASH_BYTES", 1_000)
+    world = settled(ROW)
+    sees_another_tree(world, "a", "b")
+    world.nodes["b"].publish("t/1")
+    world.run(1)
+    assert world.nodes["a"].taken == []
+    for _ in range(30):
+        world.nodes["b"].publish("t/1")
+        world.run(0.01)
+    world.run(1)
+    assert len(world.nodes["a"].taken) > 20
+    assert world.core("a").counters["tree_view_limits"] >= 1
+    stashed = [lane.stashed for lane in world.core("a").wiring["b"].lanes]
+    assert max(stashed) <= 1_000
+
+
+def _watched(
+    core: NodeCore, flood: Callable[..., None], held: list[bool], lane: int, *args: object, once: bool = False
+) -> None:
+    table = core.neighbour_table
+    held += [table[neighbour].lanes[index].held for neighbour, index in core.wiring._on_disk]
+    flood(lane, *args, once=once)
+
+
+def test_a_lane_waits_while_what_it_has_on_disk_goes_to_others_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wiring, "MOVE_BYTES", 1)
+    world = settled([("a", "b"), ("b", "d"), ("a", "c"), ("c", "d")])
+    held: list[bool] = []
+    for core in [node.core for node in world.nodes.values()]:
+        for neighbour in core.neighbour_table.all():
+            for lane in neighbour.lanes:
+                lane.outbox.memory_bytes = 400
+
+        monkeypatch.setattr(core, "flood", partial(_watched, core, core.flood, held))
+    for _ in range(30):
+        world.nodes["a"].publish("t/1")
+        world.nodes["d"].publish("t/1")
+    world.run(0.05)
+    world.cut(*tree_links(world)[0])
+    world.run(60)
+    check(world, ordered=False)
+    assert held
+    assert all(held)
+    lanes = [
+        lane for node in world.nodes.values() for n in node.core.neighbour_table.all() for lane in n.lanes
+    ]
+    assert not any(lane.held for lane in lanes)
+
+
+def test_a_repair_passes_to_a_link_that_has_just_joined_though_floods_follow() -> None:
+    world = settled(ROW)
+    core = world.core("a")
+    core.wiring._hold("c")  # as if it had just joined
+    for lane in range(LANES):
+        core.wiring.mark_arrived("b", lane, encode_mark(Mark(core.wiring.view, 1_000)))
+    frame = codec.encode(Publish("t/r", b"kept", 1, True, packet_id=1), 4)
+    lane = core.lane_of("t/r")
+    repair = Run("b", 0, 0, 1, 4, 1, 2, world.time, frame, stamp=1 << 20, repair=True)
+    world.core("b").owe("a", lane, repair)
+    world.run(1)
+    assert ("t/r", "kept") in world.nodes["a"].taken
+    assert any(run.repair for run in core.neighbour_table["c"].lanes[lane].outbox.kept())
+    assert counted(world, "dropped_damaged") == 0
+
+
+def test_an_old_qos_0_message_that_may_have_been_here_before_a_crash_is_not_given_to_subscribers() -> None:
+    sites = Sites("a")
+    retained = sites.node("a").retained
+    sites.publish("a", "t", b"newest")
+    newest = retained.index.clock.last
+
+    def comes(qos: int, stamp: int) -> list[tuple[Run, bool]]:
+        frame = codec.encode(Publish("t", b"older", qos, True, packet_id=1 if qos else 0), 4)
+        return retained.taken(Run("b", 1, 1, 1, 4, qos, 2, 0.0, frame, stamp))
+
+    assert len(comes(0, newest - 1)) == 1
+    retained.unsure_until = newest - 1
+    assert comes(0, newest - 1) == []
+    assert len(comes(1, newest - 1)) == 1
+    retained.unsure_until = newest - 2
+    assert len(comes(0, newest - 1)) == 1
