@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -75,17 +76,14 @@ def recording_sites(
     """One site for each name, with that kind of broker; it records s/#."""
     with contextlib.ExitStack() as stack:
         running: dict[str, lab.Broker] = {}
-
-        def begin(name: str, kind: str) -> None:
-            running[name] = start_broker(kind)
-
-        threads = [threading.Thread(target=begin, args=item) for item in brokers.items()]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(120)
-        for broker in running.values():
-            stack.callback(broker.close)
+        with ThreadPoolExecutor(len(brokers)) as pool:
+            starts = {name: pool.submit(start_broker, kind) for name, kind in brokers.items()}
+        for name, start in starts.items():
+            if start.exception() is None:
+                running[name] = start.result()
+                stack.callback(running[name].close)
+        for start in starts.values():
+            start.result()  # or why not, or a skip
         sites = {}
         for name in brokers:
             address = f"{HOST}:{free_port()}"

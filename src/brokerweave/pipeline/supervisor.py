@@ -26,6 +26,7 @@ PERIOD = 0.2
 BACK_OFF_MIN, BACK_OFF_MAX = 1.0, 60.0
 TRIES_OF_A_DRAIN = 4
 """How often `available-now` starts a stream that fails; it is to end some time."""
+TRIES_WHEN_BUSY = 10
 LONGEST_BEGIN = 5.0
 """Seconds that other streams wait for one to begin."""
 STOP_SECONDS = 120.0
@@ -217,8 +218,9 @@ class Supervisor:
         stream.failures += 1
         stream.failed_ever += 1
         silent = isinstance(error, BrokerweaveError) and error.transient
+        tries = TRIES_WHEN_BUSY if told.busy else TRIES_OF_A_DRAIN
         given_up = self.interval is None and (
-            self.clock() - self._began > self.patience if silent else stream.failures >= TRIES_OF_A_DRAIN
+            self.clock() - self._began > self.patience if silent else stream.failures >= tries
         )
         wait_for = back_off(stream.failures)
         repeated, stream.line = stream.line == told.line, told.line
