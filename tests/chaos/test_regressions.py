@@ -304,6 +304,27 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(18.288, "stop", ("a", 0.6836)),
         ],
     ),
+    "a node waited for the acknowledgement of what its outbox had dropped, and the tree never settled": (
+        10412,
+        Options("pf", 4, wiring="any"),
+        [
+            Action(0.356, "arrive", ("b-1",)),
+            Action(0.379, "arrive", ("b-2",)),
+            Action(0.424, "arrive", ("d-2",)),
+            Action(0.435, "arrive", ("a-2",)),
+            Action(4.001, "kill", ("d", 0, 0.84, False)),
+            Action(4.741, "kill", ("a", 0, 0.461, True)),
+            Action(5.163, "publish", ("b-1", "a", 2, False)),
+            Action(10.385, "publish", ("a-2", "b", 2, True)),
+            Action(11.047, "publish", ("a-2", "a", 2, False)),
+            Action(11.173, "publish", ("b-1", "b/c", 1, False)),
+            Action(11.494, "publish", ("d-2", "a/c", 0, True)),
+            Action(11.914, "publish", ("b-2", "a/b", 0, True)),
+            Action(13.665, "publish", ("b-2", "b/c", 2, False)),
+            Action(17.341, "cut", ("b", "links", True)),
+            Action(17.772, "publish", ("b-1", "b/c", 0, False)),
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {

@@ -147,6 +147,7 @@ class Wiring:
             self._mark(neighbour, lane, 0)
             if not self[neighbour].joined:
                 self._hold(neighbour)  # until it is known what the link is to be
+            self.acknowledged()  # the neighbour may have said what it had taken, or that it does not know
 
     def lane_lost(self, neighbour: str, lane: int) -> None:
         """The lanes of a link fail one after the other: each may have what is to go another way now."""
@@ -532,7 +533,11 @@ class Wiring:
         if peer.awaited is None:
             waits = not peer.new  # a new link carries nothing yet
             peer.awaited = [lane.outbox.last if waits and lane.acknowledged else 0 for lane in lanes]
-        return all(lane.outbox.oldest > last for lane, last in zip(lanes, peer.awaited, strict=True))
+        # An outbox may have dropped some of it since, and have nothing left to be acknowledged.
+        return all(
+            lane.outbox.oldest > min(last, lane.outbox.last)
+            for lane, last in zip(lanes, peer.awaited, strict=True)
+        )
 
     def _hold(self, neighbour: str) -> None:
         self.held |= {neighbour}

@@ -58,6 +58,28 @@ def test_a_limit_that_was_not_needed_does_not_end_the_next_wait() -> None:
     assert [payload for _, payload in world.nodes["a"].taken] == ["b0", "b1"]
 
 
+@pytest.mark.parametrize(("qos", "dead"), [(0, ("a", "b")), (1, ("b", "a"))])
+def test_a_node_does_not_wait_for_the_acknowledgement_of_what_is_dropped_or_known_since(
+    qos: int, dead: tuple[str, str]
+) -> None:
+    world = settled(ROW)
+    table, there = world.core("a").neighbour_table, world.core("b").neighbour_table
+    topic = next(f"t/{number}" for number in range(20) if world.core("a").lane_of(f"t/{number}") == 1)
+    world._wires.pop((*dead, 1))  # the lane is half open
+    world.nodes["a"].publish(topic, qos)
+    world.run(0.5)
+    world.cut("a", "c")
+    world.run(1)
+    assert not world.core("a").wiring.settled
+    table.lost("b", 1)
+    there.lost("a", 1)
+    world.run(0.5)
+    world._connect("a", "b", 1, world._incarnation[frozenset("ab")])
+    world.run(2)
+    assert all(world.core(name).wiring.settled for name in "ab")
+    assert world.core("a").counters["dropped_link_down"] == (not qos)
+
+
 def test_what_waits_for_the_same_view_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wiring, "STASH_BYTES", 1_000)
     world = settled(ROW)
