@@ -325,6 +325,31 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(17.772, "publish", ("b-1", "b/c", 0, False)),
         ],
     ),
+    "a retained QoS 0 message that came as a flood came itself, too, when a newer one had taken its place": (
+        10691,
+        Options("pf", 4, wiring="any"),
+        [
+            Action(0.06, "arrive", ("d-1",)),
+            Action(17.585, "freeze", ("a", 5.481)),
+            *[Action(18.547, "publish", ("d-1", "a/b/c", 0, True))] * 2,
+            Action(18.791, "kill", ("b", 0, 0.873, True)),
+        ],
+    ),
+    "the same for one that a node had passed on without the retain flag": (
+        10794,
+        Options("sf", 4, wiring="any"),
+        [
+            Action(4.721, "subscribe", ("b-1", "#", 2)),
+            Action(5.506, "stop", ("d", 2.91)),
+            Action(5.921, "stop", ("a", 3.51)),
+            Action(9.828, "arrive", ("c-2",)),
+            Action(10.917, "partition", ("d", 6.62)),
+            Action(14.537, "publish", ("c-2", "a", 0, True)),
+            Action(15.743, "kill", ("b", 0, 1.74, True)),
+            Action(18.256, "cut", ("c", "links", False)),
+            Action(18.59, "delete", ("a-2", "a", 1)),
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {

@@ -574,12 +574,15 @@ class NodeCore:
         if not run.repair:
             fresh = self.window.accept(self._stream(lane, run), run.epoch, run.first, run.count)
         for offset, count in fresh:
-            part = run.part(offset, count)
+            part, had = run.part(offset, count), list[int]()
             try:
-                for judged, local in self.retained.taken(part) if run.stamp else ((part, True),):
+                for judged, local in self.retained.taken(part, had) if run.stamp else ((part, True),):
                     reached |= self._route(judged, routes, lane, local=local, hops=not run.flood, skip=skip)
             except RemoteProtocolError:
                 self.counters.add("dropped_damaged", count)  # repeating it would block the lane for ever
+            for sequence in had if run.repair and run.epoch else ():
+                # The message itself may follow, by another way, when a newer one has taken its place.
+                self.window.accept(self._stream(lane, run), run.epoch, sequence, 1)
         return reached
 
     def _route(

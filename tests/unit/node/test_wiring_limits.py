@@ -164,3 +164,22 @@ def test_an_old_qos_0_message_that_may_have_been_here_before_a_crash_is_not_give
     assert len(comes(1, newest - 1)) == 1
     retained.unsure_until = newest - 2
     assert len(comes(0, newest - 1)) == 1
+
+
+def test_a_qos_0_message_that_came_as_a_flood_is_known_when_it_comes_itself_behind_a_newer_one() -> None:
+    world = settled(ROW)
+    lane = world.core("a").lane_of("t/r")
+
+    def comes(payload: bytes, sequence: int, flood: bool) -> list[str]:
+        frame = codec.encode(Publish("t/r", payload, 0, flood), 4)
+        stamp = (1 << 20) + sequence if flood else 0  # who knows a newer one passes it on without
+        run = Run("x", 1, sequence, 1, 4, 0, 2, world.time, frame, stamp, flood=flood, repair=flood)
+        world.core("b").owe("a", lane, run)
+        world.run(1)
+        return [payload for topic, payload in world.nodes["a"].taken]
+
+    assert comes(b"first", 1, flood=True) == ["first"]
+    assert comes(b"third", 3, flood=True) == ["first", "third"]
+    assert comes(b"second", 2, flood=True) == ["first", "third"]  # of no use to an index
+    assert comes(b"first", 1, flood=False) == ["first", "third"]
+    assert comes(b"second", 2, flood=False) == ["first", "third", "second"]
