@@ -440,6 +440,22 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(15.07, "kill", ("a", 0, 0.897, False)),
         ],
     ),
+    "a session that its node had lost with its disk was promised what another client there asked for": (
+        10588,
+        Options("sf", 3),
+        [
+            Action(0.087, "subscribe", ("b-2", "+/c", 2)),
+            Action(0.178, "arrive", ("a-1",)),
+            Action(0.252, "arrive", ("b-1",)),
+            Action(0.348, "arrive", ("b-2",)),
+            Action(0.525, "subscribe", ("b-1", "+/c", 1)),
+            Action(0.831, "subscribe", ("a-1", "+/c", 0)),
+            Action(10.744, "leave", ("b-1",)),
+            Action(11.641, "kill", ("b", 0, 0.246, True)),
+            Action(12.749, "publish", ("c-2", "a/c", 2, False)),
+            Action(12.835, "leave", ("b-2",)),
+        ],
+    ),
 }
 """What once was taken for a broken promise, and was none."""
 
