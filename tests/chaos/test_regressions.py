@@ -350,6 +350,23 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(18.59, "delete", ("a-2", "a", 1)),
         ],
     ),
+    "what a link that joined was given was taken for what others had got while it stood by": (
+        10831,
+        Options("pf", 4, wiring="any"),
+        [
+            Action(0.11, "arrive", ("a-2",)),
+            Action(0.171, "arrive", ("b-2",)),
+            Action(0.317, "subscribe", ("d-1", "+/c", 2)),
+            Action(0.377, "arrive", ("d-1",)),
+            Action(2.266, "publish", ("a-2", "a/b/c", 1, True)),
+            Action(4.762, "freeze", ("d", 2.413)),
+            Action(5.13, "publish", ("b-2", "a/c", 2, False)),
+            Action(8.898, "partition", ("a", 3.083)),
+            Action(14.776, "partition", ("c", 2.584)),
+            Action(15.328, "stop", ("c", 3.061)),
+            *[Action(15.434, "publish", ("a-2", "a/c", 2, True))] * 2,
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {

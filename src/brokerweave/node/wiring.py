@@ -276,11 +276,13 @@ class Wiring:
             replaced = not peer.up and neighbour.id in self._tree.nodes
             waits = peer.up and (peer.new or not peer.joined)
             served = self._tree.nodes
-            if waits and neighbour.id in self._tree.neighbours(self._core.node_id):
+            joins = waits and neighbour.id in self._tree.neighbours(self._core.node_id)
+            if joins:
                 # What waits for the link will go over it, as it is.
                 served -= self._tree.behind(self._core.node_id, neighbour.id) | {neighbour.id}
             missed = served - peer.served - {self._core.node_id}
-            peer.served |= served
+            # What is put there from now on goes to no others, whoever got what was there before.
+            peer.served = served if joins else served | peer.served
             for index, lane in enumerate(neighbour.lanes):
                 on_its_way = (peer.up or neighbour.connected[index]) and not waits
                 needed = replaced or (changed and (on_its_way or bool(missed)))
