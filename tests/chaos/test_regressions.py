@@ -367,6 +367,21 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             *[Action(15.434, "publish", ("a-2", "a/c", 2, True))] * 2,
         ],
     ),
+    "what went on as QoS 0 was not known after a kill, when a neighbour that had lost its disk sent it again": (
+        11266,
+        Options("sf", 4, wiring="any"),
+        [
+            Action(0.062, "subscribe", ("c-1", "+", 0)),
+            Action(0.079, "arrive", ("c-1",)),
+            Action(0.355, "arrive", ("b-1",)),
+            Action(0.49, "arrive", ("d-2",)),
+            Action(1.48, "subscribe", ("d-2", "+", 2)),
+            Action(4.256, "delay", ("a", "b", 0.198, 0.176, 2000.0, 5.033)),
+            Action(5.456, "publish", ("b-1", "b", 1, False)),
+            Action(5.9, "kill", ("a", 0, 0.335, True)),
+            Action(7.534, "kill", ("c", 0, 2.872, False)),
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {

@@ -752,8 +752,9 @@ class NodeCore:
             return self.daybook.run(RunEntry(run, came_on, kept, *(taken or ())))
         if taken is not None:
             self.daybook.note("take", *taken)
-        if came_on != OWN and self.wiring.enabled:
-            # It goes on as QoS 0 here, and may come once more, by another way, as more than that.
+        if came_on != OWN:
+            # It goes on as QoS 0 here, and may come once more: by another way, as more than that, or from a
+            # neighbour that lost its disk.
             self.daybook.note("seen", self._stream(came_on, run), run.epoch, run.first, run.count)
         return 0
 
