@@ -382,6 +382,20 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(7.534, "kill", ("c", 0, 2.872, False)),
         ],
     ),
+    "a deletion was kept from a broker because a failing disk had not kept what it deletes": (
+        11166,
+        Options("pf", 3),
+        [
+            Action(0.228, "arrive", ("a-2",)),
+            Action(0.357, "arrive", ("b-1",)),
+            Action(11.586, "disk", ("c", 2.488)),
+            Action(13.236, "publish", ("b-1", "a", 1, True)),
+            Action(14.087, "kill", ("c", 0, 3.499, False)),
+            Action(14.635, "move", ("b", 3.955, 0.843)),
+            Action(16.256, "delete", ("a-2", "a", 1)),
+            Action(18.701, "kill", ("b", 0, 2.458, False)),
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {

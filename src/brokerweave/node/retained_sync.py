@@ -141,6 +141,8 @@ class Retained:
             local = not run.repair or self._needs(before, frame[head.payload_start :])
             if local:
                 self.check.injected(topic)
+            elif before is None:
+                self.check.doubt((topic,))  # the broker may have what a failing disk did not keep
             return True, local
         if verdict is Verdict.KNOWN:
             return None, False
