@@ -502,6 +502,19 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(12.835, "leave", ("b-2",)),
         ],
     ),
+    "a node whose disk failed brought back a withdrawn filter of which another client asks for less": (
+        10957,
+        Options("pf", 4, wiring="any"),
+        [
+            Action(0.089, "subscribe", ("c-2", "b", 1)),
+            Action(0.373, "arrive", ("c-2",)),
+            Action(5.929, "subscribe", ("c-1", "b", 0)),
+            Action(9.44, "move", ("c", 2.085, 0.714)),
+            Action(11.649, "unsubscribe", ("c-2", "b")),
+            Action(15.108, "disk", ("c", 2.28)),
+            Action(15.815, "kill", ("c", 0, 0.236, False)),
+        ],
+    ),
 }
 """What once was taken for a broken promise, and was none."""
 
