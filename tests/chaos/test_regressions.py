@@ -367,7 +367,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             *[Action(15.434, "publish", ("a-2", "a/c", 2, True))] * 2,
         ],
     ),
-    "what went on as QoS 0 was not known after a kill, when a neighbour that had lost its disk sent it again": (
+    "what went on as QoS 0 was not known after a kill, when a neighbour without its disk sent it again": (
         11266,
         Options("sf", 4, wiring="any"),
         [
@@ -394,6 +394,17 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(14.635, "move", ("b", 3.955, 0.843)),
             Action(16.256, "delete", ("a-2", "a", 1)),
             Action(18.701, "kill", ("b", 0, 2.458, False)),
+        ],
+    ),
+    "a deletion overtook a message at the node, which waited for its acknowledgement, not at the broker": (
+        11024,
+        Options("pf", 4, wiring="any"),
+        [
+            Action(15.891, "arrive", ("a-2",)),
+            Action(16.564, "arrive", ("a-1",)),
+            Action(17.429, "freeze", ("a", 4.017)),
+            Action(18.388, "delete", ("a-1", "b", 0)),
+            Action(19.807, "publish", ("a-2", "b", 2, True)),
         ],
     ),
 }

@@ -435,8 +435,13 @@ class NodeCore:
         )
         return self.retained.published(run) if group.retained else run
 
-    def uncertain(self, topic: str) -> None:
-        self.retained.check.doubt((topic,))
+    def latest_version(self) -> int:
+        return self.retained.index.clock.last
+
+    def uncertain(self, topic: str, since: int) -> None:
+        entry = self.retained.index.get(topic)
+        if since < (entry.stamp if entry is not None else 0):
+            self.retained.check.doubt((topic,))
 
     def ended(self, pair: Pair, unexpected: bool) -> None:
         if unexpected:
