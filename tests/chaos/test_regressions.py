@@ -526,6 +526,25 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(15.815, "kill", ("c", 0, 0.236, False)),
         ],
     ),
+    "what a link that failed had on disk only came late to who had subscribed meanwhile": (
+        11112,
+        Options("sf", 4, wiring="any"),
+        [
+            Action(0.0, "queues", ("b", 600, 1000)),
+            Action(0.203, "arrive", ("b-2",)),
+            Action(0.215, "arrive", ("c-2",)),
+            Action(0.387, "arrive", ("a-1",)),
+            Action(0.428, "arrive", ("d-2",)),
+            Action(1.378, "subscribe", ("d-2", "#", 2)),
+            Action(10.068, "partition", ("d", 1.93)),
+            *[Action(10.113, "publish", ("a-1", "a", 2, False))] * 3,
+            Action(10.965, "publish", ("b-2", "b", 2, False)),
+            Action(11.552, "disk", ("b", 4.278)),
+            Action(12.63, "subscribe", ("c-2", "b", 1)),
+            Action(14.386, "publish", ("b-2", "b", 2, False)),
+            Action(15.536, "link", ("b", "d", 3.421)),
+        ],
+    ),
 }
 """What once was taken for a broken promise, and was none."""
 

@@ -109,6 +109,7 @@ class Ledger:
         """When a publication was last read by its node as a new one."""
         self._wired: list[float] = []
         self._failures: list[tuple[float, frozenset[str]]] = []
+        self._spilled: set[bytes] = set()
         self._floods: set[tuple[str, int, Key]] = set()
 
     def broken(self, text: str) -> NoReturn:
@@ -285,6 +286,9 @@ class Ledger:
         for payload in payloads:
             self.drops[payload].append((node, cause))
             self.world.note(node, f"drops {payload.decode()} from {where}: {cause}")
+
+    def spilled(self, payloads: list[bytes]) -> None:
+        self._spilled.update(payloads)
 
     def node_ends(self, node: SimNode, graceful: bool) -> None:
         disk = node.disk
@@ -517,6 +521,8 @@ class Ledger:
             self.excuses["order: the wiring changed while it was on its way"] += 1
         elif self.cyclic and self._failed_since(publication.at - SETTLE_LIMIT) > 1:
             self.excuses["order: a second link failed while it was on its way"] += 1
+        elif self.cyclic and publication.payload in self._spilled and self._failed_since(publication.at):
+            self.excuses["order: a link failed that had it on disk only"] += 1
         else:
             self.broken(
                 f"{client.name} got {publication.payload!r} on {publication.topic} after number {last}"
