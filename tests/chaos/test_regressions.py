@@ -545,6 +545,20 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(15.536, "link", ("b", "d", 3.421)),
         ],
     ),
+    "a publisher subscribed between its two messages, and sent both again over a new connection": (
+        30033,
+        Options("sf", 5, wiring="any"),
+        [
+            Action(0.304, "arrive", ("b-1",)),
+            Action(0.499, "arrive", ("d-1",)),
+            Action(0.518, "subscribe", ("b-1", "+/c", 1)),
+            Action(10.07, "partition", ("b", 8.519)),
+            Action(10.252, "publish", ("d-1", "a/c", 1, False)),
+            Action(10.709, "subscribe", ("d-1", "a/#", 2)),
+            Action(11.122, "publish", ("d-1", "a/c", 1, False)),
+            Action(11.911, "drop", ("d-1",)),
+        ],
+    ),
 }
 """What once was taken for a broken promise, and was none."""
 
