@@ -21,7 +21,7 @@ for each in python3 python3.14 python3.13 python3.12 python3.11; do \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-kafka check docs bench scale fuzz clean
+.PHONY: help setup demo test test-slow test-kafka million check docs bench scale fuzz clean
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -47,7 +47,10 @@ test: setup ## unit and integration tests, some minutes
 	$(RUN) -m pytest -m "not slow and not kafka"
 
 test-slow: setup ## the tests that take long
-	$(RUN) -m pytest -m slow --timeout 1800
+	$(RUN) -m pytest -m "slow and not million" --timeout 1800
+
+million: setup ## a million messages through the pipeline, under fire
+	$(RUN) -m pytest -m million --timeout 7200 -s
 
 test-kafka: setup ## against a real Kafka (mvn fetches it, and Spark's connector, into .tools)
 	scripts/install-brokers kafka spark-kafka
@@ -67,6 +70,7 @@ bench: setup ## scanner, listeners, topic trie, edge log, relay, delivery and ch
 	$(RUN) -m benchmarks.listening
 	$(RUN) -m benchmarks.trie
 	$(RUN) -m benchmarks.edgelog
+	$(RUN) -m benchmarks.freshness
 	$(RUN) -m benchmarks.idle
 	$(RUN) -m benchmarks.relay
 	$(RUN) -m benchmarks.delivery

@@ -17,7 +17,8 @@ import pytest
 
 from brokerweave import lab
 
-SHORT = ["--seconds", "6", "--broker", "amqtt", "--broker", "mosquitto", "--broker", "amqtt"]
+BROKERS = ["--broker", "amqtt", "--broker", "mosquitto", "--broker", "amqtt"]
+SHORT = ["--seconds", "6", "--no-pipeline", *BROKERS]
 START_SECONDS = 30.0
 END_SECONDS = 60.0
 

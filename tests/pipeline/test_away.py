@@ -28,7 +28,7 @@ MEBIBYTE = 1 << 20
 
 FROM_BRONZE = """
     SELECT time_bucket(INTERVAL 60 SECONDS, received) AS start, site, topic, count(*), sum(t), min(t), max(t)
-    FROM (SELECT *, CAST(json_extract(payload::VARCHAR, '$.t') AS DOUBLE) AS t FROM rows)
+    FROM (SELECT *, CAST(json_extract(decode(payload), '$.t') AS DOUBLE) AS t FROM rows)
     GROUP BY ALL ORDER BY ALL
 """
 

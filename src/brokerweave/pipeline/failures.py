@@ -15,6 +15,7 @@ _OURS = re.compile(r"^(?:\[[^\]]*\] *)?brokerweave\.[\w.]*?(\w+): (.+)$", re.MUL
 _ANY = re.compile(r"^(?:[\w.]*\.)?(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
 _PASSING = frozenset({"Unavailable"})
 _LASTING = frozenset({"ConfigError", "TrimmedRows", "DamagedLog", "RowsGone", "LocalProtocolError"})
+_BUSY = "Python worker failed to connect back"
 LONGEST = 400
 
 
@@ -23,6 +24,8 @@ class Failure:
     line: str
     lasting: bool
     """Trying again cannot help."""
+    busy: bool = False
+    """Only the machine was too slow: Spark gives a new interpreter ten seconds, and has no setting for it."""
 
 
 def failure(error: BaseException) -> Failure:
@@ -36,6 +39,8 @@ def failure(error: BaseException) -> Failure:
         return Failure(_short(line), name in _LASTING)
     if isinstance(error, OSError):
         return Failure(_short(f"{error.filename or ''}: {error.strerror or error}".lstrip(": ")), False)
+    if _BUSY in text:
+        return Failure("this machine is too busy: Spark's Python worker did not start in time", False, True)
     other = _ANY.findall(text)
     if other:
         name, line = other[-1]

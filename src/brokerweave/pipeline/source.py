@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NAME = "brokerweave"
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 READ_PATIENCE = 6
 """A batch of rows may take so many times as long as an answer."""
 _log = logging.getLogger("brokerweave.pipeline")
@@ -53,8 +54,10 @@ _log = logging.getLogger("brokerweave.pipeline")
 def register(spark: SparkSession) -> None:
     """Make `format("brokerweave")` known to a session."""
     spark.dataSource.register(BrokerweaveSource)
-    # Spark refuses a source that takes filters while this is off.
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    # Spark refuses a source that takes filters while this is off. In a declarative pipeline nothing may be
+    # set: there it has to be on already.
+    if spark.conf.get(PUSHDOWN, "false") != "true":
+        spark.conf.set(PUSHDOWN, "true")
 
 
 class BrokerweaveSource(DataSource):

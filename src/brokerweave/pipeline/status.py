@@ -8,6 +8,7 @@ are started.
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -52,6 +53,8 @@ class Board:
     def __init__(self, progressed: Callable[[str], None] = lambda name: None) -> None:
         self._lock = threading.Lock()
         self._progress: dict[str, Progress] = {}
+        self._written: dict[str, int] = {}
+        """By batches whose end was not heard of yet."""
         self._open = 0
         self._ended = threading.Condition(self._lock)
         self.progressed = progressed
@@ -75,14 +78,14 @@ class Board:
         with self._lock:
             known = self._progress.setdefault(name, Progress())
             known.batch, known.batch_seconds, known.at = batch, seconds, time.time()
+            known.rows = self._written.pop(name, 0)
             known.rows_per_second = known.rows / seconds if seconds else 0.0
         self.progressed(name)
 
     def wrote(self, name: str, rows: int) -> None:
         with self._lock:
-            known = self._progress.setdefault(name, Progress())
-            known.rows = rows
-            known.rows_total += rows
+            self._progress.setdefault(name, Progress()).rows_total += rows
+            self._written[name] = rows
 
     def progress(self, name: str) -> Progress:
         with self._lock:
@@ -143,6 +146,7 @@ def snapshot(
         )
     return {
         "pid": os.getpid() if running else None,
+        "host": socket.gethostname(),
         "at": time.time(),
         "streams": rows,
         "nodes": list(lags.values()),
@@ -194,7 +198,15 @@ def gather(notes: LakeNotes, token: str | None, timeout: float) -> dict[str, Any
 
 
 def _runs(status: Mapping[str, Any]) -> bool:
-    return status["pid"] is not None and time.time() - status["at"] < STALE
+    if status["pid"] is None or time.time() - status["at"] >= STALE:
+        return False
+    if status.get("host") == socket.gethostname():
+        with suppress(PermissionError):
+            try:
+                os.kill(status["pid"], 0)
+            except ProcessLookupError:
+                return False
+    return True
 
 
 def serve_metrics(address: Address, current: Callable[[], Mapping[str, Any]]) -> Callable[[], None]:

@@ -26,6 +26,9 @@ PERIOD = 0.2
 BACK_OFF_MIN, BACK_OFF_MAX = 1.0, 60.0
 TRIES_OF_A_DRAIN = 4
 """How often `available-now` starts a stream that fails; it is to end some time."""
+TRIES_WHEN_BUSY = 10
+LONGEST_BEGIN = 5.0
+"""Seconds that other streams wait for one to begin."""
 STOP_SECONDS = 120.0
 """What a running batch may still take after a request to stop."""
 
@@ -104,6 +107,7 @@ class Supervisor:
     def __post_init__(self) -> None:
         self.streams = [Stream(job) for job in self.jobs]
         self._stop = threading.Event()
+        self._beginning = threading.Lock()
         self._pool = ThreadPoolExecutor(max(4, len(self.streams) + 2), "pipeline")
         self._began = self.clock()
         self._asked = 0.0
@@ -152,7 +156,17 @@ class Supervisor:
             raise _GivenUp
         self._check_name(job)
         trigger = {"availableNow": True} if self.interval is None else {"processingTime": self._every}
-        return job.start(self.spark, trigger)
+        with self._beginning:
+            query = job.start(self.spark, trigger)
+            self._let_begin(query)
+        return query
+
+    def _let_begin(self, query: Query) -> None:
+        """A stream starts an interpreter, and Spark gives that ten seconds: many at once would miss them."""
+        deadline = time.monotonic() + LONGEST_BEGIN
+        while query.isActive and str(query.status["message"]).startswith("Initializing"):
+            if time.monotonic() > deadline or self._stop.wait(0.05):
+                return
 
     @property
     def _every(self) -> str:
@@ -204,8 +218,9 @@ class Supervisor:
         stream.failures += 1
         stream.failed_ever += 1
         silent = isinstance(error, BrokerweaveError) and error.transient
+        tries = TRIES_WHEN_BUSY if told.busy else TRIES_OF_A_DRAIN
         given_up = self.interval is None and (
-            self.clock() - self._began > self.patience if silent else stream.failures >= TRIES_OF_A_DRAIN
+            self.clock() - self._began > self.patience if silent else stream.failures >= tries
         )
         wait_for = back_off(stream.failures)
         repeated, stream.line = stream.line == told.line, told.line

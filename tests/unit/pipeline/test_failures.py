@@ -34,5 +34,11 @@ def test_a_failure_is_one_line_and_says_whether_trying_again_helps(
     assert (told.line, told.lasting) == (line, lasting)
 
 
+def test_a_machine_that_is_too_slow_is_told_apart() -> None:
+    told = failure(RuntimeError("org.apache.spark.SparkException: Python worker failed to connect back."))
+    assert told.busy
+    assert not told.lasting
+
+
 def test_a_long_failure_is_cut() -> None:
     assert len(failure(ValueError("x" * 10_000)).line) <= LONGEST

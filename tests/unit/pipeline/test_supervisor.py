@@ -25,11 +25,14 @@ class FakeQuery:
     isActive: bool = True
     error: BaseException | None = None
     stopped: bool = False
+    messages: list[str] = field(default_factory=list)
     triggering: list[bool] = field(default_factory=list)
 
     @property
     def status(self) -> Mapping[str, object]:
-        return {"isTriggerActive": self.triggering.pop() if self.triggering else False}
+        active = self.triggering.pop() if self.triggering else False
+        message = self.messages.pop() if self.messages else "Waiting for data to arrive"
+        return {"isTriggerActive": active, "message": message}
 
     def exception(self) -> BaseException | None:
         return self.error
@@ -205,6 +208,22 @@ def test_a_node_that_never_answered_can_be_abandoned_too() -> None:
     bench = Bench(FakeJob("bronze@h", finding=Unavailable("silent")), gone={"bronze@h"})
     assert bench.step() == ["waiting"]
     assert bench.step(3) == ["abandoned"]
+
+
+def test_streams_begin_one_after_the_other() -> None:
+    begun: list[FakeQuery] = []
+
+    class Slow(FakeJob):
+        def start(self, spark: Any, trigger: Mapping[str, object]) -> Query:
+            assert all(query.messages == [] for query in begun), "another one begins"
+            super().start(spark, trigger)
+            self.queries[-1].messages = ["Initializing sources"] * 3
+            begun.append(self.queries[-1])
+            return self.queries[-1]
+
+    bench = Bench(*(Slow(f"bronze-{name}") for name in "abc"))
+    assert bench.step() == ["running"] * 3
+    assert len(begun) == 3
 
 
 def test_the_end_lets_a_running_batch_finish() -> None:
