@@ -45,7 +45,8 @@ class Run:
     """It goes to every node, whatever they asked for: its way was cut, and the new one is not known yet."""
     repair: bool = False
     """A retained message that a node passes on because others may lack it: who has it, or a newer one, drops
-    it. `stamp` and `origin` are those of its publication; `epoch` and `first` mean nothing."""
+    it. `stamp` and `origin` are those of its publication; `epoch` and `first`, too, if it is a flood of one
+    that was no repair. Else `epoch` is 0."""
 
     @property
     def size(self) -> int:

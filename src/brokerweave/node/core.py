@@ -435,8 +435,13 @@ class NodeCore:
         )
         return self.retained.published(run) if group.retained else run
 
-    def uncertain(self, topic: str) -> None:
-        self.retained.check.doubt((topic,))
+    def latest_version(self) -> int:
+        return self.retained.index.clock.last
+
+    def uncertain(self, topic: str, since: int) -> None:
+        entry = self.retained.index.get(topic)
+        if since < (entry.stamp if entry is not None else 0):
+            self.retained.check.doubt((topic,))
 
     def ended(self, pair: Pair, unexpected: bool) -> None:
         if unexpected:
@@ -574,12 +579,15 @@ class NodeCore:
         if not run.repair:
             fresh = self.window.accept(self._stream(lane, run), run.epoch, run.first, run.count)
         for offset, count in fresh:
-            part = run.part(offset, count)
+            part, had = run.part(offset, count), list[int]()
             try:
-                for judged, local in self.retained.taken(part) if run.stamp else ((part, True),):
+                for judged, local in self.retained.taken(part, had) if run.stamp else ((part, True),):
                     reached |= self._route(judged, routes, lane, local=local, hops=not run.flood, skip=skip)
             except RemoteProtocolError:
                 self.counters.add("dropped_damaged", count)  # repeating it would block the lane for ever
+            for sequence in had if run.repair and run.epoch else ():
+                # The message itself may follow, by another way, when a newer one has taken its place.
+                self.window.accept(self._stream(lane, run), run.epoch, sequence, 1)
         return reached
 
     def _route(
@@ -749,8 +757,9 @@ class NodeCore:
             return self.daybook.run(RunEntry(run, came_on, kept, *(taken or ())))
         if taken is not None:
             self.daybook.note("take", *taken)
-        if came_on != OWN and self.wiring.enabled:
-            # It goes on as QoS 0 here, and may come once more, by another way, as more than that.
+        if came_on != OWN:
+            # It goes on as QoS 0 here, and may come once more: by another way, as more than that, or from a
+            # neighbour that lost its disk.
             self.daybook.note("seen", self._stream(came_on, run), run.epoch, run.first, run.count)
         return 0
 

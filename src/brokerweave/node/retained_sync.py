@@ -114,12 +114,15 @@ class Retained:
         self.commit()
         return replace(run, stamp=stamp)
 
-    def taken(self, run: Run) -> list[tuple[Run, bool]]:
+    def taken(self, run: Run, had: list[int] | None = None) -> list[tuple[Run, bool]]:
         """Judge a stamped run from a link. What is to be passed on, each part with whether the local broker
-        needs it. Raises RemoteProtocolError if a frame is damaged. Call `commit` before confirming."""
+        needs it; `had` gets the sequences of messages that are, or were, in the index. Raises
+        RemoteProtocolError if a frame is damaged. Call `commit` before confirming."""
         kept: list[tuple[int, bytes, bool, bool]] = []
         for offset, frame in enumerate(split(run.blob)):
             retain, local = self._judge(run, offset, frame)
+            if had is not None and retain is not False:
+                had.append(run.first + offset)
             if retain:
                 kept.append((offset, frame, True, local))
             elif not run.repair and retain is not None:
@@ -138,6 +141,8 @@ class Retained:
             local = not run.repair or self._needs(before, frame[head.payload_start :])
             if local:
                 self.check.injected(topic)
+            elif before is None:
+                self.check.doubt((topic,))  # the broker may have what a failing disk did not keep
             return True, local
         if verdict is Verdict.KNOWN:
             return None, False

@@ -147,6 +147,7 @@ class Wiring:
             self._mark(neighbour, lane, 0)
             if not self[neighbour].joined:
                 self._hold(neighbour)  # until it is known what the link is to be
+            self.acknowledged()  # the neighbour may have said what it had taken, or that it does not know
 
     def lane_lost(self, neighbour: str, lane: int) -> None:
         """The lanes of a link fail one after the other: each may have what is to go another way now."""
@@ -275,11 +276,13 @@ class Wiring:
             replaced = not peer.up and neighbour.id in self._tree.nodes
             waits = peer.up and (peer.new or not peer.joined)
             served = self._tree.nodes
-            if waits and neighbour.id in self._tree.neighbours(self._core.node_id):
+            joins = waits and neighbour.id in self._tree.neighbours(self._core.node_id)
+            if joins:
                 # What waits for the link will go over it, as it is.
                 served -= self._tree.behind(self._core.node_id, neighbour.id) | {neighbour.id}
             missed = served - peer.served - {self._core.node_id}
-            peer.served |= served
+            # What is put there from now on goes to no others, whoever got what was there before.
+            peer.served = served if joins else served | peer.served
             for index, lane in enumerate(neighbour.lanes):
                 on_its_way = (peer.up or neighbour.connected[index]) and not waits
                 needed = replaced or (changed and (on_its_way or bool(missed)))
@@ -532,7 +535,11 @@ class Wiring:
         if peer.awaited is None:
             waits = not peer.new  # a new link carries nothing yet
             peer.awaited = [lane.outbox.last if waits and lane.acknowledged else 0 for lane in lanes]
-        return all(lane.outbox.oldest > last for lane, last in zip(lanes, peer.awaited, strict=True))
+        # An outbox may have dropped some of it since, and have nothing left to be acknowledged.
+        return all(
+            lane.outbox.oldest > min(last, lane.outbox.last)
+            for lane, last in zip(lanes, peer.awaited, strict=True)
+        )
 
     def _hold(self, neighbour: str) -> None:
         self.held |= {neighbour}

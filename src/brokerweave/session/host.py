@@ -50,8 +50,12 @@ class PairHost(RecorderHost, Protocol):
     ) -> bool:
         """The same for one whose acknowledgement waits. False: until `pair.release(ack)`."""
 
-    def uncertain(self, topic: str) -> None:
-        """The broker left without saying whether it took a message to be retained."""
+    def latest_version(self) -> int:
+        """Versions of messages to be retained that are given, or come, from now on are higher."""
+
+    def uncertain(self, topic: str, since: int) -> None:
+        """The broker may not have taken a message to be retained, or not in the order in which the node heard
+        of it: if the topic got a version higher than `since`. -1: in any case."""
 
     def ended(self, pair: Pair, unexpected: bool) -> None:
         """Both sessions are over; `unexpected` without a DISCONNECT that discards the will."""

@@ -154,7 +154,8 @@ class Pair:
         self._recorder = Recorder(host, self, limits.client_queue) if records else None
         self._standing: Standing | None = None
         self._acks: HeldAcks | None = None
-        self._awaiting: dict[int, Publish] | None = None
+        self._awaiting: dict[int, tuple[Publish, int]] | None = None
+        # Each with the latest version that the node knew of any message to be retained.
         self._held: list[Routed | Publish | PubRel] | None = None
         self._held_bytes = 0
         self._asked: Asked | None = None
@@ -370,8 +371,8 @@ class Pair:
         if self._awaiting is None:
             self._awaiting = {}
         before = self._awaiting.get(packet.packet_id)
-        self._awaiting[packet.packet_id] = packet
-        self._held_bytes += _size(packet) - (_size(before) if before else 0)
+        self._awaiting[packet.packet_id] = packet, self._host.latest_version()
+        self._held_bytes += _size(packet) - (_size(before[0]) if before else 0)
 
     def _already_taken(self, packet_id: int) -> bool:
         """A QoS 2 publication sent again before its release is the same one [MQTT-4.3.3-12]."""
@@ -455,14 +456,17 @@ class Pair:
 
     def _hold_ack(self, packet: PubAck | PubRec, frame: bytes) -> bool:
         """Forward what the broker has acknowledged; True if the client must wait for the cluster, too."""
-        publish = self._awaiting.pop(packet.packet_id, None) if self._awaiting else None
+        awaiting = self._awaiting.pop(packet.packet_id, None) if self._awaiting else None
         if self._acks is None:
             self._acks = HeldAcks()
         ack = self._acks.hold(frame)
         confirmed = True
-        if publish is not None:
+        if awaiting is not None:
+            publish, since = awaiting
             self._held_bytes -= _size(publish)
             if packet.reason_code < _REFUSED:
+                if publish.retain:
+                    self._host.uncertain(publish.topic, since)
                 confirmed = self._forward_confirmed(publish, ack)
             else:
                 self._host.count("refused_publications")
@@ -567,17 +571,17 @@ class Pair:
             self._host.closed(self)
         return not self._will_discarded
 
-    def _end_waiting(self, publications: list[Publish], broker_left: bool) -> None:
+    def _end_waiting(self, publications: list[tuple[Publish, int]], broker_left: bool) -> None:
         """Cluster delivery: nobody will hear any more whether the broker took these.
 
         They were handed to it, so they go to other sites as in local delivery; unless it was the broker that
         ended the connection, unasked, which is how some refuse a publication.
         """
         self._host.count("unacknowledged_publications", len(publications))
-        for publish in publications:
+        for publish, since in publications:
+            if publish.retain:
+                self._host.uncertain(publish.topic, -1 if broker_left else since)
             if broker_left:
-                if publish.retain:
-                    self._host.uncertain(publish.topic)
                 continue
             if publish.qos == 2 and self._record is not None:
                 self._record.incoming_qos2.add(publish.packet_id)

@@ -99,6 +99,9 @@ class Ledger:
         self.counts: Counter[str] = Counter()
         self.deletions = Deletions()
         self._takes: defaultdict[tuple[str, bytes], list[float]] = defaultdict(list)
+        """When a broker got a message from its node."""
+        self._first_hand: defaultdict[tuple[str, bytes], list[float]] = defaultdict(list)
+        """When it got one from its publisher."""
         self._given: Counter[tuple[str, bytes]] = Counter()
         self._last: dict[tuple[str, str, str, int], int] = {}
         self._broker_losses: defaultdict[str, list[float]] = defaultdict(list)
@@ -110,6 +113,7 @@ class Ledger:
         """When a publication was last read by its node as a new one."""
         self._wired: list[float] = []
         self._failures: list[tuple[float, frozenset[str]]] = []
+        self._spilled: set[bytes] = set()
         self._floods: set[tuple[str, int, Key]] = set()
 
     def broken(self, text: str) -> NoReturn:
@@ -287,6 +291,9 @@ class Ledger:
             self.drops[payload].append((node, cause))
             self.world.note(node, f"drops {payload.decode()} from {where}: {cause}")
 
+    def spilled(self, payloads: list[bytes]) -> None:
+        self._spilled.update(payloads)
+
     def node_ends(self, node: SimNode, graceful: bool) -> None:
         disk = node.disk
         written: defaultdict[str, set[bytes]] = defaultdict(set)
@@ -373,7 +380,10 @@ class Ledger:
 
     def took(self, site: str, client_id: str, message: Publish) -> None:
         payload = message.payload
-        if not client_id.startswith(INJECTOR) or not payload:
+        if not client_id.startswith(INJECTOR):
+            self._first_hand[site, payload].append(self.world.now)
+            return
+        if not payload:
             return
         takes = self._takes[site, payload]
         takes.append(self.world.now)
@@ -497,8 +507,11 @@ class Ledger:
 
     def _came_in_turn(self, site: str, publication: Publication, last: int) -> bool:
         """Whether the broker has a message twice, and had it before number `last` of its publisher."""
-        takes = self._takes[site, publication.payload]
-        later = self._takes[site, f"{publication.client}:{last}".encode()]
+        # From its publisher as from its node: between a client and its broker nodes change nothing (row
+        # "transparency").
+        heard = self._first_hand if site == publication.site else self._takes
+        takes = heard[site, publication.payload]
+        later = heard[site, f"{publication.client}:{last}".encode()]
         return len(takes) > 1 and bool(later) and takes[0] <= later[0]
 
     def _check_order(self, client: ModelClient, publication: Publication) -> None:
@@ -512,12 +525,15 @@ class Ledger:
         elif self._compared(client.site, publication):
             self.excuses["order: it came because a site lacked what it was to retain"] += 1
         elif self._came_in_turn(client.site, publication, last):
-            # It is doubled, for a reason that `took` knows; the first time this client was not there.
+            # It is doubled, for a reason that `took` knows, or because its publisher sent it again; the first
+            # time this client was not there.
             self.excuses["order: its broker had it in its turn, and got it again"] += 1
         elif any(at >= publication.at for at in self._wired):
             self.excuses["order: the wiring changed while it was on its way"] += 1
         elif self.cyclic and self._failed_since(publication.at - SETTLE_LIMIT) > 1:
             self.excuses["order: a second link failed while it was on its way"] += 1
+        elif self.cyclic and publication.payload in self._spilled and self._failed_since(publication.at):
+            self.excuses["order: a link failed that had it on disk only"] += 1
         else:
             self.broken(
                 f"{client.name} got {publication.payload!r} on {publication.topic} after number {last}"

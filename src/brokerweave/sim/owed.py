@@ -45,7 +45,7 @@ class Debt:
     """Why it may be lost."""
 
 
-Leads = Callable[[str, str | None, str, int, bool], bool]
+Leads = Callable[[str, str | None, str, str, int, bool], bool]
 
 
 class Owed:
@@ -56,9 +56,9 @@ class Owed:
         calm: Callable[[], bool],
         firm: Callable[[str], bool],
     ) -> None:
-        """`leads(node, to, filter, qos, for_good)`: does `node` route what the filter matches to the
-        neighbour `to` (None: to its own broker), and can nothing on the way change that? `firm(node)`: it is
-        not in the middle of a change of the tree."""
+        """`leads(node, to, client, filter, qos, for_good)`: does `node` route what the filter matches to the
+        neighbour `to` (None: to its own broker, for this client), and can nothing on the way change that?
+        `firm(node)`: it is not in the middle of a change of the tree."""
         self.calm = calm
         self.excuses: Counter[str] = Counter()
         self.promised = 0
@@ -82,7 +82,7 @@ class Owed:
             for node in self._topology.component(client.site):
                 path = self._topology.path(node, client.site) or ()
                 towards = path[1] if len(path) > 1 else None
-                if not self._leads(node, towards, topic_filter, qos, False):
+                if not self._leads(node, towards, client.name, topic_filter, qos, False):
                     raise Broken(f"SUBACK for {topic_filter} reached {client.name} before {node} knew of it")
 
     def unsubscribed(self, client: str, topic_filter: str) -> None:
@@ -127,12 +127,12 @@ class Owed:
 
     def _settle(self, subscription: Subscription) -> None:
         """From the subscriber's node outwards: none settles before the one nearer to it."""
-        client, settled = subscription.client, subscription.settled
+        client, settled, topic_filter = subscription.client, subscription.settled, subscription.topic_filter
         waiting: list[tuple[str, str | None]] = [(client.site, None)]
         while waiting:
             node, nearer = waiting.pop()
             if node not in settled:
-                if not self._leads(node, nearer, subscription.topic_filter, subscription.qos, True):
+                if not self._leads(node, nearer, client.name, topic_filter, subscription.qos, True):
                     continue
                 settled.add(node)
             waiting += [(n, node) for n in self._topology.neighbours(node) if n != nearer]

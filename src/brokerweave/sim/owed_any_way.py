@@ -45,7 +45,7 @@ class OwedAnyWay(Owed):
             for node in tree.nodes:
                 path = way(tree, node, client.site)
                 towards = path[1] if len(path) > 1 else None
-                if path and not self._leads(node, towards, topic_filter, qos, False):
+                if path and not self._leads(node, towards, client.name, topic_filter, qos, False):
                     raise Broken(f"SUBACK for {topic_filter} reached {client.name} before {node} knew of it")
 
     def node_forgot(self, node: str) -> None:
@@ -73,17 +73,17 @@ class OwedAnyWay(Owed):
         tree = self._tree()
         if tree is None:
             return
-        client, settled = subscription.client, subscription.settled
+        client, settled, topic_filter = subscription.client, subscription.settled, subscription.topic_filter
         waiting: list[tuple[str, str | None]] = [(client.site, None)]
         seen: set[str] = set()
         while waiting:
             node, nearer = waiting.pop()
-            if self._leads(node, nearer, subscription.topic_filter, subscription.qos, True):
+            if self._leads(node, nearer, client.name, topic_filter, subscription.qos, True):
                 seen.add(node)
                 waiting += [(n, node) for n in tree.neighbours(node) if n != nearer]
         settled |= seen
         if len(seen) == len(self._topology.names):
-            self._unsure.discard((client.name, subscription.topic_filter))
+            self._unsure.discard((client.name, topic_filter))
 
     def published(self, payload: bytes, topic: str, qos: int, node: str, at_home: bool = True) -> None:
         if qos == 0:

@@ -160,7 +160,9 @@ class Simulation:
         tables = [(node.core.neighbour_table, there) for node, there in ends if node.up]
         return len(tables) == 2 and all(there in table and table[there].up for table, there in tables)
 
-    def leads(self, name: str, to: str | None, topic_filter: str, qos: int, for_good: bool) -> bool:
+    def leads(
+        self, name: str, to: str | None, client: str, topic_filter: str, qos: int, for_good: bool
+    ) -> bool:
         """For `Owed`: whether a node routes what a filter matches towards `to`."""
         node = self.nodes[name]
         if not node.up or (for_good and to is not None and not self._sound(node, self.nodes[to])):
@@ -173,7 +175,11 @@ class Simulation:
                         return False
                 elif not any(hop.neighbour == to and hop.qos >= qos for hop in route.hops):
                     return False
-        return to is not None or topic_filter in node.core.interest.filters()
+        if to is not None:
+            return True
+        # Not for another's sake: a node that lost its disk knows no session that goes on (row "session").
+        record = node.core.interest.records.get(client)
+        return record is not None and topic_filter in record.filters
 
     def _sound(self, node: SimNode, other: SimNode) -> bool:
         """Whether the link stands at both ends, and nothing is on its way from `other` to `node`."""

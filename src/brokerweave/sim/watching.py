@@ -46,6 +46,9 @@ class Watcher(Protocol):
 
     def dropped(self, node: str, where: str, payloads: list[bytes], cause: str) -> None: ...
 
+    def spilled(self, payloads: list[bytes]) -> None:
+        """An outbox has these on disk only."""
+
     def node_ends(self, node: SimNode, graceful: bool) -> None:
         """Called before anything is lost."""
 
@@ -97,9 +100,12 @@ class WatchedOutbox(Outbox):
         self.place = name
 
     def append(self, run: Run, number: int = 0) -> bool:
+        before = self._spilled
         kept = super().append(run, number)
         if not kept:
             self._watcher.dropped(self._node, self.place, payloads(run), "queue full")
+        elif self._spilled > before:
+            self._watcher.spilled(payloads(run))
         return kept
 
     def clear(self) -> int:

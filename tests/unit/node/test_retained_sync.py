@@ -126,6 +126,16 @@ def test_a_deletion_reaches_a_broker_that_could_not_be_read() -> None:
     assert sites.retained() == [{}, {}]
 
 
+def test_a_deletion_reaches_a_broker_that_has_what_its_node_does_not_know() -> None:
+    sites = Sites("a", "b")
+    sites.brokers["b"].retained["t"] = b"not in the index: the disk failed"
+    sites.publish("a", "t", b"")
+    sites.network.link("a", "b")
+    sites.rest()
+    assert sites.retained() == [{}, {}]
+    assert sites.node("b").counters["retained_corrected"] == 1
+
+
 class TestABrokersOwnMessages:
     def test_reach_the_other_sites_but_lose_against_anything_published(self) -> None:
         sites = row("a", "b")

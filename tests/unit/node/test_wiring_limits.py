@@ -58,6 +58,28 @@ def test_a_limit_that_was_not_needed_does_not_end_the_next_wait() -> None:
     assert [payload for _, payload in world.nodes["a"].taken] == ["b0", "b1"]
 
 
+@pytest.mark.parametrize(("qos", "dead"), [(0, ("a", "b")), (1, ("b", "a"))])
+def test_a_node_does_not_wait_for_the_acknowledgement_of_what_is_dropped_or_known_since(
+    qos: int, dead: tuple[str, str]
+) -> None:
+    world = settled(ROW)
+    table, there = world.core("a").neighbour_table, world.core("b").neighbour_table
+    topic = next(f"t/{number}" for number in range(20) if world.core("a").lane_of(f"t/{number}") == 1)
+    world._wires.pop((*dead, 1))  # the lane is half open
+    world.nodes["a"].publish(topic, qos)
+    world.run(0.5)
+    world.cut("a", "c")
+    world.run(1)
+    assert not world.core("a").wiring.settled
+    table.lost("b", 1)
+    there.lost("a", 1)
+    world.run(0.5)
+    world._connect("a", "b", 1, world._incarnation[frozenset("ab")])
+    world.run(2)
+    assert all(world.core(name).wiring.settled for name in "ab")
+    assert world.core("a").counters["dropped_link_down"] == (not qos)
+
+
 def test_what_waits_for_the_same_view_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wiring, "STASH_BYTES", 1_000)
     world = settled(ROW)
@@ -142,3 +164,22 @@ def test_an_old_qos_0_message_that_may_have_been_here_before_a_crash_is_not_give
     assert len(comes(1, newest - 1)) == 1
     retained.unsure_until = newest - 2
     assert len(comes(0, newest - 1)) == 1
+
+
+def test_a_qos_0_message_that_came_as_a_flood_is_known_when_it_comes_itself_behind_a_newer_one() -> None:
+    world = settled(ROW)
+    lane = world.core("a").lane_of("t/r")
+
+    def comes(payload: bytes, sequence: int, flood: bool) -> list[str]:
+        frame = codec.encode(Publish("t/r", payload, 0, flood), 4)
+        stamp = (1 << 20) + sequence if flood else 0  # who knows a newer one passes it on without
+        run = Run("x", 1, sequence, 1, 4, 0, 2, world.time, frame, stamp, flood=flood, repair=flood)
+        world.core("b").owe("a", lane, run)
+        world.run(1)
+        return [payload for topic, payload in world.nodes["a"].taken]
+
+    assert comes(b"first", 1, flood=True) == ["first"]
+    assert comes(b"third", 3, flood=True) == ["first", "third"]
+    assert comes(b"second", 2, flood=True) == ["first", "third"]  # of no use to an index
+    assert comes(b"first", 1, flood=False) == ["first", "third"]
+    assert comes(b"second", 2, flood=False) == ["first", "third", "second"]

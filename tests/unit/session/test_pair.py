@@ -60,6 +60,7 @@ class Host:
     """The last byte of each publication, and whether it was resent."""
     events: list[str] = field(default_factory=list)
     uncertain_topics: list[str] = field(default_factory=list)
+    version: int = 0
     failures: list[tuple[Listener, Exception]] = field(default_factory=list)
     record: SessionRecord = field(default_factory=lambda: SessionRecord("c", 0))
 
@@ -121,8 +122,12 @@ class Host:
     def listener_failed(self, listener: Listener, error: Exception) -> None:
         self.failures.append((listener, error))
 
-    def uncertain(self, topic: str) -> None:
-        self.uncertain_topics.append(topic)
+    def latest_version(self) -> int:
+        return self.version
+
+    def uncertain(self, topic: str, since: int) -> None:
+        if since < self.version:
+            self.uncertain_topics.append(topic)
 
     def closed(self, pair: Pair) -> None:
         self.closes += 1
@@ -641,6 +646,22 @@ class TestInClusterDelivery:
         cluster.pair.ended(broker_left=True)
         assert cluster.topics == []
         assert cluster.host.uncertain_topics == ["u"]
+
+    def test_a_message_to_be_retained_is_looked_at_if_others_came_before_its_acknowledgement(
+        self, cluster: Site
+    ) -> None:
+        cluster.client(Publish("t", b"kept", 1, True, packet_id=1))
+        cluster.broker(PubAck(1))
+        assert cluster.host.uncertain_topics == []
+        for packet_id, topic in ((2, "u"), (3, "v")):
+            cluster.client(Publish(topic, b"kept", 1, True, packet_id=packet_id))
+        cluster.client(Publish("w", b"not kept", 1, packet_id=4))
+        cluster.host.version += 1
+        cluster.broker(PubAck(2))
+        assert cluster.host.uncertain_topics == ["u"]
+        cluster.broker(PubAck(4))
+        cluster.pair.ended()
+        assert cluster.host.uncertain_topics == ["u", "v"]
 
     def test_a_broker_that_hangs_up_after_the_clients_goodbye_refused_nothing(self, cluster: Site) -> None:
         cluster.client(Publish("t", qos=1, packet_id=1), Disconnect())
