@@ -20,7 +20,7 @@ from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.pipeline.java import java_environment
 from brokerweave.pipeline.needs import SPARK, need
 
-MOST_SECONDS = 180.0
+MOST_SECONDS = 300.0
 FIELD = "temperature"
 
 
