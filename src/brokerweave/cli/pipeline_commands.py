@@ -71,7 +71,10 @@ Layers = Annotated[
 ]
 SkipLost = Annotated[
     bool | None,
-    typer.Option("--skip-lost", help="Go on behind trimmed or damaged rows; they are counted."),
+    typer.Option(
+        "--skip-lost",
+        help="Go on behind trimmed rows, which are counted, and damaged ones, which are logged.",
+    ),
 ]
 
 
