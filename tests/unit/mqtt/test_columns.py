@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -18,23 +16,13 @@ from brokerweave.mqtt import frames as installed
 from brokerweave.mqtt.frames import RouteCache
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.properties import Property
+from tests.unit.mqtt.test_frames import UNCOMPILED
 
-SOURCE = Path(__file__).parents[3] / "src/brokerweave/mqtt/frames.py"
 SIZES = {"q": 8, "i": 4, "B": 1}
 ALL = frozenset({"topic", "payload", "client", "properties"})
 LAST = 2**62
 
 
-def load_uncompiled() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("uncompiled_columns", SOURCE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-UNCOMPILED = load_uncompiled()
 not_built = pytest.mark.skipif(not installed.compiled, reason="the extension is not built here")
 BOTH = [
     pytest.param(UNCOMPILED, id="uncompiled"),

@@ -3,11 +3,9 @@
 Owns what counts as JSON: one object in UTF-8, without NaN; of a name that comes twice the last one counts.
 Must not know: types of columns (fields).
 
-The standard library's parser, row by row, was measured against the two that work on whole columns. Spark's
-`from_json` gives neither the reason of a failure nor what the schema does not name; asked for the keys as
-well it parses twice and is slower than the way through Python. `pyarrow.json` parses about twice as fast,
-but refuses a whole batch for one bad row, and one object can end in the next row. On the whole path
-(Parquet, Spark, Arrow, Python and back) the parser's share is small.
+The standard library's parser, row by row, because it can say why a row is bad and what the schema does not
+name. Spark's `from_json` gives neither; `pyarrow.json` refuses a whole batch for one bad row, and one object
+can end in the next row. Which is fastest on the whole path has not been settled.
 """
 
 from __future__ import annotations
