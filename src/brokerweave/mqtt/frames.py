@@ -6,8 +6,8 @@ says which. Owns: where frames begin and end, the route cache, the passage of ch
 rewriting of PUBLISH frames as bytes, taking the edge log's runs of them apart into columns.
 Invariants: what `Scanner` hands on as whole is what was fed, byte for byte; it waits for at most one
 packet of at most `max_packet` bytes; each byte is looked at once and copied a fixed number of times,
-however the stream is cut. Every index is checked; where `_copy` writes, the room as a whole is. Must not know:
-what a group is, packets beyond their fixed header (but PUBLISH, and the version in CONNECT), sockets.
+however the stream is cut. Every index is checked; where `_copy` writes, the room as a whole is. Must not
+know: what a group is, packets beyond their fixed header (but PUBLISH, and the version in CONNECT), sockets.
 """
 
 from __future__ import annotations
