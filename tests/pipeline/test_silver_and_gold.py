@@ -342,3 +342,13 @@ def test_what_a_sparkplug_birth_explained_is_remembered_in_later_batches(
         ("temp", 1),
         ("alias 1", 1),
     }
+
+
+def test_a_driver_killed_while_it_planned_the_first_batch_is_no_damage(lake: Lake) -> None:
+    lake.publish([reading(0)])
+    offsets = lake.checkpoints / "silver" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / ".0.3f2a.tmp").write_text("v1\n")
+    (offsets / "..0.3f2a.tmp.crc").write_text("crc")
+    lake.drain(lake.silver())
+    assert len(lake.read("silver")) == 1

@@ -133,6 +133,7 @@ class BronzeJob:
         with self._starting:  # the first batch waits until the lake knows this stream
             positions = self._resumed(spark)
             self._initial = positions
+            checkpoints.clear_unfinished(self.folder)
             query: StreamingQuery = (
                 spark.readStream.format("brokerweave")  # type: ignore[call-overload]
                 .options(**source_options(self._settings, self.address))

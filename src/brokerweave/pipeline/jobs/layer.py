@@ -12,13 +12,13 @@ a row. Must not know: what the notes say, what a layer is.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from brokerweave.errors import BrokerweaveError, ConfigError
+from brokerweave.errors import ConfigError
 from brokerweave.pipeline import durable
+from brokerweave.pipeline.jobs import checkpoints
 
 FOLDER = "_brokerweave"
 KEPT_NOTES = 4
@@ -57,13 +57,7 @@ class Layer:
 
     def query(self) -> str:
         """As sinks know it: another checkpoint, another name."""
-        path = self.checkpoint / "metadata"
-        try:
-            return f"{self.name}-{json.loads(path.read_text())['id'][:8]}"
-        except FileNotFoundError:
-            return f"{self.name}-new"
-        except (OSError, ValueError, LookupError) as error:
-            raise BrokerweaveError(f"{path} is damaged: restore the checkpoint") from error
+        return f"{self.name}-{(checkpoints.query_id(self.checkpoint) or 'new')[:8]}"
 
     def before(self, batch_id: int) -> dict[str, Any]:
         """What the newest notes before a batch say."""

@@ -27,6 +27,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from brokerweave.edgelog.arrow import SCHEMA as BRONZE
 from brokerweave.errors import ConfigError
+from brokerweave.pipeline.jobs import checkpoints
 from brokerweave.pipeline.jobs.layer import Layer, read_schema, write_schema
 from brokerweave.pipeline.jobs.resends import Decision, Sent, Window, decide
 from brokerweave.pipeline.payloads.rules import ERROR, KEPT, META, Rule, RuleSet
@@ -70,6 +71,7 @@ def start_stream(
     trigger: Mapping[str, object],
 ) -> StreamingQuery:
     """A stream whose batches `write` takes; `trigger` is what Spark's `trigger` takes."""
+    checkpoints.clear_unfinished(checkpoint)
     stream = rows.writeStream.foreachBatch(write).queryName(name)
     stream = stream.option("checkpointLocation", str(checkpoint))
     return stream.trigger(**trigger).start()  # type: ignore[call-overload, no-any-return]
