@@ -559,6 +559,19 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(11.911, "drop", ("d-1",)),
         ],
     ),
+    "a node whose disk had failed, and missed nothing, knew that it had forwarded a message": (
+        12018,
+        Options("sf", 3),
+        [
+            Action(0.235, "arrive", ("c-1",)),
+            Action(0.365, "arrive", ("b-2",)),
+            Action(0.51, "subscribe", ("c-1", "a/#", 2)),
+            Action(4.443, "disk", ("b", 6.17)),
+            Action(10.662, "delay", ("b", "b/broker", 0.213, 0, 0, 3)),
+            Action(11.066, "publish", ("b-2", "a/b/c", 2, False)),
+            Action(11.422, "kill", ("b", 0, 1.07, False)),
+        ],
+    ),
 }
 """What once was taken for a broken promise, and was none."""
 

@@ -174,7 +174,10 @@ class Ledger:
         if publication.qos == 2:
             if self._reads.get(publication.payload, 0.0) > self._starts[site]:
                 return True  # to nowhere: sent again it is the same message, whoever wants it by now
-            since = max((end.at for end in self.ends[site] if not self._keeps_ids(end)), default=0.0)
+            # Where a disk failed the node may know it or not, as in `arrived`: if it does not, and it goes
+            # nowhere, its first copy is still to be delivered, or has a drop to show.
+            lost = [end for end in self.ends[site] if not self._keeps_ids(end)]
+            since = max((end.at for end in lost if not end.disk_kept or not end.disk_failed), default=0.0)
         return any(visit.at > since for visit in self.visits[site, publication.payload])
 
     # The nodes
