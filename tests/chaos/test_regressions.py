@@ -572,6 +572,20 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(11.422, "kill", ("b", 0, 1.07, False)),
         ],
     ),
+    "a site got a retained message by comparison, then the one before it, sent again": (
+        11981,
+        Options("sf", 3),
+        [
+            Action(0.004, "arrive", ("b-1",)),
+            Action(0.246, "arrive", ("c-1",)),
+            Action(0.62, "subscribe", ("c-1", "#", 0)),
+            Action(5.99, "link", ("b", "c", 5.4)),
+            Action(7.01, "move", ("c", 4.08, 0.595)),
+            Action(13.375, "partition", ("a", 5.83)),
+            *[Action(13.602, "publish", ("b-1", "a", 1, True))] * 2,
+            Action(14.118, "leave", ("b-1",)),
+        ],
+    ),
 }
 """What once was taken for a broken promise, and was none."""
 

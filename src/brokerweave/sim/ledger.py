@@ -508,6 +508,13 @@ class Ledger:
         corrected = len(takes) > sum(visit.local for visit in visits)
         return publication.retain and (dropped or corrected or any(visit.repair for visit in visits))
 
+    def _first_by_comparison(self, client: ModelClient, publication: Publication, last: int) -> bool:
+        """Whether a site got number `last` of a publisher first because its index lacked it, and has this one
+        only as its publisher sent it again."""
+        later = self.visits[client.site, f"{publication.client}:{last}".encode()]
+        copies = [visit.key for visit in self.visits[client.site, publication.payload] if not visit.repair]
+        return bool(later) and later[0].repair and publication.keys[0] not in copies
+
     def _came_in_turn(self, site: str, publication: Publication, last: int) -> bool:
         """Whether the broker has a message twice, and had it before number `last` of its publisher."""
         # From its publisher as from its node: between a client and its broker nodes change nothing (row
@@ -527,6 +534,8 @@ class Ledger:
             self.excuses["order: its first copy was dropped, its publisher sent it again"] += 1
         elif self._compared(client.site, publication):
             self.excuses["order: it came because a site lacked what it was to retain"] += 1
+        elif publication.resent and self._first_by_comparison(client, publication, last):
+            self.excuses["order: sent again, behind a later one that a site got by comparison"] += 1
         elif self._came_in_turn(client.site, publication, last):
             # It is doubled, for a reason that `took` knows, or because its publisher sent it again; the first
             # time this client was not there.
