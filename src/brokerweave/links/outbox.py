@@ -175,6 +175,13 @@ class Outbox:
             raise RemoteProtocolError(f"the neighbour acknowledged run {sequence}, which was never sent")
         self._forget(sequence)
 
+    def withdraw(self) -> None:
+        """Forget the runs taken, none of which was sent: the stream goes on as if they had never been in it,
+        for a neighbour that is connected waits for the first one's sequence."""
+        first = self._oldest
+        self._forget(first + self._sent - 1)
+        self._oldest = first
+
     def rewind(self, acknowledged: int) -> None:
         """After a reconnect: forget up to `acknowledged`, then take again from there."""
         if acknowledged >= self._oldest + len(self._memory):

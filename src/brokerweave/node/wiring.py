@@ -314,18 +314,16 @@ class Wiring:
             peer = self[neighbour.id]
             if neighbour.id in mine or neighbour.id not in self._tree.nodes:
                 continue
-            if peer.up:
-                if self._states.linked(neighbour.id):
-                    self._stand_by(neighbour, peer)
-            else:
-                self._stand_by(neighbour, peer)
-                self._moving += [
-                    (neighbour, index)
-                    for index, lane in enumerate(neighbour.lanes)
-                    if lane.outbox.backlog_runs
-                    and not neighbour.connected[index]
-                    and (neighbour, index) not in self._moving
-                ]
+            if peer.up and not self._states.linked(neighbour.id):
+                continue
+            # What waited for a link that is not needed after all would overtake there what goes by the tree.
+            waited = neighbour.id in self.held
+            self._stand_by(neighbour, peer)
+            for index, lane in enumerate(neighbour.lanes):
+                moves = waited if neighbour.connected[index] else not peer.up
+                if moves and lane.outbox.backlog_runs and (neighbour, index) not in self._moving:
+                    self._moving.append((neighbour, index))
+                    self._hold_lane(neighbour.id, index)
         if self._moving:
             self._move()
 
@@ -359,12 +357,16 @@ class Wiring:
         while self._moving and room > 0:
             neighbour, index = self._moving[0]
             outbox = neighbour.lanes[index].outbox
-            outbox.rewind(outbox.oldest - 1)
-            # Should the neighbour be calling right now, it was told of runs that will be gone.
-            outbox.stream_id = self._new_stream()
-            first, runs = (0, []) if neighbour.connected[index] else outbox.take(room)
+            connected = neighbour.connected[index]
+            if not connected:
+                outbox.rewind(outbox.oldest - 1)
+                # Should the neighbour be calling right now, it was told of runs that will be gone.
+                outbox.stream_id = self._new_stream()
+            back = connected and (neighbour.id in self.held or outbox.sent > 0)
+            runs = [] if back else outbox.take(room)[1]
             if not runs:
                 del self._moving[0]  # all is moved, or the lane is back, or the disk does not give it now
+                self._hold_lane(neighbour.id, index)
                 continue
             for run in runs:
                 room -= run.size
@@ -372,7 +374,7 @@ class Wiring:
                     self._core.flood(index, run, (), once=True)
                 elif not run.repair:
                     self._core.counters.add("dropped_tree_changed", run.count)
-            outbox.acknowledge(first + len(runs) - 1)
+            outbox.withdraw()
         if self._moving:
             self._core.call_later(0.0, self._move)
 
@@ -561,7 +563,8 @@ class Wiring:
         """Let a lane wait, or go on, as it has to."""
         if neighbour in self._core.neighbour_table:
             lane = self._core.neighbour_table[neighbour].lanes[index]
-            lane.held = neighbour in self.held or (neighbour, index) in self._on_disk
+            moving = any(entry.id == neighbour and at == index for entry, at in self._moving)
+            lane.held = neighbour in self.held or (neighbour, index) in self._on_disk or moving
             self._core.host.lane_ready(neighbour, index)
 
     def _limit_later(self, neighbour: str) -> None:

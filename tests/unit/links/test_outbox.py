@@ -60,6 +60,19 @@ def test_after_a_rewind_what_was_not_taken_is_sent_again() -> None:
     assert outbox.take(EVERYTHING) == (2, [run(1), run(2), run(3)])
 
 
+def test_what_is_withdrawn_leaves_no_gap_in_the_stream_and_nothing_on_disk() -> None:
+    journal = MemoryJournal()
+    outbox = Outbox(1, journal)
+    for sequence in range(5):
+        outbox.append(run(sequence))
+    first, runs = outbox.take(2 * SIZE)
+    outbox.acknowledge(first + len(runs) - 1)
+    assert outbox.take(2 * SIZE) == (3, [run(2), run(3)])
+    outbox.withdraw()
+    assert (outbox.sent, outbox.in_flight_bytes, outbox.backlog_runs, journal.records) == (0, 0, 1, 1)
+    assert outbox.take(EVERYTHING) == (3, [run(4)])
+
+
 @pytest.mark.parametrize("call", ["acknowledge", "rewind"])
 def test_an_acknowledgement_of_what_was_never_sent_is_the_peers_fault(call: str) -> None:
     outbox = Outbox(1)

@@ -132,6 +132,33 @@ def test_what_is_owed_to_a_dead_hub_reaches_those_behind_it_and_waits_for_the_hu
     assert world.core("x").neighbour_table["hub"].backlog_bytes == 0
 
 
+def test_what_waited_for_a_link_that_returns_and_stands_by_goes_by_the_tree() -> None:
+    world = settled([("hub", "x"), ("hub", "y")])
+    world.link("x", "y")
+    world.run(5)
+    world.cut("hub", "x")
+    world.cut("hub", "y")
+    world.run(1)
+    for _ in range(3):
+        world.nodes["x"].publish("t/1")
+    world.run(1)
+    before = world.messages["x", "hub"]
+    world.link("hub", "y")
+    world.run(0.1)
+    world.link("hub", "x")
+    world.run(5)
+    assert world.core("x").wiring.role("hub") == "standby"
+    assert world.core("x").neighbour_table["hub"].backlog_bytes == 0
+    assert world.messages["x", "hub"] == before
+    check(world)
+    world.cut("hub", "y")
+    world.run(5)
+    world.nodes["x"].publish("t/1")
+    world.run(5)
+    assert world.messages["x", "hub"] == before + 1  # the lane is as good as before
+    check(world)
+
+
 def test_a_neighbour_that_an_operator_removes_gets_what_it_is_owed_another_way() -> None:
     world = settled(RING)
     a, b = tree_links(world)[0]
