@@ -633,6 +633,27 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(14.118, "leave", ("b-1",)),
         ],
     ),
+    "a client subscribed while a message was stuck at a link, and got it when that failed": (
+        11613,
+        Options("sf", 4, wiring="any", cycles=True),
+        [
+            Action(0.01, "arrive", ("d-1",)),
+            Action(0.17, "arrive", ("c-2",)),
+            Action(0.18, "arrive", ("d-2",)),
+            Action(0.26, "arrive", ("a-1",)),
+            Action(0.3, "arrive", ("c-1",)),
+            Action(0.69, "subscribe", ("d-2", "a/+", 0)),
+            Action(0.7, "subscribe", ("d-2", "+", 2)),
+            Action(1.15, "subscribe", ("d-1", "+/c", 2)),
+            Action(1.43, "subscribe", ("c-1", "a/#", 2)),
+            Action(5.8, "delete", ("c-2", "a/b", 1)),
+            *[Action(6.09, "publish", ("c-1", "b/c", 2, False))] * 3,
+            Action(9.1, "cut", ("d", "broker", False)),
+            Action(9.27, "partition", ("c", 6.2)),
+            Action(9.57, "publish", ("a-1", "a", 2, False)),
+            Action(9.8, "publish", ("a-1", "a", 2, False)),
+        ],
+    ),
 }
 """What once was taken for a broken promise, and was none."""
 

@@ -17,6 +17,7 @@ from typing import NoReturn
 from brokerweave.links.run import Run
 from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish
+from brokerweave.mqtt.topics import matches
 from brokerweave.node.router import Group
 from brokerweave.node.wiring import SETTLE_LIMIT
 from brokerweave.sim.client import ModelClient
@@ -58,6 +59,8 @@ class Visit:
     """It came to repair an index, not as a message of its own."""
     acted: bool = True
     """It went on. A flood that only passes by is not remembered over a kill, and need not be."""
+    flood: bool = False
+    """It came once more, after a link had failed that it waited for."""
 
 
 @dataclass(slots=True)
@@ -104,6 +107,8 @@ class Ledger:
         """When it got one from its publisher."""
         self._given: Counter[tuple[str, bytes]] = Counter()
         self._last: dict[tuple[str, str, str, int], int] = {}
+        self._subscribed: dict[tuple[str, str], float] = {}
+        """When a client got a subscription that it did not have."""
         self._broker_losses: defaultdict[str, list[float]] = defaultdict(list)
         self._injector_losses: defaultdict[str, list[float]] = defaultdict(list)
         self._goodbyes: set[bytes] = set()
@@ -207,7 +212,7 @@ class Ledger:
             again = [visit for visit in before if visit.key == key and visit.acted]
             if again and acts:
                 self._repeated(node, came_from, publication, again[-1].at, run)
-        before.append(Visit(self.world.now, key, came_from, group.local, acted=acts))
+        before.append(Visit(self.world.now, key, came_from, group.local, acted=acts, flood=run.flood))
         self.counts["dispatches"] += 1
         if came_from is None and len(publication.keys) == 1:
             publication.acknowledged = publication.acknowledged or publication.is_will
@@ -473,6 +478,8 @@ class Ledger:
     # The subscriber
 
     def granted(self, client: ModelClient, topic_filter: str, qos: int) -> None:
+        if topic_filter not in self.owed.filters(client.name):
+            self._subscribed[client.name, topic_filter] = self.world.now
         self.owed.granted(client, topic_filter, qos, self.barriers[client.site])
 
     def unsubscribing(self, client: ModelClient, topic_filter: str) -> None:
@@ -524,6 +531,17 @@ class Ledger:
         later = heard[site, f"{publication.client}:{last}".encode()]
         return len(takes) > 1 and bool(later) and takes[0] <= later[0]
 
+    def _subscribed_while_stuck(self, client: ModelClient, publication: Publication) -> bool:
+        """Whether a client's site got a message only as a flood, and the client subscribed to it, by whatever
+        filter, after it was published."""
+        first = [visit for visit in self.visits[client.site, publication.payload] if visit.local][:1]
+        since = [
+            self._subscribed[client.name, topic_filter]
+            for topic_filter in self.owed.filters(client.name)
+            if matches(topic_filter, publication.topic)
+        ]
+        return any(visit.flood for visit in first) and bool(since) and min(since) > publication.at
+
     def _check_order(self, client: ModelClient, publication: Publication) -> None:
         """Row "order"."""
         stream = (client.name, publication.client, publication.topic, publication.qos)
@@ -546,6 +564,12 @@ class Ledger:
             self.excuses["order: a second link failed while it was on its way"] += 1
         elif self.cyclic and publication.payload in self._spilled and self._failed_since(publication.at):
             self.excuses["order: a link failed that had it on disk only"] += 1
+        elif (
+            self.cyclic
+            and self._failed_since(publication.at)
+            and self._subscribed_while_stuck(client, publication)
+        ):
+            self.excuses["order: subscribed while it was stuck at a link that failed"] += 1
         else:
             self.broken(
                 f"{client.name} got {publication.payload!r} on {publication.topic} after number {last}"

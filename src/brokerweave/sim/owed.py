@@ -85,6 +85,9 @@ class Owed:
                 if not self._leads(node, towards, client.name, topic_filter, qos, False):
                     raise Broken(f"SUBACK for {topic_filter} reached {client.name} before {node} knew of it")
 
+    def filters(self, client: str) -> list[str]:
+        return [topic_filter for name, topic_filter in self._subscriptions if name == client]
+
     def unsubscribed(self, client: str, topic_filter: str) -> None:
         self._subscriptions.pop((client, topic_filter), None)
         self._let_go("it unsubscribed", lambda d: d.client == client and d.topic_filter == topic_filter)
