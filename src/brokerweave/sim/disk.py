@@ -28,6 +28,11 @@ class DiskJournal(MemoryJournal):
         """Every record, also while the disk fails: for those who look on from outside."""
         return list(self._records.values())
 
+    def _check(self) -> None:
+        if self.failing:
+            self._disk.refused()
+        super()._check()
+
     def append(self, sequence: int, record: bytes) -> None:
         self._disk.moment()
         super().append(sequence, record)
@@ -45,7 +50,8 @@ class DiskProgress(MemoryProgress):
         self._disk = disk
 
     def flush(self) -> None:
-        if self._disk.failing:
+        if self._waiting and self._disk.failing:
+            self._disk.refused()
             self.crash()  # as the one in real files does
         elif self._waiting:
             self._disk.moment()
@@ -62,7 +68,11 @@ class DiskStore(MemoryStore):
         self._committed = dict(self._kept)
 
     def commit(self) -> None:
-        if not self._disk.failing and self._committed != self._kept:
+        if self._committed == self._kept:
+            return
+        if self._disk.failing:
+            self._disk.refused()
+        else:
             self._disk.moment()
             self._committed = dict(self._kept)
             self._disk.moment()
@@ -86,7 +96,7 @@ class Disk:
         self.failed = False
         """Whether something is missing on it, because it failed."""
         self.ever_failed = False
-        """Whether it failed since the node started."""
+        """Whether something was missing on it at any time since the node started."""
         self.kill_at_write = 0
         """Counts down before and after each write; where it reaches 0 the process is killed."""
         self._state = b"{}"
@@ -99,14 +109,17 @@ class Disk:
     @failing.setter
     def failing(self, value: bool) -> None:
         self._failing = value
-        self.failed = self.failed or value
-        self.ever_failed = self.ever_failed or value
         for journal in self.journals.values():
             journal.failing = value
+
+    def refused(self) -> None:
+        """Something was to be written or read, and was not. A failure that nobody meets takes nothing."""
+        self.failed = self.ever_failed = True
 
     def journal(self, name: str) -> DiskJournal | None:
         """None while the disk fails and it was not opened before."""
         if name not in self.journals and self._failing:
+            self.refused()
             return None
         return self.journals.setdefault(name, DiskJournal(self))
 
@@ -119,7 +132,9 @@ class Disk:
         return None if self._failing else self.notes.get(name)
 
     def write_note(self, name: str, data: bytes) -> None:
-        if not self._failing:
+        if self._failing:
+            self.refused()
+        else:
             self.moment()
             self.notes[name] = data
             self.moment()
@@ -131,6 +146,7 @@ class Disk:
 
     def save_state(self, state: dict[str, Any], sync: bool) -> int:
         if self._failing:
+            self.refused()
             raise StorageError("the disk does not answer")
         data = json.dumps(state).encode()
         self.moment()

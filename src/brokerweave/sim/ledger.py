@@ -72,7 +72,7 @@ class NodeEnd:
     mid_write: bool
     disk_failed: bool
     ever_failed: bool
-    """The disk failed at some time since the node started; what injectors noted then is not made up for."""
+    """The disk refused something since the node started; what injectors noted then is not made up for."""
     held: frozenset[bytes]
     """What its injectors owed the broker, and would find again on disk."""
     disk_kept: bool = True
