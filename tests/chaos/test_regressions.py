@@ -454,6 +454,21 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(19.986, "publish", ("c-1", "a/c", 2, False)),
         ],
     ),
+    "a deletion did not pass to a link that had just joined, as its flood had found no room": (
+        40557,
+        Options("sf", 4, wiring="any", cycles=True),
+        [
+            Action(0.0, "queues", ("a", 600, 0)),
+            Action(0.5, "arrive", ("b-2",)),
+            Action(0.89, "subscribe", ("b-2", "a/b", 2)),
+            Action(6.59, "publish", ("b-1", "a/c", 1, True)),
+            Action(6.76, "publish", ("a-1", "a/c", 2, False)),
+            Action(12.65, "freeze", ("c", 2.26)),
+            Action(14.55, "partition", ("c", 1.49)),
+            Action(17.56, "freeze", ("a", 4.02)),
+            Action(19.31, "delete", ("a-1", "a/c", 1)),
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {

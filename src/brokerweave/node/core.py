@@ -719,6 +719,8 @@ class NodeCore:
             self.host.lane_ready(neighbour, lane)
         elif run.stamp:
             self.retained.missed(neighbour)
+        if run.flood and not kept:
+            self.wiring.not_flooded(neighbour, lane)
         if not entry.active and not entry.up:
             self.wiring.check_outboxes()  # routed before the link was replaced: it has to go another way
         return kept

@@ -418,6 +418,11 @@ class Wiring:
         self._core.neighbour_table[neighbour].lanes[lane].announce(Publish(MARK_TOPIC, mark))
         self._core.host.lane_ready(neighbour, lane)
 
+    def not_flooded(self, neighbour: str, lane: int) -> None:
+        """A flood found no room, and will not follow what is on its way as it was: that has to go on from
+        there to all, also over links that have just joined."""
+        self._mark(neighbour, lane, 0)
+
     def mark_arrived(self, neighbour: str, lane: int, payload: bytes) -> None:
         """What comes after this on the lane was sent in this view."""
         self[neighbour].lanes[lane].mark = views.decode_mark(payload)
