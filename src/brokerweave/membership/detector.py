@@ -128,20 +128,22 @@ class Detector:
         probe = _Probe(record, seq, now, now + scaled(preset.probe_interval))
         self._probes[seq] = probe
         self._ping(record, seq)
-        probe.due = self._agenda.at(now + scaled(preset.probe_timeout), partial(self._ask_others, probe))
+        probe.due = self._agenda.at(now + scaled(preset.probe_timeout), partial(self._repeat, probe))
+
+    def _repeat(self, probe: _Probe, now: float) -> None:
+        """The datagram may have been lost. Most are that, and asking others costs six times as much."""
+        probe.repeated = True
+        self._ping(probe.record, probe.seq)
+        wait = self._health.scaled(self._preset.probe_timeout)
+        probe.due = self._agenda.at(min(now + wait, probe.ends), partial(self._ask_others, probe))
 
     def _ask_others(self, probe: _Probe, now: float) -> None:
-        """The datagram may have been lost, or only the way between the two be broken."""
+        """Or only the way between the two is broken."""
         target = probe.record.claim.id
-        probe.repeated = True
         self._ping(probe.record, probe.seq)
         for other in self._members.choose(self._preset.relays, (target,)):
             probe.asked += 1
             self._send(Kind.REQUEST, other.claim.boot, other.claim.address, Request(probe.seq, target))
-        probe.due = self._agenda.at((now + probe.ends) / 2, partial(self._repeat, probe))
-
-    def _repeat(self, probe: _Probe, now: float) -> None:
-        self._ping(probe.record, probe.seq)
         probe.due = self._agenda.at(max(probe.ends, now), partial(self._failed, probe))
 
     def _failed(self, probe: _Probe, now: float) -> None:

@@ -23,12 +23,13 @@ class Preset:
     """One member is probed in each. A crash is first noticed after this long on average, whatever n is: n
     members probe, each one of n. Cost: 2 datagrams of about 50 bytes for each node and interval."""
     probe_timeout: float
-    """After this long without an answer others are asked to probe, too. Formula: about 3 x the usual round
-    trip, and at most half of `probe_interval`. Cost: a short one asks others in vain."""
+    """After this long without an answer a probe is repeated, and after as long again others are asked to
+    probe, too. Formula: at least 3 x the usual round trip, and at most a third of `probe_interval`. Cost: a
+    short one probes and asks in vain."""
     relays: int
     """Members that are asked to probe when a probe was not answered (SWIM's k). A living member is suspected
     in vain with (1 - (1 - loss)^2)^3 x (1 - (1 - loss)^4)^relays, since the probe itself is repeated twice.
-    Cost: 4 datagrams for each, and only then."""
+    Cost: 4 datagrams for each, and only after two probes in vain."""
     suspicion_mult: float
     """How long a suspect may take to object when others suspect it as well. Formula: suspicion_mult x
     probe_interval x max(1, log10 n). Cost: every death is known that much later; too short a time, and a
@@ -89,7 +90,7 @@ LAN = Preset(
 )
 WAN = Preset(
     probe_interval=2.0,
-    probe_timeout=0.8,
+    probe_timeout=0.5,
     relays=3,
     suspicion_mult=4,
     suspicion_max_mult=6,

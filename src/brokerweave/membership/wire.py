@@ -140,12 +140,12 @@ def decode_datagram(kind: int, data: bytes) -> tuple[Kind, Body, list[Update]]:
         cursor = _Cursor(data)
         body: Body = None
         if known is Kind.PING:
-            body = Ping(cursor.u32(), cursor.u32(), cursor.u32(), cursor.u8())
+            body = cursor.ping()
         elif known is Kind.REQUEST:
             body = Request(cursor.u32(), cursor.id())
         elif known is not Kind.GOSSIP:
             body = cursor.u32()
-        return known, body, list(_updates(cursor))
+        return known, body, [] if cursor.ended else list(_updates(cursor))
     except (error, ValueError) as problem:
         raise Malformed(str(problem)) from None
 
@@ -233,6 +233,11 @@ class _Cursor:
 
     def u64(self) -> int:
         return self._number(_U64)
+
+    def ping(self) -> Ping:
+        body = Ping._make(_PING.unpack_from(self._data, self._at))
+        self._at += _PING.size
+        return body
 
     def id(self) -> str:
         text = self._blob().decode("ascii")
