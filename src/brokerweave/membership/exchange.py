@@ -5,7 +5,7 @@ Every table's proof covers both nonces and who speaks, so that a recording prove
 conversation. Invariants: nothing of a table is looked at before its proof is right; at most `MOST_TABLE`
 bytes are gathered. Must not know: the connection, what follows from a table.
 
-    hello = "BWX" version:u8 nonce:16      table = length:u32 (id entry*) mac:32
+    hello = "BWX" version:u8 nonce:16      table = length:u32 entry+ mac:32
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Tables(Protocol):
 
     key: bytes
 
-    def table(self) -> list[wire.Entry]: ...
+    def table(self) -> list[wire.Entry]:
+        """This node's own entry is the first."""
 
     def merge(self, entries: Iterable[wire.Entry], peer: str, now: float) -> None: ...
 
@@ -92,17 +93,15 @@ class Exchange:
 
     def _take(self, content: bytes, now: float) -> None:
         try:
-            size = content[0] + 1 if content else 0
-            peer = content[1:size].decode("ascii")
-            entries = wire.decode_table(content[size:])
-        except (wire.Malformed, UnicodeDecodeError):
+            entries = wire.decode_table(content)
+        except wire.Malformed:
             raise self._refused("malformed", "a table that cannot be read") from None
-        self._tables.merge(entries, peer, now)
+        if not entries:
+            raise self._refused("malformed", "a table without its own node")
+        self._tables.merge(entries, entries[0].claim.id, now)
 
     def _own_table(self) -> bytes:
-        entries = self._tables.table()
-        name = entries[0].claim.id.encode()
-        content = bytes([len(name)]) + name + wire.encode_table(entries)
+        content = wire.encode_table(self._tables.table())
         return _LENGTH.pack(len(content)) + content + self._proof(content, by_dialer=self._dials)
 
     def _proof(self, content: bytes, by_dialer: bool) -> bytes:
