@@ -5,7 +5,7 @@ Every table's proof covers both nonces and who speaks, so that a recording prove
 conversation. Invariants: nothing of a table is looked at before its proof is right; at most `MOST_TABLE`
 bytes are gathered. Must not know: the connection, what follows from a table.
 
-    hello = "BWX" version:u8 nonce:16      table = length:u32 entry+ mac:32
+    hello = "BWX" version:u8 nonce:16      table = length:u32 proof:32 entry+ proof:32
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class Exchange:
         self._nonce = random_bytes(_NONCE)
         self._theirs: bytes | None = None
         self._buffer = b""
+        self._length: int | None = None
+        """Of the other's table, once that is proved."""
         self.finished = False
         """Then, what `receive` returned having been sent, the connection can be closed."""
 
@@ -77,17 +79,24 @@ class Exchange:
         return True
 
     def _whole_table(self) -> bytes | None:
-        """The table's content, once it is all there and proved."""
-        if len(self._buffer) < _LENGTH.size:
+        """The table's content, once it is all there and proved; its length is proved before the rest is
+        waited for."""
+        if self._length is None:
+            if len(self._buffer) < _LENGTH.size + _MAC:
+                return None
+            length = self._proved(_LENGTH.size, b"length")
+            (self._length,) = _LENGTH.unpack(length)
+            if self._length > MOST_TABLE:
+                raise self._refused("too_long", f"a table of {self._length} bytes")
+            self._buffer = self._buffer[_LENGTH.size + _MAC :]
+        if len(self._buffer) < self._length + _MAC:
             return None
-        (length,) = _LENGTH.unpack_from(self._buffer)
-        if length > MOST_TABLE:
-            raise self._refused("too_long", f"a table of {length} bytes")
-        end = _LENGTH.size + length
-        if len(self._buffer) < end + _MAC:
-            return None
-        content, proof = self._buffer[_LENGTH.size : end], self._buffer[end : end + _MAC]
-        if not hmac.compare_digest(proof, self._proof(content, by_dialer=not self._dials)):
+        return self._proved(self._length, b"table")
+
+    def _proved(self, size: int, what: bytes) -> bytes:
+        """The first bytes of the buffer, if the proof that follows it is right."""
+        content, proof = self._buffer[:size], self._buffer[size : size + _MAC]
+        if not hmac.compare_digest(proof, self._proof(what, content, by_dialer=not self._dials)):
             raise self._refused("unauthentic", "the other has another key")
         return content
 
@@ -102,13 +111,20 @@ class Exchange:
 
     def _own_table(self) -> bytes:
         content = wire.encode_table(self._tables.table())
-        return _LENGTH.pack(len(content)) + content + self._proof(content, by_dialer=self._dials)
+        length = _LENGTH.pack(len(content))
+        parts = (
+            length,
+            self._proof(b"length", length, self._dials),
+            content,
+            self._proof(b"table", content, self._dials),
+        )
+        return b"".join(parts)
 
-    def _proof(self, content: bytes, by_dialer: bool) -> bytes:
+    def _proof(self, what: bytes, content: bytes, by_dialer: bool) -> bytes:
         assert self._theirs is not None
         nonces = self._nonce + self._theirs if self._dials else self._theirs + self._nonce
         role = b"push" if by_dialer else b"pull"
-        return hmac.digest(self._tables.key, role + nonces + content, "sha256")
+        return hmac.digest(self._tables.key, role + what + nonces + content, "sha256")
 
     def _refused(self, cause: str, why: str) -> RemoteProtocolError:
         self._tables.refuse(cause)

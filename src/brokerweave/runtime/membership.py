@@ -196,8 +196,8 @@ class Membership:
         self._after()
 
     def _after(self) -> None:
-        """After whatever was done to `swim`: look when it wants to be called next, and tell what happened, now
-        that it may be called again."""
+        """After whatever was done to `swim`: look when it wants to be called next, and tell what happened,
+        now that it may be called again."""
         if self._speaks:
             self._arm()
         while self._happened:
