@@ -25,6 +25,8 @@ from brokerweave.pipeline.source_options import SourceOptions
 T = TypeVar("T")
 GRACE_SECONDS = 1.0
 """Beyond the deadline of the calls: a name that does not resolve may take longer than they do."""
+SLOWEST_SCAN = 50_000
+"""Rows a second that a node reads through, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,22 @@ def commit(options: SourceOptions, reached: Mapping[str, tuple[str, Position]]) 
 
     _, failures = in_parallel({log_id: partial(one, log_id) for log_id in reached}, _longest(options))
     return {log_id: str(failure) for log_id, failure in failures.items()}
+
+
+def damaged(options: SourceOptions, wanted: Mapping[str, tuple[str, Position, Position]]) -> dict[str, int]:
+    """Rows that cannot be read any more, by log id; what is wanted: address and range. Logs whose node is
+    silent are left out."""
+
+    def one(log_id: str) -> int:
+        address, after, up_to = wanted[log_id]
+        with client_for(options, address, log_id) as client:
+            return client.missing(after, up_to).damaged
+
+    rows = max((abs(up_to.sequence - after.sequence) for _, after, up_to in wanted.values()), default=0)
+    found, _ = in_parallel(
+        {log_id: partial(one, log_id) for log_id in wanted}, _longest(options) + rows / SLOWEST_SCAN
+    )
+    return found
 
 
 def positions_at(options: SourceOptions, served: Mapping[str, Served], time: int) -> dict[str, Position]:
