@@ -145,8 +145,7 @@ def commit(options: SourceOptions, reached: Mapping[str, tuple[str, Position]]) 
 
 
 def damaged(options: SourceOptions, wanted: Mapping[str, tuple[str, Position, Position]]) -> dict[str, int]:
-    """Rows that cannot be read any more, by log id; what is wanted: address and range. Logs whose node is
-    silent are left out."""
+    """Damaged rows in a range, by log id, for an address and a range each; without logs of silent nodes."""
 
     def one(log_id: str) -> int:
         address, after, up_to = wanted[log_id]

@@ -177,7 +177,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning("%s", _lost_line(log_id, at[log_id], self._seen.get(log_id), found))
 
     def _count_damaged(self, at: Offsets, end: Offsets, found: Round) -> Offsets:
-        """With the damaged rows of each log among the skipped ones: the workers have no way to tell of them."""
+        """With the damaged rows of each log among the skipped ones: workers have no way to tell of them."""
         moved = {
             log_id: (found.served[log_id].address, at[log_id].position, mark.position)
             for log_id, mark in end.items()

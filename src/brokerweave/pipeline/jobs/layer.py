@@ -34,7 +34,7 @@ class Layer:
         self._notes = self.folder / "notes"
 
     def check(self) -> None:
-        """Raises `ConfigError` if another checkpoint made what the lake has, or a new one cannot make it all."""
+        """Raises `ConfigError` if another checkpoint made what the lake has, or a new one would miss rows."""
         made_by = durable.read_note(self.folder / "made-by.json")
         above = "bronze" if self.name == "silver" else "silver"
         if made_by is not None and made_by["query"] != self.query():
@@ -51,8 +51,8 @@ class Layer:
         compacted = [path for path in above.glob("date=*/*.parquet") if not path.name.startswith("batch-")]
         if compacted:
             raise ConfigError(
-                f"{self.name} begins anew with {self.checkpoint}, and would lack the rows of {len(compacted)} "
-                f"compacted files in {above}: give the checkpoint that it was made with, or, if these are "
+                f"{self.name} begins anew with {self.checkpoint}, and would lack the rows of "
+                f"{len(compacted)} compacted files in {above}: give the checkpoint that it was made with, or, if these are "
                 "Parquet tables and nothing else streams from there, rename compact-* to batch-compact-*"
             )
 
