@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,15 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from brokerweave.edgelog.layout import Position
+from brokerweave.edgelog.reader import Skipped
 from brokerweave.errors import ConfigError, Unavailable
-from brokerweave.pipeline import nodes
+from brokerweave.flight.client import LogClient
 from brokerweave.pipeline.offsets import Range, RowsGone
 from brokerweave.pipeline.source import Part, StreamReader, commit_offsets, read_part
-from brokerweave.pipeline.source_options import SourceOptions, parse
+from brokerweave.pipeline.source_options import parse
 from tests.support.edgelogs import SECOND, Site, numbered
 
 MOST_BATCHES = 50
-Wanted = Mapping[str, tuple[str, Position, Position]]
 
 
 class Query:
@@ -252,44 +252,11 @@ def test_a_flipped_bit_stops_the_task_with_its_place(sites: list[Site]) -> None:
         list(Query(one).reader.read(part))
     (batch,) = Query(one, onTrimmed="skip").reader.read(part)
     assert batch.column("payload").to_pylist() == numbered(0, 5)
-
-
-@pytest.mark.parametrize("most", [3, 100])
-def test_damaged_rows_that_are_skipped_are_counted_once_in_the_offset(sites: list[Site], most: int) -> None:
-    one, two = sites
-    for first in (0, 5, 10):
-        one.write(numbered(first, 5))
-    two.write(numbered(15, 4))
-    (segment,) = one.folder.glob("*.seg")
-    data = bytearray(segment.read_bytes())
-    data[len(data) // 2] ^= 1  # in the second of three blocks
-    segment.write_bytes(data)
-    query = Query(one, two, onTrimmed="skip", maxRowsPerBatch=most)
-    assert sorted(query.drain(), key=int) == [*numbered(0, 5), *numbered(10, 9)]
-    assert query.offset == {one.log_id: [1, 15, 5], two.log_id: [1, 4]}
-    one.write(numbered(19, 1))
-    query.restart()
-    assert query.drain() == numbered(19, 1)
-    assert query.offset == {one.log_id: [1, 16, 5], two.log_id: [1, 4]}
-
-
-def test_a_node_that_falls_silent_before_its_damage_is_counted_keeps_its_offset(
-    sites: list[Site], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, two = sites
-    one.write(numbered(0, 5))
-    two.write(numbered(5, 5))
-    query = Query(one, two, onTrimmed="skip")
-    count = nodes.damaged
-
-    def without_two(options: SourceOptions, wanted: Wanted) -> dict[str, int]:
-        two.stop()
-        return count(options, wanted)
-
-    monkeypatch.setattr(nodes, "damaged", without_two)
-    start = query.reader.initialOffset()
-    end = query.reader.latestOffset(start, ReadAllAvailable())
-    assert end == {one.log_id: [1, 5], two.log_id: start[two.log_id]}
+    with LogClient(one.address) as client:
+        assert client.missing(Position(1, 0), Position(1, 8)).damaged == 3
+        assert client.missing(Position(1, 8), Position(1, 10)).damaged == 2
+        assert client.missing(Position(1, 0), Position(1, 5)).damaged == 0
+        assert client.skipped == Skipped()
 
 
 def test_a_named_reader_is_committed_also_after_the_last_batch(sites: list[Site]) -> None:

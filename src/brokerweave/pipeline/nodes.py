@@ -25,8 +25,6 @@ from brokerweave.pipeline.source_options import SourceOptions
 T = TypeVar("T")
 GRACE_SECONDS = 1.0
 """Beyond the deadline of the calls: a name that does not resolve may take longer than they do."""
-SLOWEST_SCAN = 50_000
-"""Rows a second that a node reads through, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,21 +140,6 @@ def commit(options: SourceOptions, reached: Mapping[str, tuple[str, Position]]) 
 
     _, failures = in_parallel({log_id: partial(one, log_id) for log_id in reached}, _longest(options))
     return {log_id: str(failure) for log_id, failure in failures.items()}
-
-
-def damaged(options: SourceOptions, wanted: Mapping[str, tuple[str, Position, Position]]) -> dict[str, int]:
-    """Damaged rows in a range, by log id, for an address and a range each; without logs of silent nodes."""
-
-    def one(log_id: str) -> int:
-        address, after, up_to = wanted[log_id]
-        with client_for(options, address, log_id) as client:
-            return client.missing(after, up_to).damaged
-
-    rows = max((abs(up_to.sequence - after.sequence) for _, after, up_to in wanted.values()), default=0)
-    found, _ = in_parallel(
-        {log_id: partial(one, log_id) for log_id in wanted}, _longest(options) + rows / SLOWEST_SCAN
-    )
-    return found
 
 
 def positions_at(options: SourceOptions, served: Mapping[str, Served], time: int) -> dict[str, Position]:

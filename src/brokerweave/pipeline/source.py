@@ -121,8 +121,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         extents = {log_id: served.extent for log_id, served in found.served.items()}
         end = offsets.next_offsets(at, extents, most, self._options.skip_trimmed)
-        if self._options.skip_trimmed:
-            end = self._count_damaged(at, end, found)
         self._report_skipped(at, end)
         # A log that is new to this query joins with where it begins; its rows come with the next batch.
         return offsets.encode(end | _begin(self._options, found.served, at))
@@ -176,26 +174,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._missed.add(log_id)
             _log.warning("%s", _lost_line(log_id, at[log_id], self._seen.get(log_id), found))
 
-    def _count_damaged(self, at: Offsets, end: Offsets, found: Round) -> Offsets:
-        """With the damaged rows of each log among the skipped ones: workers have no way to tell of them."""
-        moved = {
-            log_id: (found.served[log_id].address, at[log_id].position, mark.position)
-            for log_id, mark in end.items()
-            if mark.position > at[log_id].position
-        }
-        counts = nodes.damaged(self._options, moved)
-        for log_id in moved:  # one that became silent waits, as always
-            mark = end[log_id]
-            end[log_id] = (
-                replace(mark, skipped=mark.skipped + counts[log_id]) if log_id in counts else at[log_id]
-            )
-        return end
-
     def _report_skipped(self, at: Offsets, end: Offsets) -> None:
         for log_id, mark in at.items():
             rows = end[log_id].skipped - mark.skipped
             if rows:
-                _log.warning("%d rows of log %s were trimmed unread or are damaged: skipped", rows, log_id)
+                _log.warning("%d rows of log %s were trimmed unread, and are skipped", rows, log_id)
 
 
 class BatchReader(DataSourceReader):

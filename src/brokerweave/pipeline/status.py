@@ -163,7 +163,7 @@ def lag_of(note: LogNote, token: str | None, timeout: float, address: str | None
         "answers": False,
         "rows_behind": None,
         "seconds_behind": None,
-        "skipped": note.skipped,
+        "skipped": note.lost,
     }
     if not found["address"]:
         return found

@@ -52,8 +52,9 @@ class Layer:
         if compacted:
             raise ConfigError(
                 f"{self.name} begins anew with {self.checkpoint}, and would lack the rows of "
-                f"{len(compacted)} compacted files in {above}: give the checkpoint that it was made with, or, if these are "
-                "Parquet tables and nothing else streams from there, rename compact-* to batch-compact-*"
+                f"{len(compacted)} compacted files in {above}: give the checkpoint that it was made with, "
+                "or, if these are Parquet tables and nothing else streams from there, rename compact-* to "
+                "batch-compact-*"
             )
 
     def claim(self) -> str:
