@@ -1,7 +1,7 @@
 """What Spark writes into a stream's checkpoint, so far as our sinks need it.
 
-Owns reading `metadata` and `offsets/N`, and what has to be gone before Spark starts. Invariants: no batch that
-was planned is touched. Must not know: Spark's classes, logs.
+Owns reading `metadata` and `offsets/N`, and what has to be gone before Spark starts. Invariants: no batch
+that was planned is touched. Must not know: Spark's classes, logs.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def last_batch(folder: Path) -> int:
 def clear_unfinished(folder: Path) -> None:
     """Before a stream starts: remove what a driver left that was killed while it planned the first batch.
 
-    Spark writes offsets/0 under a name of its own and renames it. If it finds no batch, but that file, it takes
-    the checkpoint for a damaged one, and would refuse it for ever.
+    Spark writes offsets/0 under a name of its own and renames it. If it finds no batch, but that file, it
+    takes the checkpoint for a damaged one, and would refuse it for ever.
     """
     if last_batch(folder) >= 0 or not (folder / "offsets").is_dir():
         return
