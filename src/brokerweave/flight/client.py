@@ -126,11 +126,13 @@ class LogClient:
 
     def missing(self, after: Position, up_to: Position) -> Skipped:
         """What a read of a range with `skip` goes over. The node reads it all; no row is sent."""
-        before = replace(self.skipped)
-        for _ in self.read(after, up_to, topics=(_NO_TOPIC,), columns=("sequence",), skip=True):
-            pass
-        found, self.skipped = self.skipped, before
-        return Skipped(found.trimmed - before.trimmed, found.damaged - before.damaged, found.up_to)
+        before, self.skipped = self.skipped, Skipped()
+        try:
+            for _ in self.read(after, up_to, topics=(_NO_TOPIC,), columns=("sequence",), skip=True):
+                pass
+            return self.skipped
+        finally:
+            self.skipped = before
 
     def _batches(self, request: ReadRequest) -> Iterator[pa.RecordBatch]:
         """One call where it can be; one more where the deadline came, but batches did, too."""
