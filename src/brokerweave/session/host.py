@@ -8,13 +8,14 @@ from brokerweave.cooperation.api import Listener
 from brokerweave.mqtt.packets import Publish
 from brokerweave.session.record import SessionRecord
 from brokerweave.session.recorder import RecorderHost
+from brokerweave.session.redelivery import RedeliveryHost
 from brokerweave.session.standing import HeldAck, Stand
 
 if TYPE_CHECKING:
     from brokerweave.session.pair import Pair
 
 
-class PairHost(RecorderHost, Protocol):
+class PairHost(RecorderHost, RedeliveryHost, Protocol):
     """What a pair asks of its node."""
 
     def connect_arrived(self, pair: Pair) -> None:
@@ -50,9 +51,6 @@ class PairHost(RecorderHost, Protocol):
     ) -> bool:
         """The same for one whose acknowledgement waits. False: until `pair.release(ack)`."""
 
-    def received(self, pair: Pair, hashes: list[bytes]) -> None:
-        """In a mesh: the client has these publications, named by their content (`mqtt.content`)."""
-
     def resent(self, pair: Pair, publish: Publish) -> bool:
         """In a mesh: the client sent a publication again. True if it was acted on before: the broker does not
         get it, and the node answers, when `forward_confirmed` (its `ack.resent` is set) lets it."""
@@ -72,9 +70,6 @@ class PairHost(RecorderHost, Protocol):
 
     def closed(self, pair: Pair) -> None:
         """The last that is heard of a pair whose CONNECT was read, accepted or not."""
-
-    def write_client(self, pair: Pair, data: bytes) -> None:
-        """Send the client a packet of our own, between two of the broker's."""
 
     def listener_failed(self, listener: Listener, error: Exception) -> None: ...
 

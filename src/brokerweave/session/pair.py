@@ -2,10 +2,10 @@
 
 Owns: the two scanners, the phase of the pair, what is held back until the broker accepts the client.
 Invariants: what is returned for the other side is the input cut at frame boundaries, unchanged but for frames
-a listener rejected, acknowledgements that wait for the cluster, and in a mesh what the node itself delivers and
-answers; nothing is forwarded to links before CONNACK accepts the client (nor, in cluster delivery, before the
-broker acknowledged it or the client left); a filter counts only when SUBACK grants it. Must not know: sockets,
-strategies, links.
+a listener rejected, acknowledgements that wait for the cluster, and in a mesh what the node itself delivers
+and answers; nothing is forwarded to links before CONNACK accepts the client (nor, in cluster delivery, before
+the broker acknowledged it or the client left); a filter counts only when SUBACK grants it. Must not know:
+sockets, strategies, links.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from brokerweave.mqtt.packets import (
     Disconnect,
     Packet,
     PacketType,
-    PingReq,
     PubAck,
     Publish,
     PubRec,
@@ -38,7 +37,6 @@ from brokerweave.mqtt.packets import (
 from brokerweave.mqtt.properties import Property, get_int, get_str, without
 from brokerweave.session.aliases import Aliases
 from brokerweave.session.asked import Asked
-from brokerweave.session.deliveries import Deliveries, read_answer
 from brokerweave.session.handle import SessionHandle
 from brokerweave.session.host import Limits, PairHost
 from brokerweave.session.judgement import Judgement
@@ -69,9 +67,6 @@ _ACKNOWLEDGED_ONE_BY_ONE = 1 << 1 | 1 << 2
 _PUBLISH_ACKS = 1 << PacketType.PUBACK | 1 << PacketType.PUBREC
 _ANSWERS = frozenset({PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP})
 _TO_PUBLISHES = sum(1 << t for t in _ANSWERS)
-_OVERTAKES = _ANSWERS | {PacketType.PUBREL, PacketType.PINGRESP}
-"""In a mesh these do not stand: a client that waits for them might wait for ever."""
-_PINGREQ = codec.encode(PingReq(), 4)
 _TAKEN_OVER = 0x8E
 _REFUSED = 0x80
 _LARGEST_CONNECT = 1 << 20
@@ -102,7 +97,6 @@ class Pair:
         "_awaiting",
         "_behind",
         "_cluster",
-        "_deliveries",
         "_downstream",
         "_held",
         "_held_bytes",
@@ -171,15 +165,13 @@ class Pair:
         self._recorder = Recorder(host, self, limits.client_queue) if records else None
         self._standing: Standing | None = None
         self._behind: Stand | None = None
-        self._deliveries: Deliveries | None = None
         self._redelivery: Redelivery | None = None
         self._resent: Resent | None = None
         if mesh:
             self._downstream.wanted = _EVERYTHING
             self._upstream.wanted |= _TO_PUBLISHES
             self._standing = Standing()
-            self._deliveries = Deliveries(limits.client_queue)
-            self._redelivery = Redelivery(self._standing, self._deliveries, limits.client_queue, host.count)
+            self._redelivery = Redelivery(host, self, self._standing, limits.client_queue)
             self._resent = Resent()
         self._acks: HeldAcks | None = None
         self._awaiting: dict[int, tuple[Publish, int]] | None = None
@@ -198,6 +190,11 @@ class Pair:
     @property
     def will(self) -> Will | None:
         return self.connect.will if self.connect else None
+
+    @property
+    def leaving(self) -> bool:
+        """The client said goodbye, or the pair is about to end for an error."""
+        return self._will_discarded or self.error is not None
 
     @property
     def version(self) -> int:
@@ -253,7 +250,7 @@ class Pair:
         if self._upstream.error is not None and self.put_off is None:
             self._fail(Side.CLIENT, self._upstream.error)
         if self._redelivery is not None:
-            whole += self._client_answered(self._redelivery)
+            whole += self._redelivery.after_client()
         return whole if self.connect is not None else b""
 
     def next_turn(self) -> bytes:
@@ -264,7 +261,7 @@ class Pair:
         if self._upstream.error is not None and self.put_off is None:
             self._fail(Side.CLIENT, self._upstream.error)
         if self._redelivery is not None:
-            whole += self._client_answered(self._redelivery)
+            whole += self._redelivery.after_client()
         return whole
 
     def _turn(self, whole: bytes, items: list[Routed | Frame], start: int) -> bytes:
@@ -295,8 +292,7 @@ class Pair:
             half.client_id = connect.client_id
             half.mqtt_version = connect.version
         self._upstream.version = self._downstream.version = connect.version
-        if self._deliveries is not None and self._redelivery is not None:
-            self._deliveries.version = connect.version
+        if self._redelivery is not None:
             self._redelivery.begin(connect)
         self._upstream.single_qos = _ACKNOWLEDGED_ONE_BY_ONE if self._cluster else _QOS2_ONE_BY_ONE
         if self._recorder is not None and connect.version == 5:  # 3.1.1 has no word for refusal
@@ -333,7 +329,7 @@ class Pair:
         """Act on one frame from the client; False if it must not reach the broker."""
         judgement = self._judgement
         if self._redelivery is not None and frame.type in _ANSWERS:
-            if not self._redelivery.answered(frame.type, frame.data):
+            if not self._redelivery.from_client(frame):
                 return False
             if judgement is None:
                 return True
@@ -356,8 +352,8 @@ class Pair:
                 if self._asked is None:
                     self._asked = Asked()
                 self._asked.add(packet, len(frame.data))
-                if self._deliveries is not None and isinstance(packet, Subscribe):
-                    self._deliveries.subscribed(packet)
+                if self._redelivery is not None and isinstance(packet, Subscribe):
+                    self._redelivery.subscribed(packet)
             case Disconnect():
                 self._will_discarded = packet.reason_code != _WILL_KEPT
                 self.expiry = changed_expiry(packet.properties, self.expiry)
@@ -496,14 +492,14 @@ class Pair:
             whole = b"".join(out)
         if self._redelivery is not None:
             self._redelivery.busy = False
-            whole += self._advance(self._redelivery)
+            whole += self._redelivery.advance()
         return whole
 
     def _broker_frame(self, frame: Frame) -> Stand | bytes | None:
         """Act on one frame from the broker. None: it keeps its place in the stream, which may have to stand
         there first; or what goes to the client at once, in its stead."""
         judgement = self._judgement
-        overtakes = self._delivering(frame) if self._redelivery is not None else None
+        overtakes = self._redelivery.from_broker(frame) if self._redelivery is not None else None
         if judgement is None and frame.type == PacketType.PUBLISH:
             return None
         if frame.type not in _ACTED_ON and not (judgement and judgement.asked(Side.BROKER, frame.type)):
@@ -523,27 +519,6 @@ class Pair:
             case PubAck() | PubRec() if self._recorder is not None:
                 self._recorder.answered(packet.packet_id, packet.reason_code)
         return overtakes
-
-    def _delivering(self, frame: Frame) -> bytes | None:
-        """In a mesh: note what the broker delivers; returns what goes to the client at once, if it does."""
-        standing, deliveries, redelivery = self._standing, self._deliveries, self._redelivery
-        assert standing is not None
-        assert deliveries is not None
-        assert redelivery is not None
-        if frame.type == PacketType.PUBLISH:
-            delivery = deliveries.read(frame.data)
-            if not standing.delivers(delivery):
-                deliveries.written((delivery,))
-            return None
-        if frame.type == PacketType.PINGRESP and redelivery.pinged:
-            redelivery.pinged = False
-            return b""
-        if frame.type == PacketType.PUBREL:
-            packet_id, _ = read_answer(frame.data, self.version)
-            if redelivery.owns(packet_id):
-                return None
-            deliveries.released(packet_id)
-        return frame.data if standing and frame.type in _OVERTAKES else None
 
     def _pass(self, data: bytes) -> bytes:
         return self._standing.through(data) if self._standing else data
@@ -605,10 +580,9 @@ class Pair:
         """The filters at a stand are known everywhere, or not waited for any longer; or there is nothing to
         redeliver. Does nothing where a queue is on its way: the stream goes on behind it."""
         if self._standing is not None and self.phase is Phase.ACCEPTED and stand.queue is None:
-            data, deliveries = self._standing.go_on(stand)
-            if self._deliveries is not None and self._redelivery is not None:
-                self._deliveries.written(deliveries)
-                data += self._advance(self._redelivery)
+            data = self._standing.go_on(stand)
+            if self._redelivery is not None:
+                data += self._redelivery.advance()
             if data:
                 self._host.write_client(self, data)
 
@@ -642,24 +616,9 @@ class Pair:
                 stand = Stand()
                 self._stand_at(stand)
         self._redelivery.add(stand, publishes, done)
-        data = self._advance(self._redelivery)
+        data = self._redelivery.advance()
         if data:
             self._host.write_client(self, data)
-
-    def _advance(self, redelivery: Redelivery) -> bytes:
-        """What the node has for the client now; the host is told what the client has."""
-        data = redelivery.advance()
-        received = self._deliveries.take() if self._deliveries is not None else None
-        if received:
-            self._host.received(self, received)
-        return data
-
-    def _client_answered(self, redelivery: Redelivery) -> bytes:
-        """The client's chunk may have made room for more; returns what the broker must hear of that."""
-        data = self._advance(redelivery)
-        if data:
-            self._host.write_client(self, data)
-        return _PINGREQ if redelivery.ping_due() and not self._will_discarded else b""
 
     def _take_on(self, resent: Resent, packet: Publish) -> bool:
         """Whether the node answers a publication that was sent again, and the broker does not get it."""
