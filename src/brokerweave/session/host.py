@@ -10,12 +10,13 @@ from brokerweave.session.record import SessionRecord
 from brokerweave.session.recorder import RecorderHost
 from brokerweave.session.redelivery import RedeliveryHost
 from brokerweave.session.standing import HeldAck, Stand
+from brokerweave.session.unconfirmed import UnconfirmedHost
 
 if TYPE_CHECKING:
     from brokerweave.session.pair import Pair
 
 
-class PairHost(RecorderHost, RedeliveryHost, Protocol):
+class PairHost(RecorderHost, RedeliveryHost, UnconfirmedHost, Protocol):
     """What a pair asks of its node."""
 
     def connect_arrived(self, pair: Pair) -> None:
@@ -57,13 +58,6 @@ class PairHost(RecorderHost, RedeliveryHost, Protocol):
 
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         """End both halves of a pair; the broker is told `last_words` before."""
-
-    def latest_version(self) -> int:
-        """Versions of messages to be retained that are given, or come, from now on are higher."""
-
-    def uncertain(self, topic: str, since: int) -> None:
-        """The broker may not have taken a message to be retained, or not in the order in which the node heard
-        of it: if the topic got a version higher than `since`. -1: in any case."""
 
     def ended(self, pair: Pair, unexpected: bool) -> None:
         """Both sessions are over; `unexpected` without a DISCONNECT that discards the will."""

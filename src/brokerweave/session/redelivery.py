@@ -204,7 +204,7 @@ class Redelivery:
     # What the two sides say
 
     def from_broker(self, frame: Frame) -> bytes | None:
-        """Note what the broker delivers; returns what goes to the client at once. None: it may have to stand."""
+        """Note what the broker delivers; returns what goes to the client at once. None: it may stand."""
         kind = frame.type
         if kind == PacketType.PUBLISH:
             delivery = self._deliveries.read(frame.data)
