@@ -221,6 +221,21 @@ class TestTheExchanges:
         assert bench.broker(PingResp()) == b""
         assert bench.packets(bench.broker(PingResp())) == [PingResp()]
 
+    def test_do_not_keep_the_client_from_hearing_that_somebody_is_there(self, bench: Bench) -> None:
+        bench.subscribe(Publish("t", bytes(5000)))
+        bench.redeliver(missed(1), missed(2))
+        bench.written()
+        assert bench.pair.wants_broker_pause
+        assert bench.packets(bench.client(PingReq())) == [PingReq()]
+        assert bench.written() == [PingResp()]
+        assert bench.packets(bench.client(PubAck(FIRST))) == [PingReq()]  # its answers are not read now
+        bench.client(PubAck(FIRST - 1))
+        bench.written()
+        assert bench.broker(PingResp(), PingResp()) == b""
+        assert bench.packets(bench.client(PingReq())) == [PingReq()]
+        assert bench.written() == []
+        assert bench.packets(bench.broker(PingResp())) == [PingResp()]
+
     def test_of_others_go_on_meanwhile(self, bench: Bench) -> None:
         bench.client(Publish("up", b"", 2, packet_id=1))
         bench.subscribe()
