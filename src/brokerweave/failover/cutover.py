@@ -20,8 +20,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from brokerweave.failover.held import Held, aged
-from brokerweave.failover.ids import MessageId
+from brokerweave.failover.ids import MessageId, content_hash
 from brokerweave.failover.injections import Injection, InjectionLog
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.topics import matches
 
 MOST_SETTLED = 100_000
@@ -60,6 +62,13 @@ class Cutover:
         """Publications given, or not, without knowing for sure."""
         self.done = False
         """`ready` was called."""
+        self.trusted = False
+        """Set it before `ready` if a holder of the client's old home has answered: what the broker gives the
+        client from before the cuts, and nobody owes it, it had there."""
+        self.suppressed = 0
+        """Deliveries of the broker that the client had before it came."""
+        self._unwanted: Counter[bytes] = Counter()
+        self._had: dict[MessageId, bytes] = {}
         self._subscribed = subscribed
         self._granted = granted
         self._filters = dict(filters)
@@ -90,6 +99,11 @@ class Cutover:
         self._unheard.discard(origin)
         if not arrived:
             self._arriving.add(origin)
+
+    def arriving(self, origin: str) -> None:
+        """Wait for `arrived` of this node: of our own name while the broker has not acknowledged all that was
+        published here before SUBACK."""
+        self._arriving.add(origin)
 
     def arrived(self, origin: str) -> None:
         """Everything that the origin sent here before its cut is in this node's hands."""
@@ -130,8 +144,13 @@ class Cutover:
 
     @property
     def unclear(self) -> bool:
-        """Whether more of what the broker does has to be seen."""
-        return any(self._judge(held, self._live.copy()) is Verdict.UNCLEAR for held in self._offered.values())
+        """Whether more of what the broker does has to be seen: a `fence` that comes after this is enough,
+        once the broker has acknowledged all that it got in between."""
+        return any(
+            self._in_between(injection) and (injection.ended is None or injection.ended > self._fence)
+            for identifier, injection in self._log.items()
+            if self._judge_by_cut(identifier, final=True) is None
+        )
 
     @property
     def complete(self) -> bool:
@@ -142,24 +161,38 @@ class Cutover:
         now is not waited for."""
         mine = [held for held in _ordered(self._offered.values()) if self._decide(held)]
         self._keep_log()
+        if self.trusted:
+            self._unwant()
         self._offered.clear()
         self.done = True
         return self._fitted(mine, now)
 
     def late(self, held: Held, now: float) -> list[Held]:
         """One that came after `ready`: to be given to the client now, or nothing."""
-        return self._fitted([held], now) if self._decide(held) else []
+        return self._fitted([held], now) if self._missed(held) or self._decide(held) else []
 
-    def received(self, hashes: Iterable[bytes]) -> list[MessageId]:
-        """The client has these from the broker or from here: which of those that holders still keep."""
-        ids = []
+    def swallows(self, hash: bytes) -> bool:
+        """Asked of each delivery of the broker to the client, after `ready`, those that waited included: True
+        if the client had it where it was before. The node acknowledges it in the client's stead."""
+        if self._unwanted[hash] <= 0:
+            return False
+        self._unwanted[hash] -= 1
+        self.suppressed += 1
+        return True
+
+    def received(self, hashes: Iterable[bytes]) -> tuple[list[MessageId], list[bytes]]:
+        """The client has these. Given: which of what it was owed from before they are, and the rest, which
+        was published since."""
+        ids, others = [], []
         for one in hashes:
             waiting = self._unreceived.get(one)
             if waiting:
                 ids.append(waiting.pop(0))
                 if not waiting:
                     del self._unreceived[one]
-        return ids
+            else:
+                others.append(one)
+        return ids, others
 
     def finished(self, held: Iterable[Held]) -> list[MessageId]:
         """The client has these, from here: which of them was not said by `received`."""
@@ -175,6 +208,17 @@ class Cutover:
 
     # The judgement
 
+    def _missed(self, held: Held) -> bool:
+        """It was thought that the client had it: the broker's delivery may be swallowed by now."""
+        hash = self._had.pop(held.id, None)
+        if hash is None:
+            return False
+        self._settle(held)
+        if self._unwanted[hash] > 0:
+            self._unwanted[hash] -= 1
+            return False
+        return True
+
     def _decide(self, held: Held) -> bool:
         """Finally: whether it is to be given from here."""
         if held.id in self._settled:
@@ -182,11 +226,14 @@ class Cutover:
         verdict = self._judge(held, self._live, final=True)
         if verdict in (Verdict.FOREIGN, Verdict.LATER):
             return False  # a later SUBSCRIBE may want it; the broker's receipts end it
+        self._settle(held)
+        return verdict is Verdict.MINE
+
+    def _settle(self, held: Held) -> None:
         self._settled[held.id] = None
         if len(self._settled) > MOST_SETTLED:
             del self._settled[next(iter(self._settled))]
         self._unreceived.setdefault(held.hash, []).append(held.id)
-        return verdict is Verdict.MINE
 
     def _judge(self, held: Held, live: Counter[bytes], final: bool = False) -> Verdict:
         if held.id in self._settled:
@@ -203,10 +250,8 @@ class Cutover:
         injection = self._kept.get(held.id) if self.done else self._log.find(held.id)
         if injection is None:
             return Verdict.MINE
-        if injection.ended is not None and injection.ended < self._subscribed:
-            return Verdict.MINE
-        if injection.sent is None or injection.sent > self._granted:
-            return Verdict.BROKER
+        if not self._in_between(injection):
+            return Verdict.MINE if injection.ended and injection.ended < self._subscribed else Verdict.BROKER
         if live[held.hash] > 0:
             live[held.hash] -= 1
             return Verdict.BROKER
@@ -216,6 +261,12 @@ class Cutover:
             return Verdict.UNCLEAR
         self.doubted += 1
         return Verdict.MINE if self._qos(held.publish.topic) else Verdict.BROKER
+
+    def _in_between(self, injection: Injection) -> bool:
+        """Whether the broker got it neither before the subscription nor after it, as far as is known."""
+        if injection.sent is None or injection.sent > self._granted:
+            return False
+        return injection.ended is None or injection.ended > self._subscribed
 
     def _judge_by_cut(self, identifier: MessageId, final: bool) -> Verdict | None:
         """None: it lies before the cut."""
@@ -259,6 +310,24 @@ class Cutover:
             if self._judge_by_cut(identifier, final=True) is None:
                 self._kept[identifier] = replace(injection)
         self._log.close(self._subscribed)
+
+    def _unwant(self) -> None:
+        """What the broker will give to the client, or gave, although no holder owes it any more."""
+        for identifier, injection in self._kept.items():
+            if identifier in self._settled or injection.run is None:
+                continue
+            if injection.ended is not None and injection.ended < self._subscribed:
+                continue
+            packet = codec.decode(injection.run.blob, injection.run.version)
+            if not isinstance(packet, Publish) or self._first(packet.topic) is not self:
+                continue
+            hash = content_hash(packet.topic, packet.payload)
+            if self._in_between(injection):
+                if self._live[hash] <= 0:
+                    continue
+                self._live[hash] -= 1
+            self._unwanted[hash] += 1
+            self._had[identifier] = hash
 
 
 def _ordered(offered: Iterable[Held]) -> list[Held]:

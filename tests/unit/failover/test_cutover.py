@@ -270,8 +270,8 @@ def test_holders_are_told_of_what_the_client_has_by_its_id() -> None:
     site.injects(3)  # after SUBACK: the broker gives it
     cutover.offer([held(1, "on"), held(2, "on"), held(3), held(4)])
     given = cutover.ready(0)
-    assert cutover.received([held(3).hash, held(4).hash]) == [held(3).id]
-    assert cutover.received([held(1, "on").hash]) == [held(1).id]
+    assert cutover.received([held(3).hash, held(4).hash]) == ([held(3).id], [held(4).hash])
+    assert cutover.received([held(1, "on").hash]) == ([held(1).id], [])
     assert cutover.finished(given) == [held(2).id]
     assert cutover.finished(given) == []
 
