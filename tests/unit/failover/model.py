@@ -59,8 +59,11 @@ class World:
         """What a home was giving to the client when it was killed, and a holder did not know of."""
         self.late: set[str] = set()
         self.texts: dict[MessageId | bytes, str] = {}
+        self.holders: dict[str, set[str]] = defaultdict(set)
+        """Of each publication, all who were asked to hold it."""
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
+        self.pace = self.random.choice((0.1, 0.3, 1.0))
         self._fifo: dict[tuple[str, str, str], float] = {}
         self.nodes = {name: Node(self, name) for name in "pdexyf"}
         self.client = Client(self, ["d", "e", "f"])
@@ -74,7 +77,7 @@ class World:
         if source in self.dead:
             return
         channel = (source, target, kind)
-        slow = self.random.choice((0.1, 1.0, 1.0, 5.0))
+        slow = self.random.choice((0.1, 1.0, 1.0, 5.0)) * self.pace
         when = max(self._fifo.get(channel, 0.0), self.now + self.random.random() * slow)
         self._fifo[channel] = when
 
@@ -102,12 +105,10 @@ class World:
             return
         self.dead[name] = self.now
         if self.client.home == name:
-            self.in_flight |= self.client.unknown_to(
-                [node for node in self.nodes.values() if node.name not in self.dead]
-            )
-            self.later(self.random.random() * 4, self.client.moves)
+            self.in_flight |= self.client.in_flight()
+            self.later(self.random.random() * 4 * self.pace, self.client.moves)
         for node in self.nodes.values():
-            self.later(self.random.random() * 6, partial(node.learn_death, name))
+            self.later(self.random.random() * 6 * self.pace, partial(node.learn_death, name))
 
 
 class Client:
@@ -131,14 +132,16 @@ class Client:
         node = self.world.nodes[self.home]
         self.world.send("c", node.name, "client", lambda: node.acknowledged_by_client(connection, held, own))
 
-    def unknown_to(self, nodes: list[Node]) -> set[str]:
-        """What was given to it here or before, and some holder does not know that it has."""
-        home = self.world.nodes[self.home]
-        given = {one.publish.payload.decode() for one in home.written} | set(self.got)
-        owed = {one.publish.payload.decode() for node in nodes for one in node.queues.take("c")}
-        holders = [node for node in nodes if node.name in home._holders(home.name)]
-        untold = {text for text in given for node in holders if text not in node.known}
-        return given & (owed | untold)
+    def in_flight(self) -> set[str]:
+        """What was given to it, here or before, and a holder that lives was not told that it has."""
+        given = {one.publish.payload.decode() for one in self.world.nodes[self.home].written} | set(self.got)
+        nodes = self.world.nodes
+        return {
+            text
+            for text in given
+            for name in self.world.holders[text]
+            if name not in self.world.dead and text not in nodes[name].known
+        }
 
 
 class Node:
@@ -198,6 +201,7 @@ class Node:
             self.cutover.arrived(self.name)
         self._go_on()
         holders = self._holders(home)
+        self.world.holders[publish.payload.decode()] |= set(holders)
         if self.name in holders:
             self._hold(held, home)
         targets = ({home, *holders, *self.world.others} - {self.name}) - self.known_dead
@@ -224,7 +228,7 @@ class Node:
         if inject:
             frame = codec.encode(replace(held.publish, packet_id=1), 4)
             self.log.queued(held.id, Run(*held.id[:2], held.id.sequence, 1, 4, 1, 1, held.born, frame))
-            self.world.later(self.world.random.random(), lambda: self._inject(held))
+            self.world.later(self.world.random.random() * self.world.pace, lambda: self._inject(held))
         if holds:
             self._hold(held, holds)
         self._arrivals(source)
@@ -344,7 +348,7 @@ class Node:
             if not self.pinging:
                 self.pinging = True
                 tick = self.log.tick()
-                self.world.later(0.5, lambda: self._ping(tick))
+                self._ping(tick)
             return
         given = cutover.ready(self.world.now)
         assert not cutover.doubted
@@ -397,6 +401,7 @@ class Node:
         if hashes:
             self.receipts.received("c", hashes)
         self.queues.got("c", ids)
+        self.known |= {self.world.texts[one] for one in ids}
         self.receipts.got("c", ids, [name for name in self.world.nodes if name != self.name])
         for target, topic, payload in self.receipts.flush(self._holders(self.name), self.world.nodes):
             self._send(target, "control", self.world.nodes[target].told, self.name, topic, payload)
