@@ -128,7 +128,8 @@ class Cutover:
         self._unanswered.discard(node)
 
     def live(self, hash: bytes) -> None:
-        """The broker delivered this to the client, not as a retained message."""
+        """The broker delivered this to the client, not as a retained message. After `ready`, too, as long as
+        late ones may come."""
         self._live[hash] += 1
 
     def fence(self, tick: int) -> None:
@@ -144,8 +145,15 @@ class Cutover:
 
     @property
     def unclear(self) -> bool:
-        """Whether more of what the broker does has to be seen: a `fence` that comes after this is enough,
-        once the broker has acknowledged all that it got in between."""
+        """Whether the broker may or may not give something of what was offered: more deliveries will tell, or
+        a `fence` after the broker has acknowledged it."""
+        live = self._live.copy()
+        return any(self._judge(held, live) is Verdict.UNCLEAR for held in self._offered.values())
+
+    @property
+    def unfenced(self) -> bool:
+        """The same of anything that the broker got in between, be it offered or not. Who has a fence at
+        little cost should wait for this, too: then what comes late need not be doubted."""
         return any(
             self._in_between(injection) and (injection.ended is None or injection.ended > self._fence)
             for identifier, injection in self._log.items()
@@ -180,19 +188,17 @@ class Cutover:
         self.suppressed += 1
         return True
 
-    def received(self, hashes: Iterable[bytes]) -> tuple[list[MessageId], list[bytes]]:
-        """The client has these. Given: which of what it was owed from before they are, and the rest, which
-        was published since."""
-        ids, others = [], []
+    def received(self, hashes: Iterable[bytes]) -> list[MessageId]:
+        """The client has these from the broker or from here: which they are of what it was owed from
+        before. Of one that is none of those, this node's own holders are to be told."""
+        ids = []
         for one in hashes:
             waiting = self._unreceived.get(one)
             if waiting:
                 ids.append(waiting.pop(0))
                 if not waiting:
                     del self._unreceived[one]
-            else:
-                others.append(one)
-        return ids, others
+        return ids
 
     def finished(self, held: Iterable[Held]) -> list[MessageId]:
         """The client has these, from here: which of them was not said by `received`."""

@@ -344,7 +344,7 @@ class Node:
         cutover = self.cutover
         if cutover is None or cutover.done or not cutover.heard or self.name in self.world.dead:
             return
-        if cutover.unclear:
+        if cutover.unclear or cutover.unfenced:
             if not self.pinging:
                 self.pinging = True
                 tick = self.log.tick()
@@ -390,14 +390,10 @@ class Node:
             self.world.send(self.name, "c", "client", lambda: client.receives(connection, held, own))
 
     def acknowledged_by_client(self, connection: int, held: Held, own: bool) -> None:
-        ids: list[MessageId]
-        hashes: list[bytes]
-        if own and self.cutover is not None:
-            ids, hashes = self.cutover.finished([held]), []
-        elif self.cutover is not None:
-            ids, hashes = self.cutover.received([held.hash])
-        else:
-            ids, hashes = [], [held.hash]
+        ids: list[MessageId] = []
+        if self.cutover is not None:
+            ids = self.cutover.finished([held]) if own else self.cutover.received([held.hash])
+        hashes = [] if own or ids else [held.hash]
         if hashes:
             self.receipts.received("c", hashes)
         self.queues.got("c", ids)
