@@ -82,6 +82,7 @@ class Cutover:
         self._dead: set[str] = set()
         self._live: Counter[bytes] = Counter()
         self._fence = 0
+        self._fenced = False
         self._offered: dict[MessageId, Held] = {}
         self._kept: dict[MessageId, Injection] = {}
         # Ids that were given, or are left to the broker; shared by all cutovers of the client here.
@@ -128,9 +129,10 @@ class Cutover:
         self._unanswered.discard(node)
 
     def live(self, hash: bytes) -> None:
-        """The broker delivered this to the client, not as a retained message. After `ready`, too, as long as
-        late ones may come."""
-        self._live[hash] += 1
+        """The broker delivered this to the client, not as a retained message. It may be told after `ready`,
+        too: where no fence was waited for, it helps with what comes late."""
+        if not self._fenced:
+            self._live[hash] += 1
 
     def fence(self, tick: int) -> None:
         """What the broker had at this tick, and was to give to the client, it has given."""
@@ -147,7 +149,7 @@ class Cutover:
     def unclear(self) -> bool:
         """Whether the broker may or may not give something of what was offered: more deliveries will tell, or
         a `fence` after the broker has acknowledged it."""
-        live = self._live.copy()
+        live = self._credible()
         return any(self._judge(held, live) is Verdict.UNCLEAR for held in self._offered.values())
 
     @property
@@ -167,6 +169,8 @@ class Cutover:
     def ready(self, now: float) -> list[Held]:
         """What to give to the client, in order, each at the QoS that it is to have. What is not known by
         now is not waited for."""
+        self._live = self._credible()
+        self._fenced = not self.unfenced
         mine = [held for held in _ordered(self._offered.values()) if self._decide(held)]
         self._keep_log()
         if self.trusted:
@@ -274,6 +278,19 @@ class Cutover:
             return False
         return injection.ended is None or injection.ended > self._subscribed
 
+    def _credible(self) -> Counter[bytes]:
+        """The broker's deliveries, without those that equal ones written after SUBACK may account for."""
+        live = self._live.copy()
+        injections = [injection for _, injection in self._log.items()] if live else []
+        if not any(map(self._in_between, injections)):
+            return live  # nobody will ask
+        for injection in injections:
+            if injection.sent is not None and injection.sent > self._granted:
+                hash = _hash_of(injection)
+                if hash is not None and hash in live:
+                    live[hash] -= 1
+        return live
+
     def _judge_by_cut(self, identifier: MessageId, final: bool) -> Verdict | None:
         """None: it lies before the cut."""
         origin, epoch, lane, sequence = identifier
@@ -334,6 +351,13 @@ class Cutover:
                 self._live[hash] -= 1
             self._unwanted[hash] += 1
             self._had[identifier] = hash
+
+
+def _hash_of(injection: Injection) -> bytes | None:
+    if injection.run is None:
+        return None
+    packet = codec.decode(injection.run.blob, injection.run.version)
+    return content_hash(packet.topic, packet.payload) if isinstance(packet, Publish) else None
 
 
 def _ordered(offered: Iterable[Held]) -> list[Held]:

@@ -38,6 +38,14 @@ class Site:
         return identifier
 
 
+def injected_late(site: Site, sequence: int, text: str = "") -> None:
+    """Others here want it, too, and the broker gets it when the client is there."""
+    one = held(sequence, text)
+    frame = codec.encode(replace(one.publish, packet_id=1), 4)
+    site.log.queued(one.id, Run("p", 1, sequence, 1, 4, 1, 1, 0.0, frame))
+    site.log.sent(one.id)
+
+
 def test_what_lies_before_the_cut_is_given_and_what_lies_behind_comes_from_the_broker() -> None:
     cutover = Site().comes_back()
     cutover.add_cut("p", 1, [2])
@@ -186,6 +194,20 @@ def test_of_two_equal_ones_that_are_unclear_one_delivery_settles_one() -> None:
     assert len(cutover.ready(0)) == 1
 
 
+def test_a_delivery_that_an_equal_one_accounts_for_proves_nothing() -> None:
+    site = Site()
+    site.subscribe = site.log.open()
+    site.log.ended(site.injects(1))
+    cutover = site.granted()
+    cutover.add_cut("p", 1, [1])
+    cutover.offer([held(1, "on")])
+    injected_late(site, 2, "on")  # after the cut
+    cutover.live(held(2, "on").hash)
+    assert cutover.unclear
+    cutover.fence(site.log.tick())
+    assert sequences(cutover.ready(0)) == [1]
+
+
 def test_it_waits_for_what_an_origin_sent_here_before_its_cut() -> None:
     site = Site(nodes=("p",))
     cutover = site.comes_back()
@@ -289,14 +311,6 @@ def test_an_expired_one_is_not_given_and_others_have_what_is_left() -> None:
         cutover.offer([type(one)(one.id, publish, 5, one.hash, 10.0)])
     (given,) = cutover.ready(30.0)
     assert given.publish.properties == ((Property.MESSAGE_EXPIRY_INTERVAL, 40),)
-
-
-def injected_late(site: Site, sequence: int, text: str = "") -> None:
-    """Others here want it, too, and the broker gets it when the client is there."""
-    one = held(sequence, text)
-    frame = codec.encode(replace(one.publish, packet_id=1), 4)
-    site.log.queued(one.id, Run("p", 1, sequence, 1, 4, 1, 1, 0.0, frame))
-    site.log.sent(one.id)
 
 
 def test_what_the_client_had_where_it_was_before_is_swallowed_once() -> None:
