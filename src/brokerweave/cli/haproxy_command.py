@@ -1,7 +1,7 @@
 """`brokerweave haproxy`: write HAProxy's configuration for the nodes, and again when they change.
 
-Owns where the nodes are learned from, and how often. Invariant: what cannot be read now changes nothing, so that
-a node's absence never empties the file. Must not know: what is in the file (`runtime.haproxy`).
+Owns where the nodes are learned from, and how often. Invariant: what cannot be read now changes nothing, so
+that a node's absence never empties the file. Must not know: what is in the file (`runtime.haproxy`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ The nodes are those that a running node knows as members (--socket, --id or --co
 NODE.toml files and --server flags given. Each needs a health port. With --watch the file is written anew, and
 HAProxy told to take it, whenever the nodes change. See docs/haproxy.md.
 
-\\b
+\b
 Examples:
   brokerweave haproxy --listen 0.0.0.0:1883 --id a --out haproxy.cfg
   brokerweave haproxy --listen 0.0.0.0:1883 --id a --out haproxy.cfg --watch --reload-pid haproxy.pid

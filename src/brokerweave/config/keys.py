@@ -58,8 +58,8 @@ class NodeSection:
         default=None,
         metadata=about(
             LISTENING,
-            "Where a balancer asks by HTTP whether this node should be given clients: 200, or 503 and why not. "
-            "By default nothing listens. It needs no password and tells nothing else.",
+            "Where a balancer asks by HTTP whether this node should be given clients: 200, or 503 and why "
+            "not. By default nothing listens. It needs no password and tells nothing else.",
         ),
     )
     strategy: str = field(
@@ -240,7 +240,7 @@ class LimitsSection:
             "After SIGTERM: how long to go on serving clients while the health port says `draining`, before "
             "they are sent away. A second SIGTERM ends the wait.",
             unit="seconds",
-            formula="more than the balancer takes to notice: its interval between checks x checks that must fail",
+            formula="more than the balancer takes to notice: its interval x the checks that must fail",
         ),
     )
 

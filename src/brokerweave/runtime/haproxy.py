@@ -1,8 +1,8 @@
 """HAProxy's configuration for a cluster's nodes: its text, its check, its file and its reload.
 
-Owns what every line of that file is there for. Invariants: HAProxy itself has checked a file before it takes the
-old one's place, in one step; a set of servers always gives the same text, so that equal means unchanged. Must
-not know: where the servers were learned from.
+Owns what every line of that file is there for. Invariants: HAProxy itself has checked a file before it takes
+the old one's place, in one step; a set of servers always gives the same text, so that equal means unchanged.
+Must not know: where the servers were learned from.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ def write(path: Path, text: str) -> bool:
 
 
 def reload_by_signal(pid: str) -> None:
-    """Tell HAProxy's master process (`haproxy -W`) to take the file anew: SIGUSR2. `pid` is its number, or the
-    file where it wrote it (`-p`). Connections that stand stay with the old worker until they end."""
+    """Tell HAProxy's master process (`haproxy -W`) to take the file anew: SIGUSR2. `pid` is its number, or
+    the file where it wrote it (`-p`). Connections that stand stay with the old worker until they end."""
     try:
         number = int(pid if pid.isdigit() else Path(pid).read_text().split()[0])
         os.kill(number, signal.SIGUSR2)

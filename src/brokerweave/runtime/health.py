@@ -1,8 +1,8 @@
 """The health port: whether this node should be given clients, for a balancer that asks by HTTP.
 
 Owns the answer (200 `ready`, or 503 and one reason) and the few lines of HTTP around it. Invariants: it is
-worked out anew for each question, so it is never older than what the node knows; a caller that sends too much,
-too slowly or no HTTP costs one small, short connection. Must not know: what the balancer does with it.
+worked out anew for each question, so it is never older than what the node knows; a caller that sends too
+much, too slowly or no HTTP costs one small, short connection. Must not know: what the balancer does with it.
 """
 
 from __future__ import annotations

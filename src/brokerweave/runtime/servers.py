@@ -1,4 +1,4 @@
-"""What a balancer in front of the nodes has to know of each: where clients connect, and where to ask for health.
+"""What a balancer has to know of each node: where clients connect, and where to ask for its health.
 
 Owns the answer to the admin command `servers`. Must not know: the balancer.
 """
