@@ -79,7 +79,7 @@ def configuration(servers: Iterable[Server], options: Options) -> str:
     names = [server.id for server in chosen]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigError(f"node {min(twice)} is given twice")
-    most = f"    maxconn {options.max_connections}\n" if options.max_connections else ""
+    most = f"global\n    maxconn {options.max_connections}\n\n" if options.max_connections else ""
     return _TEXT.format(
         most=most,
         listen=options.listen,
@@ -100,12 +100,8 @@ def _line(server: Server) -> str:
 
 
 _TEXT = """# Written by `brokerweave haproxy`. Changes made by hand are lost when the members change.
-global
-{most}    log stderr format raw local0 notice
-
-defaults
+{most}defaults
     mode tcp
-    log global
     # A client's keep-alive says when it is gone, and its node ends it; these only end what both forgot.
     timeout client 24h
     timeout server 24h
@@ -126,10 +122,12 @@ backend nodes
     option httpchk
     http-check send meth GET uri /
     http-check expect status 200
-    # Refused connections count as failed checks do. Whoever is down is left at once by those it still has: a
-    # machine that vanished closes nothing by itself, and its clients would wait for their keep-alive.
     default-server check inter {interval} fastinter {again} downinter {interval} fall 2 rise 2
-    default-server observe layer4 error-limit 3 on-error mark-down
+    # Refused connections count as failed checks do. The one that reaches the limit is cut as well, and its client
+    # has to come again; so not after the first, which may go to another node unnoticed.
+    default-server observe layer4 error-limit 10 on-error mark-down
+    # Who is down is left at once by those it still has: a machine that vanished closes nothing by itself, and
+    # its clients would wait for their keep-alive.
     default-server on-marked-down shutdown-sessions slowstart {slow_start}
 {servers}
 """
