@@ -18,7 +18,7 @@ from brokerweave.lab.balancer import Balancer, served
 from brokerweave.lab.broker import free_port
 from brokerweave.runtime.haproxy import Server
 from tests.integration.conftest import Connect
-from tests.support.sites import QUICK, Network, merged, network, start_all
+from tests.support.sites import QUICK, Network, Settings, merged, network, start_all
 from tests.support.waiting import wait_until
 
 NAMES = ("a", "b", "c")
@@ -60,7 +60,7 @@ def scene() -> Iterator[Scene]:
     if reason := Balancer.missing():
         pytest.skip(reason)
     health = {name: free_port() for name in NAMES}
-    special = {
+    special: dict[str, Settings] = {
         name: {"node": {"health": f"127.0.0.1:{port}"}, "limits": {"drain_notice": NOTICE}}
         for name, port in health.items()
     }

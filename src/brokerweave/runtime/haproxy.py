@@ -123,8 +123,8 @@ backend nodes
     http-check send meth GET uri /
     http-check expect status 200
     default-server check inter {interval} fastinter {again} downinter {interval} fall 2 rise 2
-    # Refused connections count as failed checks do. The one that reaches the limit is cut as well, and its client
-    # has to come again; so not after the first, which may go to another node unnoticed.
+    # Refused connections count as failed checks do. The one that reaches the limit is cut as well, and its
+    # client has to come again; so not after the first, which may go to another node unnoticed.
     default-server observe layer4 error-limit 10 on-error mark-down
     # Who is down is left at once by those it still has: a machine that vanished closes nothing by itself, and
     # its clients would wait for their keep-alive.
