@@ -1,10 +1,9 @@
 """`python -m benchmarks.failover`: kill sites under load, and print what that cost their clients.
 
-Four nodes with Mosquittos behind HAProxy; publishers and subscribers that come back by themselves (after the
-evaluation of "Evaluating Publication Retransmission" in the thesis that `mesh` follows, 5.6). Without flags: one
-site in turn, three times, 200 pairs at 2,000 publications a second. `--whole` runs all that the project promises
-of `mesh`. Ends with 1 if a run with `mesh` broke its promise; other strategies promise nothing of the kind and
-are there to compare with.
+Four nodes with Mosquittos behind HAProxy, and publishers and subscribers that come back by themselves (after
+section 5.6 of the thesis that `mesh` follows). Without flags: one site in turn, three times, with 200 pairs at
+2,000 publications a second. `--whole` runs all that the project promises of `mesh`. Ends with 1 if a run with
+`mesh` broke its promise; other strategies promise nothing of the kind and are there to compare with.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What the kills cost: loss, duplicates, gaps and throughput, worked out from the load's record and the times.
+"""What the kills cost: loss, duplicates, gaps and throughput, from the load's record and the times of the kills.
 
-Pure. A client is *cut off* by a kill if its connection ended between that kill and the next; everybody else is a
-client of a surviving node. Invariants: a publication counts as owed from the moment its publisher was told that
-somebody has it; every loss and every duplicate belongs to exactly one kill. Must not know: how anything was done.
+Pure. A client is *cut off* by a kill if its connection ended between that kill and the next; everybody else is
+a client of a surviving node. Invariants: a publication counts as owed from the moment its publisher was told
+that somebody has it; every loss and every duplicate belongs to exactly one kill. Must not know: how anything
+was done.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python -m benchmarks.failover.load '{"port": 1883, "out": "/tmp/record", ...}'
 
-Prints `ready` when everybody is connected and subscribed; then publishes. When its input ends it waits, in bounds,
-until nothing arrives any more, and writes the record. Invariant: publications are due by the clock whether or not
-earlier ones were acknowledged; what a publisher cannot send now, it sends as soon as it can. Must not know: who
-is killed, or when.
+Prints `ready` when everybody is connected and subscribed; then publishes. When its input ends it waits, in
+bounds, until nothing arrives any more, and writes the record. Invariant: publications are due by the clock
+whether or not earlier ones were acknowledged; what a publisher cannot send now, it sends as soon as it can.
+Must not know: who is killed, or when.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -108,7 +109,7 @@ async def run(spec: LoadSpec) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
     def input_arrived() -> None:
-        if not sys.stdin.buffer.read1():
+        if not os.read(sys.stdin.fileno(), 4096):
             loop.remove_reader(sys.stdin.fileno())
             stop.set()
 

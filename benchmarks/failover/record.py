@@ -1,7 +1,7 @@
 """What the load saw: every publication, acknowledgement, arrival and connection, with its time.
 
-Owns the shape that the load writes and the account reads. All times are seconds of the system's monotonic clock,
-which all processes of one machine share. Must not know: who was killed when.
+Owns the shape that the load writes and the account reads. All times are seconds of the system's monotonic
+clock, which all processes of one machine share. Must not know: who was killed when.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Four sites behind HAProxy, and a load in front: who is started, killed and started again, and when.
 
-Owns the processes. Invariants: a killed site loses its broker, its node and the node's disk in one moment; the next
-one is killed only when all sites are ready again. Must not know: what is counted.
+Owns the processes. Invariants: a killed site loses its broker, its node and the node's disk in one moment; the
+next one is killed only when all sites are ready again. Must not know: what is counted.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class Site:
         self.member_port = free_port()
         self.broker = Mosquitto(config=("max_queued_messages 100000", "set_tcp_nodelay true"))
         nodes = tuple(site.node for site in others) if plan.strategy != "mesh" else ()
-        self.node = Node(
+        self.node: Node = Node(
             name, self.broker.port, nodes, strategy=plan.strategy, settings=self._settings(plan, others)
         )
 
     def _settings(self, plan: Plan, others: Sequence[Site]) -> Settings:
         settings: dict[str, dict[str, object]] = {
             "node": {"health": f"{HOST}:{self.health_port}"},
-            "links": {"reconnect_min": 0.05, "reconnect_max": 0.5, "ping_interval": 0.5},
+            "links": {"reconnect_min": 0.05, "reconnect_max": 0.5},
         }
         if plan.strategy == "mesh":
             key = self.broker.directory.parent / f"brokerweave-failover-{os.getpid()}.key"
@@ -138,7 +138,7 @@ class Scene:
         _wait(lambda: all(site.is_ready() for site in self.sites), "all sites ready")
 
     def kill(self, number: int) -> Kill:
-        """Kill the next sites in turn, so that each has had time to gather clients; wait, and start them again."""
+        """Kill the next sites in turn, so that each has gathered clients; wait, and start them again."""
         begin = number * self.plan.at_once
         chosen = [self.sites[(begin + each) % len(self.sites)] for each in range(self.plan.at_once)]
         at = time.monotonic()
