@@ -1,8 +1,8 @@
 """`python -m benchmarks.failover`: kill sites under load, and print what that cost their clients.
 
 Four nodes with Mosquittos behind HAProxy, and publishers and subscribers that come back by themselves (after
-section 5.6 of the thesis that `mesh` follows). Without flags: one site in turn, three times, with 200 pairs at
-2,000 publications a second. `--whole` runs all that the project promises of `mesh`. Ends with 1 if a run with
+section 5.6 of the thesis that `mesh` follows). Without flags: one site in turn, three times, with 200 pairs
+at 2,000 publications a second. `--whole` runs all that the project promises of `mesh`. Ends with 1 if a run with
 `mesh` broke its promise; other strategies promise nothing of the kind and are there to compare with.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -61,7 +62,7 @@ def _whole(plan: Plan) -> Iterator[Plan]:
 def main(arguments: Sequence[str] | None = None) -> int:
     flags = _parser().parse_args(arguments)
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    facts = machine.facts()
+    facts = {**machine.facts(), "load average": f"{os.getloadavg()[0]:.1f}"}
     console.print(*(f"{name} {value};" for name, value in facts.items()))
     runs: list[Run] = []
     broken = False

@@ -1,9 +1,10 @@
-"""What the kills cost: loss, duplicates, gaps and throughput, from the load's record and the times of the kills.
+"""What the kills cost: loss, duplicates, gaps and throughput, from the load's record and the kills' times.
 
-Pure. A client is *cut off* by a kill if its connection ended between that kill and the next; everybody else is
-a client of a surviving node. Invariants: a publication counts as owed from the moment its publisher was told
-that somebody has it; every loss and every duplicate belongs to exactly one kill. Must not know: how anything
-was done.
+Pure. A client is *cut off* by a kill if its connection ended within a second of it: a killed process closes
+all it has. Whose connection ended later, though its node lived (a balancer may hold a busy node for dead), is
+*shaken*. Everybody else is a survivor. Invariants: a publication counts as owed from the moment its publisher
+was told that somebody has it; every loss and every duplicate belongs to exactly one kill. Must not know: how
+anything was done.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 
 from benchmarks.failover.record import Life, Published, Received, Record
 
@@ -20,6 +22,8 @@ UNDER_WAY = 2.0
 """Seconds: a publication that is lost in a kill may have been created this long before it."""
 FAILOVER = 1.0
 """Seconds after a kill that count as `during`."""
+CUT = 1.0
+"""Seconds after a kill within which every connection of a dead process has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class Round:
     kill: Kill
     cut_off: int = 0
     """Clients, publishers included."""
+    shaken: int = 0
     lost: int = 0
     lost_unfinished: int = 0
     """Of these: PUBREC had come, PUBCOMP had not by the kill."""
@@ -71,6 +76,7 @@ class Round:
     """At clients that were cut off."""
     doubled_most: int = 0
     """At one of them."""
+    doubled_at_shaken: int = 0
     doubled_at_survivors: int = 0
     gap: float = 0.0
     """The longest time without an arrival at any subscriber that was cut off."""
@@ -103,8 +109,9 @@ def account(record: Record, kills: Sequence[Kill], calm: float) -> Account:
     """`calm`: seconds before each kill that `before` is measured over."""
     rounds = [Round(kill) for kill in kills]
     starts = [kill.at for kill in kills]
-    cut = [
-        _cut_off(record, kill, later) for kill, later in zip(kills, [*starts[1:], float("inf")], strict=True)
+    cut = [_ended(record, at, at + CUT) for at in starts]
+    shaken = [
+        _ended(record, a, b) - names for a, b, names in zip(starts, [*starts[1:], inf], cut, strict=True)
     ]
     lost = doubled = delivered = misplaced = 0
     first_arrivals: list[float] = []
@@ -116,12 +123,12 @@ def account(record: Record, kills: Sequence[Kill], calm: float) -> Account:
         delivered += len(firsts)
         doubled += len(repeats)
         lost += _count_lost(rounds, starts, cut, got, sent, firsts)
-        _count_doubled(rounds, starts, cut, got, repeats)
+        _count_doubled(rounds, starts, cut, shaken, got, repeats)
         for number, each in enumerate(rounds):
-            _look_at(each, cut[number], got, sent, firsts)
+            _look_at(each, cut[number], shaken[number], got, sent, firsts)
     first_arrivals.sort()
-    for each, names in zip(rounds, cut, strict=True):
-        each.cut_off = len(names)
+    for each, off, later in zip(rounds, cut, shaken, strict=True):
+        each.cut_off, each.shaken = len(off), len(later)
         at, until = each.kill.at, each.kill.until
         each.before = _rate(first_arrivals, at - calm, at)
         each.during = _rate(first_arrivals, at, min(at + FAILOVER, until))
@@ -140,13 +147,10 @@ def account(record: Record, kills: Sequence[Kill], calm: float) -> Account:
     )
 
 
-def _cut_off(record: Record, kill: Kill, next_kill: float) -> set[str]:
+def _ended(record: Record, begin: float, end: float) -> set[str]:
+    """Clients that lost a connection between the two."""
     lives = [each.life for each in record.published] + [each.life for each in record.received]
-    return {life.client for life in lives if _between(life.lost, kill.at, next_kill)}
-
-
-def _between(times: Sequence[float], begin: float, end: float) -> bool:
-    return bisect_left(times, begin) < bisect_left(times, end)
+    return {life.client for life in lives if bisect_left(life.lost, begin) < bisect_left(life.lost, end)}
 
 
 def _arrivals(got: Received) -> tuple[dict[int, float], list[float], int]:
@@ -191,6 +195,7 @@ def _count_doubled(
     rounds: list[Round],
     starts: Sequence[float],
     cut: Sequence[set[str]],
+    shaken: Sequence[set[str]],
     got: Received,
     repeats: list[float],
 ) -> None:
@@ -202,11 +207,15 @@ def _count_doubled(
         if got.life.client in cut[index]:
             rounds[index].doubled += count
             rounds[index].doubled_most = max(rounds[index].doubled_most, count)
+        elif got.life.client in shaken[index]:
+            rounds[index].doubled_at_shaken += count
         else:
             rounds[index].doubled_at_survivors += count
 
 
-def _look_at(each: Round, cut: set[str], got: Received, sent: Published, firsts: dict[int, float]) -> None:
+def _look_at(
+    each: Round, cut: set[str], shaken: set[str], got: Received, sent: Published, firsts: dict[int, float]
+) -> None:
     """One subscriber around one kill: its gap and its way back."""
     kill = each.kill
     begin = max(0, bisect_left(got.times, kill.at) - 1)
@@ -219,7 +228,7 @@ def _look_at(each: Round, cut: set[str], got: Received, sent: Published, firsts:
             each.never_back += 1
         else:
             each.returns.append(came)
-    elif sent.life.client not in cut:
+    elif not {got.life.client, sent.life.client} & (cut | shaken):
         each.gap_at_survivors = max(each.gap_at_survivors, gap)
 
 

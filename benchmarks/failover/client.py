@@ -2,8 +2,8 @@
 
 Written by hand on purpose: the load must not share code with what it measures. Invariants: a client whose
 connection ends connects again at once; publications keep their packet id, and carry DUP when they go out
-again [MQTT-3.3.1-1]; a publication past PUBREC is not sent again, its PUBREL is [MQTT-4.3.3-1]. Must not know: how
-many others there are, or what is counted.
+again [MQTT-3.3.1-1]; a publication past PUBREC is not sent again, its PUBREL is [MQTT-4.3.3-1]. Must not
+know: how many others there are, or what is counted.
 """
 
 from __future__ import annotations

@@ -67,6 +67,8 @@ def _cells(plan: Plan, found: Account) -> Iterator[tuple[str, str]]:
     most = max((each.doubled_most for each in rounds), default=0)
     yield "doubled at clients of dead nodes", f"{sum(each.doubled for each in rounds)}"
     yield "  most at one, of at most", f"{most} of {IN_FLIGHT}"
+    shaken = f"{sum(each.doubled_at_shaken for each in rounds)} at {sum(each.shaken for each in rounds)}"
+    yield "  at clients cut off later, by no kill", shaken
     yield "doubled at surviving nodes", str(sum(each.doubled_at_survivors for each in rounds))
     yield "out of order", str(found.misplaced)
     yield "worst gap, ms: dead node's client", _ms(max((each.gap for each in rounds), default=0.0))

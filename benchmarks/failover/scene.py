@@ -1,7 +1,7 @@
 """Four sites behind HAProxy, and a load in front: who is started, killed and started again, and when.
 
-Owns the processes. Invariants: a killed site loses its broker, its node and the node's disk in one moment; the
-next one is killed only when all sites are ready again. Must not know: what is counted.
+Owns the processes. Invariants: a killed site loses its broker, its node and the node's disk in one moment;
+the next one is killed only when all sites are ready again. Must not know: what is counted.
 """
 
 from __future__ import annotations
@@ -151,6 +151,11 @@ class Scene:
             site.start()
         return Kill(tuple(site.name for site in chosen), at, until)
 
+    def marked_down(self, but: Sequence[str]) -> list[str]:
+        """What HAProxy said of nodes that it held for dead; without those that were."""
+        said = [line for line in self.balancer.log_tail(100_000).splitlines() if " is DOWN" in line]
+        return [line for line in said if not any(f"nodes/{name} " in line for name in but)]
+
     def close(self) -> None:
         self.balancer.close()
         for site in self.sites:
@@ -170,6 +175,8 @@ def run(plan: Plan, said: Callable[[str], None] = lambda _: None) -> tuple[Recor
                 kills.append(scene.kill(number))
                 scene.wait_until_ready()
                 said(f"killed {' and '.join(kills[-1].nodes)}, {number + 1} of {plan.kills}")
+                for line in scene.marked_down(kills[-1].nodes):
+                    said(line)
                 if load.poll() is not None:
                     raise Unavailable(f"the load ended with {load.returncode}")
             time.sleep(plan.calm)
