@@ -2,8 +2,8 @@
 
 Four nodes with Mosquittos behind HAProxy, and publishers and subscribers that come back by themselves (after
 section 5.6 of the thesis that `mesh` follows). Without flags: one site in turn, three times, with 200 pairs
-at 2,000 publications a second. `--whole` runs all that the project promises of `mesh`. Ends with 1 if a run with
-`mesh` broke its promise; other strategies promise nothing of the kind and are there to compare with.
+at 2,000 publications a second. `--whole` runs all that the project promises of `mesh`. Ends with 1 if a run
+with `mesh` broke its promise; other strategies promise nothing of the kind and are there to compare with.
 """
 
 from __future__ import annotations

@@ -106,7 +106,9 @@ _TEXT = """# Written by `brokerweave haproxy`. Changes made by hand are lost whe
     timeout client 24h
     timeout server 24h
     timeout connect 1s
-    timeout check 1s
+    # A check has to connect within one interval, which a machine that vanished fails at once; then a node that
+    # lives but is busy has this long to answer, so that load alone does not cost it its clients.
+    timeout check 2s
     option clitcpka
     option srvtcpka
 
@@ -122,7 +124,7 @@ backend nodes
     option httpchk
     http-check send meth GET uri /
     http-check expect status 200
-    default-server check inter {interval} fastinter {again} downinter {interval} fall 2 rise 2
+    default-server check inter {interval} fastinter {again} downinter {interval} fall 3 rise 2
     # Refused connections count as failed checks do. The one that reaches the limit is cut as well, and its
     # client has to come again; so not after the first, which may go to another node unnoticed.
     default-server observe layer4 error-limit 10 on-error mark-down
