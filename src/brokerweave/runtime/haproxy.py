@@ -106,8 +106,8 @@ _TEXT = """# Written by `brokerweave haproxy`. Changes made by hand are lost whe
     timeout client 24h
     timeout server 24h
     timeout connect 1s
-    # A check has to connect within one interval, which a machine that vanished fails at once; then a node that
-    # lives but is busy has this long to answer, so that load alone does not cost it its clients.
+    # A check has to connect within one interval, which a machine that vanished fails soon; then a node
+    # that lives but is busy has this long to answer, so that load alone does not cost it its clients.
     timeout check 2s
     option clitcpka
     option srvtcpka

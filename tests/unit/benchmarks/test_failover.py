@@ -1,4 +1,4 @@
-"""The account of a failover, from records made by hand: each loss, repeat and gap is found, and only those."""
+"""The account of a failover, from records made by hand: each loss, repeat and gap is found, no other."""
 
 from __future__ import annotations
 
