@@ -70,7 +70,7 @@ class Round:
     shaken: int = 0
     lost: int = 0
     lost_unfinished: int = 0
-    """Of these: PUBREC had come, PUBCOMP had not by the kill."""
+    """Of these: PUBREC had come by the kill, PUBCOMP had not."""
     lost_at_survivors: int = 0
     doubled: int = 0
     """At clients that were cut off."""
@@ -184,11 +184,16 @@ def _count_lost(
     lost = [n for n, taken in enumerate(sent.taken) if taken is not None and n not in firsts]
     for number in lost if rounds else ():
         index = _round_of(starts, sent.created[number] + UNDER_WAY)
-        each, finished = rounds[index], sent.finished[number]
+        each = rounds[index]
         each.lost += 1
-        each.lost_unfinished += finished is None or finished > each.kill.at >= sent.created[number]
+        each.lost_unfinished += _past_pubrec(sent, number, each.kill.at)
         each.lost_at_survivors += got.life.client not in cut[index]
     return len(lost)
+
+
+def _past_pubrec(sent: Published, number: int, kill: float) -> bool:
+    taken, finished = sent.taken[number], sent.finished[number]
+    return taken is not None and taken <= kill and (finished is None or finished > kill)
 
 
 def _count_doubled(

@@ -121,6 +121,7 @@ class Scene:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.sites: list[Site] = []
+        self._seen = 0
         for number in range(plan.sites):
             self.sites.append(Site(chr(ord("a") + number), plan, tuple(self.sites)))
         servers = [served(site.name, site.node.port, site.health_port) for site in self.sites]
@@ -152,8 +153,10 @@ class Scene:
         return Kill(tuple(site.name for site in chosen), at, until)
 
     def marked_down(self, but: Sequence[str]) -> list[str]:
-        """What HAProxy said of nodes that it held for dead; without those that were."""
-        said = [line for line in self.balancer.log_tail(100_000).splitlines() if " is DOWN" in line]
+        """What HAProxy said, since it was last asked, of nodes that it held for dead; but not of these."""
+        lines = self.balancer.log_tail(100_000).splitlines()
+        said = [line for line in lines[self._seen :] if " is DOWN" in line]
+        self._seen = len(lines)
         return [line for line in said if not any(f"nodes/{name} " in line for name in but)]
 
     def close(self) -> None:

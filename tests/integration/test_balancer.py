@@ -56,12 +56,24 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Iterator[Scene]:
+def scene(tmp_path: Path) -> Iterator[Scene]:
     if reason := Balancer.missing():
         pytest.skip(reason)
     health = {name: free_port() for name in NAMES}
+    key = tmp_path / "key"
+    key.write_text("the key of the cluster")
+    members = {name: f"127.0.0.1:{free_port()}" for name in NAMES}
     special: dict[str, Settings] = {
-        name: {"node": {"health": f"127.0.0.1:{port}"}, "limits": {"drain_notice": NOTICE}}
+        name: {
+            "node": {"health": f"127.0.0.1:{port}"},
+            "limits": {"drain_notice": NOTICE},
+            "membership": {
+                "bind": members[name],
+                "join": list(members.values()),
+                "key_file": str(key),
+                "preset": "local",
+            },
+        }
         for name, port in health.items()
     }
     settings = merged(QUICK, {"links": {"cycles": "stand-by"}})
@@ -150,33 +162,81 @@ def test_a_node_that_starts_without_its_broker_is_not_ready(scene: Scene) -> Non
     assert node.status()["node"]["not_ready"] == "broker down"
 
 
-def test_the_file_is_written_and_taken_anew_when_the_nodes_change(
+def watch(scene: Scene, log: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """`brokerweave haproxy --watch` for the scene's HAProxy."""
+    command = [sys.executable, "-m", "brokerweave", "haproxy", "--listen", f"127.0.0.1:{scene.balancer.port}"]
+    command += ["--out", str(scene.balancer.config_file), "--watch", "--every", "0.1", "--slow-start", "0.1"]
+    command += ["--reload-pid", str(scene.balancer.pid_file), *arguments]
+    with log.open("wb") as output:
+        return subprocess.Popen(command, stderr=output)
+
+
+def written(scene: Scene) -> list[str]:
+    lines = scene.balancer.config_file.read_text().splitlines()
+    return [line.split()[1] for line in lines if line.startswith("    server ")]
+
+
+def test_the_file_follows_the_members_and_haproxy_follows_the_file(
     scene: Scene, connect: Connect, tmp_path: Path
 ) -> None:
-    """HAProxy's file follows NODE.toml files, of which one is changed, as it follows members."""
-    kept = connect(scene.balancer.port, "kept")
-    files = []
-    for name in NAMES:
-        files.append(tmp_path / f"{name}.toml")
-        files[-1].write_text(scene.net.node(name).config_file.read_text())
-    command = [sys.executable, "-m", "brokerweave", "haproxy", "--listen", f"127.0.0.1:{scene.balancer.port}"]
-    command += ["--out", str(scene.balancer.config_file), "--watch", "--every", "0.1"]
-    command += ["--reload-pid", str(scene.balancer.pid_file), *map(str, files)]
-    log = tmp_path / "log"
-    with log.open("wb") as output, subprocess.Popen(command, stderr=output) as watching:
+    socket = str(scene.net.node("a").directory / "admin.sock")
+    scene.balancer.config_file.unlink()
+    with watch(scene, tmp_path / "log", "--socket", socket) as watching:
         try:
-            wait_until(lambda: "slowstart 5000ms" in scene.balancer.config_file.read_text(), "a first file")
-            files[1].write_text("[node]\n")
-            wait_until(lambda: "the file stays as it was" in log.read_text(), "a complaint")
-            assert scene.balancer.config_file.read_text().count("    server ") == 3
-            files[1].write_text(files[0].read_text())
-            wait_until(lambda: "is given twice" in log.read_text(), "another complaint")
-            text = scene.net.node("b").config_file.read_text()
-            files[1].write_text(text.replace(f":{scene.health['b']}", f":{scene.health['c']}"))
-            wait_until(lambda: log.read_text().count("wrote") == 1, "a second file")
+            wait_until(lambda: scene.balancer.config_file.exists(), "a first file")
+            wait_until(lambda: written(scene) == ["a", "b", "c"], "all members in the file")
+            scene.net.node("b").stop(kill=True)
+            wait_until(lambda: state(scene, "b") == "dead", "b's death")
+            leave(scene, "c")
+            wait_until(lambda: written(scene) == ["a", "b"], "c being gone, and not b, which may come back")
+            wait_until(lambda: scene.said("Reloading HAProxy") >= 1, "HAProxy taking it")
+            start_all([scene.net.node("c").start])
+            wait_until(lambda: written(scene) == ["a", "b", "c"], "c's return")
+            scene.net.node("a").stop(kill=True)
+            wait_until(lambda: "will try again" in (tmp_path / "log").read_text(), "a complaint")
+            assert written(scene) == ["a", "b", "c"]
         finally:
             watching.terminate()
             watching.wait(20)
-    wait_until(lambda: scene.said("Reloading HAProxy") == 1, "HAProxy taking it")
-    assert not kept.ended.is_set()
-    connect(scene.balancer.port, "new")
+    scene.wait_for_health("c", 200, "ready")
+    wait_until(lambda: connect(scene.balancer.port, "new", expect_refusal=True).code == 0, "a new client")
+
+
+def state(scene: Scene, member: str) -> str:
+    rows = scene.net.node("a").ask("members")["members"]
+    return next((str(row["state"]) for row in rows if row["member"] == member), "unknown")
+
+
+def leave(scene: Scene, name: str) -> None:
+    node = scene.net.node(name)
+    os.kill(node.pid, signal.SIGTERM)
+    scene.wait_for_health(name, 503, "draining")
+    os.kill(node.pid, signal.SIGTERM)
+    wait_until(lambda: not node.running, f"the end of {name}")
+
+
+def test_what_cannot_be_read_leaves_the_file_as_it_was_and_a_reload_cuts_nobody_off(
+    scene: Scene, connect: Connect, tmp_path: Path
+) -> None:
+    clients = [connect(scene.balancer.port, f"kept-{number}") for number in range(3)]
+    files = {name: tmp_path / f"{name}.toml" for name in NAMES}
+    for name, file in files.items():
+        file.write_text(scene.net.node(name).config_file.read_text())
+    log, whole = tmp_path / "log", files["b"].read_text()
+    scene.balancer.config_file.unlink()
+    with watch(scene, log, *map(str, files.values())) as watching:
+        try:
+            wait_until(lambda: scene.balancer.config_file.exists(), "a first file")
+            files["b"].write_text("[node]\n")
+            wait_until(lambda: "the file stays as it was" in log.read_text(), "a complaint")
+            files["b"].write_text(files["a"].read_text())
+            wait_until(lambda: "is given twice" in log.read_text(), "another complaint")
+            assert written(scene) == ["a", "b", "c"]
+            files["b"].write_text(whole.replace(f":{scene.health['b']}", f":{scene.health['c']}"))
+            wait_until(lambda: scene.said("Loading success") == 2, "HAProxy taking a second file")
+            assert log.read_text().count("wrote") == 1
+            for client in clients:
+                client.publish("after/reload", b"here", 1)
+        finally:
+            watching.terminate()
+            watching.wait(20)

@@ -15,6 +15,7 @@ import secrets
 import signal
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -31,6 +32,7 @@ from brokerweave.links.handshake import Identity
 from brokerweave.links.injector import Injector, State
 from brokerweave.links.lane import Lane
 from brokerweave.membership.events import Nobody, Watcher
+from brokerweave.membership.meta import Meta
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
 from brokerweave.node.core import NodeCore, Settings
@@ -53,7 +55,7 @@ from brokerweave.runtime.recording import Recording
 from brokerweave.runtime.relay import BrokerConnection, ClientConnection
 from brokerweave.runtime.retained import RetainedReader
 from brokerweave.runtime.retained_store import SqliteStore
-from brokerweave.runtime.servers import server_rows
+from brokerweave.runtime.servers import own_meta, server_rows
 from brokerweave.runtime.sessions import RuntimeSessions
 from brokerweave.runtime.status import neighbour_rows, outboxes, status
 from brokerweave.runtime.storage import Storage
@@ -101,6 +103,7 @@ class Node:
         self.membership: Membership | None = None
         self.watcher: Watcher = Nobody()
         """Who acts when members come and go; to be set before `_build` ends."""
+        self.meta = Meta()
         self._clock = Clock()
         self.now = self._clock.now
         self._checkpointing: asyncio.Handle | None = None
@@ -137,6 +140,8 @@ class Node:
             await self._listen(loop)
             if self.membership is not None:
                 await self.membership.start()
+                self.meta = own_meta(self, _reached(self._server)[1])
+                self.announce()
             if self.flight is not None:
                 self.flight.start()
             if self.kafka is not None:
@@ -356,6 +361,13 @@ class Node:
         self.core.admission.replace(acl)
         self.config = fresh
         log.warning("configuration reloaded: %d neighbours", len(wanted))
+
+    def announce(self, table: bytes | None = None) -> None:
+        """Tell all members of this one's addresses and, if it changed, of the strategy's table."""
+        if table is not None:
+            self.meta = replace(self.meta, table=table)
+        if self.membership is not None:
+            self.membership.set_meta(self.meta.encode())
 
     # Neighbours
 

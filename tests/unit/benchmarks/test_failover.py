@@ -22,19 +22,19 @@ def published(count: int = 20) -> Published:
     return Published(Life("p"), 0, times, acked, list(acked))
 
 
-def received(numbers: dict[int, float] | None = None, **times: list[float]) -> Received:
+def received(numbers: dict[int, float] | None = None, life: Life | None = None) -> Received:
     """Each 0.05 s after it was sent, but for the given."""
     arrivals = {n: n + 0.05 for n in range(20)} if numbers is None else numbers
     ordered = sorted(arrivals.items(), key=lambda item: item[1])
-    return Received(Life("s", **times), 0, [n for n, _ in ordered], [at for _, at in ordered])
+    return Received(life or Life("s"), 0, [n for n, _ in ordered], [at for _, at in ordered])
 
 
 def judged(got: Received, sent: Published | None = None, kills: tuple[Kill, ...] = (KILL,)) -> Account:
     return account(Record([sent or published()], [got], 0.0), kills, calm=5.0)
 
 
-def cut_off() -> dict[str, list[float]]:
-    return {"lost": [10.02], "connected": [0.0, 10.03], "subscribed": [0.0, 10.04]}
+def cut_off() -> Life:
+    return Life("s", lost=[10.02], connected=[0.0, 10.03], subscribed=[0.0, 10.04])
 
 
 def test_a_run_without_harm_has_none() -> None:
@@ -66,8 +66,8 @@ def test_a_loss_belongs_to_the_kill_that_it_was_under_way_in() -> None:
 
 
 def test_a_repeat_at_a_client_of_a_dead_node_is_told_from_one_at_a_survivor() -> None:
-    for times, doubled in ((cut_off(), (1, 0, 0)), ({}, (0, 0, 1)), ({"lost": [13.0]}, (0, 1, 0))):
-        got = received(None, **times)
+    for life, doubled in ((cut_off(), (1, 0, 0)), (None, (0, 0, 1)), (Life("s", [13.0]), (0, 1, 0))):
+        got = received(None, life)
         at = got.numbers.index(9) + 1
         got.numbers.insert(at + 1, 9)
         got.times.insert(at + 1, 10.06)
@@ -77,7 +77,7 @@ def test_a_repeat_at_a_client_of_a_dead_node_is_told_from_one_at_a_survivor() ->
 
 def test_the_way_back_is_divided_between_client_and_cluster() -> None:
     arrivals = {n: n + 0.05 for n in range(20) if n != 9} | {9: 10.50}
-    found = judged(received(arrivals, **cut_off()))
+    found = judged(received(arrivals, cut_off()))
     (one,) = found.rounds[0].returns
     assert one.closed == pytest.approx(0.02)
     assert one.connected == pytest.approx(0.01)
@@ -90,13 +90,13 @@ def test_the_way_back_is_divided_between_client_and_cluster() -> None:
 
 
 def test_who_never_came_back_is_counted() -> None:
-    found = judged(received(None, lost=[10.02], connected=[0.0], subscribed=[0.0]))
+    found = judged(received(None, Life("s", [10.02], [0.0], [0.0])))
     assert found.rounds[0].never_back == 1
     assert "1 never came back" in faults(Plan(), found)[0]
 
 
 def test_a_subscriber_that_hears_nothing_more_has_a_gap_to_the_end() -> None:
-    found = judged(received({n: n + 0.05 for n in range(10)}, **cut_off()))
+    found = judged(received({n: n + 0.05 for n in range(10)}, cut_off()))
     assert found.rounds[0].gap == pytest.approx(14.0 - 9.05)
 
 
@@ -105,13 +105,13 @@ def test_an_arrival_after_a_later_one_is_out_of_order_unless_it_is_a_repeat() ->
 
 
 def test_a_record_survives_its_file(tmp_path: Path) -> None:
-    record = Record([published()], [received(None, **cut_off())], 0.25)
+    record = Record([published()], [received(None, cut_off())], 0.25)
     record.write(tmp_path / "record")
     assert Record.read(tmp_path / "record") == record
 
 
 def test_a_run_is_shown_and_written_whole() -> None:
-    runs = [(Plan(), judged(received(None, **cut_off())))]
+    runs = [(Plan(), judged(received(None, cut_off())))]
     assert table(runs).row_count > 20
     assert json.loads(json.dumps(as_json(runs, {})))["runs"][0]["account"]["lost"] == 0
 
