@@ -20,7 +20,7 @@ from rich.console import Console
 
 from benchmarks import machine
 from benchmarks.failover.account import account
-from benchmarks.failover.report import Run, as_json, faults, table, title
+from benchmarks.failover.report import Run, as_json, faults, harm, table, title
 from benchmarks.failover.scene import Plan, run
 
 QOS = ((1, 1), (2, 2), (1, 0))
@@ -73,6 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             runs.append((plan, account(record, kills, plan.calm)))
             broken |= plan.strategy == "mesh" and bool(faults(*runs[-1]))
             console.print(table(runs[-1:]))
+            if plan.strategy == "mesh":
+                for line in harm(runs[-1][1]):
+                    print(line, file=sys.stderr)
             if flags.json is not None:
                 flags.json.write_text(json.dumps(as_json(runs, facts), indent=1) + "\n")
     return 1 if broken else 0

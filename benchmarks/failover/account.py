@@ -20,6 +20,8 @@ from benchmarks.failover.record import Life, Published, Received, Record
 
 UNDER_WAY = 2.0
 """Seconds: a publication that is lost in a kill may have been created this long before it."""
+SHOWN = 20
+"""Losses and repeats of one kill that are described."""
 FAILOVER = 1.0
 """Seconds after a kill that count as `during`."""
 CUT = 1.0
@@ -60,6 +62,23 @@ class Return:
         return None if self.first_owed is None else self.subscribed + self.first_owed
 
 
+@dataclass(frozen=True, slots=True)
+class Harm:
+    """One loss or repeat that should not be, to look for its cause. Times are seconds after the kill."""
+
+    what: str
+    publisher: str
+    number: int
+    subscriber: str
+    created: float
+    taken: float | None
+    arrived: tuple[float, ...]
+    publisher_lost: float | None
+    """When its connection ended next after it was created."""
+    subscriber_lost: float | None
+    subscribed: float | None
+
+
 @dataclass(slots=True)
 class Round:
     """What one kill did. `survivors` are subscribers that were not cut off."""
@@ -88,6 +107,8 @@ class Round:
     """Deliveries a second, each publication counted once for a subscriber."""
     returns: list[Return] = field(default_factory=list)
     never_back: int = 0
+    harm: list[Harm] = field(default_factory=list)
+    """The first few losses, and repeats at survivors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +144,7 @@ def account(record: Record, kills: Sequence[Kill], calm: float) -> Account:
         delivered += len(firsts)
         doubled += len(repeats)
         lost += _count_lost(rounds, starts, cut, got, sent, firsts)
-        _count_doubled(rounds, starts, cut, shaken, got, repeats)
+        _count_doubled(rounds, starts, cut, shaken, got, sent, repeats)
         for number, each in enumerate(rounds):
             _look_at(each, cut[number], shaken[number], got, sent, firsts)
     first_arrivals.sort()
@@ -153,14 +174,14 @@ def _ended(record: Record, begin: float, end: float) -> set[str]:
     return {life.client for life in lives if bisect_left(life.lost, begin) < bisect_left(life.lost, end)}
 
 
-def _arrivals(got: Received) -> tuple[dict[int, float], list[float], int]:
-    """When each number came first, when one came again, and how many new ones came after a later one."""
+def _arrivals(got: Received) -> tuple[dict[int, float], list[tuple[int, float]], int]:
+    """When each number came first, which came again and when, and how many new ones came after a later one."""
     firsts: dict[int, float] = {}
-    repeats: list[float] = []
+    repeats: list[tuple[int, float]] = []
     highest, moved = -1, 0
     for number, at in zip(got.numbers, got.times, strict=True):
         if number in firsts:
-            repeats.append(at)
+            repeats.append((number, at))
             continue
         firsts[number] = at
         moved += number < highest
@@ -188,7 +209,34 @@ def _count_lost(
         each.lost += 1
         each.lost_unfinished += _past_pubrec(sent, number, each.kill.at)
         each.lost_at_survivors += got.life.client not in cut[index]
+        _describe(each, "lost", got, sent, number)
     return len(lost)
+
+
+def _describe(each: Round, what: str, got: Received, sent: Published, number: int) -> None:
+    if len(each.harm) >= SHOWN:
+        return
+    at, created, taken = each.kill.at, sent.created[number], sent.taken[number]
+    lost = _next(got.life.lost, created)
+
+    def after(moment: float | None) -> float | None:
+        return None if moment is None else round(moment - at, 4)
+
+    arrived = tuple(round(t - at, 4) for n, t in zip(got.numbers, got.times, strict=True) if n == number)
+    each.harm.append(
+        Harm(
+            what,
+            sent.life.client,
+            number,
+            got.life.client,
+            round(created - at, 4),
+            after(taken),
+            arrived,
+            after(_next(sent.life.lost, created)),
+            after(lost),
+            after(_next(got.life.subscribed, lost)),
+        )
+    )
 
 
 def _past_pubrec(sent: Published, number: int, kill: float) -> bool:
@@ -202,12 +250,15 @@ def _count_doubled(
     cut: Sequence[set[str]],
     shaken: Sequence[set[str]],
     got: Received,
-    repeats: list[float],
+    sent: Published,
+    repeats: list[tuple[int, float]],
 ) -> None:
     here: dict[int, int] = {}
-    for at in repeats if rounds else ():
+    for number, at in repeats if rounds else ():
         index = _round_of(starts, at)
         here[index] = here.get(index, 0) + 1
+        if got.life.client not in cut[index]:
+            _describe(rounds[index], "doubled", got, sent, number)
     for index, count in here.items():
         if got.life.client in cut[index]:
             rounds[index].doubled += count

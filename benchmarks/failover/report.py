@@ -37,6 +37,15 @@ def faults(plan: Plan, found: Account) -> list[str]:
     return wrong
 
 
+def harm(found: Account) -> Iterator[str]:
+    """One line for each loss or repeat that should not be, as far as they were described."""
+    for number, each in enumerate(found.rounds, 1):
+        for one in each.harm:
+            yield f"kill {number} ({' and '.join(each.kill.nodes)}): " + ", ".join(
+                f"{name} {value}" for name, value in asdict(one).items()
+            )
+
+
 def title(plan: Plan) -> str:
     shape = f"{plan.topics} topics x {plan.subscribers}"
     copies = f", {plan.copies} copies" if plan.strategy == "mesh" else ""
