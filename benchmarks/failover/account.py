@@ -175,7 +175,7 @@ def _ended(record: Record, begin: float, end: float) -> set[str]:
 
 
 def _arrivals(got: Received) -> tuple[dict[int, float], list[tuple[int, float]], int]:
-    """When each number came first, which came again and when, and how many new ones came after a later one."""
+    """When each number came first, which came again when, and how many new ones after a later one."""
     firsts: dict[int, float] = {}
     repeats: list[tuple[int, float]] = []
     highest, moved = -1, 0
