@@ -74,9 +74,10 @@ class Harm:
     taken: float | None
     arrived: tuple[float, ...]
     publisher_lost: float | None
-    """When its connection ended next after it was created."""
+    """When its connection ended first after the kill: long after is another kill."""
     subscriber_lost: float | None
     subscribed: float | None
+    """When it was subscribed again after that."""
 
 
 @dataclass(slots=True)
@@ -217,7 +218,7 @@ def _describe(each: Round, what: str, got: Received, sent: Published, number: in
     if len(each.harm) >= SHOWN:
         return
     at, created, taken = each.kill.at, sent.created[number], sent.taken[number]
-    lost = _next(got.life.lost, created)
+    lost = _next(got.life.lost, at)
 
     def after(moment: float | None) -> float | None:
         return None if moment is None else round(moment - at, 4)
@@ -232,7 +233,7 @@ def _describe(each: Round, what: str, got: Received, sent: Published, number: in
             round(created - at, 4),
             after(taken),
             arrived,
-            after(_next(sent.life.lost, created)),
+            after(_next(sent.life.lost, at)),
             after(lost),
             after(_next(got.life.subscribed, lost)),
         )
