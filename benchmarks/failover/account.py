@@ -76,8 +76,9 @@ class Harm:
     publisher_lost: float | None
     """When its connection ended first after the kill: long after is another kill."""
     subscriber_lost: float | None
+    connected: float | None
     subscribed: float | None
-    """When it was subscribed again after that."""
+    """When it was connected, and subscribed, again after that."""
 
 
 @dataclass(slots=True)
@@ -235,6 +236,7 @@ def _describe(each: Round, what: str, got: Received, sent: Published, number: in
             arrived,
             after(_next(sent.life.lost, at)),
             after(lost),
+            after(_next(got.life.connected, lost)),
             after(_next(got.life.subscribed, lost)),
         )
     )

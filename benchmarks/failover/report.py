@@ -94,6 +94,8 @@ def _cells(plan: Plan, found: Account) -> Iterator[tuple[str, str]]:
     for name in ("before", "during", "after"):
         rates = [float(getattr(each, name)) for each in rounds]
         yield f"deliveries/s {name}: mean, least", f"{_mean(rates):.0f}, {min(rates, default=0.0):.0f}"
+    kept = min((each.during / each.before for each in rounds if each.before), default=0.0)
+    yield "  during / before at worst; living share", f"{kept:.2f}; {1 - plan.at_once / plan.sites:.2f}"
     yield "load late at worst, ms", _ms(found.late)
     yield "promise of mesh", "; ".join(faults(plan, found)[:3]) or "kept"
 

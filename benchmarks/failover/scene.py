@@ -75,8 +75,8 @@ class Site:
             "links": {"reconnect_min": 0.05, "reconnect_max": 0.5},
         }
         if plan.strategy == "mesh":
-            key = self.broker.directory.parent / f"brokerweave-failover-{os.getpid()}.key"
-            key.write_text("failover-failover-failover\n")
+            key = self.broker.directory / "key"
+            key.write_text("the key that all members share\n")
             join = [f"{HOST}:{site.member_port}" for site in others]
             bind = f"{HOST}:{self.member_port}"
             settings["membership"] = {"bind": bind, "join": join, "key_file": str(key)}
