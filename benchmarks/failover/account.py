@@ -97,6 +97,9 @@ class Round:
     """At clients that were cut off."""
     doubled_most: int = 0
     """At one of them."""
+    doubled_oldest: float = 0.0
+    """How long before the kill the oldest of these had come first: what was acknowledged long before it was in
+    flight no more."""
     doubled_at_shaken: int = 0
     doubled_at_survivors: int = 0
     gap: float = 0.0
@@ -146,7 +149,7 @@ def account(record: Record, kills: Sequence[Kill], calm: float) -> Account:
         delivered += len(firsts)
         doubled += len(repeats)
         lost += _count_lost(rounds, starts, cut, got, sent, firsts)
-        _count_doubled(rounds, starts, cut, shaken, got, sent, repeats)
+        _count_doubled(rounds, starts, cut, shaken, got, sent, firsts, repeats)
         for number, each in enumerate(rounds):
             _look_at(each, cut[number], shaken[number], got, sent, firsts)
     first_arrivals.sort()
@@ -254,6 +257,7 @@ def _count_doubled(
     shaken: Sequence[set[str]],
     got: Received,
     sent: Published,
+    firsts: dict[int, float],
     repeats: list[tuple[int, float]],
 ) -> None:
     here: dict[int, int] = {}
@@ -262,6 +266,9 @@ def _count_doubled(
         here[index] = here.get(index, 0) + 1
         if got.life.client not in cut[index]:
             _describe(rounds[index], "doubled", got, sent, number)
+        else:
+            before = starts[index] - firsts[number]
+            rounds[index].doubled_oldest = max(rounds[index].doubled_oldest, before)
     for index, count in here.items():
         if got.life.client in cut[index]:
             rounds[index].doubled += count

@@ -76,6 +76,7 @@ def _cells(plan: Plan, found: Account) -> Iterator[tuple[str, str]]:
     most = max((each.doubled_most for each in rounds), default=0)
     yield "doubled at clients of dead nodes", f"{sum(each.doubled for each in rounds)}"
     yield "  most at one, of at most", f"{most} of {IN_FLIGHT}"
+    yield "  oldest, ms before the kill", _ms(max((each.doubled_oldest for each in rounds), default=0.0))
     shaken = f"{sum(each.doubled_at_shaken for each in rounds)} at {sum(each.shaken for each in rounds)}"
     yield "  at clients cut off later, by no kill", shaken
     yield "doubled at surviving nodes", str(sum(each.doubled_at_survivors for each in rounds))

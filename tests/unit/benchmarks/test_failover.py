@@ -73,6 +73,7 @@ def test_a_repeat_at_a_client_of_a_dead_node_is_told_from_one_at_a_survivor() ->
         got.times.insert(at + 1, 10.06)
         one = judged(got).rounds[0]
         assert (one.doubled, one.doubled_at_shaken, one.doubled_at_survivors) == doubled
+        assert one.doubled_oldest == pytest.approx(10.0 - 9.05 if life and doubled[0] else 0.0)
 
 
 def test_the_way_back_is_divided_between_client_and_cluster() -> None:
