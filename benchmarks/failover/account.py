@@ -20,6 +20,8 @@ from benchmarks.failover.record import Life, Published, Received, Record
 
 UNDER_WAY = 2.0
 """Seconds: a publication that is lost in a kill may have been created this long before it."""
+STALE = 2.0
+"""Seconds: what came this long before a kill has been acknowledged, on however busy a machine."""
 SHOWN = 20
 """Losses and repeats of one kill that are described."""
 FAILOVER = 1.0
@@ -98,8 +100,9 @@ class Round:
     doubled_most: int = 0
     """At one of them."""
     doubled_oldest: float = 0.0
-    """How long before the kill the oldest of these had come first: what was acknowledged long before it was in
-    flight no more."""
+    """How long before the kill the oldest of these had come first."""
+    doubled_stale: int = 0
+    """Those that had come so long before that they were in flight no more."""
     doubled_at_shaken: int = 0
     doubled_at_survivors: int = 0
     gap: float = 0.0
@@ -113,7 +116,7 @@ class Round:
     returns: list[Return] = field(default_factory=list)
     never_back: int = 0
     harm: list[Harm] = field(default_factory=list)
-    """The first few losses, and repeats at survivors."""
+    """The first few losses, and repeats of what was not in flight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +272,9 @@ def _count_doubled(
         else:
             before = starts[index] - firsts[number]
             rounds[index].doubled_oldest = max(rounds[index].doubled_oldest, before)
+            rounds[index].doubled_stale += before > STALE
+            if before > STALE:
+                _describe(rounds[index], "doubled", got, sent, number)
     for index, count in here.items():
         if got.life.client in cut[index]:
             rounds[index].doubled += count

@@ -76,6 +76,15 @@ def test_a_repeat_at_a_client_of_a_dead_node_is_told_from_one_at_a_survivor() ->
         assert one.doubled_oldest == pytest.approx(10.0 - 9.05 if life and doubled[0] else 0.0)
 
 
+def test_a_repeat_of_what_came_long_before_the_kill_was_not_in_flight() -> None:
+    got = received(None, cut_off())
+    got.numbers.append(3)
+    got.times.append(19.5)
+    one = judged(got)
+    assert (one.rounds[0].doubled, one.rounds[0].doubled_stale) == (1, 1)
+    assert faults(Plan(), one) == ["kill 1: 1 doubled that were not in flight"]
+
+
 def test_the_way_back_is_divided_between_client_and_cluster() -> None:
     arrivals = {n: n + 0.05 for n in range(20) if n != 9} | {9: 10.50}
     found = judged(received(arrivals, cut_off()))
