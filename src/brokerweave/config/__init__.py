@@ -24,6 +24,7 @@ from brokerweave.config.keys import (
     Key,
     LimitsSection,
     LinksSection,
+    MembershipSection,
     Neighbour,
     NodeConfig,
     NodeSection,
@@ -43,6 +44,7 @@ __all__ = [
     "KafkaSection",
     "LimitsSection",
     "LinksSection",
+    "MembershipSection",
     "Neighbour",
     "NodeConfig",
     "NodeSection",
@@ -73,6 +75,7 @@ _READ_AT_START = (
     "acl.file",
     "flight.token_file",
     "kafka.client_file",
+    "membership.key_file",
 )
 
 
@@ -315,6 +318,11 @@ def _check_together(config: NodeConfig) -> None:
         raise ConfigError(
             f"'listen' and 'link_listen' are both {node.listen}; give links a port of their own"
         )
+    for name, address in (("listen", node.listen), ("link_listen", node.link_listen)):
+        if node.health is not None and node.health == address and node.health.port:
+            raise ConfigError(f"'{name}' and 'health' are both {node.health}; give health a port of its own")
+    if config.limits.drain_notice and node.health is None:
+        raise ConfigError("'drain_notice' in [limits] needs 'health' in [node]: nobody would see the notice")
     if node.broker_password_file is not None and node.broker_username is None:
         raise ConfigError("'broker_password_file' needs 'broker_username' beside it in [node]")
     if config.flight.listen is not None and not config.taps:
@@ -323,6 +331,7 @@ def _check_together(config: NodeConfig) -> None:
         raise ConfigError(
             "'servers' in [kafka] needs a [[tap]]: without one there is no edge log to feed from"
         )
+    _check_membership(config)
     if links.reconnect_min > links.reconnect_max:
         raise ConfigError("'reconnect_min' in [links] is more than 'reconnect_max'")
     if (links.tls_certificate is None) != (links.tls_key is None):
@@ -334,3 +343,19 @@ def _check_together(config: NodeConfig) -> None:
             raise ConfigError(
                 f"'{KEYS[name].name}' ({where}) names {file}, which is no file that can be read"
             )
+
+
+def _check_membership(config: NodeConfig) -> None:
+    membership = config.membership
+    if membership.bind is None:
+        if membership.join:
+            raise ConfigError("'join' in [membership] needs 'bind' beside it: where others probe this node")
+        return
+    if membership.key_file is None and config.node.key_file is None:
+        raise ConfigError(
+            "'bind' in [membership] needs a 'key_file', there or in [node]: members prove it to each other"
+        )
+    if membership.bind.host in ("0.0.0.0", "::") and membership.advertise is None:
+        raise ConfigError(
+            f"'bind' in [membership] is {membership.bind}: write 'advertise', where the others reach it"
+        )

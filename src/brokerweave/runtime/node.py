@@ -15,6 +15,7 @@ import secrets
 import signal
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -28,8 +29,10 @@ from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.dead_letters import DeadLetters, plain
 from brokerweave.links.handshake import Identity
-from brokerweave.links.injector import Injector
+from brokerweave.links.injector import Injector, State
 from brokerweave.links.lane import Lane
+from brokerweave.membership.events import Nobody, Watcher
+from brokerweave.membership.meta import Meta
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
 from brokerweave.node.core import NodeCore, Settings
@@ -42,14 +45,17 @@ from brokerweave.runtime.acl_file import load_acl
 from brokerweave.runtime.admin import AdminServer
 from brokerweave.runtime.clock import CHECK_SECONDS, Clock
 from brokerweave.runtime.flight import FlightChild
+from brokerweave.runtime.health import Health
 from brokerweave.runtime.injection import Injection
 from brokerweave.runtime.journal import Note
 from brokerweave.runtime.kafka import KafkaChild
+from brokerweave.runtime.membership import Membership
 from brokerweave.runtime.neighbours import Links
 from brokerweave.runtime.recording import Recording
 from brokerweave.runtime.relay import BrokerConnection, ClientConnection
 from brokerweave.runtime.retained import RetainedReader
 from brokerweave.runtime.retained_store import SqliteStore
+from brokerweave.runtime.servers import own_meta, server_rows
 from brokerweave.runtime.sessions import RuntimeSessions
 from brokerweave.runtime.status import neighbour_rows, outboxes, status
 from brokerweave.runtime.storage import Storage
@@ -93,12 +99,18 @@ class Node:
         self.recording: Recording | None = None
         self.flight: FlightChild | None = None
         self.kafka: KafkaChild | None = None
+        self.health = Health(self._broker_is_up)
+        self.membership: Membership | None = None
+        self.watcher: Watcher = Nobody()
+        """Who acts when members come and go; to be set before `_build` ends."""
+        self.meta = Meta()
         self._clock = Clock()
         self.now = self._clock.now
         self._checkpointing: asyncio.Handle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._server: asyncio.Server | None = None
+        self._health_server: asyncio.Server | None = None
         self._configured: set[str] = set()
         self._notes: dict[tuple[str, int], Note] = {}
         self.internal_errors = 0
@@ -113,8 +125,10 @@ class Node:
             {
                 "status": lambda request: status(self),
                 "neighbours": lambda request: {"neighbours": neighbour_rows(self)},
+                "servers": lambda request: {"servers": server_rows(self)},
                 "add_neighbour": self._add_command,
                 "remove_neighbour": self._remove_command,
+                "members": lambda request: {"members": self.membership.rows() if self.membership else []},
                 **dead_letter_commands.commands(self),
             },
         )
@@ -124,6 +138,10 @@ class Node:
             if self.recording is not None:
                 admin.add(self.recording.commands())
             await self._listen(loop)
+            if self.membership is not None:
+                await self.membership.start()
+                self.meta = own_meta(self, _reached(self._server)[1])
+                self.announce()
             if self.flight is not None:
                 self.flight.start()
             if self.kafka is not None:
@@ -137,6 +155,7 @@ class Node:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._stop_signal)
             loop.add_signal_handler(signal.SIGHUP, self._reload)
+            self.health.started = True
             log.info(
                 "node %s relays %s to %s", self.core.node_id, self.config.node.listen, self.config.node.broker
             )
@@ -152,6 +171,8 @@ class Node:
             ) from error
         finally:
             await admin.stop()
+            if self.membership is not None:
+                self.membership.close()
             if self.flight is not None:
                 await self.flight.stop()
             if self.kafka is not None:
@@ -222,7 +243,7 @@ class Node:
                 self.storage.reject_state(error)
         self._keep_changes()
         cycles = self.core.wiring.enabled
-        identity = Identity(node.id, epoch, strategy.name, links.sessions, _key(self.config), cycles)
+        identity = Identity(node.id, epoch, strategy.name, links.sessions, _key(node.key_file), cycles)
         self.links = Links(self, links, identity)
         self.injection = Injection(
             self,
@@ -234,6 +255,10 @@ class Node:
             proxied=node.proxy_protocol,
         )
         self.retained_reader = RetainedReader(self, self.retained_store, self.config, (username, password))
+        if self.config.membership.bind is not None:
+            key = _key(self.config.membership.key_file or node.key_file)
+            assert key is not None  # the configuration was checked
+            self.membership = Membership(self.config, key, self.random, self.watcher, self.warn)
 
     def _record(self) -> None:
         folder = self.config.edge_log.path
@@ -259,6 +284,8 @@ class Node:
             self.warn("no key_file: anyone who reaches link_listen may link")
         for neighbour in self.config.neighbours:
             self._add(neighbour.id, neighbour.address)
+        if node.health is not None:
+            self._health_server = await _bind("health", node.health, self.health.listen(*node.health))
         serving = loop.create_server(
             lambda: ClientConnection(self), node.listen.host, node.listen.port, backlog=4096
         )
@@ -275,7 +302,14 @@ class Node:
     def _stop_signal(self) -> None:
         if self._stopping.is_set():
             raise SystemExit(1)
-        self._stopping.set()
+        if self.limits.drain_notice and not self.health.draining:
+            self.call_later(self.limits.drain_notice, self._stopping.set)
+        else:
+            self._stopping.set()
+        self.health.draining = True
+
+    def _broker_is_up(self) -> bool:
+        return any(injector.state is State.READY for injector in self.core.injectors)
 
     async def _drain(self) -> None:
         """Clients leave first, then what is owed gets its time, then neighbours hear good-bye."""
@@ -287,9 +321,14 @@ class Node:
         deadline = self.now() + self.config.limits.drain
         while self._owes_the_living() and self.now() < deadline:  # noqa: ASYNC110 (no one event ends it)
             await asyncio.sleep(DRAIN_POLL_SECONDS)
+        if self.membership is not None:
+            await self.membership.stop()
         await self.links.stop()
         await self.injection.stop()
         await self.retained_reader.stop()
+        if self._health_server is not None:
+            self._health_server.close()
+            self.health.hang_up()
 
     def _owes_the_living(self) -> bool:
         """Whether anything waits for a neighbour or broker that is there to take it."""
@@ -322,6 +361,13 @@ class Node:
         self.core.admission.replace(acl)
         self.config = fresh
         log.warning("configuration reloaded: %d neighbours", len(wanted))
+
+    def announce(self, table: bytes | None = None) -> None:
+        """Tell all members of this one's addresses and, if it changed, of the strategy's table."""
+        if table is not None:
+            self.meta = replace(self.meta, table=table)
+        if self.membership is not None:
+            self.membership.set_meta(self.meta.encode())
 
     # Neighbours
 
@@ -387,6 +433,11 @@ class Node:
         relay = self.relays.get(pair)
         if relay is not None:
             relay.write_own(data)
+
+    def hang_up(self, pair: Pair, last_words: bytes) -> None:
+        relay = self.relays.get(pair)
+        if relay is not None:
+            relay.hang_up(last_words)
 
     def forget_lanes(self, neighbour: str) -> None:
         for key in [key for key in self._notes if key[0] == neighbour]:
@@ -528,10 +579,10 @@ def _first_line(path: Path | None) -> bytes | None:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _key(config: NodeConfig) -> bytes | None:
-    key = _first_line(config.node.key_file)
+def _key(path: Path | None) -> bytes | None:
+    key = _first_line(path)
     if key is not None and len(key) < 16:
-        raise ConfigError(f"the key in {config.node.key_file} is shorter than 16 bytes; make a longer one")
+        raise ConfigError(f"the key in {path} is shorter than 16 bytes; make a longer one")
     return key
 
 

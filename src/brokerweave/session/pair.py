@@ -2,9 +2,10 @@
 
 Owns: the two scanners, the phase of the pair, what is held back until the broker accepts the client.
 Invariants: what is returned for the other side is the input cut at frame boundaries, unchanged but for frames
-a listener rejected and acknowledgements that wait for the cluster; nothing is forwarded to links before
-CONNACK accepts the client (nor, in cluster delivery, before the broker acknowledged it or the client left); a
-filter counts only when SUBACK grants it. Must not know: sockets, strategies, links.
+a listener rejected, acknowledgements that wait for the cluster, and in a mesh what the node itself delivers
+and answers; nothing is forwarded to links before CONNACK accepts the client (nor, in cluster delivery, before
+the broker acknowledged it or the client left); a filter counts only when SUBACK grants it. Must not know:
+sockets, strategies, links.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from brokerweave.cooperation.api import Listener, Side
-from brokerweave.errors import BrokerweaveError, RemoteProtocolError
+from brokerweave.errors import BrokerweaveError, LocalProtocolError, RemoteProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import Frame, Passage, RouteCache, Routed, Scanner
 from brokerweave.mqtt.packets import (
@@ -33,7 +34,7 @@ from brokerweave.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from brokerweave.mqtt.properties import Property, get_str, without
+from brokerweave.mqtt.properties import Property, get_int, get_str, without
 from brokerweave.session.aliases import Aliases
 from brokerweave.session.asked import Asked
 from brokerweave.session.handle import SessionHandle
@@ -41,7 +42,9 @@ from brokerweave.session.host import Limits, PairHost
 from brokerweave.session.judgement import Judgement
 from brokerweave.session.record import SessionRecord, changed_expiry, expiry_of
 from brokerweave.session.recorder import Recorder
-from brokerweave.session.standing import HeldAck, HeldAcks, Stand, Standing
+from brokerweave.session.redelivery import Redelivery
+from brokerweave.session.standing import HeldAck, Stand, Standing
+from brokerweave.session.unconfirmed import Unconfirmed, size_of
 
 _FROM_CLIENT = sum(
     1 << t
@@ -62,6 +65,10 @@ _EVERY_QOS_ONE_BY_ONE = 1 << 0 | 1 << 1 | 1 << 2
 _QOS2_ONE_BY_ONE = 1 << 2
 _ACKNOWLEDGED_ONE_BY_ONE = 1 << 1 | 1 << 2
 _PUBLISH_ACKS = 1 << PacketType.PUBACK | 1 << PacketType.PUBREC
+_ANSWERS = frozenset({PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP, PacketType.PINGREQ})
+"""What the client of a mesh says to the broker, or to the node that sent something in its stead."""
+_DELIVERS = frozenset({PacketType.PUBLISH, PacketType.PUBREL})
+_TAKEN_OVER = 0x8E
 _REFUSED = 0x80
 _LARGEST_CONNECT = 1 << 20
 """Bytes: a stranger must not make the node keep more. Five strings of 64 KiB, and properties, fit."""
@@ -85,11 +92,9 @@ class Pair:
     """See the module's docstring. `error` is set once the pair must be closed for a protocol error."""
 
     __slots__ = (
-        "_acks",
         "_aliases",
         "_asked",
-        "_awaiting",
-        "_cluster",
+        "_behind",
         "_downstream",
         "_held",
         "_held_bytes",
@@ -97,9 +102,11 @@ class Pair:
         "_judgement",
         "_record",
         "_recorder",
+        "_redelivery",
         "_routes",
         "_session_expiry",
         "_standing",
+        "_unconfirmed",
         "_upstream",
         "_will_discarded",
         "broker",
@@ -123,9 +130,11 @@ class Pair:
         listeners: tuple[Listener, ...] = (),
         cluster: bool = False,
         records: bool = False,
+        mesh: bool = False,
     ) -> None:
         """`cluster`: acknowledgements of QoS 1 and 2 wait until the other sites have taken the message.
-        `records`: there are taps."""
+        `records`: there are taps. `mesh`: the host hears what the client has, and may redeliver; implies
+        `cluster`."""
         self.client = SessionHandle(identifier * 2, Side.CLIENT)
         self.broker = SessionHandle(identifier * 2 + 1, Side.BROKER)
         self.phase = Phase.AWAITING_CONNECT
@@ -148,14 +157,19 @@ class Pair:
             self._upstream.wanted = _EVERYTHING
         if self._listens(Side.BROKER):
             self._downstream.wanted = _EVERYTHING
-        self._cluster = cluster
-        if cluster:
+        self._unconfirmed: Unconfirmed | None = None
+        if cluster or mesh:
+            self._unconfirmed = Unconfirmed(host, self, self._confirm)
             self._downstream.wanted |= _PUBLISH_ACKS
         self._recorder = Recorder(host, self, limits.client_queue) if records else None
         self._standing: Standing | None = None
-        self._acks: HeldAcks | None = None
-        self._awaiting: dict[int, tuple[Publish, int]] | None = None
-        # Each with the latest version that the node knew of any message to be retained.
+        self._behind: Stand | None = None
+        self._redelivery: Redelivery | None = None
+        if mesh:
+            self._downstream.wanted = _EVERYTHING
+            self._upstream.wanted |= sum(1 << t for t in _ANSWERS)
+            self._standing = Standing()
+            self._redelivery = Redelivery(host, self, self._standing, limits.client_queue)
         self._held: list[Routed | Publish | PubRel] | None = None
         self._held_bytes = 0
         self._asked: Asked | None = None
@@ -172,6 +186,11 @@ class Pair:
         return self.connect.will if self.connect else None
 
     @property
+    def leaving(self) -> bool:
+        """The client said goodbye, or the pair is about to end for an error."""
+        return self._will_discarded or self.error is not None
+
+    @property
     def version(self) -> int:
         return self.client.mqtt_version
 
@@ -179,7 +198,8 @@ class Pair:
     def wants_pause(self) -> bool:
         """True while the client must not be read: too much waits for the broker's answer."""
         asked = self._asked.size if self._asked is not None else 0
-        return max(self._held_bytes, asked) > self.limits.client_queue
+        unconfirmed = self._unconfirmed.size if self._unconfirmed is not None else 0
+        return max(self._held_bytes, unconfirmed, asked) > self.limits.client_queue
 
     @property
     def wants_broker_pause(self) -> bool:
@@ -224,6 +244,8 @@ class Pair:
             self._fail(Side.CLIENT, RemoteProtocolError("too large a CONNECT", 0x95))
         if self._upstream.error is not None and self.put_off is None:
             self._fail(Side.CLIENT, self._upstream.error)
+        if self._redelivery is not None:
+            whole += self._redelivery.after_client()
         return whole if self.connect is not None else b""
 
     def next_turn(self) -> bytes:
@@ -233,6 +255,8 @@ class Pair:
         whole = self._turn(*self.put_off)
         if self._upstream.error is not None and self.put_off is None:
             self._fail(Side.CLIENT, self._upstream.error)
+        if self._redelivery is not None:
+            whole += self._redelivery.after_client()
         return whole
 
     def _turn(self, whole: bytes, items: list[Routed | Frame], start: int) -> bytes:
@@ -242,12 +266,9 @@ class Pair:
             end += 1
         if end < len(items):
             self.put_off = whole, items, end
-            whole = whole[_place(items, start) : _place(items, end)]
-            return self._client_items(whole, items[start:end])
+            return self._client_items(whole[: _place(items, end)], items[start:end], _place(items, start))
         self.put_off = None
-        if start:
-            whole, items = whole[_place(items, start) :], items[start:]
-        return self._client_items(whole, items)
+        return self._client_items(whole, items[start:] if start else items, _place(items, start))
 
     def _check_first(self, chunk: bytes) -> None:
         """Do not wait for more of what cannot be MQTT [MQTT-3.1.0-1]."""
@@ -266,16 +287,19 @@ class Pair:
             half.client_id = connect.client_id
             half.mqtt_version = connect.version
         self._upstream.version = self._downstream.version = connect.version
-        self._upstream.single_qos = _ACKNOWLEDGED_ONE_BY_ONE if self._cluster else _QOS2_ONE_BY_ONE
+        if self._redelivery is not None:
+            self._redelivery.begin(connect)
+        self._upstream.single_qos = _ACKNOWLEDGED_ONE_BY_ONE if self._unconfirmed else _QOS2_ONE_BY_ONE
         if self._recorder is not None and connect.version == 5:  # 3.1.1 has no word for refusal
-            self._recorder.awaits_answers = not self._cluster
+            self._recorder.awaits_answers = self._unconfirmed is None
             self._upstream.single_qos = _ACKNOWLEDGED_ONE_BY_ONE
             self._downstream.wanted |= _PUBLISH_ACKS
         self.phase = Phase.CONNECTING
         self._host.connect_arrived(self)
 
-    def _client_items(self, whole: bytes, items: list[Routed | Frame]) -> bytes:
-        kept: list[bytes] | None = [] if self._listens(Side.CLIENT) else None
+    def _client_items(self, whole: bytes, items: list[Routed | Frame], done: int) -> bytes:
+        """Act on the client's frames; returns what of `whole` from `done` on goes to the broker."""
+        out: list[bytes] = []
         for item in items:
             if isinstance(item, Routed):
                 self._forward(item)
@@ -284,16 +308,26 @@ class Pair:
                 passes = self._client_frame(item)
             except RemoteProtocolError as error:
                 self._fail(Side.CLIENT, error)
-                break
+                passes = True
             if self.error is not None:
+                if self._listens(Side.CLIENT):
+                    whole = whole[: item.at]  # nobody has judged the rest
                 break
-            if kept is not None and passes:
-                kept.append(item.data)
-        return whole if kept is None else b"".join(kept)
+            if not passes:
+                out.append(whole[done : item.at])
+                done = item.at + len(item.data)
+        if not out and not done:
+            return whole
+        return b"".join((*out, whole[done:]))
 
     def _client_frame(self, frame: Frame) -> bool:
         """Act on one frame from the client; False if it must not reach the broker."""
         judgement = self._judgement
+        if self._redelivery is not None and frame.type in _ANSWERS:
+            if not self._redelivery.from_client(frame):
+                return False
+            if judgement is None:
+                return True
         if judgement and not judgement.asked(Side.CLIENT, frame.type) and frame.type not in _ACTED_ON:
             return True
         if frame.type in _ABOUT_FILTERS and len(frame.data) > self.limits.client_queue:
@@ -302,12 +336,18 @@ class Pair:
         if judgement is not None and self._rejected(judgement, packet):
             return False
         match packet:
+            case Publish() if packet.dup and self._redelivery is not None and self._take_on(packet):
+                return False
+            case PubRel() if self._unconfirmed is not None and self._unconfirmed.completes(packet):
+                return False
             case Publish() | PubRel():
                 self._hold_or_act(packet)
             case Subscribe() | Unsubscribe():
                 if self._asked is None:
                     self._asked = Asked()
                 self._asked.add(packet, len(frame.data))
+                if self._redelivery is not None and isinstance(packet, Subscribe):
+                    self._redelivery.subscribed(packet)
             case Disconnect():
                 self._will_discarded = packet.reason_code != _WILL_KEPT
                 self.expiry = changed_expiry(packet.properties, self.expiry)
@@ -317,7 +357,7 @@ class Pair:
 
     def _hold_or_act(self, packet: Publish | PubRel) -> None:
         if self.phase is Phase.CONNECTING:
-            self._hold(packet, _size(packet))
+            self._hold(packet, size_of(packet))
         elif isinstance(packet, Publish):
             self._publish(packet)
         elif self._record is not None and packet.packet_id in self._record.incoming_qos2:
@@ -349,8 +389,8 @@ class Pair:
             return
         properties = without(packet.properties, Property.TOPIC_ALIAS)
         packet = replace(packet, topic=topic, properties=properties)
-        if self._cluster and packet.qos:
-            self._await_ack(packet)
+        if self._unconfirmed is not None and packet.qos:
+            self._unconfirmed.add(packet)
             return
         routed = self._routed(packet)
         if routed is not None:
@@ -366,14 +406,6 @@ class Pair:
             routed.resent = [0]
         return routed
 
-    def _await_ack(self, packet: Publish) -> None:
-        """Cluster delivery: keep a publication until the broker has acknowledged it."""
-        if self._awaiting is None:
-            self._awaiting = {}
-        before = self._awaiting.get(packet.packet_id)
-        self._awaiting[packet.packet_id] = packet, self._host.latest_version()
-        self._held_bytes += _size(packet) - (_size(before[0]) if before else 0)
-
     def _already_taken(self, packet_id: int) -> bool:
         """A QoS 2 publication sent again before its release is the same one [MQTT-4.3.3-12]."""
         if self._record is None:
@@ -381,7 +413,7 @@ class Pair:
         taken = self._record.incoming_qos2
         if packet_id in taken:
             return True
-        if not self._cluster:  # there it counts when the broker has acknowledged it
+        if self._unconfirmed is None:  # there it counts when the broker has acknowledged it
             taken.add(packet_id)
         return False
 
@@ -418,72 +450,73 @@ class Pair:
         """Act on the broker's frames; returns what of `whole` may go to the client now."""
         out: list[bytes] = []
         done = 0
+        if self._redelivery is not None:
+            self._redelivery.busy = True
         for item in items:
             assert isinstance(item, Frame)
-            judgement = self._judgement
-            if item.type not in _ACTED_ON and not (judgement and judgement.asked(Side.BROKER, item.type)):
-                continue
             try:
-                packet = codec.decode(item.data, self.version)
-                if judgement is not None:
-                    judgement.verdict(Side.BROKER, packet)
-                match packet:
-                    case ConnAck():
-                        self._connack(packet)
-                    case SubAck():
-                        stand = self._suback(packet)
-                        if stand is not None:
-                            out.append(self._pass(whole[done : item.at]))
-                            done = item.at
-                            self._stand_at(stand)
-                    case UnsubAck():
-                        self._unsuback(packet)
-                    case PubAck() | PubRec() if self._cluster and self._hold_ack(packet, item.data):
-                        out.append(self._pass(whole[done : item.at]))
-                        done = item.at + len(item.data)
-                    case PubAck() | PubRec() if self._recorder is not None:
-                        self._recorder.answered(packet.packet_id, packet.reason_code)
+                goes = self._broker_frame(item)
             except RemoteProtocolError as error:
                 self._fail(Side.BROKER, error)
                 break
-        if done == 0 and not self._standing:
-            return whole
-        out.append(self._pass(whole[done:]))
-        return b"".join(out)
+            if goes is not None:
+                out.append(self._pass(whole[done : item.at]))
+                done = item.at
+                if isinstance(goes, Stand):
+                    self._stand_at(goes)
+                else:
+                    done += len(item.data)
+                    out.append(goes)
+            if self._behind is not None:
+                end = item.at + len(item.data)
+                out.append(self._pass(whole[done:end]))
+                done = end
+                self._stand_at(self._behind)
+                self._behind = None
+        if done or self._standing:
+            out.append(self._pass(whole[done:]))
+            whole = b"".join(out)
+        if self._redelivery is not None:
+            self._redelivery.busy = False
+            whole += self._redelivery.advance()
+        return whole
+
+    def _broker_frame(self, frame: Frame) -> Stand | bytes | None:
+        """Act on one frame from the broker. None: it keeps its place in the stream, which may have to stand
+        there first; or what goes to the client at once, in its stead."""
+        judgement = self._judgement
+        overtakes = self._redelivery.from_broker(frame) if self._redelivery is not None else None
+        if judgement is None and frame.type in _DELIVERS:
+            return overtakes
+        if frame.type not in _ACTED_ON and not (judgement and judgement.asked(Side.BROKER, frame.type)):
+            return overtakes
+        packet = codec.decode(frame.data, self.version)
+        if judgement is not None:
+            judgement.verdict(Side.BROKER, packet)
+        match packet:
+            case ConnAck():
+                self._connack(packet)
+            case SubAck():
+                return self._suback(packet)
+            case UnsubAck():
+                self._unsuback(packet)
+            case PubAck() | PubRec() if self._unconfirmed is not None:
+                return b"" if self._unconfirmed.answered(packet, frame.data) else overtakes
+            case PubAck() | PubRec() if self._recorder is not None:
+                self._recorder.answered(packet.packet_id, packet.reason_code)
+        return overtakes
 
     def _pass(self, data: bytes) -> bytes:
         return self._standing.through(data) if self._standing else data
 
-    def _hold_ack(self, packet: PubAck | PubRec, frame: bytes) -> bool:
-        """Forward what the broker has acknowledged; True if the client must wait for the cluster, too."""
-        awaiting = self._awaiting.pop(packet.packet_id, None) if self._awaiting else None
-        if self._acks is None:
-            self._acks = HeldAcks()
-        ack = self._acks.hold(frame)
-        confirmed = True
-        if awaiting is not None:
-            publish, since = awaiting
-            self._held_bytes -= _size(publish)
-            if packet.reason_code < _REFUSED:
-                if publish.retain:
-                    self._host.uncertain(publish.topic, since)
-                confirmed = self._forward_confirmed(publish, ack)
-            else:
-                self._host.count("refused_publications")
-        if not confirmed:
-            return True
-        released = self._acks.release(ack)
-        if released == frame:
-            return False  # nothing waits before it: it stays where it is in the stream
-        if released:
-            self._host.write_client(self, released)
-        return True
-
-    def _forward_confirmed(self, publish: Publish, ack: HeldAck) -> bool:
-        if publish.qos == 2 and self._record is not None:
+    def _confirm(self, publish: Publish, ack: HeldAck) -> bool:
+        """Forward what the broker has acknowledged; False: the client has to wait for `release`."""
+        if publish.qos == 2 and self._record is not None and not ack.resent:
             self._record.incoming_qos2.add(publish.packet_id)
         if self._recorder is not None:
             self._tap(self._recorder, publish)
+            if ack.resent:
+                self._recorder.before_acknowledging()
         group = self._routes.lookup(publish.topic.encode(), publish.retain)
         publish = replace(publish, dup=False)
         return group is None or self._host.forward_confirmed(group, publish, self.version, self, ack)
@@ -495,10 +528,8 @@ class Pair:
 
     def release(self, ack: HeldAck) -> None:
         """The cluster has a publication, or is not waited for any longer: its acknowledgement may go."""
-        if self._acks is not None and self.phase is Phase.ACCEPTED:
-            released = self._acks.release(ack)
-            if released:
-                self._host.write_client(self, released)
+        if self._unconfirmed is not None and self.phase is Phase.ACCEPTED:
+            self._unconfirmed.release(ack)
 
     def _stand_at(self, stand: Stand) -> None:
         if self._standing is None:
@@ -506,11 +537,83 @@ class Pair:
         self._standing.add(stand)
 
     def go_on(self, stand: Stand) -> None:
-        """The filters at a stand are known everywhere, or not waited for any longer."""
-        if self._standing is not None and self.phase is Phase.ACCEPTED:
+        """The filters at a stand are known everywhere, or not waited for any longer; or there is nothing to
+        redeliver. Does nothing where a queue is on its way: the stream goes on behind it."""
+        if self._standing is not None and self.phase is Phase.ACCEPTED and stand.queue is None:
             data = self._standing.go_on(stand)
+            if self._redelivery is not None:
+                data += self._redelivery.advance()
             if data:
                 self._host.write_client(self, data)
+
+    # What the client missed (in a mesh)
+
+    def stand_behind(self) -> Stand:
+        """For the host while it is told of CONNACK (`accepted`) or SUBACK (`granted`): the stream stands
+        behind that packet until `redeliver(..., stand)` is through, or `go_on(stand)`."""
+        if self._redelivery is None or not self._redelivery.busy:
+            raise LocalProtocolError("only in a mesh, at a CONNACK or SUBACK, the stream stands behind it")
+        if self._behind is None:
+            self._behind = Stand()
+        return self._behind
+
+    def redeliver(
+        self, publishes: list[Publish], done: Callable[[], None], stand: Stand | None = None
+    ) -> None:
+        """Send these to the client in their order, at `stand`; without it, behind what came so far.
+
+        Their QoS is that of the delivery; packet ids are the node's. `done` is called when the client has
+        answered all of them and the stream goes on; never, if the client leaves before.
+        """
+        if self._redelivery is None:
+            raise LocalProtocolError("only in a mesh a pair redelivers")
+        if self.phase is not Phase.ACCEPTED:
+            return
+        if stand is None:
+            if self._redelivery.busy:
+                stand = self.stand_behind()
+            else:
+                stand = Stand()
+                self._stand_at(stand)
+        self._redelivery.add(stand, publishes, done)
+        data = self._redelivery.advance()
+        if data:
+            self._host.write_client(self, data)
+
+    def _take_on(self, packet: Publish) -> bool:
+        """Whether the node answers a publication that was sent again, and the broker does not get it."""
+        unconfirmed, record = self._unconfirmed, self._record
+        if unconfirmed is None or record is None or self.phase is not Phase.ACCEPTED:
+            return False
+        if packet.packet_id in unconfirmed or (packet.qos == 2 and packet.packet_id in record.incoming_qos2):
+            return False  # the broker has to go on with it
+        if get_int(packet.properties, Property.TOPIC_ALIAS, 0):
+            if packet.topic or self._aliases is None:
+                return False  # the broker must learn the alias
+            topic = self._aliases.topic_of(packet)
+            packet = replace(packet, topic=topic, properties=without(packet.properties, Property.TOPIC_ALIAS))
+        if packet.topic.startswith("$") or not self._host.resent(self, packet):
+            return False
+        self._host.count("publications_resent")
+        unconfirmed.answer_resent(packet)
+        return True
+
+    def close_taken_over(self, session_ends: bool = False) -> None:
+        """Another site has the client now; `session_ends` if it began a new session there.
+
+        Its will is due as when a broker's own session is taken over: not if it has a delay and the session
+        goes on [MQTT-3.1.4-3], [MQTT-3.1.2-8].
+        """
+        if self.phase is Phase.ENDED:
+            return
+        if self.version == 5 and self.phase is Phase.ACCEPTED:
+            self._host.write_client(self, codec.encode(Disconnect(_TAKEN_OVER), 5))
+        last_words = b""
+        delay = get_int(self.will.properties, Property.WILL_DELAY_INTERVAL, 0) if self.will else 0
+        if min(delay, self.expiry) > 0 and not session_ends:
+            self._will_discarded = True
+            last_words = codec.encode(Disconnect(), 5)
+        self._host.hang_up(self, last_words)
 
     def _connack(self, packet: ConnAck) -> None:
         if self.phase is not Phase.CONNECTING:
@@ -560,8 +663,10 @@ class Pair:
     def ended(self, broker_left: bool = False) -> bool:
         """Either side is gone, so the pair is. True if the client had not said goodbye."""
         broker_left = broker_left and not self._will_discarded
-        if self._awaiting and self.phase is Phase.ACCEPTED:
-            self._end_waiting(list(self._awaiting.values()), broker_left)
+        if self._unconfirmed is not None and self.phase is Phase.ACCEPTED:
+            self._end_waiting(self._unconfirmed.unanswered(), broker_left)
+        if self._redelivery is not None and (left := self._redelivery.left):
+            self._host.count("redelivery_interrupted", left)
         was, self.phase = self.phase, Phase.ENDED
         if was is Phase.ACCEPTED:
             if self._recorder is not None:
@@ -577,7 +682,8 @@ class Pair:
         They were handed to it, so they go to other sites as in local delivery; unless it was the broker that
         ended the connection, unasked, which is how some refuse a publication.
         """
-        self._host.count("unacknowledged_publications", len(publications))
+        if publications:
+            self._host.count("unacknowledged_publications", len(publications))
         for publish, since in publications:
             if publish.retain:
                 self._host.uncertain(publish.topic, -1 if broker_left else since)
@@ -633,14 +739,6 @@ _ACTED_ON = frozenset(
         PacketType.DISCONNECT,
     }
 )
-
-
-def _size(packet: Publish | PubRel) -> int:
-    """About what a packet takes in memory while it is kept."""
-    if isinstance(packet, PubRel):
-        return _HELD
-    properties = sum(len(str(value)) for _, value in packet.properties)
-    return _HELD + len(packet.topic) + len(packet.payload) + properties
 
 
 def _place(items: list[Routed | Frame], index: int) -> int:

@@ -37,6 +37,8 @@ class Relay:
 
     def received(self, data: bytes) -> None:
         out = self.pair.from_client(data)
+        while self.pair.put_off is not None and self.pair.error is None:
+            out += self.pair.next_turn()
         for payload in self.end_of_client.reached():
             self.node.watcher.passed_origin(self.node, payload)
         if self._broker is not None:
@@ -105,6 +107,11 @@ class Relay:
     broker_writable_again = _resume_reading
 
     # The end
+
+    def hang_up(self, last_words: bytes) -> None:
+        if self._broker is not None and last_words:
+            self._broker.write(last_words)
+        self.end()
 
     def _fail(self) -> None:
         error = self.pair.error

@@ -1,0 +1,376 @@
+"""A client came back at this node: which of what it is owed goes to it from here, once and in order.
+
+Owns the judgement for one SUBSCRIBE. Three ways lead to the client: its queue at the holders, this node's
+broker because the origin knew that the client is here (after the *cut*), and this node's broker because
+others here want the topic. Invariants: of the three exactly one is taken, as far as can be known; where it
+cannot, a publication is given rather than lost, except to a subscription of QoS 0; what came from one
+origin's lane stays in order. Must not know: links, brokers, packets to the client.
+
+The life of one: built when SUBACK came, then `add_cut`, `arrived`, `dead`, `offer`, `answered`, `live` in any
+order until `complete` or until the caller will not wait longer; then `ready` once, then `late` for whatever
+comes after. `received` and `finished` say what holders need not keep any more.
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from brokerweave.failover.held import Held, aged
+from brokerweave.failover.ids import MessageId, content_hash
+from brokerweave.failover.injections import Injection, InjectionLog
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.packets import Publish
+from brokerweave.mqtt.topics import matches
+
+MOST_SETTLED = 100_000
+"""Ids remembered so that nothing is given twice; beyond, the oldest goes."""
+
+
+class Verdict(enum.Enum):
+    MINE = "to be given from the queue"
+    BROKER = "the broker gives it, or gave it"
+    LATER = "its origin routed it knowing that the client is here"
+    UNCLEAR = "the broker may or may not give it"
+    WAITING = "its origin has not been heard of yet"
+    FOREIGN = "the client did not ask for it"
+
+
+class Cutover:
+    """`nodes`: all others that are to answer, with a cut and with a queue. `me` is this node, an origin too.
+
+    `subscribed` and `granted` are the ticks of SUBSCRIBE and SUBACK, `filters` those of that SUBSCRIBE with
+    the QoS that was granted. `before` is the cutover of the client's previous SUBSCRIBE here, if any: what
+    matches a filter of both is judged by the first.
+    """
+
+    def __init__(
+        self,
+        subscribed: int,
+        granted: int,
+        filters: Mapping[str, int],
+        log: InjectionLog,
+        *,
+        me: str = "",
+        nodes: Iterable[str] = (),
+        before: Cutover | None = None,
+    ) -> None:
+        self.doubted = 0
+        """Publications given, or not, without knowing for sure."""
+        self.done = False
+        """`ready` was called."""
+        self.trusted = False
+        """Set it before `ready` if a holder of the client's old home has answered: what the broker gives the
+        client from before the cuts, and nobody owes it, it had there."""
+        self.suppressed = 0
+        """Deliveries of the broker that the client had before it came."""
+        self._unwanted: Counter[bytes] = Counter()
+        self._had: dict[MessageId, bytes] = {}
+        self._subscribed = subscribed
+        self._granted = granted
+        self._filters = dict(filters)
+        self._log = log
+        self._me = me
+        self._before = before
+        self._unheard = set(nodes)
+        self._unanswered = set(nodes)
+        self._arriving: set[str] = set()
+        self._cuts: dict[str, dict[int, Sequence[int]]] = {}
+        self._dead: set[str] = set()
+        self._live: Counter[bytes] = Counter()
+        self._fence = 0
+        self._fenced = False
+        self._offered: dict[MessageId, Held] = {}
+        self._kept: dict[MessageId, Injection] = {}
+        # Ids that were given, or are left to the broker; shared by all cutovers of the client here.
+        self._settled: dict[MessageId, None] = before._settled if before is not None else {}
+        self._unreceived: dict[bytes, list[MessageId]] = before._unreceived if before is not None else {}
+
+    # What becomes known
+
+    def add_cut(self, origin: str, epoch: int, sequences: Sequence[int], *, arrived: bool = True) -> None:
+        """A node has heard where the client is: up to these sequences, by lane, it did not know.
+
+        Without `arrived`, what it sent here before may still be on its way, and `arrived` follows.
+        """
+        self._cuts.setdefault(origin, {})[epoch] = tuple(sequences)
+        self._unheard.discard(origin)
+        if not arrived:
+            self._arriving.add(origin)
+
+    def arriving(self, origin: str) -> None:
+        """Wait for `arrived` of this node: of our own name while the broker has not acknowledged all that was
+        published here before SUBACK."""
+        self._arriving.add(origin)
+
+    def arrived(self, origin: str) -> None:
+        """Everything that the origin sent here before its cut is in this node's hands."""
+        self._arriving.discard(origin)
+
+    def dead(self, origin: str) -> None:
+        """Nothing will be heard of this node, or nothing more."""
+        self._dead.add(origin)
+        self._unheard.discard(origin)
+        self._unanswered.discard(origin)
+        self._arriving.discard(origin)
+
+    def offer(self, held: Iterable[Held]) -> None:
+        """From a holder's queue, or published here meanwhile."""
+        for one in held:
+            known = self._offered.get(one.id)
+            if known is None or one.born < known.born:
+                self._offered[one.id] = one
+
+    def answered(self, node: str) -> None:
+        """The node has given all that it had in the client's queue."""
+        self._unanswered.discard(node)
+
+    def live(self, hash: bytes) -> None:
+        """The broker delivered this to the client, not as a retained message. It may be told after `ready`,
+        too: where no fence was waited for, it helps with what comes late."""
+        if not self._fenced:
+            self._live[hash] += 1
+
+    def fence(self, tick: int) -> None:
+        """What the broker had at this tick, and was to give to the client, it has given."""
+        self._fence = max(self._fence, tick)
+
+    # What follows from it
+
+    @property
+    def heard(self) -> bool:
+        """Whether all nodes were heard of, have answered, and what they sent is here."""
+        return not (self._unheard or self._unanswered or self._arriving)
+
+    @property
+    def unclear(self) -> bool:
+        """Whether the broker may or may not give something of what was offered: more deliveries will tell, or
+        a `fence` after the broker has acknowledged it."""
+        live = self._credible()
+        return any(self._judge(held, live) is Verdict.UNCLEAR for held in self._offered.values())
+
+    @property
+    def unfenced(self) -> bool:
+        """The same of anything that the broker got in between, be it offered or not. Who has a fence at
+        little cost should wait for this, too: then what comes late need not be doubted."""
+        return any(
+            self._in_between(injection) and (injection.ended is None or injection.ended > self._fence)
+            for identifier, injection in self._log.items()
+            if self._judge_by_cut(identifier, final=True) is None
+        )
+
+    @property
+    def complete(self) -> bool:
+        return self.heard and not self.unclear
+
+    def ready(self, now: float) -> list[Held]:
+        """What to give to the client, in order, each at the QoS that it is to have. What is not known by
+        now is not waited for."""
+        self._live = self._credible()
+        self._fenced = not self.unfenced
+        mine = [held for held in _ordered(self._offered.values()) if self._decide(held)]
+        self._keep_log()
+        if self.trusted:
+            self._unwant()
+        self._offered.clear()
+        self.done = True
+        return self._fitted(mine, now)
+
+    def late(self, held: Held, now: float) -> list[Held]:
+        """One that came after `ready`: to be given to the client now, or nothing."""
+        return self._fitted([held], now) if self._missed(held) or self._decide(held) else []
+
+    def swallows(self, hash: bytes) -> bool:
+        """Asked of each delivery of the broker to the client, after `ready`, those that waited included: True
+        if the client had it where it was before. The node acknowledges it in the client's stead."""
+        if self._unwanted[hash] <= 0:
+            return False
+        self._unwanted[hash] -= 1
+        self.suppressed += 1
+        return True
+
+    def received(self, hashes: Iterable[bytes]) -> list[MessageId]:
+        """The client has these from the broker or from here: which they are of what it was owed from
+        before. Of one that is none of those, this node's own holders are to be told."""
+        ids = []
+        for one in hashes:
+            waiting = self._unreceived.get(one)
+            if waiting:
+                ids.append(waiting.pop(0))
+                if not waiting:
+                    del self._unreceived[one]
+        return ids
+
+    def finished(self, held: Iterable[Held]) -> list[MessageId]:
+        """The client has these, from here: which of them was not said by `received`."""
+        ids = []
+        for one in held:
+            waiting = self._unreceived.get(one.hash)
+            if waiting and one.id in waiting:
+                waiting.remove(one.id)
+                ids.append(one.id)
+                if not waiting:
+                    del self._unreceived[one.hash]
+        return ids
+
+    # The judgement
+
+    def _missed(self, held: Held) -> bool:
+        """It was thought that the client had it: the broker's delivery may be swallowed by now."""
+        hash = self._had.pop(held.id, None)
+        if hash is None:
+            return False
+        self._settle(held)
+        if self._unwanted[hash] > 0:
+            self._unwanted[hash] -= 1
+            return False
+        return True
+
+    def _decide(self, held: Held) -> bool:
+        """Finally: whether it is to be given from here."""
+        if held.id in self._settled:
+            return False
+        verdict = self._judge(held, self._live, final=True)
+        if verdict in (Verdict.FOREIGN, Verdict.LATER):
+            return False  # a later SUBSCRIBE may want it; the broker's receipts end it
+        self._settle(held)
+        return verdict is Verdict.MINE
+
+    def _settle(self, held: Held) -> None:
+        self._settled[held.id] = None
+        if len(self._settled) > MOST_SETTLED:
+            del self._settled[next(iter(self._settled))]
+        self._unreceived.setdefault(held.hash, []).append(held.id)
+
+    def _judge(self, held: Held, live: Counter[bytes], final: bool = False) -> Verdict:
+        if held.id in self._settled:
+            return Verdict.BROKER
+        first = self._first(held.publish.topic)
+        if first is not self:
+            return Verdict.FOREIGN if first is None else first._judge_here(held, first._live, True)
+        return self._judge_here(held, live, final)
+
+    def _judge_here(self, held: Held, live: Counter[bytes], final: bool) -> Verdict:
+        by_cut = self._judge_by_cut(held.id, final)
+        if by_cut is not None:
+            return by_cut
+        injection = self._kept.get(held.id) if self.done else self._log.find(held.id)
+        if injection is None:
+            return Verdict.MINE
+        if not self._in_between(injection):
+            return Verdict.MINE if injection.ended and injection.ended < self._subscribed else Verdict.BROKER
+        if live[held.hash] > 0:
+            live[held.hash] -= 1
+            return Verdict.BROKER
+        if injection.ended is not None and injection.ended <= self._fence:
+            return Verdict.MINE
+        if not final:
+            return Verdict.UNCLEAR
+        self.doubted += 1
+        return Verdict.MINE if self._qos(held.publish.topic) else Verdict.BROKER
+
+    def _in_between(self, injection: Injection) -> bool:
+        """Whether the broker got it neither before the subscription nor after it, as far as is known."""
+        if injection.sent is None or injection.sent > self._granted:
+            return False
+        return injection.ended is None or injection.ended > self._subscribed
+
+    def _credible(self) -> Counter[bytes]:
+        """The broker's deliveries, without those that equal ones written after SUBACK may account for."""
+        live = self._live.copy()
+        injections = [injection for _, injection in self._log.items()] if live else []
+        if not any(map(self._in_between, injections)):
+            return live  # nobody will ask
+        for injection in injections:
+            if injection.sent is not None and injection.sent > self._granted:
+                hash = _hash_of(injection)
+                if hash is not None and hash in live:
+                    live[hash] -= 1
+        return live
+
+    def _judge_by_cut(self, identifier: MessageId, final: bool) -> Verdict | None:
+        """None: it lies before the cut."""
+        origin, epoch, lane, sequence = identifier
+        if origin == self._me:
+            return None  # the log knows all
+        cuts = self._cuts.get(origin, {})
+        cut = cuts.get(epoch)
+        if cut is not None:
+            if lane < len(cut) and sequence > cut[lane]:
+                return Verdict.LATER
+            return Verdict.WAITING if origin in self._arriving and not final else None
+        if origin in self._dead or final or any(known > epoch for known in cuts):
+            return None  # of an earlier life of its origin, which did not know
+        return Verdict.WAITING
+
+    def _first(self, topic: str) -> Cutover | None:
+        """The client's earliest cutover here with a filter that wants the topic."""
+        earlier = self._before._first(topic) if self._before is not None else None
+        return earlier or (self if any(matches(one, topic) for one in self._filters) else None)
+
+    def _qos(self, topic: str) -> int:
+        """The highest that was granted for it, in any of the client's cutovers here."""
+        granted = max((qos for one, qos in self._filters.items() if matches(one, topic)), default=0)
+        return max(granted, self._before._qos(topic) if self._before is not None else 0)
+
+    def _fitted(self, given: list[Held], now: float) -> list[Held]:
+        fitted = []
+        for held in given:
+            current = aged(held, now)
+            if current is not None:
+                qos = min(current.publish.qos, self._qos(current.publish.topic))
+                publish = replace(current.publish, qos=qos, retain=False)  # [MQTT-3.3.1-9]
+                fitted.append(replace(current, publish=publish))
+        return fitted
+
+    def _keep_log(self) -> None:
+        """What of the log may be asked for later, so that it need not be kept open: what lies before the
+        cuts."""
+        for identifier, injection in self._log.items():
+            if self._judge_by_cut(identifier, final=True) is None:
+                self._kept[identifier] = replace(injection)
+        self._log.close(self._subscribed)
+
+    def _unwant(self) -> None:
+        """What the broker will give to the client, or gave, although no holder owes it any more."""
+        for identifier, injection in self._kept.items():
+            if identifier in self._settled or injection.run is None:
+                continue
+            if injection.ended is not None and injection.ended < self._subscribed:
+                continue
+            packet = codec.decode(injection.run.blob, injection.run.version)
+            if not isinstance(packet, Publish) or self._first(packet.topic) is not self:
+                continue
+            hash = content_hash(packet.topic, packet.payload)
+            if self._in_between(injection):
+                if self._live[hash] <= 0:
+                    continue
+                self._live[hash] -= 1
+            self._unwanted[hash] += 1
+            self._had[identifier] = hash
+
+
+def _hash_of(injection: Injection) -> bytes | None:
+    if injection.run is None:
+        return None
+    packet = codec.decode(injection.run.blob, injection.run.version)
+    return content_hash(packet.topic, packet.payload) if isinstance(packet, Publish) else None
+
+
+def _ordered(offered: Iterable[Held]) -> list[Held]:
+    """By time of publication, but each origin's lane in the order of its sequences."""
+    lanes: dict[tuple[str, int], list[Held]] = {}
+    for held in offered:
+        lanes.setdefault((held.id.origin, held.id.lane), []).append(held)
+    streams: list[list[tuple[float, MessageId, Held]]] = []
+    for lane in lanes.values():
+        latest = float("-inf")
+        stream = []
+        for held in sorted(lane, key=lambda one: one.id):
+            latest = max(latest, held.born)
+            stream.append((latest, held.id, held))
+        streams.append(stream)
+    return [held for _, _, held in heapq.merge(*streams, key=lambda item: item[:2])]

@@ -1,0 +1,249 @@
+"""What a client missed, sent to it alone while the stream from its broker stands.
+
+Owns the queues that wait at a stand, the packet ids under which the node itself delivers, and the exchanges
+that belong to them. Invariants: a queue goes out when its stand is the first one, so behind everything that
+preceded it and before everything that follows; no id is one of the broker's in flight; no more at once than
+the client takes (Receive Maximum, Maximum Packet Size, and `limit` bytes); the stream goes on when the client
+has let go of every id; what it did not answer is never told as received. Must not know: where a queue comes
+from.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from brokerweave.errors import LocalProtocolError
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.content import content_hash
+from brokerweave.mqtt.frames import Frame
+from brokerweave.mqtt.packets import Connect, PacketType, PingReq, PingResp, Publish, PubRel, Subscribe
+from brokerweave.mqtt.properties import Property, get_int, without
+from brokerweave.session.deliveries import Deliveries, read_answer
+from brokerweave.session.standing import Stand, Standing
+
+if TYPE_CHECKING:
+    from brokerweave.session.pair import Pair
+
+_OVERTAKES = frozenset(
+    {PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP, PacketType.PINGRESP}
+)
+"""These do not stand: a client that waits for them might wait for long, or for ever."""
+_PINGREQ = codec.encode(PingReq(), 4)
+_PINGRESP = codec.encode(PingResp(), 4)
+_AT_ONCE = 20
+"""Publications in flight to a 3.1.1 client, which cannot say how many it takes."""
+_MOST = 0xFFFF
+_REFUSED = 0x80
+
+
+class RedeliveryHost(Protocol):
+    def received(self, pair: Pair, hashes: list[bytes]) -> None:
+        """The client has these publications, named by their content (`mqtt.content`)."""
+
+    def write_client(self, pair: Pair, data: bytes) -> None:
+        """Send the client a packet of our own, between two of the broker's."""
+
+    def count(self, counter: str, amount: int = 1) -> None: ...
+
+
+class Queue:
+    """Publications in their order, for one place in the stream."""
+
+    __slots__ = ("done", "left")
+
+    def __init__(self, publishes: list[Publish], done: Callable[[], None]) -> None:
+        self.left = deque(publishes)
+        self.done = done
+
+
+class Redelivery:
+    __slots__ = (
+        "_advancing",
+        "_answers",
+        "_bytes",
+        "_deliveries",
+        "_host",
+        "_in_flight",
+        "_largest",
+        "_last_id",
+        "_limit",
+        "_most",
+        "_pair",
+        "_pings",
+        "_standing",
+        "_swallowed",
+        "_version",
+        "busy",
+    )
+
+    def __init__(self, host: RedeliveryHost, pair: Pair, standing: Standing, limit: int) -> None:
+        """`limit`: bytes in flight, and of the topics behind the broker's aliases."""
+        self._host = host
+        self._pair = pair
+        self._standing = standing
+        self._deliveries = Deliveries(limit)
+        self._limit = limit
+        self._version = 4
+        self._most = _AT_ONCE
+        self._largest = 0
+        self._in_flight: dict[int, tuple[bytes | None, int]] = {}
+        self._bytes = 0
+        self._last_id = 0
+        self._answers: list[bytes] = []
+        self._advancing = False
+        self._swallowed = False
+        self.busy = False
+        """While the pair acts on a chunk from the broker: its bytes go first."""
+        self._pings = 0
+        """Answers that the broker owes to the node: the client did not ask, or has its answer."""
+
+    def begin(self, connect: Connect) -> None:
+        """What the client can take."""
+        self._deliveries.version = connect.version
+        self._version = connect.version
+        if connect.version == 5:
+            self._most = get_int(connect.properties, Property.RECEIVE_MAXIMUM, _MOST)
+            self._largest = get_int(connect.properties, Property.MAXIMUM_PACKET_SIZE, 0)
+
+    def add(self, stand: Stand, publishes: list[Publish], done: Callable[[], None]) -> None:
+        if stand.queue is not None or stand.over:
+            raise LocalProtocolError("a stand has one queue, and goes on when that is through")
+        stand.queue = Queue(publishes, done)
+
+    @property
+    def left(self) -> int:
+        """Publications that the client was to get and has not answered."""
+        unanswered = sum(content is not None for content, _ in self._in_flight.values())
+        return unanswered + sum(len(queue.left) for queue in self._standing.queues)
+
+    def subscribed(self, packet: Subscribe) -> None:
+        self._deliveries.subscribed(packet)
+
+    def advance(self) -> bytes:
+        """What goes to the client now: answers, more of the queue that is due, the stream behind it. The
+        host is told what the client has."""
+        if self.busy or self._advancing:
+            return b""
+        parts, self._answers = self._answers, []
+        self._advancing = True  # `done` may ask for more
+        self._note_written()
+        while (stand := self._standing.first) is not None and (queue := stand.queue) is not None:
+            self._fill(queue, parts)
+            if queue.left or self._in_flight:
+                break
+            stand.queue = None
+            parts.append(self._standing.go_on(stand))
+            self._note_written()
+            queue.done()
+        self._advancing = False
+        if self._deliveries.received:
+            self._host.received(self._pair, self._deliveries.take())
+        return b"".join(parts)
+
+    def _note_written(self) -> None:
+        if self._standing.delivered:
+            self._deliveries.written(self._standing.delivered)
+            self._standing.delivered = []
+
+    def after_client(self) -> bytes:
+        """A chunk of the client's may have made room for more. Returns what the broker should hear: that the
+        client is alive, where it spoke with the node alone [MQTT-3.1.2-22]."""
+        data = self.advance()
+        if data:
+            self._host.write_client(self._pair, data)
+        swallowed, self._swallowed = self._swallowed, False
+        if not swallowed or self._pair.leaving or (self._pings and not self._pair.wants_broker_pause):
+            return b""
+        self._pings += 1
+        return _PINGREQ
+
+    def _fill(self, queue: Queue, parts: list[bytes]) -> None:
+        while queue.left:
+            publish = queue.left[0]
+            if publish.qos and not self._room:
+                break
+            queue.left.popleft()
+            content = content_hash(publish.topic, publish.payload)
+            packet_id = self._free_id() if publish.qos else 0
+            frame = self._frame(publish, packet_id)
+            if self._largest and len(frame) > self._largest:
+                self._host.count("redelivery_too_large", 1)
+                self._deliveries.received.append(content)  # as if it had been sent [MQTT-3.1.2-25]
+                continue
+            parts.append(frame)
+            if publish.qos:
+                self._in_flight[packet_id] = content, len(frame)
+                self._bytes += len(frame)
+            else:
+                self._deliveries.received.append(content)
+
+    @property
+    def _room(self) -> bool:
+        """Whether one more may be in flight. What the broker has in flight counts, too [MQTT-3.3.4-9]."""
+        own, others = len(self._in_flight), len(self._deliveries.in_flight)
+        if own + others >= _MOST or (own and self._bytes >= self._limit):
+            return False
+        return own + (others if self._version == 5 else 0) < self._most
+
+    def _free_id(self) -> int:
+        """From the highest down: brokers count up, also those that will go on with an earlier session."""
+        while True:
+            self._last_id = (self._last_id or _MOST + 1) - 1
+            taken = self._last_id in self._in_flight or self._last_id in self._deliveries.in_flight
+            if self._last_id and not taken:
+                return self._last_id
+
+    def _frame(self, publish: Publish, packet_id: int) -> bytes:
+        properties = without(publish.properties, Property.TOPIC_ALIAS) if self._version == 5 else ()
+        retain = publish.retain and self._deliveries.as_published
+        sent = replace(publish, packet_id=packet_id, dup=False, retain=retain, properties=properties)
+        return codec.encode(sent, self._version)
+
+    # What the two sides say
+
+    def from_broker(self, frame: Frame) -> bytes | None:
+        """Note what the broker delivers; returns what goes to the client at once. None: it may stand."""
+        kind = frame.type
+        if kind == PacketType.PUBLISH:
+            delivery = self._deliveries.read(frame.data)
+            if not self._standing.delivers(delivery):
+                self._deliveries.written((delivery,))
+            return None
+        if kind == PacketType.PINGRESP and self._pings:
+            self._pings -= 1
+            return b""
+        if kind == PacketType.PUBREL:
+            packet_id, _ = read_answer(frame.data, self._version)
+            if packet_id in self._in_flight:
+                return None
+            self._deliveries.released(packet_id)
+        return frame.data if self._standing and kind in _OVERTAKES else None
+
+    def from_client(self, frame: Frame) -> bool:
+        """The client answered a PUBLISH or PUBREL. False: it was the node's, so not for the broker.
+
+        It may also ask whether anybody is there, while the broker's answer would not be read.
+        """
+        if frame.type == PacketType.PINGREQ:
+            if self._pair.wants_broker_pause:
+                self._answers.append(_PINGRESP)
+                self._pings += 1
+            return True
+        packet_id, reason_code = read_answer(frame.data, self._version)
+        if packet_id not in self._in_flight:
+            self._deliveries.answered(frame.type, packet_id, reason_code)
+            return True
+        self._swallowed = True
+        content, size = self._in_flight[packet_id]
+        if content is not None:
+            self._deliveries.received.append(content)
+        if frame.type == PacketType.PUBREC and reason_code < _REFUSED:
+            self._in_flight[packet_id] = None, size
+            self._answers.append(codec.encode(PubRel(packet_id), self._version))
+        else:
+            del self._in_flight[packet_id]
+            self._bytes -= size
+        return False
