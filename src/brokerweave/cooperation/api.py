@@ -23,6 +23,9 @@ class Hop:
 
     neighbour: str
     qos: int = 2
+    """-1: nobody asked there, it only keeps messages for others (`holds`)."""
+    holds: tuple[str, ...] = ()
+    """Nodes for whose clients the neighbour keeps QoS 1 and 2, should they miss it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class Route:
 
     hops: tuple[Hop, ...] = ()
     local: bool = False
+    holds: tuple[str, ...] = ()
+    """Nodes for whose clients this node itself keeps what local clients publish."""
 
 
 class Timer(Protocol):
@@ -70,6 +75,12 @@ class Context(Protocol):
         neighbour before it has said again what it wants.
         """
 
+    def option(self, name: str) -> float:
+        """A number from the section of the configuration that has the strategy's name."""
+
+    def cuts(self) -> tuple[int, ...]:
+        """The last sequence given on each lane: what has it or a lower one was routed by earlier answers."""
+
     def routes_changed(self) -> None:
         """Forget every cached answer of `route`."""
 
@@ -103,6 +114,15 @@ class Strategy:
 
     def unsubscribed(self, filters: Iterable[str]) -> None:
         """Of each of these filters the last local client that wanted it is gone."""
+
+    def client_joined(self, client: str, since: int) -> None:
+        """A client's session is at this site since that moment (a hybrid time, comparable between nodes)."""
+
+    def client_wants(self, client: str, filters: Mapping[str, int | None]) -> None:
+        """Filters that a client's session now has, with their QoS (None: no longer)."""
+
+    def client_left(self, client: str) -> None:
+        """A client's session here is over."""
 
     def neighbour_recalled(self, neighbour: str, kept: Mapping[str, int]) -> None:
         """The node was restarted and had this neighbour before: what `context.keep` was told of it."""

@@ -47,6 +47,10 @@ class Run:
     """A retained message that a node passes on because others may lack it: who has it, or a newer one, drops
     it. `stamp` and `origin` are those of its publication; `epoch` and `first`, too, if it is a flood of one
     that was no repair. Else `epoch` is 0."""
+    holds: tuple[str, ...] = ()
+    """Nodes for whose clients the receiver keeps it, should they miss it (`cooperation.mesh`)."""
+    sender: tuple[str, int] | None = None
+    """The publisher's client id and packet id, of a run of one: by them one that is resent is known."""
 
     @property
     def size(self) -> int:

@@ -16,6 +16,7 @@ from random import Random
 from typing import Protocol
 
 from brokerweave.cooperation.api import Listener, Strategy, Timer
+from brokerweave.cooperation.mesh import Mesh
 from brokerweave.errors import LocalProtocolError, RemoteProtocolError
 from brokerweave.links.dead_letters import DeadLetter
 from brokerweave.links.injector import Injector
@@ -31,6 +32,7 @@ from brokerweave.node.barrier import Barrier
 from brokerweave.node.confirmations import Confirmations, Publication
 from brokerweave.node.counters import Counters
 from brokerweave.node.daybook import OWN, Daybook, RunEntry
+from brokerweave.node.failover import Failover
 from brokerweave.node.interest import Interest
 from brokerweave.node.neighbours import LaneMaker, Neighbours
 from brokerweave.node.plugins import GuardedStrategy, Plugins
@@ -76,6 +78,8 @@ class Settings:
     barrier_timeout: float | None = None
     """Seconds a SUBACK waits for the other sites at most; None: it does not (`subscribe = "async"`)."""
     retained: RetainedSettings = field(default_factory=RetainedSettings)
+    options: Mapping[str, float] = field(default_factory=dict)
+    """Numbers of the strategy's own section."""
     cycles: bool = False
     """Whether the wiring may have cycles; False spares the exchange of link states where it has none."""
 
@@ -177,6 +181,9 @@ class NodeCore:
         self.sessions = Sessions(self)
         self.wills = Wills(host.call_later, self._send_will)
         self.taps: Taps | None = None
+        self.failover: Failover | None = (
+            Failover(self, self.strategy) if isinstance(self.strategy, Mesh) else None
+        )
 
     # For the strategy (Context)
 
@@ -233,6 +240,17 @@ class NodeCore:
         fit(kept)
         self.daybook.note("keep", neighbour, dict(changes))
 
+    def option(self, name: str) -> float:
+        return self.settings.options[name]
+
+    def cuts(self) -> tuple[int, ...]:
+        self.settle()  # what was gathered has its routes from before
+        return tuple(self._sequences)
+
+    def stamp(self) -> int:
+        """A hybrid time that no other moment of this node has."""
+        return self.retained.index.clock.reserve(1, self.host.now())
+
     def routes_changed(self) -> None:
         self.router.changed()
 
@@ -286,20 +304,24 @@ class NodeCore:
         self.sessions.calmed(record)
         if self.settings.barrier_timeout is None or not filters:
             return True
+        if self.failover is not None:
+            return self.failover.granted(pair, filters, stand, self.settings.barrier_timeout)
         # Also what an earlier filter is still waiting for counts: it may be the one that covers this.
-        return self._await(
+        return self.await_others(
             self.barrier.when_heard,
             lambda: pair.go_on(stand),
             self.settings.barrier_timeout,
             "barrier_timeouts",
+            self.barrier.forget,
         )
 
-    def _await(
+    def await_others(
         self,
         register: Callable[[Callable[[], None]], bool],
         go_on: Callable[[], None],
         timeout: float,
         overdue: str,
+        forget: Callable[[Callable[[], None]], None] = lambda callback: None,
     ) -> bool:
         """Go on when the other sites are heard of, or when time is up. True: there is no need to wait."""
         timer: Timer | None = None
@@ -315,7 +337,7 @@ class NodeCore:
 
         def time_is_up() -> None:
             self.counters.add(overdue)
-            self.barrier.forget(heard)
+            forget(heard)
             heard()
 
         if register(heard):
@@ -363,7 +385,7 @@ class NodeCore:
         taken: tuple[str, int] | None = None,
     ) -> None:
         assert isinstance(group, Group)
-        if not group.hops and not group.retained:
+        if not group.hops and not group.retained and not (max_qos and group.kept):
             return  # only a tap wants it
         if max_qos or group.retained:  # these must be in the index before the broker sees them
             self.settle()
@@ -397,7 +419,7 @@ class NodeCore:
     ) -> bool:
         assert isinstance(group, Group)
         assert self.settings.cluster_timeout is not None
-        if not group.hops and not group.retained:
+        if not group.hops and not group.retained and not group.kept:
             return True  # only a tap wants it
         self.settle()
         blob = codec.encode(publish, version)
@@ -407,7 +429,7 @@ class NodeCore:
         kept = record is not None and record.stored
         taken = (pair.client.client_id, publish.packet_id) if kept else None
         reachable = list(filter(self._is_up, self._dispatch(run, group, taken=taken)))
-        return self._await(
+        return self.await_others(
             lambda heard: self.confirmations.expect(publication, reachable, heard),
             lambda: self._confirmed(publication, pair, ack),
             self.settings.cluster_timeout,
@@ -580,6 +602,8 @@ class NodeCore:
             fresh = self.window.accept(self._stream(lane, run), run.epoch, run.first, run.count)
         for offset, count in fresh:
             part, had = run.part(offset, count), list[int]()
+            if run.holds and self.failover is not None:
+                self.failover.hold(part, lane)
             try:
                 for judged, local in self.retained.taken(part, had) if run.stamp else ((part, True),):
                     reached |= self._route(judged, routes, lane, local=local, hops=not run.flood, skip=skip)
@@ -605,7 +629,7 @@ class NodeCore:
         reached: set[str] = set()
         for group, at, length, blob in route_run(run.blob, run.version, routes):
             if group is None:
-                self.counters.add("not_wanted_any_more", length if local else 0)
+                self.counters.add("not_wanted_any_more", length if local and not run.holds else 0)
                 continue
             assert isinstance(group, Group)
             part = run
@@ -678,12 +702,19 @@ class NodeCore:
         if lane < 0:
             self._round_robin += 1
             lane = self._round_robin % self.settings.lanes
-        hops = [hop for hop in group.hops if self._owes(hop, run)]
-        number = self._write_run(run, hops, group.local, lane, came_on, taken) if run.max_qos else 0
+        kept_for: dict[str, tuple[str, ...]] = {}
+        wanted = group.hops
+        if run.max_qos and group.kept:
+            kept_for = dict(group.keepers)
+            wanted = group.sure_hops or wanted
+            if group.holds and self.failover is not None:
+                self.failover.hold(replace(run, holds=group.holds), lane)
+        hops = [hop for hop in wanted if self._owes(hop, run)]
+        number = self._write_run(run, hops, group.local, lane, came_on, taken, kept_for) if run.max_qos else 0
         reached = [
             neighbour
             for neighbour, cap in hops
-            if self.owe(neighbour, lane, run if cap >= run.cap else replace(run, cap=cap), number)
+            if self.owe(neighbour, lane, _bound_for(run, cap, kept_for.get(neighbour, ())), number)
         ]
         kept = len(reached)
         if group.local:
@@ -741,6 +772,7 @@ class NodeCore:
         lane: int,
         came_on: int,
         taken: tuple[str, int] | None,
+        kept_for: Mapping[str, tuple[str, ...]],
     ) -> int:
         """Before anyone has a run: who owes it, in one entry, so that a crash leaves all of it or nothing."""
         if not self.daybook.keeps:
@@ -754,7 +786,13 @@ class NodeCore:
         if booked:
             # Named where there is no room, a run would come back after a crash, behind later ones.
             kept = tuple((outbox.booked_as, cap) for outbox, cap in booked if outbox.has_room(run))
-            return self.daybook.run(RunEntry(run, came_on, kept, *(taken or ())))
+            entry = RunEntry(run, came_on, kept, *(taken or ()))
+            if kept_for:
+                outboxes = {n: self.neighbour_table[n].lanes[lane].outbox.booked_as for n, _ in hops}
+                entry = replace(
+                    entry, holds=tuple((outboxes[n], kept_for[n]) for n in outboxes if n in kept_for)
+                )
+            return self.daybook.run(entry)
         if taken is not None:
             self.daybook.note("take", *taken)
         if came_on != OWN:
@@ -771,3 +809,10 @@ class NodeCore:
 
     def injectors_idle(self) -> bool:
         return all(injector.idle for injector in self.injectors)
+
+
+def _bound_for(run: Run, cap: int, holds: tuple[str, ...]) -> Run:
+    """A run as it goes to one neighbour."""
+    if cap >= run.cap and not holds:
+        return run
+    return replace(run, cap=min(cap, run.cap), holds=holds)

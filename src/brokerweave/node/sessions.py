@@ -41,12 +41,16 @@ class Sessions:
         if record is not None and not session_present:
             self._core.interest.forget(record)
             record = None
+        unknown = False
         if record is None:
             record = self._records[client_id] = SessionRecord(client_id, pair.expiry)
-            if session_present:
-                self._unknown(record)
+            unknown = session_present
         record.owner = pair
         record.since = None
+        record.joined = self._core.stamp()
+        self._core.guarded.client_joined(client_id, record.joined)
+        if unknown:
+            self._unknown(record)
         if pair.expiry > 0 and pair.client.client_id:
             record.expiry = pair.expiry
             self._write(record)
@@ -96,6 +100,7 @@ class Sessions:
     def remember(self, record: SessionRecord, filters: dict[str, int], away: float) -> None:
         """A session from before a restart, `away` seconds of whose expiry are over."""
         self._records[record.client_id] = record
+        self._core.guarded.client_joined(record.client_id, record.joined)
         self._core.interest.add(record, filters.items())
         if record.unknown and self._core.settings.unknown_session == "flood":
             self._core.interest.flood(record)

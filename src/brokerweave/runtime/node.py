@@ -15,6 +15,7 @@ import secrets
 import signal
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ import uvloop
 from brokerweave.config import Address, LimitsSection, NodeConfig, claim_admin_folder, reload
 from brokerweave.config.values import ID, BadValue
 from brokerweave.cooperation import registry
+from brokerweave.cooperation.mesh import Mesh
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.dead_letters import DeadLetters, plain
@@ -183,6 +185,7 @@ class Node:
         sessions = RuntimeSessions(self)
         self.retained_store = SqliteStore(self.storage.folder / "retained.db", self.warn)
         strategy = registry.strategy(node.strategy)
+        mesh = issubclass(strategy, Mesh)
         self.core = NodeCore(
             Settings(
                 node_id=node.id,
@@ -192,10 +195,11 @@ class Node:
                 window=links.window,
                 forget_after=links.forget_after,
                 session_expiry=node.session_expiry,
-                cycles=links.cycles == "stand-by",
+                cycles=links.cycles == "stand-by" and not mesh,
                 unknown_session=node.unknown_session,
-                cluster_timeout=node.cluster_timeout if node.delivery == "cluster" else None,
-                barrier_timeout=node.barrier_timeout if node.subscribe == "barrier" else None,
+                cluster_timeout=node.cluster_timeout if mesh or node.delivery == "cluster" else None,
+                barrier_timeout=node.barrier_timeout if mesh or node.subscribe == "barrier" else None,
+                options=asdict(self.config.mesh) if mesh else {},
                 retained=RetainedSettings(
                     self.config.retained.tombstone_age,
                     self.config.retained.max_skew,

@@ -37,6 +37,12 @@ class FakeContext:
 
     def keep(self, neighbour: str, changes: Mapping[str, int | None]) -> None: ...
 
+    def option(self, name: str) -> float:
+        raise NotImplementedError("no strategy under test has options")
+
+    def cuts(self) -> tuple[int, ...]:
+        return (0, 0)
+
     def routes_changed(self) -> None:
         self.route_changes += 1
 
