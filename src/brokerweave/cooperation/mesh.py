@@ -203,6 +203,7 @@ class Mesh(Strategy):
                 since[client] = value
         for client, when in since.items():
             self.table.put(neighbour, client, when, wants.get(client, {}))
+        self.context.keep(neighbour, kept)
         self._apply()
         if neighbour not in self.live:
             self._forget_later(neighbour)
