@@ -105,6 +105,9 @@ class NodeHost(Protocol):
 
     def write_client(self, pair: Pair, data: bytes) -> None: ...
 
+    def hang_up(self, pair: Pair, last_words: bytes) -> None:
+        """End both halves of a pair; the broker is told `last_words` before."""
+
     def forget_lanes(self, neighbour: str) -> None:
         """A neighbour was removed: hang up, and delete what its lanes kept on disk."""
 
@@ -283,6 +286,14 @@ class NodeCore:
 
     def write_client(self, pair: Pair, data: bytes) -> None:
         self.host.write_client(pair, data)
+
+    def hang_up(self, pair: Pair, last_words: bytes) -> None:
+        self.host.hang_up(pair, last_words)
+
+    def received(self, pair: Pair, hashes: list[bytes]) -> None: ...
+
+    def resent(self, pair: Pair, publish: Publish) -> bool:
+        return False
 
     def count(self, counter: str, amount: int = 1) -> None:
         self.counters.add(counter, amount)

@@ -392,6 +392,11 @@ class Node:
         if relay is not None:
             relay.write_own(data)
 
+    def hang_up(self, pair: Pair, last_words: bytes) -> None:
+        relay = self.relays.get(pair)
+        if relay is not None:
+            relay.hang_up(last_words)
+
     def forget_lanes(self, neighbour: str) -> None:
         for key in [key for key in self._notes if key[0] == neighbour]:
             del self._notes[key]

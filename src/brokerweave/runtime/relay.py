@@ -305,6 +305,12 @@ class ClientConnection(asyncio.Protocol):
             self.write(codec.encode(Disconnect(SERVER_SHUTTING_DOWN), 5))
         self.end()
 
+    def hang_up(self, last_words: bytes) -> None:
+        """Another site has the client."""
+        if last_words:
+            self.write_broker(last_words)
+        self.end()
+
     def end(self, broker_left: bool = False) -> None:
         """End both halves, once. What is already written to either still goes out."""
         pair = self.pair

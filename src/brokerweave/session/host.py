@@ -50,6 +50,16 @@ class PairHost(RecorderHost, Protocol):
     ) -> bool:
         """The same for one whose acknowledgement waits. False: until `pair.release(ack)`."""
 
+    def received(self, pair: Pair, hashes: list[bytes]) -> None:
+        """In a mesh: the client has these publications, named by their content (`mqtt.content`)."""
+
+    def resent(self, pair: Pair, publish: Publish) -> bool:
+        """In a mesh: the client sent a publication again. True if it was acted on before: the broker does not
+        get it, and the node answers, when `forward_confirmed` (its `ack.resent` is set) lets it."""
+
+    def hang_up(self, pair: Pair, last_words: bytes) -> None:
+        """End both halves of a pair; the broker is told `last_words` before."""
+
     def latest_version(self) -> int:
         """Versions of messages to be retained that are given, or come, from now on are higher."""
 

@@ -2,9 +2,10 @@
 
 Owns: the two scanners, the phase of the pair, what is held back until the broker accepts the client.
 Invariants: what is returned for the other side is the input cut at frame boundaries, unchanged but for frames
-a listener rejected and acknowledgements that wait for the cluster; nothing is forwarded to links before
-CONNACK accepts the client (nor, in cluster delivery, before the broker acknowledged it or the client left); a
-filter counts only when SUBACK grants it. Must not know: sockets, strategies, links.
+a listener rejected, acknowledgements that wait for the cluster, and in a mesh what the node itself delivers and
+answers; nothing is forwarded to links before CONNACK accepts the client (nor, in cluster delivery, before the
+broker acknowledged it or the client left); a filter counts only when SUBACK grants it. Must not know: sockets,
+strategies, links.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from brokerweave.cooperation.api import Listener, Side
-from brokerweave.errors import BrokerweaveError, RemoteProtocolError
+from brokerweave.errors import BrokerweaveError, LocalProtocolError, RemoteProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import Frame, Passage, RouteCache, Routed, Scanner
 from brokerweave.mqtt.packets import (
@@ -23,6 +24,7 @@ from brokerweave.mqtt.packets import (
     Disconnect,
     Packet,
     PacketType,
+    PingReq,
     PubAck,
     Publish,
     PubRec,
@@ -33,14 +35,17 @@ from brokerweave.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from brokerweave.mqtt.properties import Property, get_str, without
+from brokerweave.mqtt.properties import Property, get_int, get_str, without
 from brokerweave.session.aliases import Aliases
 from brokerweave.session.asked import Asked
+from brokerweave.session.deliveries import Deliveries, read_answer
 from brokerweave.session.handle import SessionHandle
 from brokerweave.session.host import Limits, PairHost
 from brokerweave.session.judgement import Judgement
 from brokerweave.session.record import SessionRecord, changed_expiry, expiry_of
 from brokerweave.session.recorder import Recorder
+from brokerweave.session.redelivery import Redelivery
+from brokerweave.session.resent import Resent
 from brokerweave.session.standing import HeldAck, HeldAcks, Stand, Standing
 
 _FROM_CLIENT = sum(
@@ -62,6 +67,12 @@ _EVERY_QOS_ONE_BY_ONE = 1 << 0 | 1 << 1 | 1 << 2
 _QOS2_ONE_BY_ONE = 1 << 2
 _ACKNOWLEDGED_ONE_BY_ONE = 1 << 1 | 1 << 2
 _PUBLISH_ACKS = 1 << PacketType.PUBACK | 1 << PacketType.PUBREC
+_ANSWERS = frozenset({PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP})
+_TO_PUBLISHES = sum(1 << t for t in _ANSWERS)
+_OVERTAKES = _ANSWERS | {PacketType.PUBREL, PacketType.PINGRESP}
+"""In a mesh these do not stand: a client that waits for them might wait for ever."""
+_PINGREQ = codec.encode(PingReq(), 4)
+_TAKEN_OVER = 0x8E
 _REFUSED = 0x80
 _LARGEST_CONNECT = 1 << 20
 """Bytes: a stranger must not make the node keep more. Five strings of 64 KiB, and properties, fit."""
@@ -89,7 +100,9 @@ class Pair:
         "_aliases",
         "_asked",
         "_awaiting",
+        "_behind",
         "_cluster",
+        "_deliveries",
         "_downstream",
         "_held",
         "_held_bytes",
@@ -97,6 +110,8 @@ class Pair:
         "_judgement",
         "_record",
         "_recorder",
+        "_redelivery",
+        "_resent",
         "_routes",
         "_session_expiry",
         "_standing",
@@ -123,9 +138,11 @@ class Pair:
         listeners: tuple[Listener, ...] = (),
         cluster: bool = False,
         records: bool = False,
+        mesh: bool = False,
     ) -> None:
         """`cluster`: acknowledgements of QoS 1 and 2 wait until the other sites have taken the message.
-        `records`: there are taps."""
+        `records`: there are taps. `mesh`: the host hears what the client has, and may redeliver; implies
+        `cluster`."""
         self.client = SessionHandle(identifier * 2, Side.CLIENT)
         self.broker = SessionHandle(identifier * 2 + 1, Side.BROKER)
         self.phase = Phase.AWAITING_CONNECT
@@ -148,11 +165,22 @@ class Pair:
             self._upstream.wanted = _EVERYTHING
         if self._listens(Side.BROKER):
             self._downstream.wanted = _EVERYTHING
-        self._cluster = cluster
-        if cluster:
+        self._cluster = cluster or mesh
+        if self._cluster:
             self._downstream.wanted |= _PUBLISH_ACKS
         self._recorder = Recorder(host, self, limits.client_queue) if records else None
         self._standing: Standing | None = None
+        self._behind: Stand | None = None
+        self._deliveries: Deliveries | None = None
+        self._redelivery: Redelivery | None = None
+        self._resent: Resent | None = None
+        if mesh:
+            self._downstream.wanted = _EVERYTHING
+            self._upstream.wanted |= _TO_PUBLISHES
+            self._standing = Standing()
+            self._deliveries = Deliveries(limits.client_queue)
+            self._redelivery = Redelivery(self._standing, self._deliveries, limits.client_queue, host.count)
+            self._resent = Resent()
         self._acks: HeldAcks | None = None
         self._awaiting: dict[int, tuple[Publish, int]] | None = None
         # Each with the latest version that the node knew of any message to be retained.
@@ -224,6 +252,8 @@ class Pair:
             self._fail(Side.CLIENT, RemoteProtocolError("too large a CONNECT", 0x95))
         if self._upstream.error is not None and self.put_off is None:
             self._fail(Side.CLIENT, self._upstream.error)
+        if self._redelivery is not None:
+            whole += self._client_answered(self._redelivery)
         return whole if self.connect is not None else b""
 
     def next_turn(self) -> bytes:
@@ -233,6 +263,8 @@ class Pair:
         whole = self._turn(*self.put_off)
         if self._upstream.error is not None and self.put_off is None:
             self._fail(Side.CLIENT, self._upstream.error)
+        if self._redelivery is not None:
+            whole += self._client_answered(self._redelivery)
         return whole
 
     def _turn(self, whole: bytes, items: list[Routed | Frame], start: int) -> bytes:
@@ -242,12 +274,9 @@ class Pair:
             end += 1
         if end < len(items):
             self.put_off = whole, items, end
-            whole = whole[_place(items, start) : _place(items, end)]
-            return self._client_items(whole, items[start:end])
+            return self._client_items(whole[: _place(items, end)], items[start:end], _place(items, start))
         self.put_off = None
-        if start:
-            whole, items = whole[_place(items, start) :], items[start:]
-        return self._client_items(whole, items)
+        return self._client_items(whole, items[start:] if start else items, _place(items, start))
 
     def _check_first(self, chunk: bytes) -> None:
         """Do not wait for more of what cannot be MQTT [MQTT-3.1.0-1]."""
@@ -266,6 +295,9 @@ class Pair:
             half.client_id = connect.client_id
             half.mqtt_version = connect.version
         self._upstream.version = self._downstream.version = connect.version
+        if self._deliveries is not None and self._redelivery is not None:
+            self._deliveries.version = connect.version
+            self._redelivery.begin(connect)
         self._upstream.single_qos = _ACKNOWLEDGED_ONE_BY_ONE if self._cluster else _QOS2_ONE_BY_ONE
         if self._recorder is not None and connect.version == 5:  # 3.1.1 has no word for refusal
             self._recorder.awaits_answers = not self._cluster
@@ -274,8 +306,9 @@ class Pair:
         self.phase = Phase.CONNECTING
         self._host.connect_arrived(self)
 
-    def _client_items(self, whole: bytes, items: list[Routed | Frame]) -> bytes:
-        kept: list[bytes] | None = [] if self._listens(Side.CLIENT) else None
+    def _client_items(self, whole: bytes, items: list[Routed | Frame], done: int) -> bytes:
+        """Act on the client's frames; returns what of `whole` from `done` on goes to the broker."""
+        out: list[bytes] = []
         for item in items:
             if isinstance(item, Routed):
                 self._forward(item)
@@ -284,16 +317,26 @@ class Pair:
                 passes = self._client_frame(item)
             except RemoteProtocolError as error:
                 self._fail(Side.CLIENT, error)
-                break
+                passes = True
             if self.error is not None:
+                if self._listens(Side.CLIENT):
+                    whole = whole[: item.at]  # nobody has judged the rest
                 break
-            if kept is not None and passes:
-                kept.append(item.data)
-        return whole if kept is None else b"".join(kept)
+            if not passes:
+                out.append(whole[done : item.at])
+                done = item.at + len(item.data)
+        if not out and not done:
+            return whole
+        return b"".join((*out, whole[done:]))
 
     def _client_frame(self, frame: Frame) -> bool:
         """Act on one frame from the client; False if it must not reach the broker."""
         judgement = self._judgement
+        if self._redelivery is not None and frame.type in _ANSWERS:
+            if not self._redelivery.answered(frame.type, frame.data):
+                return False
+            if judgement is None:
+                return True
         if judgement and not judgement.asked(Side.CLIENT, frame.type) and frame.type not in _ACTED_ON:
             return True
         if frame.type in _ABOUT_FILTERS and len(frame.data) > self.limits.client_queue:
@@ -302,12 +345,19 @@ class Pair:
         if judgement is not None and self._rejected(judgement, packet):
             return False
         match packet:
+            case Publish() if packet.dup and self._resent is not None and self._take_on(self._resent, packet):
+                return False
+            case PubRel() if self._resent is not None and (answer := self._resent.completes(packet)):
+                self._host.write_client(self, codec.encode(answer, self.version))
+                return False
             case Publish() | PubRel():
                 self._hold_or_act(packet)
             case Subscribe() | Unsubscribe():
                 if self._asked is None:
                     self._asked = Asked()
                 self._asked.add(packet, len(frame.data))
+                if self._deliveries is not None and isinstance(packet, Subscribe):
+                    self._deliveries.subscribed(packet)
             case Disconnect():
                 self._will_discarded = packet.reason_code != _WILL_KEPT
                 self.expiry = changed_expiry(packet.properties, self.expiry)
@@ -418,38 +468,82 @@ class Pair:
         """Act on the broker's frames; returns what of `whole` may go to the client now."""
         out: list[bytes] = []
         done = 0
+        if self._redelivery is not None:
+            self._redelivery.busy = True
         for item in items:
             assert isinstance(item, Frame)
-            judgement = self._judgement
-            if item.type not in _ACTED_ON and not (judgement and judgement.asked(Side.BROKER, item.type)):
-                continue
             try:
-                packet = codec.decode(item.data, self.version)
-                if judgement is not None:
-                    judgement.verdict(Side.BROKER, packet)
-                match packet:
-                    case ConnAck():
-                        self._connack(packet)
-                    case SubAck():
-                        stand = self._suback(packet)
-                        if stand is not None:
-                            out.append(self._pass(whole[done : item.at]))
-                            done = item.at
-                            self._stand_at(stand)
-                    case UnsubAck():
-                        self._unsuback(packet)
-                    case PubAck() | PubRec() if self._cluster and self._hold_ack(packet, item.data):
-                        out.append(self._pass(whole[done : item.at]))
-                        done = item.at + len(item.data)
-                    case PubAck() | PubRec() if self._recorder is not None:
-                        self._recorder.answered(packet.packet_id, packet.reason_code)
+                goes = self._broker_frame(item)
             except RemoteProtocolError as error:
                 self._fail(Side.BROKER, error)
                 break
-        if done == 0 and not self._standing:
-            return whole
-        out.append(self._pass(whole[done:]))
-        return b"".join(out)
+            if goes is not None:
+                out.append(self._pass(whole[done : item.at]))
+                done = item.at
+                if isinstance(goes, Stand):
+                    self._stand_at(goes)
+                else:
+                    done += len(item.data)
+                    out.append(goes)
+            if self._behind is not None:
+                end = item.at + len(item.data)
+                out.append(self._pass(whole[done:end]))
+                done = end
+                self._stand_at(self._behind)
+                self._behind = None
+        if done or self._standing:
+            out.append(self._pass(whole[done:]))
+            whole = b"".join(out)
+        if self._redelivery is not None:
+            self._redelivery.busy = False
+            whole += self._advance(self._redelivery)
+        return whole
+
+    def _broker_frame(self, frame: Frame) -> Stand | bytes | None:
+        """Act on one frame from the broker. None: it keeps its place in the stream, which may have to stand
+        there first; or what goes to the client at once, in its stead."""
+        judgement = self._judgement
+        overtakes = self._delivering(frame) if self._redelivery is not None else None
+        if judgement is None and frame.type == PacketType.PUBLISH:
+            return None
+        if frame.type not in _ACTED_ON and not (judgement and judgement.asked(Side.BROKER, frame.type)):
+            return overtakes
+        packet = codec.decode(frame.data, self.version)
+        if judgement is not None:
+            judgement.verdict(Side.BROKER, packet)
+        match packet:
+            case ConnAck():
+                self._connack(packet)
+            case SubAck():
+                return self._suback(packet)
+            case UnsubAck():
+                self._unsuback(packet)
+            case PubAck() | PubRec() if self._cluster and self._hold_ack(packet, frame.data):
+                return b""
+            case PubAck() | PubRec() if self._recorder is not None:
+                self._recorder.answered(packet.packet_id, packet.reason_code)
+        return overtakes
+
+    def _delivering(self, frame: Frame) -> bytes | None:
+        """In a mesh: note what the broker delivers; returns what goes to the client at once, if it does."""
+        standing, deliveries, redelivery = self._standing, self._deliveries, self._redelivery
+        assert standing is not None
+        assert deliveries is not None
+        assert redelivery is not None
+        if frame.type == PacketType.PUBLISH:
+            delivery = deliveries.read(frame.data)
+            if not standing.delivers(delivery):
+                deliveries.written((delivery,))
+            return None
+        if frame.type == PacketType.PINGRESP and redelivery.pinged:
+            redelivery.pinged = False
+            return b""
+        if frame.type == PacketType.PUBREL:
+            packet_id, _ = read_answer(frame.data, self.version)
+            if redelivery.owns(packet_id):
+                return None
+            deliveries.released(packet_id)
+        return frame.data if standing and frame.type in _OVERTAKES else None
 
     def _pass(self, data: bytes) -> bytes:
         return self._standing.through(data) if self._standing else data
@@ -470,17 +564,19 @@ class Pair:
                 confirmed = self._forward_confirmed(publish, ack)
             else:
                 self._host.count("refused_publications")
-        if not confirmed:
-            return True
-        released = self._acks.release(ack)
-        if released == frame:
-            return False  # nothing waits before it: it stays where it is in the stream
-        if released:
-            self._host.write_client(self, released)
+        due = self._resent.due(packet.packet_id) if self._resent is not None else ()
+        if confirmed:
+            released = self._acks.release(ack)
+            if released == frame and not due:
+                return False  # nothing waits before it: it stays where it is in the stream
+            if released:
+                self._host.write_client(self, released)
+        for publish in due:
+            self._answer_resent(publish)
         return True
 
     def _forward_confirmed(self, publish: Publish, ack: HeldAck) -> bool:
-        if publish.qos == 2 and self._record is not None:
+        if publish.qos == 2 and self._record is not None and not ack.resent:
             self._record.incoming_qos2.add(publish.packet_id)
         if self._recorder is not None:
             self._tap(self._recorder, publish)
@@ -506,11 +602,115 @@ class Pair:
         self._standing.add(stand)
 
     def go_on(self, stand: Stand) -> None:
-        """The filters at a stand are known everywhere, or not waited for any longer."""
-        if self._standing is not None and self.phase is Phase.ACCEPTED:
-            data = self._standing.go_on(stand)
+        """The filters at a stand are known everywhere, or not waited for any longer; or there is nothing to
+        redeliver. Does nothing where a queue is on its way: the stream goes on behind it."""
+        if self._standing is not None and self.phase is Phase.ACCEPTED and stand.queue is None:
+            data, deliveries = self._standing.go_on(stand)
+            if self._deliveries is not None and self._redelivery is not None:
+                self._deliveries.written(deliveries)
+                data += self._advance(self._redelivery)
             if data:
                 self._host.write_client(self, data)
+
+    # What the client missed (in a mesh)
+
+    def stand_behind(self) -> Stand:
+        """For the host while it is told of CONNACK (`accepted`) or SUBACK (`granted`): the stream stands
+        behind that packet until `redeliver(..., stand)` is through, or `go_on(stand)`."""
+        if self._redelivery is None or not self._redelivery.busy:
+            raise LocalProtocolError("only in a mesh, at a CONNACK or SUBACK, the stream stands behind it")
+        if self._behind is None:
+            self._behind = Stand()
+        return self._behind
+
+    def redeliver(
+        self, publishes: list[Publish], done: Callable[[], None], stand: Stand | None = None
+    ) -> None:
+        """Send these to the client in their order, at `stand`; without it, behind what came so far.
+
+        Their QoS is that of the delivery; packet ids are the node's. `done` is called when the client has
+        answered all of them and the stream goes on; never, if the client leaves before.
+        """
+        if self._redelivery is None:
+            raise LocalProtocolError("only in a mesh a pair redelivers")
+        if self.phase is not Phase.ACCEPTED:
+            return
+        if stand is None:
+            if self._redelivery.busy:
+                stand = self.stand_behind()
+            else:
+                stand = Stand()
+                self._stand_at(stand)
+        self._redelivery.add(stand, publishes, done)
+        data = self._advance(self._redelivery)
+        if data:
+            self._host.write_client(self, data)
+
+    def _advance(self, redelivery: Redelivery) -> bytes:
+        """What the node has for the client now; the host is told what the client has."""
+        data = redelivery.advance()
+        received = self._deliveries.take() if self._deliveries is not None else None
+        if received:
+            self._host.received(self, received)
+        return data
+
+    def _client_answered(self, redelivery: Redelivery) -> bytes:
+        """The client's chunk may have made room for more; returns what the broker must hear of that."""
+        data = self._advance(redelivery)
+        if data:
+            self._host.write_client(self, data)
+        return _PINGREQ if redelivery.ping_due() and not self._will_discarded else b""
+
+    def _take_on(self, resent: Resent, packet: Publish) -> bool:
+        """Whether the node answers a publication that was sent again, and the broker does not get it."""
+        if self.phase is not Phase.ACCEPTED or packet.topic.startswith("$"):
+            return False
+        if packet.packet_id in (self._awaiting or ()):
+            return False  # the broker has yet to answer it
+        if packet.qos == 2 and self._record is not None and packet.packet_id in self._record.incoming_qos2:
+            return False  # the broker's session knows it, and waits for its release
+        if get_int(packet.properties, Property.TOPIC_ALIAS, 0):
+            if packet.topic:
+                return False  # the broker must learn the alias
+            if self._aliases is None:
+                self._aliases = Aliases(self.limits.client_queue)
+        topic = self._aliases.topic_of(packet) if self._aliases is not None else packet.topic
+        packet = replace(packet, topic=topic, properties=without(packet.properties, Property.TOPIC_ALIAS))
+        if not self._host.resent(self, packet):
+            return False
+        self._host.count("publications_resent")
+        unanswered = [publish for publish, _ in (self._awaiting or {}).values()]
+        if not resent.must_wait(packet, unanswered):
+            self._answer_resent(packet)
+        return True
+
+    def _answer_resent(self, publish: Publish) -> None:
+        assert self._resent is not None
+        if self._acks is None:
+            self._acks = HeldAcks()
+        ack = self._acks.hold(codec.encode(self._resent.answer(publish), self.version), resent=True)
+        confirmed = self._forward_confirmed(publish, ack)
+        if self._recorder is not None:
+            self._recorder.before_acknowledging()
+        if confirmed:
+            self.release(ack)
+
+    def close_taken_over(self, session_ends: bool = False) -> None:
+        """Another site has the client now; `session_ends` if it began a new session there.
+
+        Its will is due as when a broker's own session is taken over: not if it has a delay and the session
+        goes on [MQTT-3.1.4-3], [MQTT-3.1.2-8].
+        """
+        if self.phase is Phase.ENDED:
+            return
+        if self.version == 5 and self.phase is Phase.ACCEPTED:
+            self._host.write_client(self, codec.encode(Disconnect(_TAKEN_OVER), 5))
+        last_words = b""
+        delay = get_int(self.will.properties, Property.WILL_DELAY_INTERVAL, 0) if self.will else 0
+        if min(delay, self.expiry) > 0 and not session_ends:
+            self._will_discarded = True
+            last_words = codec.encode(Disconnect(), 5)
+        self._host.hang_up(self, last_words)
 
     def _connack(self, packet: ConnAck) -> None:
         if self.phase is not Phase.CONNECTING:
@@ -562,6 +762,8 @@ class Pair:
         broker_left = broker_left and not self._will_discarded
         if self._awaiting and self.phase is Phase.ACCEPTED:
             self._end_waiting(list(self._awaiting.values()), broker_left)
+        if self._redelivery is not None and (left := self._redelivery.left):
+            self._host.count("redelivery_interrupted", left)
         was, self.phase = self.phase, Phase.ENDED
         if was is Phase.ACCEPTED:
             if self._recorder is not None:

@@ -8,16 +8,25 @@ Must not know: why something is held, time.
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from brokerweave.session.deliveries import Delivery
+    from brokerweave.session.redelivery import Queue
 
 
 class Stand:
     """A place in the stream where it stands, and what came behind it."""
 
-    __slots__ = ("over", "parts")
+    __slots__ = ("deliveries", "over", "parts", "queue")
 
     def __init__(self) -> None:
         self.over = False
         self.parts: list[bytes] = []
+        self.deliveries: list[Delivery] = []
+        """What `parts` deliver, where that counts."""
+        self.queue: Queue | None = None
+        """What goes to the client in this place before the stream goes on."""
 
 
 class Standing:
@@ -28,9 +37,25 @@ class Standing:
     def __bool__(self) -> bool:
         return bool(self._stands)
 
+    @property
+    def first(self) -> Stand | None:
+        """Where the stream stands: all before it is gone."""
+        return self._stands[0] if self._stands else None
+
+    @property
+    def queues(self) -> list[Queue]:
+        return [stand.queue for stand in self._stands if stand.queue is not None]
+
     def add(self, stand: Stand) -> None:
-        """Everything passed from now on stays behind this one."""
-        self._stands.append(stand)
+        """Everything passed from now on stays behind this one, unless it is over already."""
+        if not stand.over:
+            self._stands.append(stand)
+
+    def delivers(self, delivery: Delivery) -> bool:
+        """Keep what the next bytes deliver with them; False if they do not stand."""
+        if self._stands:
+            self._stands[-1].deliveries.append(delivery)
+        return bool(self._stands)
 
     def through(self, data: bytes) -> bytes:
         """What of `data` may go to the client now: all of it, or nothing."""
@@ -40,23 +65,28 @@ class Standing:
         self.size += len(data)
         return b""
 
-    def go_on(self, stand: Stand) -> bytes:
-        """This stand is over; returns what may go to the client now."""
+    def go_on(self, stand: Stand) -> tuple[bytes, list[Delivery]]:
+        """This stand is over; returns what may go to the client now, and what that delivers."""
         stand.over = True
         parts: list[bytes] = []
+        deliveries: list[Delivery] = []
         while self._stands and self._stands[0].over:
-            parts += self._stands.popleft().parts
+            gone = self._stands.popleft()
+            parts += gone.parts
+            deliveries += gone.deliveries
         data = b"".join(parts)
         self.size -= len(data)
-        return data
+        return data, deliveries
 
 
 class HeldAck:
-    __slots__ = ("done", "frame")
+    __slots__ = ("done", "frame", "resent")
 
-    def __init__(self, frame: bytes) -> None:
+    def __init__(self, frame: bytes, resent: bool = False) -> None:
         self.done = False
         self.frame = frame
+        self.resent = resent
+        """Of a publication that the broker does not get: it was acted on before."""
 
 
 class HeldAcks:
@@ -68,8 +98,8 @@ class HeldAcks:
     def __bool__(self) -> bool:
         return bool(self._acks)
 
-    def hold(self, frame: bytes) -> HeldAck:
-        ack = HeldAck(frame)
+    def hold(self, frame: bytes, resent: bool = False) -> HeldAck:
+        ack = HeldAck(frame, resent)
         self._acks.append(ack)
         return ack
 

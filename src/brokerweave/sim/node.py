@@ -272,6 +272,11 @@ class SimNode:
         if relay is not None:
             relay.write_own(data)
 
+    def hang_up(self, pair: Pair, last_words: bytes) -> None:
+        relay = self.relays.get(pair)
+        if relay is not None:
+            relay.hang_up(last_words)
+
     def forget_lanes(self, neighbour: str) -> None:
         self.disk.delete(f"lanes/{neighbour}")
         self._checkpoint()  # the daybook may name them still

@@ -106,6 +106,11 @@ class Relay:
 
     # The end
 
+    def hang_up(self, last_words: bytes) -> None:
+        if self._broker is not None and last_words:
+            self._broker.write(last_words)
+        self.end()
+
     def _fail(self) -> None:
         error = self.pair.error
         self.node.world.note(self.node.name, f"client {self.pair.client.client_id}: {error}")

@@ -93,6 +93,8 @@ class Node:
 
     def open_broker(self, pair: Pair) -> None: ...
 
+    def hang_up(self, pair: Pair, last_words: bytes) -> None: ...
+
     def write_client(self, pair: Pair, data: bytes) -> None:
         self.written[pair] = self.written.get(pair, b"") + data
 

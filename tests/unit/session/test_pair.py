@@ -53,6 +53,9 @@ class Host:
     released_ids: list[int] = field(default_factory=list)
     connects: int = 0
     closes: int = 0
+    receipts: list[list[bytes]] = field(default_factory=list)
+    acted_on: set[bytes] = field(default_factory=set)
+    hung_up: list[bytes] = field(default_factory=list)
     barrier: bool = False
     stands: list[Stand] = field(default_factory=list)
     acks: list[HeldAck] = field(default_factory=list)
@@ -132,6 +135,16 @@ class Host:
     def closed(self, pair: Pair) -> None:
         self.closes += 1
 
+    def received(self, pair: Pair, hashes: list[bytes]) -> None:
+        self.receipts.append(hashes)
+
+    def resent(self, pair: Pair, publish: Publish) -> bool:
+        return publish.payload in self.acted_on
+
+    def hang_up(self, pair: Pair, last_words: bytes) -> None:
+        self.hung_up.append(last_words)
+        pair.ended()
+
     def write_client(self, pair: Pair, data: bytes) -> None:
         self.to_client.append(data)
 
@@ -153,11 +166,12 @@ class Site:
         *,
         cluster: bool = False,
         records: bool = False,
+        mesh: bool = False,
     ) -> None:
         self.version = version
         self.host = Host()
         routes = RouteCache(everything_is_wanted)
-        self.pair = Pair(1, self.host, routes, Limits(), 100.0, listeners, cluster, records)
+        self.pair = Pair(1, self.host, routes, Limits(), 100.0, listeners, cluster, records, mesh)
 
     def client(self, *packets: Packet) -> bytes:
         return self._speak(Side.CLIENT, packets)

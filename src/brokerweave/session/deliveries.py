@@ -1,0 +1,98 @@
+"""What a broker delivers to one client, and which of it the client has.
+
+Owns the broker's packet ids in flight to the client, and the receipts that were not told yet. Invariants: a
+publication is received when it was written (QoS 0), at PUBACK (QoS 1) or PUBREC (QoS 2), and told once; what
+stands is not written; a retained copy sent for a subscription is no receipt. Must not know: bytes on their
+way, who wants receipts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.content import content_hash
+from brokerweave.mqtt.frames import publish_head
+from brokerweave.mqtt.packets import PacketType, PubAck, PubComp, Publish, PubRec, PubRel, Subscribe
+from brokerweave.session.aliases import Aliases
+
+Delivery: TypeAlias = tuple[int, bytes | None]
+"""A packet id, 0 at QoS 0, and a hash of the content; None for what is no receipt."""
+
+_ACK = 4
+"""Bytes of a PUBACK, PUBREC or PUBCOMP that only has a packet id."""
+_REFUSED = 0x80
+
+
+class Deliveries:
+    __slots__ = ("_aliases", "_limit", "as_published", "in_flight", "received", "version")
+
+    def __init__(self, limit: int) -> None:
+        """The topics behind the broker's aliases take at most `limit` bytes."""
+        self._limit = limit
+        self._aliases: Aliases | None = None
+        self.version = 4
+        self.as_published = False
+        """The client subscribed so that live publications keep their retain flag [MQTT-3.3.1-12]."""
+        self.in_flight: dict[int, bytes | None] = {}
+        """The broker's packet ids that the client has not let go of yet, of what was written to it."""
+        self.received: list[bytes] = []
+        """Not told yet."""
+
+    def subscribed(self, packet: Subscribe) -> None:
+        if any(subscription.retain_as_published for subscription in packet.subscriptions):
+            self.as_published = True
+
+    def read(self, frame: bytes) -> Delivery:
+        """What a PUBLISH from the broker will be a receipt of, once it is written and answered."""
+        head = publish_head(frame, self.version)
+        topic, payload = head.topic, frame[head.payload_start :]
+        if head.properties and self.version == 5:
+            packet = codec.decode(frame, 5)
+            assert isinstance(packet, Publish)
+            if self._aliases is None:
+                self._aliases = Aliases(self._limit)
+            topic = self._aliases.topic_of(packet).encode()
+        if head.retain and not self.as_published:
+            return head.packet_id, None  # [MQTT-3.3.1-8], in MQTT 5 [MQTT-3.3.1-13]
+        return head.packet_id, content_hash(topic, payload)
+
+    def written(self, deliveries: Iterable[Delivery]) -> None:
+        """These are on their way to the client."""
+        for packet_id, content in deliveries:
+            if packet_id:
+                self.in_flight[packet_id] = content
+            elif content is not None:
+                self.received.append(content)
+
+    def released(self, packet_id: int) -> None:
+        """The broker sends PUBREL: also for what it delivered over an earlier connection."""
+        self.in_flight.setdefault(packet_id, None)
+
+    def answered(self, kind: int, packet_id: int, reason_code: int) -> None:
+        """A client that refuses a publication has seen it, too."""
+        content = self.in_flight.get(packet_id)
+        if content is not None and kind != PacketType.PUBCOMP:
+            self.received.append(content)
+        if kind == PacketType.PUBREC and reason_code < _REFUSED:
+            if content is not None:
+                self.in_flight[packet_id] = None
+        else:
+            self.in_flight.pop(packet_id, None)
+
+    def take(self) -> list[bytes]:
+        """The receipts since the last time."""
+        received, self.received = self.received, []
+        return received
+
+
+def read_answer(frame: bytes, version: int) -> tuple[int, int]:
+    """The packet id and reason code of what answers a PUBLISH, or answers that."""
+    if len(frame) == _ACK:
+        packet_id = frame[2] << 8 | frame[3]
+        if packet_id and not frame[0] & 0x0F:
+            return packet_id, 0
+    packet = codec.decode(frame, version)
+    assert isinstance(packet, PubAck | PubRec | PubRel | PubComp)
+    return packet.packet_id, packet.reason_code

@@ -1,0 +1,191 @@
+"""What a client missed, sent to it alone while the stream from its broker stands.
+
+Owns the queues that wait at a stand, the packet ids under which the node itself delivers, and the exchanges
+that belong to them. Invariants: a queue goes out when its stand is the first one, so behind everything that
+preceded it and before everything that follows; no id is one of the broker's in flight; no more at once than
+the client takes (Receive Maximum, Maximum Packet Size, and `limit` bytes); the stream goes on when the client
+has let go of every id; what it did not answer is never told as received. Must not know: where a queue comes
+from.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+from brokerweave.errors import LocalProtocolError
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.content import content_hash
+from brokerweave.mqtt.packets import Connect, PacketType, Publish, PubRel
+from brokerweave.mqtt.properties import Property, get_int, without
+from brokerweave.session.deliveries import Deliveries, read_answer
+from brokerweave.session.standing import Stand, Standing
+
+_AT_ONCE = 20
+"""Publications in flight to a 3.1.1 client, which cannot say how many it takes."""
+_MOST = 0xFFFF
+_REFUSED = 0x80
+
+
+class Queue:
+    """Publications in their order, for one place in the stream."""
+
+    __slots__ = ("done", "left")
+
+    def __init__(self, publishes: list[Publish], done: Callable[[], None]) -> None:
+        self.left = deque(publishes)
+        self.done = done
+
+
+class Redelivery:
+    __slots__ = (
+        "_advancing",
+        "_answers",
+        "_bytes",
+        "_count",
+        "_deliveries",
+        "_in_flight",
+        "_largest",
+        "_last_id",
+        "_limit",
+        "_most",
+        "_standing",
+        "_swallowed",
+        "_version",
+        "busy",
+        "pinged",
+    )
+
+    def __init__(
+        self,
+        standing: Standing,
+        deliveries: Deliveries,
+        limit: int,
+        count: Callable[[str, int], None],
+    ) -> None:
+        self._standing = standing
+        self._deliveries = deliveries
+        self._limit = limit
+        self._count = count
+        self._version = 4
+        self._most = _AT_ONCE
+        self._largest = 0
+        self._in_flight: dict[int, tuple[bytes | None, int]] = {}
+        self._bytes = 0
+        self._last_id = 0
+        self._answers: list[bytes] = []
+        self._advancing = False
+        self._swallowed = False
+        self.busy = False
+        """While the pair acts on a chunk from the broker: its bytes go first."""
+        self.pinged = False
+        """The broker owes an answer to a PINGREQ that the client did not send."""
+
+    def begin(self, connect: Connect) -> None:
+        """What the client can take."""
+        self._version = connect.version
+        if connect.version == 5:
+            self._most = get_int(connect.properties, Property.RECEIVE_MAXIMUM, _MOST)
+            self._largest = get_int(connect.properties, Property.MAXIMUM_PACKET_SIZE, 0)
+
+    def add(self, stand: Stand, publishes: list[Publish], done: Callable[[], None]) -> None:
+        if stand.queue is not None or stand.over:
+            raise LocalProtocolError("a stand has one queue, and goes on when that is through")
+        stand.queue = Queue(publishes, done)
+
+    @property
+    def left(self) -> int:
+        """Publications that the client was to get and has not answered."""
+        unanswered = sum(content is not None for content, _ in self._in_flight.values())
+        return unanswered + sum(len(queue.left) for queue in self._standing.queues)
+
+    def ping_due(self) -> bool:
+        """Asked once a chunk: whether the broker should hear something, since the client spoke with the node
+        alone, and is alive [MQTT-3.1.2-22]."""
+        swallowed, self._swallowed = self._swallowed, False
+        if not swallowed or self.pinged:
+            return False
+        self.pinged = True
+        return True
+
+    def advance(self) -> bytes:
+        """What goes to the client now: answers, more of the queue that is due, the stream behind it."""
+        if self.busy or self._advancing:
+            return b""
+        parts, self._answers = self._answers, []
+        self._advancing = True  # `done` may ask for more
+        while (stand := self._standing.first) is not None and (queue := stand.queue) is not None:
+            self._fill(queue, parts)
+            if queue.left or self._in_flight:
+                break
+            stand.queue = None
+            data, deliveries = self._standing.go_on(stand)
+            parts.append(data)
+            self._deliveries.written(deliveries)
+            queue.done()
+        self._advancing = False
+        return b"".join(parts)
+
+    def _fill(self, queue: Queue, parts: list[bytes]) -> None:
+        while queue.left:
+            publish = queue.left[0]
+            if publish.qos and not self._room:
+                break
+            queue.left.popleft()
+            content = content_hash(publish.topic, publish.payload)
+            packet_id = self._free_id() if publish.qos else 0
+            frame = self._frame(publish, packet_id)
+            if self._largest and len(frame) > self._largest:
+                self._count("redelivery_too_large", 1)
+                self._deliveries.received.append(content)  # as if it had been sent [MQTT-3.1.2-25]
+                continue
+            parts.append(frame)
+            if publish.qos:
+                self._in_flight[packet_id] = content, len(frame)
+                self._bytes += len(frame)
+            else:
+                self._deliveries.received.append(content)
+
+    @property
+    def _room(self) -> bool:
+        """Whether one more may be in flight. What the broker has in flight counts, too [MQTT-3.3.4-9]."""
+        own, others = len(self._in_flight), len(self._deliveries.in_flight)
+        if own + others >= _MOST or (own and self._bytes >= self._limit):
+            return False
+        return own + (others if self._version == 5 else 0) < self._most
+
+    def _free_id(self) -> int:
+        """From the highest down: brokers count up, also those that will go on with an earlier session."""
+        while True:
+            self._last_id = (self._last_id or _MOST + 1) - 1
+            taken = self._last_id in self._in_flight or self._last_id in self._deliveries.in_flight
+            if self._last_id and not taken:
+                return self._last_id
+
+    def _frame(self, publish: Publish, packet_id: int) -> bytes:
+        properties = without(publish.properties, Property.TOPIC_ALIAS) if self._version == 5 else ()
+        retain = publish.retain and self._deliveries.as_published
+        sent = replace(publish, packet_id=packet_id, dup=False, retain=retain, properties=properties)
+        return codec.encode(sent, self._version)
+
+    def owns(self, packet_id: int) -> bool:
+        return packet_id in self._in_flight
+
+    def answered(self, kind: int, frame: bytes) -> bool:
+        """The client answered a PUBLISH or PUBREL. False: it was the node's, so not for the broker."""
+        packet_id, reason_code = read_answer(frame, self._version)
+        if packet_id not in self._in_flight:
+            self._deliveries.answered(kind, packet_id, reason_code)
+            return True
+        self._swallowed = True
+        content, size = self._in_flight[packet_id]
+        if content is not None:
+            self._deliveries.received.append(content)
+        if kind == PacketType.PUBREC and reason_code < _REFUSED:
+            self._in_flight[packet_id] = None, size
+            self._answers.append(codec.encode(PubRel(packet_id), self._version))
+        else:
+            del self._in_flight[packet_id]
+            self._bytes -= size
+        return False
