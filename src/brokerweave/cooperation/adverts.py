@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from brokerweave.cooperation.api import Cut
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt.packets import Packet, Publish
 
@@ -49,7 +50,7 @@ class Advert:
 @dataclass(frozen=True, slots=True)
 class Heard:
     version: int
-    cuts: tuple[int, ...]
+    cut: Cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +122,8 @@ def encode(message: Message) -> Publish:
     match message:
         case Advert(part, version, digest, clients):
             said: list[Any] = [part, version, digest, [[t.client, t.since, t.filters] for t in clients]]
-        case Heard(version, cuts):
-            said = ["heard", version, list(cuts)]
+        case Heard(version, cut):
+            said = ["heard", version, cut.epoch, list(cut.sequences), list(cut.sent)]
         case Digest(version, digest):
             said = ["digest", version, digest]
         case Pull():
@@ -137,8 +138,8 @@ def decode(packet: Packet) -> Message:
         match json.loads(packet.payload):
             case [str(part), int(version), int(digest), list(clients)] if part in _PARTS:
                 return Advert(part, version, digest, tuple(_told(*each) for each in clients))
-            case ["heard", int(version), list(cuts)]:
-                return Heard(version, tuple(int(cut) for cut in cuts))
+            case ["heard", int(version), int(epoch), list(sequences), list(sent)]:
+                return Heard(version, Cut(epoch, tuple(map(int, sequences)), tuple(map(int, sent))))
             case ["digest", int(version), int(digest)]:
                 return Digest(version, digest)
             case ["pull"]:

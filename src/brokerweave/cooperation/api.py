@@ -42,6 +42,17 @@ class Route:
     """Nodes for whose clients this node itself keeps what local clients publish."""
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A moment in what one node publishes, by lane."""
+
+    epoch: int
+    sequences: tuple[int, ...]
+    """The last that the node gave to publications of its own."""
+    sent: tuple[int, ...] = ()
+    """The last of the runs that it has put into the lanes to the neighbour that is told."""
+
+
 class Timer(Protocol):
     def cancel(self) -> None: ...
 
@@ -78,8 +89,8 @@ class Context(Protocol):
     def option(self, name: str) -> float:
         """A number from the section of the configuration that has the strategy's name."""
 
-    def cuts(self) -> tuple[int, ...]:
-        """The last sequence given on each lane: what has it or a lower one was routed by earlier answers."""
+    def cut(self, neighbour: str) -> Cut:
+        """Where this node stands: what it routed so far, it routed by the strategy's answers so far."""
 
     def routes_changed(self) -> None:
         """Forget every cached answer of `route`."""

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from brokerweave.cooperation import adverts
 from brokerweave.cooperation.adverts import Advert, Digest, Heard, Pull, Told
-from brokerweave.cooperation.api import Context, Hop, Route, Strategy
+from brokerweave.cooperation.api import Context, Cut, Hop, Route, Strategy
 from brokerweave.cooperation.clients import ClientTable
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt.packets import Packet
@@ -43,8 +43,10 @@ class Mesh(Strategy):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.table = ClientTable()
-        self.heard: Callable[[str, int, tuple[int, ...]], None] = lambda neighbour, version, cuts: None
-        """Called when a neighbour has heard of a version: what it routed up to its cuts, it routed before."""
+        self.heard: Callable[[str, int, Cut], None] = lambda neighbour, version, cut: None
+        """Called when a neighbour has heard of a version: what it routed up to the cut, it routed before."""
+        self.up: Callable[[str], None] = lambda neighbour: None
+        self.down: Callable[[str], None] = lambda neighbour: None
         self.left: Callable[[str, str], None] = lambda node, client: None
         """Called when a client's session at a node is over, which is no node's death."""
         self.died: Callable[[str], None] = lambda node: None
@@ -215,12 +217,14 @@ class Mesh(Strategy):
         self.flush()
         self._send_table(neighbour)
         self._digest_later()
+        self.up(neighbour)
 
     def neighbour_down(self, neighbour: str) -> None:
         self._up.discard(neighbour)
         self._syncing.pop(neighbour, None)
         self._look_who_lives()
         self._settle(neighbour)
+        self.down(neighbour)
 
     def neighbour_removed(self, neighbour: str) -> None:
         self.neighbour_down(neighbour)
@@ -260,11 +264,11 @@ class Mesh(Strategy):
         match adverts.decode(packet):
             case Advert() as advert:
                 self._take(neighbour, advert)
-            case Heard(version, cuts):
+            case Heard(version, cut):
                 self.counters["adverts_heard"] += 1
                 if version <= self.version:
                     self._heard[neighbour] = max(version, self._heard.get(neighbour, 0))
-                    self.heard(neighbour, version, cuts)
+                    self.heard(neighbour, version, cut)
                     self._settle(neighbour)
             case Digest(version, digest):
                 self.digest_seen(neighbour, version, digest)
@@ -295,7 +299,7 @@ class Mesh(Strategy):
         self._versions[neighbour] = advert.version
         self._apply()
         # Only now: what is routed from here on goes where this advert says.
-        self.context.send(neighbour, adverts.encode(Heard(advert.version, self.context.cuts())))
+        self.context.send(neighbour, adverts.encode(Heard(advert.version, self.context.cut(neighbour))))
         if advert.digest not in (self.table.digest(neighbour), adverts.UNKNOWN):
             self._pull(neighbour)
 

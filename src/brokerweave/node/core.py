@@ -15,7 +15,7 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
-from brokerweave.cooperation.api import Listener, Strategy, Timer
+from brokerweave.cooperation.api import Cut, Listener, Strategy, Timer
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.errors import LocalProtocolError, RemoteProtocolError
 from brokerweave.links.dead_letters import DeadLetter
@@ -246,9 +246,11 @@ class NodeCore:
     def option(self, name: str) -> float:
         return self.settings.options[name]
 
-    def cuts(self) -> tuple[int, ...]:
+    def cut(self, neighbour: str) -> Cut:
         self.settle()  # what was gathered has its routes from before
-        return tuple(self._sequences)
+        lanes = self.neighbour_table[neighbour].lanes if neighbour in self.neighbour_table else ()
+        sent = tuple(lane.outbox.last for lane in lanes)
+        return Cut(self.settings.epoch, tuple(self._sequences), sent)
 
     def stamp(self) -> int:
         """A hybrid time that no other moment of this node has."""
