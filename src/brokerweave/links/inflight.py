@@ -61,6 +61,8 @@ class Message:
     """How many QoS 0 writes there were up to this one: an answer to it proves that they arrived."""
     moved: float = 0.0
     """When its handshake last went on."""
+    name: tuple[str, int, int] | None = None
+    """Origin, epoch and sequence, where somebody watches."""
 
 
 def read_message(

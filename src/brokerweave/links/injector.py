@@ -25,6 +25,7 @@ from brokerweave.links.outbox import Outbox
 from brokerweave.links.progress import Progress
 from brokerweave.links.run import Run
 from brokerweave.links.sender import Counters, Sender
+from brokerweave.links.watch import Watch
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import Frame, Scanner
 from brokerweave.mqtt.packets import (
@@ -122,7 +123,19 @@ class Injector:
 
     def submit(self, run: Run, number: int = 0) -> bool:
         """Keep a run until the broker has it; `number` as for the outbox. False: it was full, and counted."""
-        return self.outbox.append(run, number)
+        kept = self.outbox.append(run, number)
+        if kept and self._sender.watch is not None:
+            self._sender.watch.queued(run)
+        return kept
+
+    @property
+    def watch(self) -> Watch | None:
+        """Told of each message of QoS 1 or 2, if set."""
+        return self._sender.watch
+
+    @watch.setter
+    def watch(self, watch: Watch | None) -> None:
+        self._sender.watch = watch
 
     @property
     def counters(self) -> Counters:

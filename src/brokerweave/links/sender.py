@@ -28,6 +28,7 @@ from brokerweave.links.outbox import Outbox
 from brokerweave.links.progress import Mark, Progress, Step
 from brokerweave.links.run import Run
 from brokerweave.links.suspects import Suspects, Verdict
+from brokerweave.links.watch import Watch
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import convert, publish_head, split
 from brokerweave.mqtt.packets import PingReq, PubRel
@@ -75,6 +76,7 @@ class Sender:
         progress: Progress | None = None,
     ) -> None:
         self.limits = limits
+        self.watch: Watch | None = None
         self._progress = progress
         self.counters = Counters()
         self._outbox = outbox
@@ -212,6 +214,8 @@ class Sender:
                 self._bury(run.born, b"", frame[0] >> 1 & 3, run.version, str(error), frame)
                 ended += 1
                 continue
+            if self.watch is not None and message.published_qos:
+                message.name = (run.origin, run.epoch, run.first + offset)
             if mark is not None and mark.step is Step.DONE:
                 self._inflight.hold(mark.packet_id, sequence)
                 ended += 1
@@ -272,9 +276,13 @@ class Sender:
                 self._keep(message, Step.SENT)
             self._inflight.sent(message, now)
             message.mark = self._mark
+            if self.watch is not None and message.name is not None:
+                self.watch.sent(*message.name, 0)
             return frame
         frame = self._written_qos0(frame, now)
         message.mark = self._mark
+        if self.watch is not None and message.name is not None:
+            self.watch.sent(*message.name, self._mark)
         self.counters.injected[0] += 1
         self._end(message.sequence)
         return frame + self.ping(now) if alone else frame
@@ -375,6 +383,8 @@ class Sender:
         """The broker has read the QoS 0 writes up to `mark`."""
         while self._unproven and self._unproven[0][0] <= mark:
             self._unproven_bytes -= len(self._unproven.popleft()[1])
+        if self.watch is not None:
+            self.watch.proved(mark)
         alone = self._alone
         if alone is not None and alone.qos == 0 and alone.mark <= mark:
             self._alone = None
@@ -441,6 +451,7 @@ class Sender:
     def _leave(self, message: Message) -> bytes:
         """The message at the head of the queue is over."""
         self._queue.popleft()
+        self._tell_ended(message, False)
         if message.packet_id:
             self._finish(message, burn=message.qos == 2 and message.dup)
         self._end(message.sequence)
@@ -457,6 +468,7 @@ class Sender:
 
     def _done(self, message: Message, packet_id: int) -> None:
         """The broker has it. If its run goes on, that must be kept: the run would come again."""
+        self._tell_ended(message, True)
         if self._end(message.sequence) or self._progress is None or not message.record:
             return
         self._inflight.hold(packet_id, message.sequence)
@@ -464,7 +476,12 @@ class Sender:
 
     def _dead(self, message: Message, reason: str) -> None:
         self._bury_message(message, reason)
+        self._tell_ended(message, False)
         self._end(message.sequence)
+
+    def _tell_ended(self, message: Message, taken: bool) -> None:
+        if self.watch is not None and message.name is not None:
+            self.watch.ended(*message.name, taken)
 
     def _end(self, sequence: int, count: int = 1) -> bool:
         """Whether the run is acknowledged by that, with all before it."""

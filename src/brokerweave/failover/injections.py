@@ -1,0 +1,140 @@
+"""What was handed to this node's broker, and when it had it: on a clock of events, not of seconds.
+
+Owns the log. Ticks order what this node did and saw: a message that was acknowledged before the tick at
+which a SUBSCRIBE was written was not delivered for it; one that was written after the tick of its SUBACK
+is. Invariants: without an open cutover only what is not acknowledged yet is remembered; bounded, and what
+is forgotten too early is counted. Must not know: connections, what the messages are.
+
+`InjectionLog.lane` gives what `Injector.watch` takes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from brokerweave.failover.ids import MessageId
+from brokerweave.links.run import Run
+
+CAPACITY = 200_000
+"""Messages; each takes some 300 bytes."""
+
+
+@dataclass(slots=True)
+class Injection:
+    sent: int | None = None
+    """The tick at which it was first written to the broker; None while it waits."""
+    ended: int | None = None
+    """The tick at which the broker was known to have it."""
+
+
+class InjectionLog:
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self.forgotten = 0
+        """Entries dropped for room: what they were about may be given to a client twice."""
+        self._capacity = capacity
+        self._tick = 0
+        self._entries: dict[MessageId, Injection] = {}
+        self._ended: deque[MessageId] = deque()
+        self._open: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def tick(self) -> int:
+        """The next tick, for whatever happens now."""
+        self._tick += 1
+        return self._tick
+
+    def lane(self, lane: int) -> LaneWatch:
+        """`lane` is the one that numbers what this injector gets: 0 where lanes keep no order."""
+        return LaneWatch(self, lane)
+
+    def open(self) -> int:
+        """A cutover begins, a SUBSCRIBE goes out: its tick. What ends from now on is remembered until
+        `close`."""
+        tick = self.tick()
+        self._open.append(tick)
+        return tick
+
+    def close(self, tick: int) -> None:
+        if tick in self._open:
+            self._open.remove(tick)
+        oldest = min(self._open, default=self._tick + 1)
+        while self._ended:
+            entry = self._entries.get(self._ended[0])
+            if entry is not None and entry.ended is not None and entry.ended >= oldest:
+                break
+            self._entries.pop(self._ended.popleft(), None)
+
+    def find(self, identifier: MessageId) -> Injection | None:
+        return self._entries.get(identifier)
+
+    def items(self) -> Iterator[tuple[MessageId, Injection]]:
+        return iter(self._entries.items())
+
+    def own(self, identifier: MessageId) -> None:
+        """The broker acknowledged what a client here published: when it was written to it is not known."""
+        if self._open:
+            self._entry(identifier).sent = 0
+            self.ended(identifier)
+
+    def queued(self, identifier: MessageId) -> None:
+        self._entry(identifier)
+
+    def sent(self, identifier: MessageId) -> None:
+        entry = self._entry(identifier)
+        if entry.sent is None:
+            entry.sent = self.tick()
+
+    def ended(self, identifier: MessageId) -> None:
+        if not self._open:
+            self._entries.pop(identifier, None)
+            return
+        entry = self._entries.get(identifier)
+        if entry is not None and entry.ended is None:
+            entry.ended = self.tick()
+            self._ended.append(identifier)
+
+    def failed(self, identifier: MessageId) -> None:
+        """The broker will not get it: it expired, or is a dead letter."""
+        self._entries.pop(identifier, None)
+
+    def _entry(self, identifier: MessageId) -> Injection:
+        entry = self._entries.get(identifier)
+        if entry is None:
+            entry = self._entries[identifier] = Injection()
+            if len(self._entries) > self._capacity:
+                oldest = self._ended.popleft() if self._ended else next(iter(self._entries))
+                self.forgotten += self._entries.pop(oldest, None) is not None
+        return entry
+
+
+class LaneWatch:
+    """Implements `links.sender.Watch` for one injector."""
+
+    def __init__(self, log: InjectionLog, lane: int) -> None:
+        self._log = log
+        self._lane = lane
+        self._unproven: deque[tuple[int, MessageId]] = deque()
+
+    def queued(self, run: Run) -> None:
+        if run.max_qos:  # QoS 0 publications are not held by anybody
+            for sequence in range(run.first, run.first + run.count):
+                self._log.queued(MessageId(run.origin, run.epoch, self._lane, sequence))
+
+    def sent(self, origin: str, epoch: int, sequence: int, mark: int) -> None:
+        """`mark`: it was written at QoS 0, and only `proved` says that the broker has it; else 0."""
+        identifier = MessageId(origin, epoch, self._lane, sequence)
+        self._log.sent(identifier)
+        if mark:
+            self._unproven.append((mark, identifier))
+
+    def ended(self, origin: str, epoch: int, sequence: int, taken: bool) -> None:
+        identifier = MessageId(origin, epoch, self._lane, sequence)
+        (self._log.ended if taken else self._log.failed)(identifier)
+
+    def proved(self, mark: int) -> None:
+        while self._unproven and self._unproven[0][0] <= mark:
+            self._log.ended(self._unproven.popleft()[1])

@@ -1,0 +1,291 @@
+"""The recovery table: what clients of other nodes are owed should their node die
+(docs/decisions/0011-mesh.md).
+
+Owns one queue per client, the receipts that came before their publications, and where clients are by now.
+Invariants: a queue is in order of arrival; a publication is in it once; a receipt takes off one entry, of the
+node that sent it, the oldest with its hash; every bound (bytes of a client, bytes of all, age) drops the
+oldest, counted for its client. Must not know: links, who holds for whom, what goes to whom.
+
+An early receipt swallows the next publication with its hash, so it lives no longer than links may differ in
+speed: what a broker delivered without our holding it (QoS 0 publications) leaves such receipts too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from brokerweave.failover.held import Held
+from brokerweave.failover.ids import MessageId
+from brokerweave.failover.shelf import Body, Shelf
+from brokerweave.tables import fit
+
+EARLY_SECONDS = 5.0
+"""How long a receipt waits for its publication."""
+MOST_EARLY = 50_000
+"""Receipts that wait; beyond, the oldest goes."""
+MOST_HOMES = 100_000
+"""Clients whose whereabouts are remembered."""
+MOST_NAMES = 10_000
+"""Clients whose drops are counted by name; of further ones they are counted under the empty name."""
+
+_Early: TypeAlias = tuple[str, str, bytes]
+
+
+class _Queue:
+    __slots__ = ("bodies", "bytes", "hashes")
+
+    def __init__(self) -> None:
+        self.bodies: dict[MessageId, Body] = {}
+        self.hashes: dict[bytes, dict[MessageId, Body]] = {}
+        self.bytes = 0
+
+    def add(self, body: Body) -> None:
+        self.bodies[body.id] = body
+        self.hashes.setdefault(body.hash, {})[body.id] = body
+        self.bytes += body.size
+
+    def remove(self, body: Body) -> None:
+        del self.bodies[body.id]
+        same = self.hashes[body.hash]
+        del same[body.id]
+        if not same:
+            del self.hashes[body.hash]
+        self.bytes -= body.size
+
+
+class Queues:
+    """`max_client_bytes` and `max_bytes` bound what is owed, on disk or not; `window` is in seconds."""
+
+    def __init__(
+        self,
+        max_client_bytes: int,
+        max_bytes: int,
+        window: float,
+        shelf: Shelf | None = None,
+        early_seconds: float = EARLY_SECONDS,
+    ) -> None:
+        self.dropped: Counter[str] = Counter()
+        """By client: publications dropped by a bound while they were owed."""
+        self.early_dropped = 0
+        """Receipts that no publication came for, in time or in numbers."""
+        self.bytes = 0
+        """Of all queues; one that several clients are owed counts for each."""
+        self.shelf = shelf or Shelf()
+        self._max_client_bytes = max_client_bytes
+        self._max_bytes = max_bytes
+        self._window = window
+        self._early_seconds = early_seconds
+        self._queues: dict[str, _Queue] = {}
+        # Oldest first. Where an entry is gone already it is passed over.
+        self._order: deque[tuple[str, Body]] = deque()
+        self._entries = 0
+        self._early: dict[_Early, deque[float]] = {}
+        self._early_order: deque[tuple[float, _Early]] = deque()
+        self._homes: dict[str, tuple[int, str, float]] = {}
+
+    def __len__(self) -> int:
+        """Entries of all queues."""
+        return self._entries
+
+    @property
+    def clients(self) -> list[str]:
+        """Those who are owed something."""
+        return list(self._queues)
+
+    # What happens
+
+    def hold(self, held: Held, owed: Mapping[str, tuple[str, int]], now: float) -> dict[str, str]:
+        """Keep a publication for these clients, each of a node and with the QoS that it asked for there.
+
+        Given back: clients that have moved on by now, and to where. Pass it on to those, for them alone; it
+        stays owed all the same, until its receipt.
+        """
+        wanted = {
+            client: (home, qos)
+            for client, (home, qos) in owed.items()
+            if not self.owes(client, held.id) and not self._came_early(client, home, held.hash)
+        }
+        if wanted:
+            body = self.shelf.put(held, wanted, now)
+            for client in list(wanted):
+                self._enter(client, body)
+        moved = {}
+        for client, (home, _) in wanted.items():
+            _, now_at, _ = self._homes.get(client, (0, home, 0.0))
+            if now_at != home:
+                moved[client] = now_at
+        return moved
+
+    def add(self, client: str, held: Held, now: float, home: str = "", qos: int = 2) -> str | None:
+        """`hold` for one client: where it is by now, if it has moved on."""
+        return self.hold(held, {client: (home, qos)}, now).get(client)
+
+    def received(self, client: str, hashes: Iterable[bytes], now: float, home: str = "") -> None:
+        """The client has these; its node, `home`, says so."""
+        done = []
+        queue = self._queues.get(client)
+        for one in hashes:
+            body = self._find(queue, client, one, home) if queue is not None else None
+            if body is not None and queue is not None:
+                queue.remove(body)
+                done.append(body)
+            else:
+                self._wait_for(client, home, one, now)
+        self._gone(client, done)
+
+    def got(self, client: str, ids: Iterable[MessageId]) -> None:
+        """The client has these; the node that it came back to says so."""
+        queue = self._queues.get(client)
+        if queue is not None:
+            done = [queue.bodies[one] for one in ids if one in queue.bodies]
+            for body in done:
+                queue.remove(body)
+            self._gone(client, done)
+
+    def moved(self, client: str, home: str, since: int, now: float) -> bool:
+        """The client is at this node since then. False: it is known to be elsewhere since later."""
+        known = self._homes.pop(client, None)
+        if known is not None and (known[0], known[1]) > (since, home):
+            self._homes[client] = known
+            return False
+        self._homes[client] = (since, home, now)
+        if len(self._homes) > MOST_HOMES:
+            del self._homes[next(iter(self._homes))]
+        return True
+
+    # For the new home
+
+    def owes(self, client: str, identifier: MessageId) -> bool:
+        queue = self._queues.get(client)
+        return queue is not None and identifier in queue.bodies
+
+    def take(self, client: str) -> list[Held]:
+        """Everything that a client is owed, in order. It stays owed until it is known to have it, but for
+        what it asked for at QoS 0: that is given at most once."""
+        queue = self._queues.get(client)
+        if queue is None:
+            return []
+        given: list[Held] = []
+        done: list[Body] = []
+        for body in list(queue.bodies.values()):
+            held = self.shelf.load(body)
+            if held is None:
+                self._count_dropped(client)  # the disk has lost it
+            else:
+                given.append(held)
+            if held is None or body.owed[client][1] == 0:
+                queue.remove(body)
+                done.append(body)
+        self._gone(client, done)
+        return given
+
+    def forget(self, client: str) -> None:
+        """The client is owed nothing any more: its session ended."""
+        queue = self._queues.get(client)
+        if queue is not None:
+            bodies = list(queue.bodies.values())
+            for body in bodies:
+                queue.remove(body)
+            self._gone(client, bodies)
+
+    # Time, and starting again
+
+    def expire(self, now: float) -> None:
+        """Call it about once a second."""
+        while self._order:
+            client, body = self._order[0]
+            if client in body.owed and now - body.added < self._window:
+                break
+            self._drop_oldest()
+        while self._early_order and now - self._early_order[0][0] >= self._early_seconds:
+            self._forget_early()
+        while self._homes:
+            client = next(iter(self._homes))
+            if now - self._homes[client][2] < self._window:
+                break
+            del self._homes[client]
+        fit(self._queues)
+
+    def flush(self) -> None:
+        """Once per loop turn, before a confirmation of what was held goes out: the disk has it then."""
+        self.shelf.flush()
+
+    def restore(self) -> None:
+        """Once, before anything else: what the journal of an earlier start has."""
+        for part in self.shelf.replay():
+            if isinstance(part, tuple):
+                self.got(*part)
+                continue
+            for client in list(part.owed):
+                if self.owes(client, part.id):  # it was rewritten: that one counts from now on
+                    self.got(client, (part.id,))
+                self._enter(client, part)
+
+    # Inside
+
+    def _enter(self, client: str, body: Body) -> None:
+        self._queues.setdefault(client, _Queue()).add(body)
+        self._order.append((client, body))
+        self._entries += 1
+        self.bytes += body.size
+        while self.bytes > self._max_bytes:
+            self._drop_oldest()
+        while (queue := self._queues.get(client)) is not None and queue.bytes > self._max_client_bytes:
+            self._drop(client, next(iter(queue.bodies.values())))
+
+    def _gone(self, client: str, bodies: Sequence[Body]) -> None:
+        """These were taken out of the client's queue."""
+        if not bodies:
+            return
+        self._entries -= len(bodies)
+        self.bytes -= sum(body.size for body in bodies)
+        self.shelf.drop(client, bodies)
+        if not self._queues[client].bodies:
+            del self._queues[client]
+        if len(self._order) > 2 * self._entries + 1000:
+            self._order = deque(item for item in self._order if item[0] in item[1].owed)
+
+    def _find(self, queue: _Queue, client: str, hash: bytes, home: str) -> Body | None:
+        """The oldest with this hash, of this home."""
+        same = queue.hashes.get(hash, {})
+        return next((body for body in same.values() if body.owed[client][0] == home), None)
+
+    def _drop_oldest(self) -> None:
+        client, body = self._order.popleft()
+        if client in body.owed:
+            self._drop(client, body)
+
+    def _drop(self, client: str, body: Body) -> None:
+        self._queues[client].remove(body)
+        self._gone(client, (body,))
+        self._count_dropped(client)
+
+    def _count_dropped(self, client: str) -> None:
+        named = client in self.dropped or len(self.dropped) < MOST_NAMES
+        self.dropped[client if named else ""] += 1
+
+    def _came_early(self, client: str, home: str, hash: bytes) -> bool:
+        key = (client, home, hash)
+        waiting = self._early.get(key)
+        if waiting is None:
+            return False
+        waiting.popleft()
+        if not waiting:
+            del self._early[key]
+        return True
+
+    def _wait_for(self, client: str, home: str, hash: bytes, now: float) -> None:
+        key = (client, home, hash)
+        self._early.setdefault(key, deque()).append(now)
+        self._early_order.append((now, key))
+        if len(self._early_order) > MOST_EARLY:
+            self._forget_early()
+
+    def _forget_early(self) -> None:
+        """The oldest one, unless it has met its publication."""
+        since, key = self._early_order.popleft()
+        if key in self._early and self._early[key][0] == since:
+            self._came_early(*key)
+            self.early_dropped += 1
