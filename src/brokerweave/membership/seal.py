@@ -1,0 +1,106 @@
+"""Which datagrams are genuine: made by a holder of the cluster key, for this process, and not seen before.
+
+Owns the mac, the count of what is sent, and a window for each sender. No clock is compared and nothing is
+kept over a restart: every process draws a random 64-bit *boot* when it starts, and the mac covers the
+sender's boot, the boot of the process it is for, and a count that the sender never uses twice.
+
+- A stranger cannot make the mac (HMAC-SHA256, the first 16 bytes).
+- What was recorded before a receiver's start, or was meant for another member, has another boot in `to`.
+- What this process has had already is below its sender's window, or marked in it. The window is wide enough
+  for the network's own reordering.
+
+Invariants: a datagram that is refused changes nothing but its cause's count; at most `MOST_SENDERS` windows
+are kept, the ones used last (a recorded datagram could be taken once more after so many other processes were
+heard in this one's life). Datagrams are authenticated, not secret. Must not know: what datagrams say.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections import OrderedDict
+
+from brokerweave.membership.presets import MOST_DATAGRAM
+from brokerweave.membership.wire import HEADER, VERSION
+
+MAC = 16
+WINDOW = 1024
+"""Counts behind the highest in which one that is late is still taken."""
+MOST_SENDERS = 16_384
+CAUSES = ("too_long", "malformed", "version", "unauthentic", "misdirected", "replayed")
+_SMALLEST = HEADER.size + MAC
+_MASK = (1 << WINDOW) - 1
+
+
+class Window:
+    """Which counts of one sender were taken: the highest, and a bit for each of the last `WINDOW`."""
+
+    __slots__ = ("_bits", "_highest")
+
+    def __init__(self) -> None:
+        self._highest = -1
+        self._bits = 0
+
+    def take(self, count: int) -> bool:
+        """Whether it is new; then it is so no more."""
+        ahead = count - self._highest
+        if ahead > 0:
+            self._bits = ((self._bits << ahead) | 1) & _MASK if ahead < WINDOW else 1
+            self._highest = count
+            return True
+        bit = 1 << -ahead
+        if -ahead >= WINDOW or self._bits & bit:
+            return False
+        self._bits |= bit
+        return True
+
+
+class Seal:
+    def __init__(self, key: bytes, boot: int) -> None:
+        self._key = key
+        self._boot = boot
+        self._count = 0
+        self._windows: OrderedDict[int, Window] = OrderedDict()
+        self.refused = dict.fromkeys(CAUSES, 0)
+
+    def close(self, kind: int, to: int, content: bytes) -> bytes:
+        """The datagram with this content for the process with the boot `to`."""
+        self._count += 1
+        data = HEADER.pack(VERSION, kind, self._boot, to, self._count) + content
+        return data + hmac.digest(self._key, data, "sha256")[:MAC]
+
+    def open(self, data: bytes) -> tuple[int, int, bytes] | None:
+        """Kind, sender's boot and content; None if it is refused, and counted."""
+        size = len(data)
+        if size > MOST_DATAGRAM:
+            self.refuse("too_long")
+            return None
+        if size < _SMALLEST:
+            self.refuse("malformed")
+            return None
+        version, kind, sender, to, count = HEADER.unpack_from(data)
+        if version != VERSION:
+            self.refuse("version")
+            return None
+        if not hmac.compare_digest(hmac.digest(self._key, data[:-MAC], "sha256")[:MAC], data[-MAC:]):
+            self.refuse("unauthentic")
+            return None
+        if to != self._boot:
+            self.refuse("misdirected")
+            return None
+        if not self._window(sender).take(count):
+            self.refuse("replayed")
+            return None
+        return kind, sender, data[HEADER.size : -MAC]
+
+    def refuse(self, cause: str) -> None:
+        self.refused[cause] += 1
+
+    def _window(self, sender: int) -> Window:
+        window = self._windows.get(sender)
+        if window is None:
+            window = self._windows[sender] = Window()
+            if len(self._windows) > MOST_SENDERS:
+                self._windows.popitem(last=False)
+        else:
+            self._windows.move_to_end(sender)
+        return window
