@@ -45,6 +45,8 @@ class Mesh(Strategy):
         self.table = ClientTable()
         self.heard: Callable[[str, int, Cut], None] = lambda neighbour, version, cut: None
         """Called when a neighbour has heard of a version: what it routed up to the cut, it routed before."""
+        self.lives: Callable[[], None] = lambda: None
+        """Called when other nodes live than before."""
         self.up: Callable[[str], None] = lambda neighbour: None
         self.down: Callable[[str], None] = lambda neighbour: None
         self.left: Callable[[str, str], None] = lambda node, client: None
@@ -111,6 +113,14 @@ class Mesh(Strategy):
 
     def describe(self, neighbour: str) -> dict[str, int]:
         return {"clients": len(self.table.clients(neighbour)), "heard": int(self._up_to_date(neighbour))}
+
+    def reachable(self) -> tuple[str, ...]:
+        """Nodes whose links are up."""
+        return tuple(sorted(self._up))
+
+    def untold(self, client: str) -> bool:
+        """Whether something of a client waits to be told."""
+        return client in self._changes
 
     def when_heard(self, callback: Callable[[], None]) -> bool:
         """Call back when all neighbours in reach know this node's clients. True: they do; no call follows."""
@@ -241,6 +251,7 @@ class Mesh(Strategy):
         for node in sorted(gone):
             self.died(node)
             self._forget_later(node)
+        self.lives()
 
     def _forget_later(self, node: str) -> None:
         self.context.call_later(self.context.option("window"), partial(self._forget_dead, node, self.version))

@@ -67,6 +67,9 @@ class Run:
         """Whether it has to arrive whatever its way: then who gets it twice knows, even after a crash."""
         return self.durable or self.stamp > 0
 
+    def sent_by(self, client: str, packet_id: int) -> Run:
+        return replace(self, sender=(client, packet_id))
+
     def part(self, offset: int, count: int) -> Run:
         """The run of `count` messages from `offset` on. Walks the frames, so call it only to cut."""
         if offset == 0 and count == self.count:

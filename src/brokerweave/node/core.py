@@ -275,6 +275,7 @@ class NodeCore:
             self.listeners,
             cluster=self.settings.cluster_timeout is not None,
             records=self.taps is not None,
+            mesh=self.failover is not None,
         )
 
     def connect_arrived(self, pair: Pair) -> None:
@@ -292,10 +293,16 @@ class NodeCore:
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         self.host.hang_up(pair, last_words)
 
-    def received(self, pair: Pair, hashes: list[bytes]) -> None: ...
+    def received(self, pair: Pair, hashes: list[bytes]) -> None:
+        if self.failover is not None:
+            self.failover.received(pair, hashes)
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
-        return False
+        return self.failover is not None and self.failover.resent(pair, publish)
+
+    def subscribing(self, pair: Pair) -> None:
+        if self.failover is not None:
+            self.failover.returns.subscribing(pair)
 
     def count(self, counter: str, amount: int = 1) -> None:
         self.counters.add(counter, amount)
@@ -306,7 +313,11 @@ class NodeCore:
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
         self.admission.joined(pair)  # the broker may have given it its client id
         self.wills.returned(pair.client.client_id, session_present)
-        return self.sessions.accepted(pair, session_present)
+        before = self.interest.records.get(pair.client.client_id)
+        record = self.sessions.accepted(pair, session_present)
+        if self.failover is not None and record.owner is pair:
+            self.failover.accepted(pair, session_present, before is not None and before.lost)
+        return record
 
     def granted(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand) -> bool:
         record = self.sessions.of(pair)
@@ -437,6 +448,9 @@ class NodeCore:
         self.settle()
         blob = codec.encode(publish, version)
         run = replace(self._new_run(group, 1, blob, publish.qos, version), confirm=True)
+        if self.failover is not None:
+            run = self.failover.mark(run, publish, pair)
+            self.failover.published(run, max(group.lane, 0))
         publication = Publication(run.origin, run.epoch, max(group.lane, 0), run.first)
         record = self.sessions.of(pair) if publish.qos == 2 else None
         kept = record is not None and record.stored
@@ -481,6 +495,8 @@ class NodeCore:
     def ended(self, pair: Pair, unexpected: bool) -> None:
         if unexpected:
             self.wills.due(pair, self.sessions.heir(pair))
+        if self.failover is not None:
+            self.failover.ended(pair)
         self.sessions.ended(pair)
 
     def closed(self, pair: Pair) -> None:
@@ -499,6 +515,20 @@ class NodeCore:
         self.record_publications(pair, Routed(group, 1, blob, will.qos))
         self.forward(group, 1, blob, will.qos, pair.version)
         self.counters.add("wills_forwarded")
+
+    def publish_will(self, will: Will, version: int) -> None:
+        """The will of a client whose site is dead, at this one and all others."""
+        if will.topic.startswith("$"):
+            return
+        group = self._local_routes.lookup(will.topic.encode(), will.retain)
+        if not isinstance(group, Group):
+            group = Group((), True, zlib.crc32(will.topic.encode()) % self.settings.lanes)
+        properties = without(will.properties, Property.WILL_DELAY_INTERVAL) if version == 5 else ()
+        packet_id = 1 if will.qos else 0
+        publish = Publish(will.topic, will.payload, will.qos, will.retain, False, packet_id, properties)
+        self.settle()
+        run = self._new_run(group, 1, codec.encode(publish, version), will.qos, version)
+        self._dispatch(run, replace(group, local=True))
 
     # Links
 
@@ -554,6 +584,8 @@ class NodeCore:
         if any(run.stamp for run in runs):
             self.retained.commit()
         receiving.confirm()
+        if self.failover is not None:
+            self.failover.took(neighbour)
         if receiving.ack_urgent:
             self.host.lane_ready(neighbour, lane)
         elif not receiving.ack_scheduled:
@@ -615,9 +647,12 @@ class NodeCore:
             fresh = self.window.accept(self._stream(lane, run), run.epoch, run.first, run.count)
         for offset, count in fresh:
             part, had = run.part(offset, count), list[int]()
-            if run.holds and self.failover is not None:
-                self.failover.hold(part, lane)
             try:
+                if self.failover is not None and (part.holds or part.sender is not None):
+                    if self.failover.repeated(part):
+                        self.counters.add("publications_resent", count)
+                        continue
+                    part = self.failover.held(part, lane)
                 for judged, local in self.retained.taken(part, had) if run.stamp else ((part, True),):
                     reached |= self._route(judged, routes, lane, local=local, hops=not run.flood, skip=skip)
             except RemoteProtocolError:
@@ -700,6 +735,8 @@ class NodeCore:
 
     def _send_confirmations(self) -> None:
         waiting, self._to_confirm = self._to_confirm, {}
+        if self.failover is not None:
+            self.failover.flush()
         for neighbour, publications in waiting.items():
             self.send_own(neighbour, confirmations.TOPIC, confirmations.encode(publications))
 

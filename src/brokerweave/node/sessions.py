@@ -90,6 +90,9 @@ class Sessions:
         record.owner = None
         record.expiry = pair.expiry
         record.since = self._core.now()
+        if record.expiry <= 0 and record.lost and self._core.failover is not None:
+            # Its client did not go: it is owed what it misses until it comes back, here or elsewhere.
+            record.expiry = self._core.failover.window
         if record.expiry <= 0:
             self._core.interest.forget(record)
             return

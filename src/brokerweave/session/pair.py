@@ -358,6 +358,7 @@ class Pair:
                 self._asked.add(packet, len(frame.data))
                 if self._deliveries is not None and isinstance(packet, Subscribe):
                     self._deliveries.subscribed(packet)
+                    self._host.subscribing(self)
             case Disconnect():
                 self._will_discarded = packet.reason_code != _WILL_KEPT
                 self.expiry = changed_expiry(packet.properties, self.expiry)
@@ -581,7 +582,8 @@ class Pair:
         if self._recorder is not None:
             self._tap(self._recorder, publish)
         group = self._routes.lookup(publish.topic.encode(), publish.retain)
-        publish = replace(publish, dup=False)
+        if self._resent is None:  # in a mesh others may have had it from another site
+            publish = replace(publish, dup=False)
         return group is None or self._host.forward_confirmed(group, publish, self.version, self, ack)
 
     def _tap(self, recorder: Recorder, publish: Publish) -> None:
@@ -760,6 +762,8 @@ class Pair:
     def ended(self, broker_left: bool = False) -> bool:
         """Either side is gone, so the pair is. True if the client had not said goodbye."""
         broker_left = broker_left and not self._will_discarded
+        if self._record is not None and self._record.owner is self:
+            self._record.lost = broker_left
         if self._awaiting and self.phase is Phase.ACCEPTED:
             self._end_waiting(list(self._awaiting.values()), broker_left)
         if self._redelivery is not None and (left := self._redelivery.left):

@@ -33,6 +33,8 @@ class SessionRecord:
     """When its client last came here, as a hybrid time; a later one at another site takes it over."""
     unknown: bool = False
     """The broker knows filters of this session that the node has never seen."""
+    lost: bool = False
+    """Its broker died, or hung up, and may not know it any more."""
     stored: bool = False
     """The node finds it again after a crash: sessions that end with their connection are never written."""
 

@@ -61,7 +61,9 @@ def test_any_bytes_are_either_read_or_malformed(kind: int, data: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "a" * 65, "ä"])
 def test_an_id_that_could_not_name_a_folder_is_malformed(name: str) -> None:
-    data = wire.encode_update(wire.Gone("a", 1)).replace(b"\x01a", bytes([len(name.encode())]) + name.encode())
+    data = wire.encode_update(wire.Gone("a", 1)).replace(
+        b"\x01a", bytes([len(name.encode())]) + name.encode()
+    )
     with pytest.raises(wire.Malformed):
         wire.decode_datagram(wire.Kind.GOSSIP, data)
 
