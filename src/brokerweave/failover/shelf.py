@@ -134,6 +134,7 @@ class Shelf:
             self.failures += 1
         finally:
             self._replaying = False
+        self._trim()
 
     def _place(self, body: Body, record: int) -> None:
         body.record = record

@@ -1,0 +1,75 @@
+"""Receipts are gathered for a turn, and one packet goes to each holder."""
+
+from brokerweave.failover.ids import MessageId
+from brokerweave.failover.receipts import FULL, Receipts
+from brokerweave.failover.wire import GOT, RECEIPTS, decode_got, decode_receipts
+
+ONE, TWO = b"11111111", b"22222222"
+ID = MessageId("p", 1, 0, 1)
+
+
+def test_the_first_receipt_of_a_turn_asks_for_a_flush() -> None:
+    receipts = Receipts()
+    assert receipts.received("c", [ONE])
+    assert not receipts.received("b", [TWO])
+    assert not receipts.got("c", [ID], ["x"])
+    receipts.flush(["x"], {"x"})
+    assert receipts.got("c", [ID], ["x"])
+
+
+def test_each_holder_gets_one_packet_for_all_clients() -> None:
+    receipts = Receipts()
+    receipts.received("c", [ONE])
+    receipts.received("b", [TWO])
+    receipts.received("c", [ONE])
+    out = receipts.flush(["x", "y"], {"x", "y"})
+    assert [(node, topic) for node, topic, _ in out] == [("x", RECEIPTS), ("y", RECEIPTS)]
+    assert decode_receipts(out[0][2]) == [("c", [ONE, ONE]), ("b", [TWO])]
+    assert receipts.flush(["x", "y"], {"x", "y"}) == []
+
+
+def test_ids_go_to_the_nodes_that_had_them() -> None:
+    receipts = Receipts()
+    receipts.got("c", [ID], ["y", "z"])
+    out = receipts.flush(["x"], {"x", "y", "z"})
+    assert [(node, topic, decode_got(payload)) for node, topic, payload in out] == [
+        ("y", GOT, [("c", [ID])]),
+        ("z", GOT, [("c", [ID])]),
+    ]
+
+
+def test_a_holder_that_cannot_be_reached_is_told_later() -> None:
+    receipts = Receipts()
+    receipts.received("c", [ONE])
+    assert [node for node, _, _ in receipts.flush(["x", "y"], {"y"})] == ["y"]
+    ((node, topic, payload),) = receipts.back("x")
+    assert (node, topic, decode_receipts(payload)) == ("x", RECEIPTS, [("c", [ONE])])
+    assert receipts.back("x") == []
+
+
+def test_what_is_kept_for_a_holder_that_cannot_be_reached_is_bounded() -> None:
+    receipts = Receipts(owed_bytes=1000)
+    for _ in range(20):
+        receipts.received("c", [ONE])
+        receipts.flush(["x"], ())
+    kept = len(receipts.back("x"))
+    assert 0 < kept < 10
+    assert receipts.lost == 20 - kept
+
+
+def test_nothing_is_kept_for_a_dead_holder() -> None:
+    receipts = Receipts()
+    receipts.received("c", [ONE])
+    receipts.flush(["x"], ())
+    receipts.gone("x")
+    assert (receipts.back("x"), receipts.lost) == ([], 1)
+
+
+def test_a_turn_with_very_many_receipts_need_not_end_before_they_go() -> None:
+    receipts = Receipts()
+    receipts.received("c", [ONE])
+    assert not receipts.full
+    receipts.received("c", [ONE] * (FULL // 8))
+    assert receipts.full
+    receipts.flush([], ())
+    assert not receipts.full
