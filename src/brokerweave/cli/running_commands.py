@@ -1,4 +1,4 @@
-"""`brokerweave status` and `brokerweave neighbours`: what is done to a node that runs.
+"""`brokerweave status`, `neighbours` and `members`: what is done to a node that runs.
 
 Owns the options that name a running node. Must not know: how it is reached (`admin_client`), or how its
 answer is shown (`status_view`).
@@ -38,6 +38,16 @@ Examples:
   brokerweave neighbours add b=127.0.0.1:7001 --id a
   brokerweave neighbours remove b --id a
 """
+_MEMBERS_HELP = """List the members of the cluster, as a running node sees them.
+
+Each with its state (alive, suspect, dead, left), its incarnation (how often it had to say that it lives) and
+the round trip of probes to it. Needs [membership] in the node's configuration; see docs/membership.md.
+
+\b
+Examples:
+  brokerweave members
+  brokerweave members --id a --json
+"""
 
 
 def register(app: typer.Typer) -> None:
@@ -47,6 +57,7 @@ def register(app: typer.Typer) -> None:
     neighbours.command("add")(add_neighbour)
     neighbours.command("remove")(remove_neighbour)
     app.add_typer(neighbours, name="neighbours")
+    app.command("members", help=help_text(_MEMBERS_HELP))(list_members)
 
 
 def status(socket: Socket = None, id: Id = None, config: Config = None, as_json: Json = False) -> None:
@@ -98,6 +109,16 @@ def remove_neighbour(
     """Take a neighbour away; what is still owed to it is dropped and counted."""
     ask(socket, id, config, {"do": "remove_neighbour", "id": neighbour})
     print(f"removed {neighbour}")
+
+
+def list_members(socket: Socket = None, id: Id = None, config: Config = None, as_json: Json = False) -> None:
+    result = ask(socket, id, config, {"do": "members"})
+    if as_json:
+        print_json(result)
+        return
+    from brokerweave.cli.status_view import members_view
+
+    console().print(members_view(result))
 
 
 def ask(

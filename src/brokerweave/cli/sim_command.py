@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brokerweave.cli import scale_command
+from brokerweave.cli import scale_command, sim_membership_command
 from brokerweave.cli.output import console, help_text, progress, table
 from brokerweave.errors import ConfigError
 
@@ -36,6 +36,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(invoke_without_command=True, help=help_text(_HELP))
     group.callback()(sim)
     scale_command.register(group)
+    sim_membership_command.register(group)
     app.add_typer(group, name="sim")
 
 

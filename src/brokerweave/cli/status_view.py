@@ -39,6 +39,16 @@ _INJECTOR_COLUMNS = {
 _NEIGHBOUR_COLUMNS = {"neighbour": "neighbour", "address": "address", "state": "state", "role": "role"}
 
 
+_MEMBER_COLUMNS = {
+    "member": "member",
+    "state": "state",
+    "incarnation": "incarnation",
+    "round_trip_ms": "round trip (ms)",
+    "address": "address",
+    "link_address": "link address",
+}
+
+
 def status_view(status: Mapping[str, Any]) -> Iterator[RenderableType]:
     """The parts of a status, from the node itself to what needs attention."""
     from rich.text import Text
@@ -46,10 +56,13 @@ def status_view(status: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield Text("\n".join(_head(status)))
     yield _rows(status.get("links"), _LINK_COLUMNS, "links")
     yield _rows(status.get("injectors"), _INJECTOR_COLUMNS, "injectors")
+    if status.get("members"):
+        yield _rows(status.get("members"), _MEMBER_COLUMNS, "members")
     for name, empty in (
         ("filters", "no filters"),
         ("traffic", ""),
         ("retained", ""),
+        ("membership", ""),
         ("edge_log", ""),
         ("flight", ""),
         ("kafka", ""),
@@ -67,6 +80,10 @@ def status_view(status: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 def neighbours_view(result: Mapping[str, Any]) -> Table:
     return _rows(result.get("neighbours"), _NEIGHBOUR_COLUMNS, None)
+
+
+def members_view(result: Mapping[str, Any]) -> Table:
+    return _rows(result.get("members"), _MEMBER_COLUMNS, None)
 
 
 def _head(status: Mapping[str, Any]) -> Iterator[str]:

@@ -24,6 +24,7 @@ from brokerweave.config.keys import (
     Key,
     LimitsSection,
     LinksSection,
+    MembershipSection,
     MeshSection,
     Neighbour,
     NodeConfig,
@@ -45,6 +46,7 @@ __all__ = [
     "LimitsSection",
     "LinksSection",
     "MeshSection",
+    "MembershipSection",
     "Neighbour",
     "NodeConfig",
     "NodeSection",
@@ -75,6 +77,7 @@ _READ_AT_START = (
     "acl.file",
     "flight.token_file",
     "kafka.client_file",
+    "membership.key_file",
 )
 
 
@@ -325,6 +328,7 @@ def _check_together(config: NodeConfig) -> None:
         raise ConfigError(
             "'servers' in [kafka] needs a [[tap]]: without one there is no edge log to feed from"
         )
+    _check_membership(config)
     if links.reconnect_min > links.reconnect_max:
         raise ConfigError("'reconnect_min' in [links] is more than 'reconnect_max'")
     if (links.tls_certificate is None) != (links.tls_key is None):
@@ -336,3 +340,19 @@ def _check_together(config: NodeConfig) -> None:
             raise ConfigError(
                 f"'{KEYS[name].name}' ({where}) names {file}, which is no file that can be read"
             )
+
+
+def _check_membership(config: NodeConfig) -> None:
+    membership = config.membership
+    if membership.bind is None:
+        if membership.join:
+            raise ConfigError("'join' in [membership] needs 'bind' beside it: where others probe this node")
+        return
+    if membership.key_file is None and config.node.key_file is None:
+        raise ConfigError(
+            "'bind' in [membership] needs a 'key_file', there or in [node]: members prove it to each other"
+        )
+    if membership.bind.host in ("0.0.0.0", "::") and membership.advertise is None:
+        raise ConfigError(
+            f"'bind' in [membership] is {membership.bind}: write 'advertise', where the others reach it"
+        )

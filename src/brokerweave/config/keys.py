@@ -620,6 +620,51 @@ class Tap:
 
 
 @dataclass(frozen=True, slots=True)
+class MembershipSection:
+    """Who is in the cluster: nodes probe each other and tell who came, left or died. Off without `bind`."""
+
+    bind: Address | None = field(
+        default=None,
+        metadata=about(
+            LISTENING,
+            "Where this node is probed (UDP), and where whole member tables are exchanged (TCP, same port). "
+            "Without it this node takes no part. Needs a `key_file`, here or in [node].",
+            cost="with `lan`, some 600 bytes and 12 datagrams a second, however many members there are",
+        ),
+    )
+    advertise: Address | None = field(
+        default=None,
+        metadata=about(
+            REMOTE, "Where the others reach `bind`, if it listens on all addresses or behind a translation."
+        ),
+    )
+    join: tuple[Address, ...] = field(
+        default=(),
+        metadata=about(
+            ADDRESSES,
+            "The `bind` of some members to begin with; one that answers is enough. They are called again "
+            "until one does.",
+        ),
+    )
+    key_file: Path | None = field(
+        default=None,
+        metadata=about(
+            PATH, "A file with the key that all members share; by default the `key_file` of [node]."
+        ),
+    )
+    preset: str = field(
+        default="lan",
+        metadata=about(
+            choice("lan", "wan", "local"),
+            "How quickly a death is noticed, and for how many datagrams: `lan` in about 2 s, `wan` in about "
+            "half a minute over slow lines, `local` in about 1 s between processes of one machine. All "
+            "members need the same.",
+            formula="see docs/membership.md",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Neighbour:
     """A node that this node links to: one `[[neighbour]]` each."""
 
@@ -644,6 +689,7 @@ class NodeConfig:
     flight: FlightSection = FlightSection()
     kafka: KafkaSection = KafkaSection()
     telemetry: TelemetrySection = TelemetrySection()
+    membership: MembershipSection = MembershipSection()
     taps: tuple[Tap, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
     path: Path | None = field(default=None, compare=False)
@@ -672,10 +718,14 @@ class Key:
 
     @property
     def flag(self) -> str:
-        """[node] keys have the plain name, the other sections theirs before it."""
+        """[node] keys have the plain name, the other sections theirs before it, some have a short one."""
+        if self.dotted in _SHORT_FLAGS:
+            return _SHORT_FLAGS[self.dotted]
         words = self.name if self.section == "node" else f"{self.section}_{self.name}"
         return "--" + words.replace("_", "-")
 
+
+_SHORT_FLAGS = {"membership.bind": "--membership", "membership.join": "--join"}
 
 SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
     {
@@ -689,6 +739,7 @@ SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
         "flight": FlightSection,
         "kafka": KafkaSection,
         "telemetry": TelemetrySection,
+        "membership": MembershipSection,
     }
 )
 

@@ -57,3 +57,49 @@ class Host(Protocol):
 
     def happened(self, event: Event) -> None:
         """In the order in which it happened."""
+
+
+class Watcher(Protocol):
+    """Whoever has to act when members come and go: called in the order of events, outside of any other
+    call."""
+
+    def member_joined(self, member: Member) -> None:
+        """`member.id`, `member.link_address` and `member.meta` say who and where."""
+
+    def member_changed(self, member: Member) -> None:
+        """Its metadata is another now, or an address of it."""
+
+    def member_suspected(self, member: Member) -> None: ...
+
+    def member_refuted(self, member: Member) -> None:
+        """It was suspected, and lives."""
+
+    def member_left(self, member: Member) -> None: ...
+
+    def member_died(self, member: Member) -> None: ...
+
+
+class Nobody:
+    """A `Watcher` that does nothing."""
+
+    def _nothing(self, member: Member) -> None:
+        pass
+
+    member_joined = member_changed = member_suspected = member_refuted = member_left = member_died = _nothing
+
+
+def tell(watcher: Watcher, event: Event) -> None:
+    """The one method that is meant by an event. `Conflict` is of this node, not of a member: nobody hears
+    it."""
+    if isinstance(event, Joined):
+        watcher.member_joined(event.member)
+    elif isinstance(event, Changed):
+        watcher.member_changed(event.member)
+    elif isinstance(event, Suspected):
+        watcher.member_suspected(event.member)
+    elif isinstance(event, Refuted):
+        watcher.member_refuted(event.member)
+    elif isinstance(event, Left):
+        watcher.member_left(event.member)
+    elif isinstance(event, Died):
+        watcher.member_died(event.member)

@@ -32,6 +32,7 @@ from brokerweave.links.dead_letters import DeadLetters, plain
 from brokerweave.links.handshake import Identity
 from brokerweave.links.injector import Injector
 from brokerweave.links.lane import Lane
+from brokerweave.membership.events import Nobody, Watcher
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
 from brokerweave.node.core import NodeCore, Settings
@@ -47,6 +48,7 @@ from brokerweave.runtime.flight import FlightChild
 from brokerweave.runtime.injection import Injection
 from brokerweave.runtime.journal import Note
 from brokerweave.runtime.kafka import KafkaChild
+from brokerweave.runtime.membership import Membership
 from brokerweave.runtime.neighbours import Links
 from brokerweave.runtime.recording import Recording
 from brokerweave.runtime.relay import BrokerConnection, ClientConnection
@@ -95,6 +97,9 @@ class Node:
         self.recording: Recording | None = None
         self.flight: FlightChild | None = None
         self.kafka: KafkaChild | None = None
+        self.membership: Membership | None = None
+        self.watcher: Watcher = Nobody()
+        """Who acts when members come and go; to be set before `_build` ends."""
         self._clock = Clock()
         self.now = self._clock.now
         self._checkpointing: asyncio.Handle | None = None
@@ -117,6 +122,7 @@ class Node:
                 "neighbours": lambda request: {"neighbours": neighbour_rows(self)},
                 "add_neighbour": self._add_command,
                 "remove_neighbour": self._remove_command,
+                "members": lambda request: {"members": self.membership.rows() if self.membership else []},
                 **dead_letter_commands.commands(self),
             },
         )
@@ -126,6 +132,8 @@ class Node:
             if self.recording is not None:
                 admin.add(self.recording.commands())
             await self._listen(loop)
+            if self.membership is not None:
+                await self.membership.start()
             if self.flight is not None:
                 self.flight.start()
             if self.kafka is not None:
@@ -154,6 +162,8 @@ class Node:
             ) from error
         finally:
             await admin.stop()
+            if self.membership is not None:
+                self.membership.close()
             if self.flight is not None:
                 await self.flight.stop()
             if self.kafka is not None:
@@ -226,7 +236,7 @@ class Node:
                 self.storage.reject_state(error)
         self._keep_changes()
         cycles = self.core.wiring.enabled
-        identity = Identity(node.id, epoch, strategy.name, links.sessions, _key(self.config), cycles)
+        identity = Identity(node.id, epoch, strategy.name, links.sessions, _key(node.key_file), cycles)
         self.links = Links(self, links, identity)
         self.injection = Injection(
             self,
@@ -238,6 +248,10 @@ class Node:
             proxied=node.proxy_protocol,
         )
         self.retained_reader = RetainedReader(self, self.retained_store, self.config, (username, password))
+        if self.config.membership.bind is not None:
+            key = _key(self.config.membership.key_file or node.key_file)
+            assert key is not None  # the configuration was checked
+            self.membership = Membership(self.config, key, self.random, self.watcher, self.warn)
 
     def _record(self) -> None:
         folder = self.config.edge_log.path
@@ -291,6 +305,8 @@ class Node:
         deadline = self.now() + self.config.limits.drain
         while self._owes_the_living() and self.now() < deadline:  # noqa: ASYNC110 (no one event ends it)
             await asyncio.sleep(DRAIN_POLL_SECONDS)
+        if self.membership is not None:
+            await self.membership.stop()
         await self.links.stop()
         await self.injection.stop()
         await self.retained_reader.stop()
@@ -537,10 +553,10 @@ def _first_line(path: Path | None) -> bytes | None:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _key(config: NodeConfig) -> bytes | None:
-    key = _first_line(config.node.key_file)
+def _key(path: Path | None) -> bytes | None:
+    key = _first_line(path)
     if key is not None and len(key) < 16:
-        raise ConfigError(f"the key in {config.node.key_file} is shorter than 16 bytes; make a longer one")
+        raise ConfigError(f"the key in {path} is shorter than 16 bytes; make a longer one")
     return key
 
 

@@ -103,6 +103,7 @@ class MembershipRun:
         self._waiting: set[str] = set()
         self._awaited: tuple[type[events.Event], str] | None = None
         self._last = 0.0
+        self._acquainted = False
         preset = PRESETS[options.preset]
         self.nodes = [
             MemberNode(self.world, self.network, number, preset, self._happened)
@@ -111,7 +112,8 @@ class MembershipRun:
         self._by_id = {node.id: node for node in self.nodes}
 
     def run(self) -> Result:
-        self.acquaint()
+        if not self._acquainted:
+            self.acquaint()
         self.let_pass(SETTLE)
         self._quiet()
         changes, crashes, returns = Spread(), Spread(), Spread()
@@ -133,6 +135,7 @@ class MembershipRun:
 
     def acquaint(self) -> None:
         """All begin, knowing each other."""
+        self._acquainted = True
         for node in self.nodes:
             node.start()
         table = [Entry(State.ALIVE, 0, node.claim()) for node in self.nodes]

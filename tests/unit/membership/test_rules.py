@@ -51,13 +51,13 @@ def test_an_accusation_of_who_is_not_known_changes_nothing() -> None:
     ],
 )
 def test_an_accusation_counts_unless_its_number_is_lower(
-    accusation: wire.Update, heard: list[str], state: str
+    accusation: wire.Suspect | wire.Dead | wire.Gone, heard: list[str], state: str
 ) -> None:
     a, _ = two()
     tell(a, wire.Alive(B, 1))
     assert tell(a, accusation) == []
     assert a.state("b") == "ALIVE"
-    assert tell(a, accusation._replace(incarnation=1)) == heard  # type: ignore[union-attr]
+    assert tell(a, accusation._replace(incarnation=1)) == heard
     assert a.state("b") == state
 
 
@@ -78,7 +78,12 @@ def test_only_a_higher_number_brings_a_member_back(accusation: wire.Update, hear
 
 
 def test_the_order_in_which_news_arrives_does_not_matter() -> None:
-    news = [wire.Alive(B, 2), wire.Suspect("b", 1, "c"), wire.Suspect("b", 2, "c"), wire.Alive(B, 3)]
+    news: list[wire.Update] = [
+        wire.Alive(B, 2),
+        wire.Suspect("b", 1, "c"),
+        wire.Suspect("b", 2, "c"),
+        wire.Alive(B, 3),
+    ]
     for order in permutations(news):
         a, _ = two()
         tell(a, *order)
