@@ -8,13 +8,15 @@ from brokerweave.cooperation.api import Listener
 from brokerweave.mqtt.packets import Publish
 from brokerweave.session.record import SessionRecord
 from brokerweave.session.recorder import RecorderHost
+from brokerweave.session.redelivery import RedeliveryHost
 from brokerweave.session.standing import HeldAck, Stand
+from brokerweave.session.unconfirmed import UnconfirmedHost
 
 if TYPE_CHECKING:
     from brokerweave.session.pair import Pair
 
 
-class PairHost(RecorderHost, Protocol):
+class PairHost(RecorderHost, RedeliveryHost, UnconfirmedHost, Protocol):
     """What a pair asks of its node."""
 
     def connect_arrived(self, pair: Pair) -> None:
@@ -50,9 +52,6 @@ class PairHost(RecorderHost, Protocol):
     ) -> bool:
         """The same for one whose acknowledgement waits. False: until `pair.release(ack)`."""
 
-    def received(self, pair: Pair, hashes: list[bytes]) -> None:
-        """In a mesh: the client has these publications, named by their content (`mqtt.content`)."""
-
     def resent(self, pair: Pair, publish: Publish) -> bool:
         """In a mesh: the client sent a publication again. True if it was acted on before: the broker does not
         get it, and the node answers, when `forward_confirmed` (its `ack.resent` is set) lets it."""
@@ -63,21 +62,11 @@ class PairHost(RecorderHost, Protocol):
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         """End both halves of a pair; the broker is told `last_words` before."""
 
-    def latest_version(self) -> int:
-        """Versions of messages to be retained that are given, or come, from now on are higher."""
-
-    def uncertain(self, topic: str, since: int) -> None:
-        """The broker may not have taken a message to be retained, or not in the order in which the node heard
-        of it: if the topic got a version higher than `since`. -1: in any case."""
-
     def ended(self, pair: Pair, unexpected: bool) -> None:
         """Both sessions are over; `unexpected` without a DISCONNECT that discards the will."""
 
     def closed(self, pair: Pair) -> None:
         """The last that is heard of a pair whose CONNECT was read, accepted or not."""
-
-    def write_client(self, pair: Pair, data: bytes) -> None:
-        """Send the client a packet of our own, between two of the broker's."""
 
     def listener_failed(self, listener: Listener, error: Exception) -> None: ...
 

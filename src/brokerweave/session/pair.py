@@ -2,10 +2,10 @@
 
 Owns: the two scanners, the phase of the pair, what is held back until the broker accepts the client.
 Invariants: what is returned for the other side is the input cut at frame boundaries, unchanged but for frames
-a listener rejected, acknowledgements that wait for the cluster, and in a mesh what the node itself delivers and
-answers; nothing is forwarded to links before CONNACK accepts the client (nor, in cluster delivery, before the
-broker acknowledged it or the client left); a filter counts only when SUBACK grants it. Must not know: sockets,
-strategies, links.
+a listener rejected, acknowledgements that wait for the cluster, and in a mesh what the node itself delivers
+and answers; nothing is forwarded to links before CONNACK accepts the client (nor, in cluster delivery, before
+the broker acknowledged it or the client left); a filter counts only when SUBACK grants it. Must not know:
+sockets, strategies, links.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from brokerweave.mqtt.packets import (
     Disconnect,
     Packet,
     PacketType,
-    PingReq,
     PubAck,
     Publish,
     PubRec,
@@ -38,15 +37,14 @@ from brokerweave.mqtt.packets import (
 from brokerweave.mqtt.properties import Property, get_int, get_str, without
 from brokerweave.session.aliases import Aliases
 from brokerweave.session.asked import Asked
-from brokerweave.session.deliveries import Deliveries, read_answer
 from brokerweave.session.handle import SessionHandle
 from brokerweave.session.host import Limits, PairHost
 from brokerweave.session.judgement import Judgement
 from brokerweave.session.record import SessionRecord, changed_expiry, expiry_of
 from brokerweave.session.recorder import Recorder
 from brokerweave.session.redelivery import Redelivery
-from brokerweave.session.resent import Resent
-from brokerweave.session.standing import HeldAck, HeldAcks, Stand, Standing
+from brokerweave.session.standing import HeldAck, Stand, Standing
+from brokerweave.session.unconfirmed import Unconfirmed, size_of
 
 _FROM_CLIENT = sum(
     1 << t
@@ -69,9 +67,6 @@ _ACKNOWLEDGED_ONE_BY_ONE = 1 << 1 | 1 << 2
 _PUBLISH_ACKS = 1 << PacketType.PUBACK | 1 << PacketType.PUBREC
 _ANSWERS = frozenset({PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP})
 _TO_PUBLISHES = sum(1 << t for t in _ANSWERS)
-_OVERTAKES = _ANSWERS | {PacketType.PUBREL, PacketType.PINGRESP}
-"""In a mesh these do not stand: a client that waits for them might wait for ever."""
-_PINGREQ = codec.encode(PingReq(), 4)
 _TAKEN_OVER = 0x8E
 _REFUSED = 0x80
 _LARGEST_CONNECT = 1 << 20
@@ -96,13 +91,9 @@ class Pair:
     """See the module's docstring. `error` is set once the pair must be closed for a protocol error."""
 
     __slots__ = (
-        "_acks",
         "_aliases",
         "_asked",
-        "_awaiting",
         "_behind",
-        "_cluster",
-        "_deliveries",
         "_downstream",
         "_held",
         "_held_bytes",
@@ -111,10 +102,10 @@ class Pair:
         "_record",
         "_recorder",
         "_redelivery",
-        "_resent",
         "_routes",
         "_session_expiry",
         "_standing",
+        "_unconfirmed",
         "_upstream",
         "_will_discarded",
         "broker",
@@ -165,25 +156,19 @@ class Pair:
             self._upstream.wanted = _EVERYTHING
         if self._listens(Side.BROKER):
             self._downstream.wanted = _EVERYTHING
-        self._cluster = cluster or mesh
-        if self._cluster:
+        self._unconfirmed: Unconfirmed | None = None
+        if cluster or mesh:
+            self._unconfirmed = Unconfirmed(host, self, self._confirm)
             self._downstream.wanted |= _PUBLISH_ACKS
         self._recorder = Recorder(host, self, limits.client_queue) if records else None
         self._standing: Standing | None = None
         self._behind: Stand | None = None
-        self._deliveries: Deliveries | None = None
         self._redelivery: Redelivery | None = None
-        self._resent: Resent | None = None
         if mesh:
             self._downstream.wanted = _EVERYTHING
             self._upstream.wanted |= _TO_PUBLISHES
             self._standing = Standing()
-            self._deliveries = Deliveries(limits.client_queue)
-            self._redelivery = Redelivery(self._standing, self._deliveries, limits.client_queue, host.count)
-            self._resent = Resent()
-        self._acks: HeldAcks | None = None
-        self._awaiting: dict[int, tuple[Publish, int]] | None = None
-        # Each with the latest version that the node knew of any message to be retained.
+            self._redelivery = Redelivery(host, self, self._standing, limits.client_queue)
         self._held: list[Routed | Publish | PubRel] | None = None
         self._held_bytes = 0
         self._asked: Asked | None = None
@@ -200,6 +185,11 @@ class Pair:
         return self.connect.will if self.connect else None
 
     @property
+    def leaving(self) -> bool:
+        """The client said goodbye, or the pair is about to end for an error."""
+        return self._will_discarded or self.error is not None
+
+    @property
     def version(self) -> int:
         return self.client.mqtt_version
 
@@ -207,7 +197,8 @@ class Pair:
     def wants_pause(self) -> bool:
         """True while the client must not be read: too much waits for the broker's answer."""
         asked = self._asked.size if self._asked is not None else 0
-        return max(self._held_bytes, asked) > self.limits.client_queue
+        unconfirmed = self._unconfirmed.size if self._unconfirmed is not None else 0
+        return max(self._held_bytes, unconfirmed, asked) > self.limits.client_queue
 
     @property
     def wants_broker_pause(self) -> bool:
@@ -253,7 +244,7 @@ class Pair:
         if self._upstream.error is not None and self.put_off is None:
             self._fail(Side.CLIENT, self._upstream.error)
         if self._redelivery is not None:
-            whole += self._client_answered(self._redelivery)
+            whole += self._redelivery.after_client()
         return whole if self.connect is not None else b""
 
     def next_turn(self) -> bytes:
@@ -264,7 +255,7 @@ class Pair:
         if self._upstream.error is not None and self.put_off is None:
             self._fail(Side.CLIENT, self._upstream.error)
         if self._redelivery is not None:
-            whole += self._client_answered(self._redelivery)
+            whole += self._redelivery.after_client()
         return whole
 
     def _turn(self, whole: bytes, items: list[Routed | Frame], start: int) -> bytes:
@@ -295,12 +286,11 @@ class Pair:
             half.client_id = connect.client_id
             half.mqtt_version = connect.version
         self._upstream.version = self._downstream.version = connect.version
-        if self._deliveries is not None and self._redelivery is not None:
-            self._deliveries.version = connect.version
+        if self._redelivery is not None:
             self._redelivery.begin(connect)
-        self._upstream.single_qos = _ACKNOWLEDGED_ONE_BY_ONE if self._cluster else _QOS2_ONE_BY_ONE
+        self._upstream.single_qos = _ACKNOWLEDGED_ONE_BY_ONE if self._unconfirmed else _QOS2_ONE_BY_ONE
         if self._recorder is not None and connect.version == 5:  # 3.1.1 has no word for refusal
-            self._recorder.awaits_answers = not self._cluster
+            self._recorder.awaits_answers = self._unconfirmed is None
             self._upstream.single_qos = _ACKNOWLEDGED_ONE_BY_ONE
             self._downstream.wanted |= _PUBLISH_ACKS
         self.phase = Phase.CONNECTING
@@ -333,7 +323,7 @@ class Pair:
         """Act on one frame from the client; False if it must not reach the broker."""
         judgement = self._judgement
         if self._redelivery is not None and frame.type in _ANSWERS:
-            if not self._redelivery.answered(frame.type, frame.data):
+            if not self._redelivery.from_client(frame):
                 return False
             if judgement is None:
                 return True
@@ -345,10 +335,9 @@ class Pair:
         if judgement is not None and self._rejected(judgement, packet):
             return False
         match packet:
-            case Publish() if packet.dup and self._resent is not None and self._take_on(self._resent, packet):
+            case Publish() if packet.dup and self._redelivery is not None and self._take_on(packet):
                 return False
-            case PubRel() if self._resent is not None and (answer := self._resent.completes(packet)):
-                self._host.write_client(self, codec.encode(answer, self.version))
+            case PubRel() if self._unconfirmed is not None and self._unconfirmed.completes(packet):
                 return False
             case Publish() | PubRel():
                 self._hold_or_act(packet)
@@ -356,8 +345,8 @@ class Pair:
                 if self._asked is None:
                     self._asked = Asked()
                 self._asked.add(packet, len(frame.data))
-                if self._deliveries is not None and isinstance(packet, Subscribe):
-                    self._deliveries.subscribed(packet)
+                if self._redelivery is not None and isinstance(packet, Subscribe):
+                    self._redelivery.subscribed(packet)
                     self._host.subscribing(self)
             case Disconnect():
                 self._will_discarded = packet.reason_code != _WILL_KEPT
@@ -368,7 +357,7 @@ class Pair:
 
     def _hold_or_act(self, packet: Publish | PubRel) -> None:
         if self.phase is Phase.CONNECTING:
-            self._hold(packet, _size(packet))
+            self._hold(packet, size_of(packet))
         elif isinstance(packet, Publish):
             self._publish(packet)
         elif self._record is not None and packet.packet_id in self._record.incoming_qos2:
@@ -400,8 +389,8 @@ class Pair:
             return
         properties = without(packet.properties, Property.TOPIC_ALIAS)
         packet = replace(packet, topic=topic, properties=properties)
-        if self._cluster and packet.qos:
-            self._await_ack(packet)
+        if self._unconfirmed is not None and packet.qos:
+            self._unconfirmed.add(packet)
             return
         routed = self._routed(packet)
         if routed is not None:
@@ -417,14 +406,6 @@ class Pair:
             routed.resent = [0]
         return routed
 
-    def _await_ack(self, packet: Publish) -> None:
-        """Cluster delivery: keep a publication until the broker has acknowledged it."""
-        if self._awaiting is None:
-            self._awaiting = {}
-        before = self._awaiting.get(packet.packet_id)
-        self._awaiting[packet.packet_id] = packet, self._host.latest_version()
-        self._held_bytes += _size(packet) - (_size(before[0]) if before else 0)
-
     def _already_taken(self, packet_id: int) -> bool:
         """A QoS 2 publication sent again before its release is the same one [MQTT-4.3.3-12]."""
         if self._record is None:
@@ -432,7 +413,7 @@ class Pair:
         taken = self._record.incoming_qos2
         if packet_id in taken:
             return True
-        if not self._cluster:  # there it counts when the broker has acknowledged it
+        if self._unconfirmed is None:  # there it counts when the broker has acknowledged it
             taken.add(packet_id)
         return False
 
@@ -497,14 +478,14 @@ class Pair:
             whole = b"".join(out)
         if self._redelivery is not None:
             self._redelivery.busy = False
-            whole += self._advance(self._redelivery)
+            whole += self._redelivery.advance()
         return whole
 
     def _broker_frame(self, frame: Frame) -> Stand | bytes | None:
         """Act on one frame from the broker. None: it keeps its place in the stream, which may have to stand
         there first; or what goes to the client at once, in its stead."""
         judgement = self._judgement
-        overtakes = self._delivering(frame) if self._redelivery is not None else None
+        overtakes = self._redelivery.from_broker(frame) if self._redelivery is not None else None
         if judgement is None and frame.type == PacketType.PUBLISH:
             return None
         if frame.type not in _ACTED_ON and not (judgement and judgement.asked(Side.BROKER, frame.type)):
@@ -519,70 +500,25 @@ class Pair:
                 return self._suback(packet)
             case UnsubAck():
                 self._unsuback(packet)
-            case PubAck() | PubRec() if self._cluster and self._hold_ack(packet, frame.data):
-                return b""
+            case PubAck() | PubRec() if self._unconfirmed is not None:
+                return b"" if self._unconfirmed.answered(packet, frame.data) else overtakes
             case PubAck() | PubRec() if self._recorder is not None:
                 self._recorder.answered(packet.packet_id, packet.reason_code)
         return overtakes
 
-    def _delivering(self, frame: Frame) -> bytes | None:
-        """In a mesh: note what the broker delivers; returns what goes to the client at once, if it does."""
-        standing, deliveries, redelivery = self._standing, self._deliveries, self._redelivery
-        assert standing is not None
-        assert deliveries is not None
-        assert redelivery is not None
-        if frame.type == PacketType.PUBLISH:
-            delivery = deliveries.read(frame.data)
-            if not standing.delivers(delivery):
-                deliveries.written((delivery,))
-            return None
-        if frame.type == PacketType.PINGRESP and redelivery.pinged:
-            redelivery.pinged = False
-            return b""
-        if frame.type == PacketType.PUBREL:
-            packet_id, _ = read_answer(frame.data, self.version)
-            if redelivery.owns(packet_id):
-                return None
-            deliveries.released(packet_id)
-        return frame.data if standing and frame.type in _OVERTAKES else None
-
     def _pass(self, data: bytes) -> bytes:
         return self._standing.through(data) if self._standing else data
 
-    def _hold_ack(self, packet: PubAck | PubRec, frame: bytes) -> bool:
-        """Forward what the broker has acknowledged; True if the client must wait for the cluster, too."""
-        awaiting = self._awaiting.pop(packet.packet_id, None) if self._awaiting else None
-        if self._acks is None:
-            self._acks = HeldAcks()
-        ack = self._acks.hold(frame)
-        confirmed = True
-        if awaiting is not None:
-            publish, since = awaiting
-            self._held_bytes -= _size(publish)
-            if packet.reason_code < _REFUSED:
-                if publish.retain:
-                    self._host.uncertain(publish.topic, since)
-                confirmed = self._forward_confirmed(publish, ack)
-            else:
-                self._host.count("refused_publications")
-        due = self._resent.due(packet.packet_id) if self._resent is not None else ()
-        if confirmed:
-            released = self._acks.release(ack)
-            if released == frame and not due:
-                return False  # nothing waits before it: it stays where it is in the stream
-            if released:
-                self._host.write_client(self, released)
-        for publish in due:
-            self._answer_resent(publish)
-        return True
-
-    def _forward_confirmed(self, publish: Publish, ack: HeldAck) -> bool:
+    def _confirm(self, publish: Publish, ack: HeldAck) -> bool:
+        """Forward what the broker has acknowledged; False: the client has to wait for `release`."""
         if publish.qos == 2 and self._record is not None and not ack.resent:
             self._record.incoming_qos2.add(publish.packet_id)
         if self._recorder is not None:
             self._tap(self._recorder, publish)
+            if ack.resent:
+                self._recorder.before_acknowledging()
         group = self._routes.lookup(publish.topic.encode(), publish.retain)
-        if self._resent is None:  # in a mesh others may have had it from another site
+        if self._redelivery is None:  # in a mesh others may have had it from another site
             publish = replace(publish, dup=False)
         return group is None or self._host.forward_confirmed(group, publish, self.version, self, ack)
 
@@ -593,10 +529,8 @@ class Pair:
 
     def release(self, ack: HeldAck) -> None:
         """The cluster has a publication, or is not waited for any longer: its acknowledgement may go."""
-        if self._acks is not None and self.phase is Phase.ACCEPTED:
-            released = self._acks.release(ack)
-            if released:
-                self._host.write_client(self, released)
+        if self._unconfirmed is not None and self.phase is Phase.ACCEPTED:
+            self._unconfirmed.release(ack)
 
     def _stand_at(self, stand: Stand) -> None:
         if self._standing is None:
@@ -607,10 +541,9 @@ class Pair:
         """The filters at a stand are known everywhere, or not waited for any longer; or there is nothing to
         redeliver. Does nothing where a queue is on its way: the stream goes on behind it."""
         if self._standing is not None and self.phase is Phase.ACCEPTED and stand.queue is None:
-            data, deliveries = self._standing.go_on(stand)
-            if self._deliveries is not None and self._redelivery is not None:
-                self._deliveries.written(deliveries)
-                data += self._advance(self._redelivery)
+            data = self._standing.go_on(stand)
+            if self._redelivery is not None:
+                data += self._redelivery.advance()
             if data:
                 self._host.write_client(self, data)
 
@@ -644,58 +577,27 @@ class Pair:
                 stand = Stand()
                 self._stand_at(stand)
         self._redelivery.add(stand, publishes, done)
-        data = self._advance(self._redelivery)
+        data = self._redelivery.advance()
         if data:
             self._host.write_client(self, data)
 
-    def _advance(self, redelivery: Redelivery) -> bytes:
-        """What the node has for the client now; the host is told what the client has."""
-        data = redelivery.advance()
-        received = self._deliveries.take() if self._deliveries is not None else None
-        if received:
-            self._host.received(self, received)
-        return data
-
-    def _client_answered(self, redelivery: Redelivery) -> bytes:
-        """The client's chunk may have made room for more; returns what the broker must hear of that."""
-        data = self._advance(redelivery)
-        if data:
-            self._host.write_client(self, data)
-        return _PINGREQ if redelivery.ping_due() and not self._will_discarded else b""
-
-    def _take_on(self, resent: Resent, packet: Publish) -> bool:
+    def _take_on(self, packet: Publish) -> bool:
         """Whether the node answers a publication that was sent again, and the broker does not get it."""
-        if self.phase is not Phase.ACCEPTED or packet.topic.startswith("$"):
+        unconfirmed, record = self._unconfirmed, self._record
+        if unconfirmed is None or record is None or self.phase is not Phase.ACCEPTED:
             return False
-        if packet.packet_id in (self._awaiting or ()):
-            return False  # the broker has yet to answer it
-        if packet.qos == 2 and self._record is not None and packet.packet_id in self._record.incoming_qos2:
-            return False  # the broker's session knows it, and waits for its release
+        if packet.packet_id in unconfirmed or (packet.qos == 2 and packet.packet_id in record.incoming_qos2):
+            return False  # the broker has to go on with it
         if get_int(packet.properties, Property.TOPIC_ALIAS, 0):
-            if packet.topic:
+            if packet.topic or self._aliases is None:
                 return False  # the broker must learn the alias
-            if self._aliases is None:
-                self._aliases = Aliases(self.limits.client_queue)
-        topic = self._aliases.topic_of(packet) if self._aliases is not None else packet.topic
-        packet = replace(packet, topic=topic, properties=without(packet.properties, Property.TOPIC_ALIAS))
-        if not self._host.resent(self, packet):
+            topic = self._aliases.topic_of(packet)
+            packet = replace(packet, topic=topic, properties=without(packet.properties, Property.TOPIC_ALIAS))
+        if packet.topic.startswith("$") or not self._host.resent(self, packet):
             return False
         self._host.count("publications_resent")
-        unanswered = [publish for publish, _ in (self._awaiting or {}).values()]
-        if not resent.must_wait(packet, unanswered):
-            self._answer_resent(packet)
+        unconfirmed.answer_resent(packet)
         return True
-
-    def _answer_resent(self, publish: Publish) -> None:
-        assert self._resent is not None
-        if self._acks is None:
-            self._acks = HeldAcks()
-        ack = self._acks.hold(codec.encode(self._resent.answer(publish), self.version), resent=True)
-        confirmed = self._forward_confirmed(publish, ack)
-        if self._recorder is not None:
-            self._recorder.before_acknowledging()
-        if confirmed:
-            self.release(ack)
 
     def close_taken_over(self, session_ends: bool = False) -> None:
         """Another site has the client now; `session_ends` if it began a new session there.
@@ -764,8 +666,8 @@ class Pair:
         broker_left = broker_left and not self._will_discarded
         if self._record is not None and self._record.owner is self:
             self._record.lost = broker_left
-        if self._awaiting and self.phase is Phase.ACCEPTED:
-            self._end_waiting(list(self._awaiting.values()), broker_left)
+        if self._unconfirmed is not None and self.phase is Phase.ACCEPTED:
+            self._end_waiting(self._unconfirmed.unanswered(), broker_left)
         if self._redelivery is not None and (left := self._redelivery.left):
             self._host.count("redelivery_interrupted", left)
         was, self.phase = self.phase, Phase.ENDED
@@ -783,7 +685,8 @@ class Pair:
         They were handed to it, so they go to other sites as in local delivery; unless it was the broker that
         ended the connection, unasked, which is how some refuse a publication.
         """
-        self._host.count("unacknowledged_publications", len(publications))
+        if publications:
+            self._host.count("unacknowledged_publications", len(publications))
         for publish, since in publications:
             if publish.retain:
                 self._host.uncertain(publish.topic, -1 if broker_left else since)
@@ -839,14 +742,6 @@ _ACTED_ON = frozenset(
         PacketType.DISCONNECT,
     }
 )
-
-
-def _size(packet: Publish | PubRel) -> int:
-    """About what a packet takes in memory while it is kept."""
-    if isinstance(packet, PubRel):
-        return _HELD
-    properties = sum(len(str(value)) for _, value in packet.properties)
-    return _HELD + len(packet.topic) + len(packet.payload) + properties
 
 
 def _place(items: list[Routed | Frame], index: int) -> int:

@@ -13,19 +13,39 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
 
 from brokerweave.errors import LocalProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
-from brokerweave.mqtt.packets import Connect, PacketType, Publish, PubRel
+from brokerweave.mqtt.frames import Frame
+from brokerweave.mqtt.packets import Connect, PacketType, PingReq, Publish, PubRel, Subscribe
 from brokerweave.mqtt.properties import Property, get_int, without
 from brokerweave.session.deliveries import Deliveries, read_answer
 from brokerweave.session.standing import Stand, Standing
 
+if TYPE_CHECKING:
+    from brokerweave.session.pair import Pair
+
+_OVERTAKES = frozenset(
+    {PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP, PacketType.PINGRESP}
+)
+"""These do not stand: a client that waits for them might wait for long, or for ever."""
+_PINGREQ = codec.encode(PingReq(), 4)
 _AT_ONCE = 20
 """Publications in flight to a 3.1.1 client, which cannot say how many it takes."""
 _MOST = 0xFFFF
 _REFUSED = 0x80
+
+
+class RedeliveryHost(Protocol):
+    def received(self, pair: Pair, hashes: list[bytes]) -> None:
+        """The client has these publications, named by their content (`mqtt.content`)."""
+
+    def write_client(self, pair: Pair, data: bytes) -> None:
+        """Send the client a packet of our own, between two of the broker's."""
+
+    def count(self, counter: str, amount: int = 1) -> None: ...
 
 
 class Queue:
@@ -43,31 +63,28 @@ class Redelivery:
         "_advancing",
         "_answers",
         "_bytes",
-        "_count",
         "_deliveries",
+        "_host",
         "_in_flight",
         "_largest",
         "_last_id",
         "_limit",
         "_most",
+        "_pair",
+        "_pinged",
         "_standing",
         "_swallowed",
         "_version",
         "busy",
-        "pinged",
     )
 
-    def __init__(
-        self,
-        standing: Standing,
-        deliveries: Deliveries,
-        limit: int,
-        count: Callable[[str, int], None],
-    ) -> None:
+    def __init__(self, host: RedeliveryHost, pair: Pair, standing: Standing, limit: int) -> None:
+        """`limit`: bytes in flight, and of the topics behind the broker's aliases."""
+        self._host = host
+        self._pair = pair
         self._standing = standing
-        self._deliveries = deliveries
+        self._deliveries = Deliveries(limit)
         self._limit = limit
-        self._count = count
         self._version = 4
         self._most = _AT_ONCE
         self._largest = 0
@@ -79,11 +96,12 @@ class Redelivery:
         self._swallowed = False
         self.busy = False
         """While the pair acts on a chunk from the broker: its bytes go first."""
-        self.pinged = False
+        self._pinged = False
         """The broker owes an answer to a PINGREQ that the client did not send."""
 
     def begin(self, connect: Connect) -> None:
         """What the client can take."""
+        self._deliveries.version = connect.version
         self._version = connect.version
         if connect.version == 5:
             self._most = get_int(connect.properties, Property.RECEIVE_MAXIMUM, _MOST)
@@ -100,32 +118,46 @@ class Redelivery:
         unanswered = sum(content is not None for content, _ in self._in_flight.values())
         return unanswered + sum(len(queue.left) for queue in self._standing.queues)
 
-    def ping_due(self) -> bool:
-        """Asked once a chunk: whether the broker should hear something, since the client spoke with the node
-        alone, and is alive [MQTT-3.1.2-22]."""
-        swallowed, self._swallowed = self._swallowed, False
-        if not swallowed or self.pinged:
-            return False
-        self.pinged = True
-        return True
+    def subscribed(self, packet: Subscribe) -> None:
+        self._deliveries.subscribed(packet)
 
     def advance(self) -> bytes:
-        """What goes to the client now: answers, more of the queue that is due, the stream behind it."""
+        """What goes to the client now: answers, more of the queue that is due, the stream behind it. The
+        host is told what the client has."""
         if self.busy or self._advancing:
             return b""
         parts, self._answers = self._answers, []
         self._advancing = True  # `done` may ask for more
+        self._note_written()
         while (stand := self._standing.first) is not None and (queue := stand.queue) is not None:
             self._fill(queue, parts)
             if queue.left or self._in_flight:
                 break
             stand.queue = None
-            data, deliveries = self._standing.go_on(stand)
-            parts.append(data)
-            self._deliveries.written(deliveries)
+            parts.append(self._standing.go_on(stand))
+            self._note_written()
             queue.done()
         self._advancing = False
+        if self._deliveries.received:
+            self._host.received(self._pair, self._deliveries.take())
         return b"".join(parts)
+
+    def _note_written(self) -> None:
+        if self._standing.delivered:
+            self._deliveries.written(self._standing.delivered)
+            self._standing.delivered = []
+
+    def after_client(self) -> bytes:
+        """A chunk of the client's may have made room for more. Returns what the broker should hear: that the
+        client is alive, where it spoke with the node alone [MQTT-3.1.2-22]."""
+        data = self.advance()
+        if data:
+            self._host.write_client(self._pair, data)
+        swallowed, self._swallowed = self._swallowed, False
+        if not swallowed or self._pinged or self._pair.leaving:
+            return b""
+        self._pinged = True
+        return _PINGREQ
 
     def _fill(self, queue: Queue, parts: list[bytes]) -> None:
         while queue.left:
@@ -137,7 +169,7 @@ class Redelivery:
             packet_id = self._free_id() if publish.qos else 0
             frame = self._frame(publish, packet_id)
             if self._largest and len(frame) > self._largest:
-                self._count("redelivery_too_large", 1)
+                self._host.count("redelivery_too_large", 1)
                 self._deliveries.received.append(content)  # as if it had been sent [MQTT-3.1.2-25]
                 continue
             parts.append(frame)
@@ -169,20 +201,37 @@ class Redelivery:
         sent = replace(publish, packet_id=packet_id, dup=False, retain=retain, properties=properties)
         return codec.encode(sent, self._version)
 
-    def owns(self, packet_id: int) -> bool:
-        return packet_id in self._in_flight
+    # What the two sides say
 
-    def answered(self, kind: int, frame: bytes) -> bool:
+    def from_broker(self, frame: Frame) -> bytes | None:
+        """Note what the broker delivers; returns what goes to the client at once. None: it may stand."""
+        kind = frame.type
+        if kind == PacketType.PUBLISH:
+            delivery = self._deliveries.read(frame.data)
+            if not self._standing.delivers(delivery):
+                self._deliveries.written((delivery,))
+            return None
+        if kind == PacketType.PINGRESP and self._pinged:
+            self._pinged = False
+            return b""
+        if kind == PacketType.PUBREL:
+            packet_id, _ = read_answer(frame.data, self._version)
+            if packet_id in self._in_flight:
+                return None
+            self._deliveries.released(packet_id)
+        return frame.data if self._standing and kind in _OVERTAKES else None
+
+    def from_client(self, frame: Frame) -> bool:
         """The client answered a PUBLISH or PUBREL. False: it was the node's, so not for the broker."""
-        packet_id, reason_code = read_answer(frame, self._version)
+        packet_id, reason_code = read_answer(frame.data, self._version)
         if packet_id not in self._in_flight:
-            self._deliveries.answered(kind, packet_id, reason_code)
+            self._deliveries.answered(frame.type, packet_id, reason_code)
             return True
         self._swallowed = True
         content, size = self._in_flight[packet_id]
         if content is not None:
             self._deliveries.received.append(content)
-        if kind == PacketType.PUBREC and reason_code < _REFUSED:
+        if frame.type == PacketType.PUBREC and reason_code < _REFUSED:
             self._in_flight[packet_id] = None, size
             self._answers.append(codec.encode(PubRel(packet_id), self._version))
         else:

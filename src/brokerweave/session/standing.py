@@ -32,6 +32,8 @@ class Stand:
 class Standing:
     def __init__(self) -> None:
         self.size = 0
+        self.delivered: list[Delivery] = []
+        """What stood, where that counts, and stands no longer."""
         self._stands: deque[Stand] = deque()
 
     def __bool__(self) -> bool:
@@ -65,18 +67,17 @@ class Standing:
         self.size += len(data)
         return b""
 
-    def go_on(self, stand: Stand) -> tuple[bytes, list[Delivery]]:
-        """This stand is over; returns what may go to the client now, and what that delivers."""
+    def go_on(self, stand: Stand) -> bytes:
+        """This stand is over; returns what may go to the client now."""
         stand.over = True
         parts: list[bytes] = []
-        deliveries: list[Delivery] = []
         while self._stands and self._stands[0].over:
             gone = self._stands.popleft()
             parts += gone.parts
-            deliveries += gone.deliveries
+            self.delivered += gone.deliveries
         data = b"".join(parts)
         self.size -= len(data)
-        return data, deliveries
+        return data
 
 
 class HeldAck:
