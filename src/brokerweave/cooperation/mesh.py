@@ -45,6 +45,8 @@ class Mesh(Strategy):
         self.table = ClientTable()
         self.heard: Callable[[str, int, Cut], None] = lambda neighbour, version, cut: None
         """Called when a neighbour has heard of a version: what it routed up to the cut, it routed before."""
+        self.told: Callable[[], None] = lambda: None
+        """Called when this node's own table has a new version."""
         self.lives: Callable[[], None] = lambda: None
         """Called when other nodes live than before."""
         self.up: Callable[[str], None] = lambda neighbour: None
@@ -190,6 +192,7 @@ class Mesh(Strategy):
         self.version += len(packets)
         for neighbour in sorted(self._up):
             self._send(neighbour, packets)
+        self.told()
 
     def _send(self, neighbour: str, messages: Iterable[Advert]) -> None:
         for message in messages:

@@ -1,7 +1,8 @@
 """Wills of clients whose node died, published by the first live holder of that node, once.
 
 Owns who was told of which will. Invariants: a node's holders know the wills of its connected clients; a
-holder that is not the first one waits; what one published, the others are told. Must not know: how a will travels.
+holder that is not the first one waits; what one published, the others are told. Must not know: how a will
+travels.
 """
 
 from __future__ import annotations

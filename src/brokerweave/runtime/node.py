@@ -37,6 +37,7 @@ from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
 from brokerweave.node.core import NodeCore, Settings
 from brokerweave.node.keeper import Bounds, Keeper
+from brokerweave.node.members import MemberLinks
 from brokerweave.node.plugins import MOST_KINDS, place_of
 from brokerweave.node.retained import RetainedSettings
 from brokerweave.node.taps import Tap, Taps
@@ -251,6 +252,9 @@ class Node:
         if self.config.membership.bind is not None:
             key = _key(self.config.membership.key_file or node.key_file)
             assert key is not None  # the configuration was checked
+            if isinstance(self.core.strategy, Mesh):
+                reachable = node.link_listen is not None
+                self.watcher = MemberLinks(self.core, self.core.strategy, self, reachable)
             self.membership = Membership(self.config, key, self.random, self.watcher, self.warn)
 
     def _record(self) -> None:
@@ -356,12 +360,25 @@ class Node:
         if identifier in self.core.neighbour_table:  # it may have been forgotten while it was away
             self.core.remove_neighbour(identifier)
 
+    def dial_member(self, node: str, address: tuple[str, int]) -> None:
+        self.links.hang_up(node, removed=False)
+        self.links.dial(node, Address(*address))
+
+    def hang_up_member(self, node: str) -> None:
+        self.links.hang_up(node, removed=False)
+
+    def tell_members(self, meta: bytes) -> None:
+        if self.membership is not None:
+            self.membership.set_meta(meta)
+
     def neighbour_left(self, neighbour: str) -> None:
         log.warning("node %s removed this node from its neighbours", neighbour)
         self._remove(neighbour)
 
     def link_changed(self, neighbour: str, up: bool) -> None:
         log.info("link with %s is %s", neighbour, "up" if up else "down")
+        if not up and self.membership is not None:
+            self.membership.check(neighbour)
 
     def _add_command(self, request: dict[str, object]) -> object:
         try:
