@@ -24,6 +24,8 @@ from brokerweave.mqtt.packets import Packet
 
 DIGEST_SECONDS = 60.0
 """Between two digests on each link: a backstop, since links deliver all changes in order or fail."""
+GRACE_SECONDS = 2.0
+"""Without membership, how long a link may be down before its neighbour is not live."""
 PULL_SECONDS = 1.0
 """Between two pulls from one neighbour."""
 
@@ -62,6 +64,9 @@ class Mesh(Strategy):
         self.live: frozenset[str] = frozenset((context.node_id,))
         self._members: frozenset[str] | None = None
         self._up: set[str] = set()
+        self._missed: set[str] = set()
+        """Without membership: neighbours whose links failed a moment ago."""
+        self._lost: dict[str, int] = {}
         self._versions: dict[str, int] = {}
         self._heard: dict[str, int] = {}
         self._syncing: dict[str, set[str]] = {}
@@ -225,6 +230,8 @@ class Mesh(Strategy):
 
     def neighbour_up(self, neighbour: str) -> None:
         self._up.add(neighbour)
+        self._missed.discard(neighbour)
+        self._lost.pop(neighbour, None)
         self._heard.pop(neighbour, None)
         self._look_who_lives()
         self.flush()
@@ -233,18 +240,29 @@ class Mesh(Strategy):
         self.up(neighbour)
 
     def neighbour_down(self, neighbour: str) -> None:
+        if neighbour in self._up and self._members is None:
+            self._missed.add(neighbour)
+            lost = self._lost[neighbour] = self._lost.get(neighbour, 0) + 1
+            self.context.call_later(GRACE_SECONDS, partial(self._gone, neighbour, lost))
         self._up.discard(neighbour)
         self._syncing.pop(neighbour, None)
         self._look_who_lives()
         self._settle(neighbour)
         self.down(neighbour)
 
+    def _gone(self, neighbour: str, lost: int) -> None:
+        """A link that failed is not back."""
+        if self._lost.get(neighbour) == lost:
+            self._missed.discard(neighbour)
+            self._look_who_lives()
+
     def neighbour_removed(self, neighbour: str) -> None:
+        self._missed.discard(neighbour)
         self.neighbour_down(neighbour)
         self._forget(neighbour)
 
     def _look_who_lives(self) -> None:
-        members = self._members if self._members is not None else self._up
+        members = self._members if self._members is not None else self._up | self._missed
         live = frozenset((*members, self.context.node_id))
         if live == self.live:
             return

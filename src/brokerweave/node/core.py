@@ -516,6 +516,10 @@ class NodeCore:
         self.forward(group, 1, blob, will.qos, pair.version)
         self.counters.add("wills_forwarded")
 
+    def redelivering(self, client: str, publishes: list[Publish]) -> None:
+        """A client is about to get from this node what it missed."""
+        self.counters.add("redelivered", len(publishes))
+
     def publish_will(self, will: Will, version: int) -> None:
         """The will of a client whose site is dead, at this one and all others."""
         if will.topic.startswith("$"):

@@ -247,7 +247,7 @@ class Returns:
     def _give(
         self, pair: Pair, client: str, cutover: Cutover, given: list[Held], stand: Stand | None = None
     ) -> None:
-        self._core.counters.add("redelivered", len(given))
+        self._core.redelivering(client, [held.publish for held in given])
 
         def done() -> None:
             entry = self._clients.get(client)

@@ -99,6 +99,7 @@ class Simulation:
         cluster = random.random() < 0.3 or mesh
         self.ledger = Ledger(world, self.owed, options.promises, cluster)
         self.ledger.cyclic = self.cyclic
+        self.ledger.mesh = mesh
         self.nodes: dict[str, SimNode] = {}
         self.brokers: dict[str, ModelBroker] = {}
         strategy = STRATEGIES[options.strategy]

@@ -109,7 +109,7 @@ def test_reload_sees_the_changed_file_and_keeps_the_flags(tmp_path: Path) -> Non
             NODE + "[storage]\n",
             [
                 "unknown section [storage]",
-                "known are node, limits, links, retained, mesh, acl, edge_log, flight, kafka, telemetry, tap",
+                "known are node, limits, links, retained, mesh, acl, edge_log, flight, kafka, telemetry,",
             ],
         ),
         (NODE + '[flight]\nlisten = "127.0.0.1:0"\n', ["'listen' in [flight]", "[[tap]]"]),
