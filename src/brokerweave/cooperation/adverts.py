@@ -39,9 +39,11 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Advert:
-    """`version` and `digest` are those of the sender's table when all of this is known."""
+    """`version` and `digest` are those of the sender's table when all of this is known; `life` is another
+    one after each start of the sender."""
 
     part: str
+    life: int
     version: int
     digest: int
     clients: tuple[Told, ...]
@@ -67,24 +69,24 @@ class Pull:
 Message = Advert | Heard | Digest | Pull
 
 
-def changes(version: int, digest: int, told: Iterable[Told]) -> list[Advert]:
+def changes(life: int, version: int, digest: int, told: Iterable[Told]) -> list[Advert]:
     """What follows on `version`; each packet is a version of its own."""
     batches = list(_batches(told))
     last = len(batches)
     return [
-        Advert(CHANGE, version + number, digest if number == last else UNKNOWN, tuple(batch))
+        Advert(CHANGE, life, version + number, digest if number == last else UNKNOWN, tuple(batch))
         for number, batch in enumerate(batches, 1)
     ]
 
 
-def whole(version: int, digest: int, told: Iterable[Told]) -> Iterator[Advert]:
+def whole(life: int, version: int, digest: int, told: Iterable[Told]) -> Iterator[Advert]:
     """All of a table; where it is empty, one advert without clients."""
     batches = list(_batches(told)) or [[]]
     for number, batch in enumerate(batches, 1):
         part = (
             WHOLE if len(batches) == 1 else BEGIN if number == 1 else END if number == len(batches) else MORE
         )
-        yield Advert(part, version, digest, tuple(batch))
+        yield Advert(part, life, version, digest, tuple(batch))
 
 
 def _batches(told: Iterable[Told]) -> Iterator[list[Told]]:
@@ -120,8 +122,9 @@ def _pieces(told: Told) -> Iterator[Told]:
 
 def encode(message: Message) -> Publish:
     match message:
-        case Advert(part, version, digest, clients):
-            said: list[Any] = [part, version, digest, [[t.client, t.since, t.filters] for t in clients]]
+        case Advert(part, life, version, digest, clients):
+            told = [[each.client, each.since, each.filters] for each in clients]
+            said: list[Any] = [part, life, version, digest, told]
         case Heard(version, cut):
             said = ["heard", version, cut.epoch, list(cut.sequences), list(cut.sent)]
         case Digest(version, digest):
@@ -136,8 +139,8 @@ def decode(packet: Packet) -> Message:
         raise RemoteProtocolError(f"a mesh does not speak of {type(packet).__name__}")
     try:
         match json.loads(packet.payload):
-            case [str(part), int(version), int(digest), list(clients)] if part in _PARTS:
-                return Advert(part, version, digest, tuple(_told(*each) for each in clients))
+            case [str(part), int(life), int(version), int(digest), list(clients)] if part in _PARTS:
+                return Advert(part, life, version, digest, tuple(_told(*each) for each in clients))
             case ["heard", int(version), int(epoch), list(sequences), list(sent)]:
                 return Heard(version, Cut(epoch, tuple(map(int, sequences)), tuple(map(int, sent))))
             case ["digest", int(version), int(digest)]:

@@ -33,6 +33,8 @@ class ClientTable:
         """Routes are no longer what they were; whoever acts on it sets it back."""
         self.moved: Callable[[str, str, str], None] = lambda client, before, now: None
         """Called when a client that one node has is named by another, with a later `since`."""
+        self.came: Callable[[str, str, int], None] = lambda node, client, since: None
+        """Called when a node has a client since another moment than before."""
         self._nodes: dict[str, dict[str, Entry]] = {}
         self._digests: dict[str, int] = {}
         self._homes: dict[str, str] = {}
@@ -86,6 +88,7 @@ class ClientTable:
         """A node has a client since then; `changes` of its filters (None: no longer)."""
         entries = self._nodes.setdefault(node, {})
         entry = entries.get(client)
+        came = entry is None or entry.since != since
         if entry is None:
             entry = entries[client] = Entry(since)
             self._mix(node, client, since)
@@ -94,6 +97,8 @@ class ClientTable:
             self._mix(node, client, since)
             entry.since = since
         self._settle_home(node, client, entry)
+        if came:
+            self.came(node, client, since)
         for topic_filter, qos in changes.items():
             self._set(node, client, entry, topic_filter, qos)
         fit(entry.filters)

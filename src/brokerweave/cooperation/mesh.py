@@ -22,6 +22,8 @@ from brokerweave.cooperation.clients import ClientTable
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt.packets import Packet
 
+GHOST = "\x01"
+"""Behind a node's id, which never has it: the node before it was restarted, and its clients then."""
 DIGEST_SECONDS = 60.0
 """Between two digests on each link: a backstop, since links deliver all changes in order or fail."""
 GRACE_SECONDS = 2.0
@@ -53,6 +55,8 @@ class Mesh(Strategy):
         """Called when other nodes live than before."""
         self.up: Callable[[str], None] = lambda neighbour: None
         self.down: Callable[[str], None] = lambda neighbour: None
+        self.joined: Callable[[str, str], None] = lambda node, client: None
+        """Called when a node has a client that it had not."""
         self.left: Callable[[str, str], None] = lambda node, client: None
         """Called when a client's session at a node is over, which is no node's death."""
         self.died: Callable[[str], None] = lambda node: None
@@ -61,6 +65,8 @@ class Mesh(Strategy):
         """Called when a node was not live for so long that its clients are forgotten."""
         self.version = int(context.now() * 1_000_000)
         """Of this node's own table; a later start begins with a higher one."""
+        self._life = self.version
+        self._lives: dict[str, int] = {}
         self.live: frozenset[str] = frozenset((context.node_id,))
         self._members: frozenset[str] | None = None
         self._up: set[str] = set()
@@ -68,6 +74,7 @@ class Mesh(Strategy):
         """Without membership: neighbours whose links failed a moment ago."""
         self._lost: dict[str, int] = {}
         self._versions: dict[str, int] = {}
+        self._deaths: dict[str, int] = {}
         self._heard: dict[str, int] = {}
         self._syncing: dict[str, set[str]] = {}
         self._pulled: dict[str, float] = {}
@@ -143,8 +150,11 @@ class Mesh(Strategy):
     # What a node tells of its clients
 
     def client_joined(self, client: str, since: int) -> None:
+        new = client not in self.table.clients(self.context.node_id)
         self.table.put(self.context.node_id, client, since, {})
         self._tell(client, {})
+        if new:
+            self.joined(self.context.node_id, client)
 
     def client_wants(self, client: str, filters: Mapping[str, int | None]) -> None:
         entry = self.table.clients(self.context.node_id).get(client)
@@ -193,7 +203,7 @@ class Mesh(Strategy):
             Told(client, mine[client].since if client in mine else 0, filters)
             for client, filters in changes.items()
         ]
-        packets = adverts.changes(self.version, self.table.digest(self.context.node_id), told)
+        packets = adverts.changes(self._life, self.version, self.table.digest(self.context.node_id), told)
         self.version += len(packets)
         for neighbour in sorted(self._up):
             self._send(neighbour, packets)
@@ -275,16 +285,17 @@ class Mesh(Strategy):
         self.lives()
 
     def _forget_later(self, node: str) -> None:
-        self.context.call_later(self.context.option("window"), partial(self._forget_dead, node, self.version))
+        death = self._deaths[node] = self._deaths.get(node, 0) + 1
+        self.context.call_later(self.context.option("window"), partial(self._forget_dead, node, death))
 
-    def _forget_dead(self, node: str, _: int) -> None:
-        if node not in self.live:
+    def _forget_dead(self, node: str, death: int) -> None:
+        if node not in self.live and self._deaths.get(node) == death:
+            del self._deaths[node]
             self._forget(node)
 
     def _forget(self, node: str) -> None:
-        for client, entry in self.table.clients(node).items():
-            names = [_kept(client), *(_kept(client, f) for f in entry.filters)]
-            self.context.keep(node, dict.fromkeys(names))
+        for client in self.table.clients(node):
+            self._keep_no_more(node, client)
         self.table.forget(node)
         self._versions.pop(node, None)
         self._apply()
@@ -325,9 +336,9 @@ class Mesh(Strategy):
             self._apply()
             return
         if named is not None:
-            for client in [c for c in self.table.clients(neighbour) if c not in named]:
-                self._take_one(neighbour, Told(client, 0, None), None)
+            self._sweep(neighbour, named, self._lives.get(neighbour) == advert.life)
             del self._syncing[neighbour]
+            self._lives[neighbour] = advert.life
         self._versions[neighbour] = advert.version
         self._apply()
         # Only now: what is routed from here on goes where this advert says.
@@ -335,14 +346,32 @@ class Mesh(Strategy):
         if advert.digest not in (self.table.digest(neighbour), adverts.UNKNOWN):
             self._pull(neighbour)
 
+    def _sweep(self, neighbour: str, named: set[str], same_life: bool) -> None:
+        """Clients that a neighbour does not name any more: they left, or it was restarted and has forgotten
+        them. Those are owed what they miss, as the clients of a node that is gone."""
+        ghost = f"{neighbour}{GHOST}{self._lives.get(neighbour, 0)}"
+        for client in [c for c in self.table.clients(neighbour) if c not in named]:
+            entry = self.table.clients(neighbour)[client]
+            since, filters, home = entry.since, dict(entry.filters), self.table.home(client)
+            if same_life or home != neighbour:
+                self._take_one(neighbour, Told(client, 0, None), None)
+                continue
+            self._keep_no_more(neighbour, client)
+            self.table.drop(neighbour, client)
+            self.table.put(ghost, client, since, dict(filters))
+        if self.table.clients(ghost):
+            self._forget_later(ghost)
+
+    def _keep_no_more(self, neighbour: str, client: str) -> None:
+        names = [_kept(client), *(_kept(client, f) for f in self.table.clients(neighbour)[client].filters)]
+        self.context.keep(neighbour, dict.fromkeys(names))
+
     def _take_one(self, neighbour: str, told: Told, named: set[str] | None) -> None:
         client, filters = told.client, told.filters
         if filters is None:
             entry = self.table.clients(neighbour).get(client)
             if entry is not None:
-                self.context.keep(
-                    neighbour, dict.fromkeys([_kept(client), *(_kept(client, f) for f in entry.filters)])
-                )
+                self._keep_no_more(neighbour, client)
                 self.table.drop(neighbour, client)
                 self.left(neighbour, client)
             return
@@ -356,6 +385,8 @@ class Mesh(Strategy):
             kept[_kept(client)] = told.since
         self.context.keep(neighbour, kept)
         self.table.put(neighbour, client, told.since, filters)
+        if entry is None:
+            self.joined(neighbour, client)
 
     def _pull(self, neighbour: str) -> None:
         now = self.context.now()
@@ -369,7 +400,7 @@ class Mesh(Strategy):
         self.counters["tables_sent"] += 1
         own = self.context.node_id
         told = (Told(c, e.since, dict(e.filters)) for c, e in self.table.clients(own).items())
-        self._send(neighbour, adverts.whole(self.version, self.table.digest(own), told))
+        self._send(neighbour, adverts.whole(self._life, self.version, self.table.digest(own), told))
 
     def _digest_later(self) -> None:
         if not self._digesting:

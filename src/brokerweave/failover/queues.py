@@ -147,9 +147,9 @@ class Queues:
     def moved(self, client: str, home: str, since: int, now: float) -> bool:
         """The client is at this node since then. False: it is known to be elsewhere since later."""
         known = self._homes.pop(client, None)
-        if known is not None and (known[0], known[1]) > (since, home):
+        if known is not None and (known[0], known[1]) >= (since, home):
             self._homes[client] = known
-            return False
+            return known[:2] == (since, home)
         self._homes[client] = (since, home, now)
         if len(self._homes) > MOST_HOMES:
             del self._homes[next(iter(self._homes))]
@@ -161,15 +161,22 @@ class Queues:
         queue = self._queues.get(client)
         return queue is not None and identifier in queue.bodies
 
+    def owes_any(self, client: str) -> bool:
+        return client in self._queues
+
     def take(self, client: str) -> list[Held]:
         """Everything that a client is owed, in order. It stays owed until it is known to have it, but for
-        what it asked for at QoS 0: that is given at most once."""
+        what it asked for at QoS 0: that is given at most once. Not what came since it is where it is: its
+        broker there has that."""
         queue = self._queues.get(client)
         if queue is None:
             return []
+        _, home, since = self._homes.get(client, (0, "", 0.0))
         given: list[Held] = []
         done: list[Body] = []
         for body in list(queue.bodies.values()):
+            if body.owed[client][0] == home and body.added >= since:
+                continue
             held = self.shelf.load(body)
             if held is None:
                 self._count_dropped(client)  # the disk has lost it

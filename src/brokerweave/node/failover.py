@@ -58,6 +58,9 @@ class Failover:
         self._holders: dict[str, float] = {}
         """Nodes that hold for this one, or did lately, and until when they are told what clients have."""
         self._ticking = False
+        self._gone: dict[str, str] = {}
+        """Clients whose sessions ended a moment ago, and where."""
+        mesh.joined = self._joined
         mesh.heard = self.returns.heard
         mesh.left = self._left
         mesh.died = self._died
@@ -66,6 +69,7 @@ class Failover:
         mesh.up = self._up
         mesh.down = self.returns.down
         mesh.table.moved = self._moved
+        mesh.table.came = self._came
         core.controls |= {
             wire.RECEIPTS: self._receipts_arrived,
             wire.GOT: self._got_arrived,
@@ -247,13 +251,15 @@ class Failover:
     def _moved(self, client: str, before: str, node: str) -> None:
         core, table = self._core, self.mesh.table
         since = table.since(client)
-        self.queues.moved(client, node, since, core.now())
         self.wills.moved(client, since)
         core.call_later(self.window, lambda: table.forget_former(before, client))
         if node == core.node_id:
             self.returns.expect(client)
         elif before == core.node_id:
             core.call_later(0, lambda: self._taken_over(client))
+
+    def _came(self, node: str, client: str, since: int) -> None:
+        self.queues.moved(client, node, since, self._core.now())
 
     def _taken_over(self, client: str) -> None:
         """Another site has this client since later [MQTT-3.1.4-3]."""
@@ -270,11 +276,16 @@ class Failover:
         """Its session is over. What was kept for it is no longer owed, unless it turns up elsewhere."""
 
         def give_up() -> None:
-            if self.mesh.table.home(client) is None:
+            if self._gone.pop(client, None) is not None and self.mesh.table.home(client) is None:
                 self.queues.forget(client)
 
-        if client in self.queues.clients:
+        if self.queues.owes_any(client):
+            self._gone[client] = node
             self._core.call_later(LEFT_SECONDS, give_up)
+
+    def _joined(self, node: str, client: str) -> None:
+        if self._gone.pop(client, None) == node:
+            self.queues.forget(client)  # it ended one session there, and began another
 
     def _died(self, node: str) -> None:
         self.receipts.gone(node)

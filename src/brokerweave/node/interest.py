@@ -123,8 +123,9 @@ class Interest:
         if gone:
             self._strategy.unsubscribed(gone)
 
-    def forget(self, record: SessionRecord) -> None:
-        """The session ended: nothing of it is wanted any more."""
+    def forget(self, record: SessionRecord, left: bool = True) -> None:
+        """The session ended: nothing of it is wanted any more. Not `left`: its client is here, with a new
+        one."""
         if record.stored:
             record.stored = False
             self._daybook.note("ended", record.client_id)
@@ -133,7 +134,8 @@ class Interest:
         if self.records.get(record.client_id) is record:
             del self.records[record.client_id]
             fit(self.records)
-        self._strategy.client_left(record.client_id)
+        if left:
+            self._strategy.client_left(record.client_id)
 
     def flood(self, record: SessionRecord) -> None:
         """Until it is known what this client wants, everything that others publish comes to this site."""

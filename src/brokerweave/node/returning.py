@@ -31,9 +31,11 @@ UNCLEAR_SECONDS = 0.1
 class _Client:
     """One that may be owed something."""
 
-    __slots__ = ("attempts", "last", "sources", "ticks")
+    __slots__ = ("attempts", "last", "sources", "sure", "ticks")
 
-    def __init__(self) -> None:
+    def __init__(self, sure: bool) -> None:
+        self.sure = sure
+        """It is known to have been elsewhere; else only that this node may not know it."""
         self.ticks: list[int] = []
         """Of SUBSCRIBEs that the broker has not answered yet."""
         self.last: Cutover | None = None
@@ -81,9 +83,9 @@ class Returns:
 
     # Who may be owed something
 
-    def expect(self, client: str) -> None:
+    def expect(self, client: str, sure: bool = True) -> None:
         """The client was elsewhere, or its session here is lost."""
-        entry = self._clients[client] = _Client()
+        entry = self._clients[client] = _Client(sure)
         self._core.call_later(self._failover.window, lambda: self._forget(client, entry))
 
     def none(self, client: str) -> None:
@@ -99,7 +101,7 @@ class Returns:
     def accepted(self, client: str) -> None:
         """A new session begins here."""
         if self._core.now() - self._started < self._failover.window and client not in self._clients:
-            self.expect(client)  # others may know of a dead node that was never heard of here
+            self.expect(client, sure=False)  # others may know of a dead node that was never heard of here
         entry = self._clients.get(client)
         if entry is not None:
             entry.last = None
@@ -238,6 +240,8 @@ class Returns:
         self._look_at_broker(attempt)
         given = attempt.cutover.ready(self._core.now())
         self._core.counters.add("redelivery_doubted", attempt.cutover.doubted)
+        if entry is not None and not entry.sure and not entry.sources:
+            self.none(attempt.client)  # nobody knows of anything
         attempt.pair.go_on(attempt.stand)
         if given:
             self._give(attempt.pair, attempt.client, attempt.cutover, given, attempt.behind)

@@ -39,7 +39,8 @@ class Sessions:
         if expiry is not None:
             expiry.cancel()
         if record is not None and not session_present:
-            self._core.interest.forget(record)
+            # What it missed since its broker lost the session it is still to get.
+            self._core.interest.forget(record, left=not record.lost)
             record = None
         unknown = False
         if record is None:

@@ -541,6 +541,8 @@ class Ledger:
         last = self._last.get(stream, 0)
         if publication.number > last:
             self._last[stream] = publication.number
+        elif self.mesh and self.drops[publication.payload]:
+            self.excuses["order: it was dropped in its turn, and redelivered"] += 1
         elif publication.resent and self.drops[publication.payload]:
             self.excuses["order: its first copy was dropped, its publisher sent it again"] += 1
         elif self._compared(client.site, publication):
