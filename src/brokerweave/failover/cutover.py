@@ -20,8 +20,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from brokerweave.failover.held import Held, aged
-from brokerweave.failover.ids import MessageId
+from brokerweave.failover.ids import MessageId, content_hash
 from brokerweave.failover.injections import Injection, InjectionLog
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.topics import matches
 
 MOST_SETTLED = 100_000
@@ -60,6 +62,13 @@ class Cutover:
         """Publications given, or not, without knowing for sure."""
         self.done = False
         """`ready` was called."""
+        self.trusted = False
+        """Set it before `ready` if a holder of the client's old home has answered: what the broker gives the
+        client from before the cuts, and nobody owes it, it had there."""
+        self.suppressed = 0
+        """Deliveries of the broker that the client had before it came."""
+        self._unwanted: Counter[bytes] = Counter()
+        self._had: dict[MessageId, bytes] = {}
         self._subscribed = subscribed
         self._granted = granted
         self._filters = dict(filters)
@@ -73,6 +82,7 @@ class Cutover:
         self._dead: set[str] = set()
         self._live: Counter[bytes] = Counter()
         self._fence = 0
+        self._fenced = False
         self._offered: dict[MessageId, Held] = {}
         self._kept: dict[MessageId, Injection] = {}
         # Ids that were given, or are left to the broker; shared by all cutovers of the client here.
@@ -90,6 +100,11 @@ class Cutover:
         self._unheard.discard(origin)
         if not arrived:
             self._arriving.add(origin)
+
+    def arriving(self, origin: str) -> None:
+        """Wait for `arrived` of this node: of our own name while the broker has not acknowledged all that was
+        published here before SUBACK."""
+        self._arriving.add(origin)
 
     def arrived(self, origin: str) -> None:
         """Everything that the origin sent here before its cut is in this node's hands."""
@@ -114,8 +129,10 @@ class Cutover:
         self._unanswered.discard(node)
 
     def live(self, hash: bytes) -> None:
-        """The broker delivered this to the client, not as a retained message."""
-        self._live[hash] += 1
+        """The broker delivered this to the client, not as a retained message. It may be told after `ready`,
+        too: where no fence was waited for, it helps with what comes late."""
+        if not self._fenced:
+            self._live[hash] += 1
 
     def fence(self, tick: int) -> None:
         """What the broker had at this tick, and was to give to the client, it has given."""
@@ -130,8 +147,20 @@ class Cutover:
 
     @property
     def unclear(self) -> bool:
-        """Whether more of what the broker does has to be seen."""
-        return any(self._judge(held, self._live.copy()) is Verdict.UNCLEAR for held in self._offered.values())
+        """Whether the broker may or may not give something of what was offered: more deliveries will tell, or
+        a `fence` after the broker has acknowledged it."""
+        live = self._credible()
+        return any(self._judge(held, live) is Verdict.UNCLEAR for held in self._offered.values())
+
+    @property
+    def unfenced(self) -> bool:
+        """The same of anything that the broker got in between, be it offered or not. Who has a fence at
+        little cost should wait for this, too: then what comes late need not be doubted."""
+        return any(
+            self._in_between(injection) and (injection.ended is None or injection.ended > self._fence)
+            for identifier, injection in self._log.items()
+            if self._judge_by_cut(identifier, final=True) is None
+        )
 
     @property
     def complete(self) -> bool:
@@ -140,18 +169,32 @@ class Cutover:
     def ready(self, now: float) -> list[Held]:
         """What to give to the client, in order, each at the QoS that it is to have. What is not known by
         now is not waited for."""
+        self._live = self._credible()
+        self._fenced = not self.unfenced
         mine = [held for held in _ordered(self._offered.values()) if self._decide(held)]
         self._keep_log()
+        if self.trusted:
+            self._unwant()
         self._offered.clear()
         self.done = True
         return self._fitted(mine, now)
 
     def late(self, held: Held, now: float) -> list[Held]:
         """One that came after `ready`: to be given to the client now, or nothing."""
-        return self._fitted([held], now) if self._decide(held) else []
+        return self._fitted([held], now) if self._missed(held) or self._decide(held) else []
+
+    def swallows(self, hash: bytes) -> bool:
+        """Asked of each delivery of the broker to the client, after `ready`, those that waited included: True
+        if the client had it where it was before. The node acknowledges it in the client's stead."""
+        if self._unwanted[hash] <= 0:
+            return False
+        self._unwanted[hash] -= 1
+        self.suppressed += 1
+        return True
 
     def received(self, hashes: Iterable[bytes]) -> list[MessageId]:
-        """The client has these from the broker or from here: which of those that holders still keep."""
+        """The client has these from the broker or from here: which they are of what it was owed from
+        before. Of one that is none of those, this node's own holders are to be told."""
         ids = []
         for one in hashes:
             waiting = self._unreceived.get(one)
@@ -175,6 +218,17 @@ class Cutover:
 
     # The judgement
 
+    def _missed(self, held: Held) -> bool:
+        """It was thought that the client had it: the broker's delivery may be swallowed by now."""
+        hash = self._had.pop(held.id, None)
+        if hash is None:
+            return False
+        self._settle(held)
+        if self._unwanted[hash] > 0:
+            self._unwanted[hash] -= 1
+            return False
+        return True
+
     def _decide(self, held: Held) -> bool:
         """Finally: whether it is to be given from here."""
         if held.id in self._settled:
@@ -182,11 +236,14 @@ class Cutover:
         verdict = self._judge(held, self._live, final=True)
         if verdict in (Verdict.FOREIGN, Verdict.LATER):
             return False  # a later SUBSCRIBE may want it; the broker's receipts end it
+        self._settle(held)
+        return verdict is Verdict.MINE
+
+    def _settle(self, held: Held) -> None:
         self._settled[held.id] = None
         if len(self._settled) > MOST_SETTLED:
             del self._settled[next(iter(self._settled))]
         self._unreceived.setdefault(held.hash, []).append(held.id)
-        return verdict is Verdict.MINE
 
     def _judge(self, held: Held, live: Counter[bytes], final: bool = False) -> Verdict:
         if held.id in self._settled:
@@ -203,10 +260,8 @@ class Cutover:
         injection = self._kept.get(held.id) if self.done else self._log.find(held.id)
         if injection is None:
             return Verdict.MINE
-        if injection.ended is not None and injection.ended < self._subscribed:
-            return Verdict.MINE
-        if injection.sent is None or injection.sent > self._granted:
-            return Verdict.BROKER
+        if not self._in_between(injection):
+            return Verdict.MINE if injection.ended and injection.ended < self._subscribed else Verdict.BROKER
         if live[held.hash] > 0:
             live[held.hash] -= 1
             return Verdict.BROKER
@@ -216,6 +271,25 @@ class Cutover:
             return Verdict.UNCLEAR
         self.doubted += 1
         return Verdict.MINE if self._qos(held.publish.topic) else Verdict.BROKER
+
+    def _in_between(self, injection: Injection) -> bool:
+        """Whether the broker got it neither before the subscription nor after it, as far as is known."""
+        if injection.sent is None or injection.sent > self._granted:
+            return False
+        return injection.ended is None or injection.ended > self._subscribed
+
+    def _credible(self) -> Counter[bytes]:
+        """The broker's deliveries, without those that equal ones written after SUBACK may account for."""
+        live = self._live.copy()
+        injections = [injection for _, injection in self._log.items()] if live else []
+        if not any(map(self._in_between, injections)):
+            return live  # nobody will ask
+        for injection in injections:
+            if injection.sent is not None and injection.sent > self._granted:
+                hash = _hash_of(injection)
+                if hash is not None and hash in live:
+                    live[hash] -= 1
+        return live
 
     def _judge_by_cut(self, identifier: MessageId, final: bool) -> Verdict | None:
         """None: it lies before the cut."""
@@ -259,6 +333,31 @@ class Cutover:
             if self._judge_by_cut(identifier, final=True) is None:
                 self._kept[identifier] = replace(injection)
         self._log.close(self._subscribed)
+
+    def _unwant(self) -> None:
+        """What the broker will give to the client, or gave, although no holder owes it any more."""
+        for identifier, injection in self._kept.items():
+            if identifier in self._settled or injection.run is None:
+                continue
+            if injection.ended is not None and injection.ended < self._subscribed:
+                continue
+            packet = codec.decode(injection.run.blob, injection.run.version)
+            if not isinstance(packet, Publish) or self._first(packet.topic) is not self:
+                continue
+            hash = content_hash(packet.topic, packet.payload)
+            if self._in_between(injection):
+                if self._live[hash] <= 0:
+                    continue
+                self._live[hash] -= 1
+            self._unwanted[hash] += 1
+            self._had[identifier] = hash
+
+
+def _hash_of(injection: Injection) -> bytes | None:
+    if injection.run is None:
+        return None
+    packet = codec.decode(injection.run.blob, injection.run.version)
+    return content_hash(packet.topic, packet.payload) if isinstance(packet, Publish) else None
 
 
 def _ordered(offered: Iterable[Held]) -> list[Held]:

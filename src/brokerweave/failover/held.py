@@ -19,7 +19,7 @@ from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.properties import Property, get_int
 
-OVERHEAD = 600
+OVERHEAD = 1000
 """Bytes that one takes in memory beside topic and payload, about; bounds count them."""
 
 _NUMBERS = struct.Struct(">QBQBdI")

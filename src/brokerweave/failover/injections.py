@@ -27,6 +27,8 @@ class Injection:
     """The tick at which it was first written to the broker; None while it waits."""
     ended: int | None = None
     """The tick at which the broker was known to have it."""
+    run: Run | None = None
+    """The run of this one message; None if it came with others, or was published here."""
 
 
 class InjectionLog:
@@ -80,8 +82,8 @@ class InjectionLog:
             self._entry(identifier).sent = 0
             self.ended(identifier)
 
-    def queued(self, identifier: MessageId) -> None:
-        self._entry(identifier)
+    def queued(self, identifier: MessageId, run: Run | None = None) -> None:
+        self._entry(identifier).run = run
 
     def sent(self, identifier: MessageId) -> None:
         entry = self._entry(identifier)
@@ -122,7 +124,8 @@ class LaneWatch:
     def queued(self, run: Run) -> None:
         if run.max_qos:  # QoS 0 publications are not held by anybody
             for sequence in range(run.first, run.first + run.count):
-                self._log.queued(MessageId(run.origin, run.epoch, self._lane, sequence))
+                identifier = MessageId(run.origin, run.epoch, self._lane, sequence)
+                self._log.queued(identifier, run if run.count == 1 else None)
 
     def sent(self, origin: str, epoch: int, sequence: int, mark: int) -> None:
         """`mark`: it was written at QoS 0, and only `proved` says that the broker has it; else 0."""

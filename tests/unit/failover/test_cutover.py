@@ -1,10 +1,14 @@
 """Which of what a client is owed goes to it where it came back."""
 
+from dataclasses import replace
+
 import pytest
 
 from brokerweave.failover.cutover import Cutover
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.injections import InjectionLog
+from brokerweave.links.run import Run
+from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.properties import Property
 from tests.unit.failover.messages import held, sequences
@@ -32,6 +36,14 @@ class Site:
         identifier = MessageId(origin, 1, 0, sequence)
         self.log.sent(identifier)
         return identifier
+
+
+def injected_late(site: Site, sequence: int, text: str = "") -> None:
+    """Others here want it, too, and the broker gets it when the client is there."""
+    one = held(sequence, text)
+    frame = codec.encode(replace(one.publish, packet_id=1), 4)
+    site.log.queued(one.id, Run("p", 1, sequence, 1, 4, 1, 1, 0.0, frame))
+    site.log.sent(one.id)
 
 
 def test_what_lies_before_the_cut_is_given_and_what_lies_behind_comes_from_the_broker() -> None:
@@ -182,6 +194,20 @@ def test_of_two_equal_ones_that_are_unclear_one_delivery_settles_one() -> None:
     assert len(cutover.ready(0)) == 1
 
 
+def test_a_delivery_that_an_equal_one_accounts_for_proves_nothing() -> None:
+    site = Site()
+    site.subscribe = site.log.open()
+    site.log.ended(site.injects(1))
+    cutover = site.granted()
+    cutover.add_cut("p", 1, [1])
+    cutover.offer([held(1, "on")])
+    injected_late(site, 2, "on")  # after the cut
+    cutover.live(held(2, "on").hash)
+    assert cutover.unclear
+    cutover.fence(site.log.tick())
+    assert sequences(cutover.ready(0)) == [1]
+
+
 def test_it_waits_for_what_an_origin_sent_here_before_its_cut() -> None:
     site = Site(nodes=("p",))
     cutover = site.comes_back()
@@ -285,3 +311,62 @@ def test_an_expired_one_is_not_given_and_others_have_what_is_left() -> None:
         cutover.offer([type(one)(one.id, publish, 5, one.hash, 10.0)])
     (given,) = cutover.ready(30.0)
     assert given.publish.properties == ((Property.MESSAGE_EXPIRY_INTERVAL, 40),)
+
+
+def test_what_the_client_had_where_it_was_before_is_swallowed_once() -> None:
+    site = Site()
+    cutover = site.comes_back()
+    injected_late(site, 1)
+    injected_late(site, 2)
+    injected_late(site, 3)
+    cutover.add_cut("p", 1, [2])
+    cutover.offer([held(2)])
+    cutover.trusted = True
+    cutover.ready(0)
+    assert [cutover.swallows(held(sequence).hash) for sequence in (1, 1, 2, 3)] == [True, False, False, False]
+    assert cutover.suppressed == 1
+
+
+def test_without_a_holder_that_answered_nothing_is_swallowed() -> None:
+    site = Site()
+    cutover = site.comes_back()
+    injected_late(site, 1)
+    cutover.add_cut("p", 1, [1])
+    cutover.ready(0)
+    assert not cutover.swallows(held(1).hash)
+
+
+@pytest.mark.parametrize("swallowed", [False, True])
+def test_what_turns_out_to_be_owed_after_all_reaches_the_client_once(swallowed: bool) -> None:
+    site = Site()
+    cutover = site.comes_back()
+    injected_late(site, 1)
+    cutover.add_cut("p", 1, [1])
+    cutover.trusted = True
+    cutover.ready(0)
+    if swallowed:
+        assert cutover.swallows(held(1).hash)
+        assert sequences(cutover.late(held(1), 0)) == [1]
+    else:
+        assert cutover.late(held(1), 0) == []
+        assert not cutover.swallows(held(1).hash)
+    assert cutover.late(held(1), 0) == []
+
+
+def test_what_the_broker_got_in_between_is_unfenced_though_nobody_offered_it() -> None:
+    site = Site()
+    site.subscribe = site.log.open()
+    site.log.ended(site.injects(1))
+    cutover = site.granted()
+    cutover.add_cut("p", 1, [1])
+    assert (cutover.unclear, cutover.unfenced) == (False, True)
+    cutover.fence(site.log.tick())
+    assert not cutover.unfenced
+
+
+def test_it_waits_for_what_was_published_here_and_not_acknowledged() -> None:
+    cutover = Site().comes_back()
+    cutover.arriving("e")
+    assert not cutover.heard
+    cutover.arrived("e")
+    assert cutover.heard
