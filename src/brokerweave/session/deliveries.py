@@ -15,13 +15,15 @@ from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import PacketType, PubAck, PubComp, Publish, PubRec, PubRel, Subscribe
+from brokerweave.mqtt.properties import Property
 from brokerweave.session.aliases import Aliases
 
 Delivery: TypeAlias = tuple[int, bytes | None]
 """A packet id, 0 at QoS 0, and a hash of the content; None for what is no receipt."""
 
-_ACK = 4
-"""Bytes of a PUBACK, PUBREC or PUBCOMP that only has a packet id."""
+_PLAIN = frozenset({b"\x40\x02", b"\x50\x02", b"\x62\x02", b"\x70\x02"})
+"""How PUBACK, PUBREC, PUBREL and PUBCOMP begin that only have a packet id."""
+_ALIAS = bytes((Property.TOPIC_ALIAS,))
 _REFUSED = 0x80
 
 
@@ -48,7 +50,7 @@ class Deliveries:
         """What a PUBLISH from the broker will be a receipt of, once it is written and answered."""
         head = publish_head(frame, self.version)
         topic, payload = head.topic, frame[head.payload_start :]
-        if head.properties and self.version == 5:
+        if _ALIAS in head.properties:
             packet = codec.decode(frame, 5)
             assert isinstance(packet, Publish)
             if self._aliases is None:
@@ -89,9 +91,9 @@ class Deliveries:
 
 def read_answer(frame: bytes, version: int) -> tuple[int, int]:
     """The packet id and reason code of what answers a PUBLISH, or answers that."""
-    if len(frame) == _ACK:
+    if frame[:2] in _PLAIN:
         packet_id = frame[2] << 8 | frame[3]
-        if packet_id and not frame[0] & 0x0F:
+        if packet_id:
             return packet_id, 0
     packet = codec.decode(frame, version)
     assert isinstance(packet, PubAck | PubRec | PubRel | PubComp)

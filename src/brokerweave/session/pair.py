@@ -65,8 +65,9 @@ _EVERY_QOS_ONE_BY_ONE = 1 << 0 | 1 << 1 | 1 << 2
 _QOS2_ONE_BY_ONE = 1 << 2
 _ACKNOWLEDGED_ONE_BY_ONE = 1 << 1 | 1 << 2
 _PUBLISH_ACKS = 1 << PacketType.PUBACK | 1 << PacketType.PUBREC
-_ANSWERS = frozenset({PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP})
-_TO_PUBLISHES = sum(1 << t for t in _ANSWERS)
+_ANSWERS = frozenset({PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP, PacketType.PINGREQ})
+"""What the client of a mesh says to the broker, or to the node that sent something in its stead."""
+_DELIVERS = frozenset({PacketType.PUBLISH, PacketType.PUBREL})
 _TAKEN_OVER = 0x8E
 _REFUSED = 0x80
 _LARGEST_CONNECT = 1 << 20
@@ -166,7 +167,7 @@ class Pair:
         self._redelivery: Redelivery | None = None
         if mesh:
             self._downstream.wanted = _EVERYTHING
-            self._upstream.wanted |= _TO_PUBLISHES
+            self._upstream.wanted |= sum(1 << t for t in _ANSWERS)
             self._standing = Standing()
             self._redelivery = Redelivery(host, self, self._standing, limits.client_queue)
         self._held: list[Routed | Publish | PubRel] | None = None
@@ -486,8 +487,8 @@ class Pair:
         there first; or what goes to the client at once, in its stead."""
         judgement = self._judgement
         overtakes = self._redelivery.from_broker(frame) if self._redelivery is not None else None
-        if judgement is None and frame.type == PacketType.PUBLISH:
-            return None
+        if judgement is None and frame.type in _DELIVERS:
+            return overtakes
         if frame.type not in _ACTED_ON and not (judgement and judgement.asked(Side.BROKER, frame.type)):
             return overtakes
         packet = codec.decode(frame.data, self.version)

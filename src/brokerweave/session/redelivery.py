@@ -19,7 +19,7 @@ from brokerweave.errors import LocalProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.frames import Frame
-from brokerweave.mqtt.packets import Connect, PacketType, PingReq, Publish, PubRel, Subscribe
+from brokerweave.mqtt.packets import Connect, PacketType, PingReq, PingResp, Publish, PubRel, Subscribe
 from brokerweave.mqtt.properties import Property, get_int, without
 from brokerweave.session.deliveries import Deliveries, read_answer
 from brokerweave.session.standing import Stand, Standing
@@ -32,6 +32,7 @@ _OVERTAKES = frozenset(
 )
 """These do not stand: a client that waits for them might wait for long, or for ever."""
 _PINGREQ = codec.encode(PingReq(), 4)
+_PINGRESP = codec.encode(PingResp(), 4)
 _AT_ONCE = 20
 """Publications in flight to a 3.1.1 client, which cannot say how many it takes."""
 _MOST = 0xFFFF
@@ -71,7 +72,7 @@ class Redelivery:
         "_limit",
         "_most",
         "_pair",
-        "_pinged",
+        "_pings",
         "_standing",
         "_swallowed",
         "_version",
@@ -96,8 +97,8 @@ class Redelivery:
         self._swallowed = False
         self.busy = False
         """While the pair acts on a chunk from the broker: its bytes go first."""
-        self._pinged = False
-        """The broker owes an answer to a PINGREQ that the client did not send."""
+        self._pings = 0
+        """Answers that the broker owes to the node: the client did not ask, or has its answer."""
 
     def begin(self, connect: Connect) -> None:
         """What the client can take."""
@@ -154,9 +155,9 @@ class Redelivery:
         if data:
             self._host.write_client(self._pair, data)
         swallowed, self._swallowed = self._swallowed, False
-        if not swallowed or self._pinged or self._pair.leaving:
+        if not swallowed or self._pair.leaving or (self._pings and not self._pair.wants_broker_pause):
             return b""
-        self._pinged = True
+        self._pings += 1
         return _PINGREQ
 
     def _fill(self, queue: Queue, parts: list[bytes]) -> None:
@@ -211,8 +212,8 @@ class Redelivery:
             if not self._standing.delivers(delivery):
                 self._deliveries.written((delivery,))
             return None
-        if kind == PacketType.PINGRESP and self._pinged:
-            self._pinged = False
+        if kind == PacketType.PINGRESP and self._pings:
+            self._pings -= 1
             return b""
         if kind == PacketType.PUBREL:
             packet_id, _ = read_answer(frame.data, self._version)
@@ -222,7 +223,15 @@ class Redelivery:
         return frame.data if self._standing and kind in _OVERTAKES else None
 
     def from_client(self, frame: Frame) -> bool:
-        """The client answered a PUBLISH or PUBREL. False: it was the node's, so not for the broker."""
+        """The client answered a PUBLISH or PUBREL. False: it was the node's, so not for the broker.
+
+        It may also ask whether anybody is there, while the broker's answer would not be read.
+        """
+        if frame.type == PacketType.PINGREQ:
+            if self._pair.wants_broker_pause:
+                self._answers.append(_PINGRESP)
+                self._pings += 1
+            return True
         packet_id, reason_code = read_answer(frame.data, self._version)
         if packet_id not in self._in_flight:
             self._deliveries.answered(frame.type, packet_id, reason_code)

@@ -48,11 +48,11 @@ class Unconfirmed:
         self._host = host
         self._pair = pair
         self._confirm = confirm
-        self._acks = HeldAcks()
+        self._acks: HeldAcks | None = None
         self._awaiting: dict[int, tuple[Publish, int]] = {}
         # Each with the latest version that the node knew of any message to be retained.
         self._resent: list[tuple[int, Publish]] = []
-        self._exchanges: set[int] = set()
+        self._exchanges: set[int] | None = None
         self.size = 0
 
     def __contains__(self, packet_id: int) -> bool:
@@ -68,7 +68,7 @@ class Unconfirmed:
     def answered(self, packet: PubAck | PubRec, frame: bytes) -> bool:
         """Pass on what the broker has acknowledged; True if the client must wait for the cluster, too."""
         publish, since = self._awaiting.pop(packet.packet_id, (None, 0))
-        ack = self._acks.hold(frame)
+        ack = self._hold(frame)
         confirmed = True
         if publish is not None:
             self.size -= size_of(publish)
@@ -80,7 +80,7 @@ class Unconfirmed:
                 self._host.count("refused_publications")
         resent = self._resent_behind(packet.packet_id) if self._resent else ()
         if confirmed:
-            released = self._acks.release(ack)
+            released = self._release(ack)
             if released == frame and not resent:
                 return False  # nothing waits before it: it stays where it is in the stream
             self._write(released)
@@ -90,7 +90,15 @@ class Unconfirmed:
 
     def release(self, ack: HeldAck) -> None:
         """The cluster has a publication, or is not waited for any longer: its acknowledgement may go."""
-        self._write(self._acks.release(ack))
+        self._write(self._release(ack))
+
+    def _hold(self, frame: bytes, resent: bool = False) -> HeldAck:
+        if self._acks is None:
+            self._acks = HeldAcks()
+        return self._acks.hold(frame, resent)
+
+    def _release(self, ack: HeldAck) -> bytes:
+        return self._acks.release(ack) if self._acks is not None else b""
 
     def _write(self, released: bytes) -> None:
         if released:
@@ -122,14 +130,16 @@ class Unconfirmed:
         answer: PubAck | PubRec = PubAck(publish.packet_id)
         if publish.qos == 2:
             answer = PubRec(publish.packet_id)
+            if self._exchanges is None:
+                self._exchanges = set()
             self._exchanges.add(publish.packet_id)
-        ack = self._acks.hold(codec.encode(answer, self._pair.version), resent=True)
+        ack = self._hold(codec.encode(answer, self._pair.version), resent=True)
         if self._confirm(publish, ack):
             self.release(ack)
 
     def completes(self, packet: PubRel) -> bool:
         """Whether that ended an exchange that the broker knows nothing of; the client is answered."""
-        if packet.packet_id not in self._exchanges:
+        if not self._exchanges or packet.packet_id not in self._exchanges:
             return False
         self._exchanges.discard(packet.packet_id)
         self._write(codec.encode(PubComp(packet.packet_id), self._pair.version))

@@ -37,6 +37,8 @@ class Relay:
 
     def received(self, data: bytes) -> None:
         out = self.pair.from_client(data)
+        while self.pair.put_off is not None and self.pair.error is None:
+            out += self.pair.next_turn()
         for payload in self.end_of_client.reached():
             self.node.watcher.passed_origin(self.node, payload)
         if self._broker is not None:

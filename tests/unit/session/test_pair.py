@@ -57,6 +57,8 @@ class Host:
     acted_on: set[bytes] = field(default_factory=set)
     hung_up: list[bytes] = field(default_factory=list)
     barrier: bool = False
+    stands_behind: bool = False
+    behind: list[Stand] = field(default_factory=list)
     stands: list[Stand] = field(default_factory=list)
     acks: list[HeldAck] = field(default_factory=list)
     recorded: list[tuple[bytes, bool]] = field(default_factory=list)
@@ -71,11 +73,15 @@ class Host:
         self.connects += 1
 
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
+        if self.stands_behind and session_present:
+            self.behind.append(pair.stand_behind())
         return self.record
 
     def granted(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand) -> bool:
         self.granted_filters += filters
         self.stands.append(stand)
+        if self.stands_behind:
+            self.behind.append(pair.stand_behind())
         return not self.barrier
 
     def withdrawn(self, pair: Pair, filters: list[str]) -> None:
