@@ -16,9 +16,7 @@ from brokerweave.membership.agenda import Agenda, Due
 from brokerweave.membership.health import Health
 from brokerweave.membership.members import Address, Members, Record
 from brokerweave.membership.presets import Preset
-from brokerweave.membership.wire import Body, Kind, Ping, Request
-
-_MOST_SEQ = 0xFFFFFFFF
+from brokerweave.membership.wire import MOST_NUMBER, Body, Kind, Ping, Request
 
 
 class Send(Protocol):
@@ -160,7 +158,7 @@ class Detector:
         self._send(Kind.PING, claim.boot, claim.address, body)
 
     def _next_seq(self) -> int:
-        self._seq = self._seq % _MOST_SEQ + 1
+        self._seq = self._seq % MOST_NUMBER + 1
         return self._seq
 
 

@@ -60,8 +60,8 @@ class Host(Protocol):
 
 
 class Watcher(Protocol):
-    """Whoever has to act when members come and go: called in the order of events, outside of any other
-    call."""
+    """Whoever has to act when members come and go: called in the order of events. It may call
+    membership itself."""
 
     def member_joined(self, member: Member) -> None:
         """`member.id`, `member.link_address` and `member.meta` say who and where."""

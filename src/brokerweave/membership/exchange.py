@@ -2,10 +2,11 @@
 
 Owns one conversation: each side sends a random nonce, then the dialer its table, then the acceptor its own.
 Every table's proof covers both nonces and who speaks, so that a recording proves nothing in another
-conversation. Invariants: nothing of a table is looked at before its proof is right; at most `MOST_TABLE`
-bytes are gathered. Must not know: the connection, what follows from a table.
+conversation. Invariants: nothing of a table is looked at before its proof is right; nothing is gathered for
+a stranger, and at most `MOST_TABLE` bytes for a member. Must not know: the connection, what follows from a
+table.
 
-    hello = "BWX" version:u8 nonce:16      table = length:u32 (id entry*) mac:32
+    hello = "BWX" version:u8 nonce:16      table = length:u32 proof:32 entry+ proof:32
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Tables(Protocol):
 
     key: bytes
 
-    def table(self) -> list[wire.Entry]: ...
+    def table(self) -> list[wire.Entry]:
+        """This node's own entry is the first."""
 
     def merge(self, entries: Iterable[wire.Entry], peer: str, now: float) -> None: ...
 
@@ -44,6 +46,8 @@ class Exchange:
         self._nonce = random_bytes(_NONCE)
         self._theirs: bytes | None = None
         self._buffer = b""
+        self._length: int | None = None
+        """Of the other's table, once that is proved."""
         self.finished = False
         """Then, what `receive` returned having been sent, the connection can be closed."""
 
@@ -76,40 +80,52 @@ class Exchange:
         return True
 
     def _whole_table(self) -> bytes | None:
-        """The table's content, once it is all there and proved."""
-        if len(self._buffer) < _LENGTH.size:
+        """The table's content, once it is all there and proved; its length is proved before the rest is
+        waited for."""
+        if self._length is None:
+            if len(self._buffer) < _LENGTH.size + _MAC:
+                return None
+            length = self._proved(_LENGTH.size, b"length")
+            (self._length,) = _LENGTH.unpack(length)
+            if self._length > MOST_TABLE:
+                raise self._refused("too_long", f"a table of {self._length} bytes")
+            self._buffer = self._buffer[_LENGTH.size + _MAC :]
+        if len(self._buffer) < self._length + _MAC:
             return None
-        (length,) = _LENGTH.unpack_from(self._buffer)
-        if length > MOST_TABLE:
-            raise self._refused("too_long", f"a table of {length} bytes")
-        end = _LENGTH.size + length
-        if len(self._buffer) < end + _MAC:
-            return None
-        content, proof = self._buffer[_LENGTH.size : end], self._buffer[end : end + _MAC]
-        if not hmac.compare_digest(proof, self._proof(content, by_dialer=not self._dials)):
+        return self._proved(self._length, b"table")
+
+    def _proved(self, size: int, what: bytes) -> bytes:
+        """The first bytes of the buffer, if the proof that follows it is right."""
+        content, proof = self._buffer[:size], self._buffer[size : size + _MAC]
+        if not hmac.compare_digest(proof, self._proof(what, content, by_dialer=not self._dials)):
             raise self._refused("unauthentic", "the other has another key")
         return content
 
     def _take(self, content: bytes, now: float) -> None:
         try:
-            size = content[0] + 1 if content else 0
-            peer = content[1:size].decode("ascii")
-            entries = wire.decode_table(content[size:])
-        except (wire.Malformed, UnicodeDecodeError):
+            entries = wire.decode_table(content)
+        except wire.Malformed:
             raise self._refused("malformed", "a table that cannot be read") from None
-        self._tables.merge(entries, peer, now)
+        if not entries:
+            raise self._refused("malformed", "a table without its own node")
+        self._tables.merge(entries, entries[0].claim.id, now)
 
     def _own_table(self) -> bytes:
-        entries = self._tables.table()
-        name = entries[0].claim.id.encode()
-        content = bytes([len(name)]) + name + wire.encode_table(entries)
-        return _LENGTH.pack(len(content)) + content + self._proof(content, by_dialer=self._dials)
+        content = wire.encode_table(self._tables.table())
+        length = _LENGTH.pack(len(content))
+        parts = (
+            length,
+            self._proof(b"length", length, self._dials),
+            content,
+            self._proof(b"table", content, self._dials),
+        )
+        return b"".join(parts)
 
-    def _proof(self, content: bytes, by_dialer: bool) -> bytes:
+    def _proof(self, what: bytes, content: bytes, by_dialer: bool) -> bytes:
         assert self._theirs is not None
         nonces = self._nonce + self._theirs if self._dials else self._theirs + self._nonce
         role = b"push" if by_dialer else b"pull"
-        return hmac.digest(self._tables.key, role + nonces + content, "sha256")
+        return hmac.digest(self._tables.key, role + what + nonces + content, "sha256")
 
     def _refused(self, cause: str, why: str) -> RemoteProtocolError:
         self._tables.refuse(cause)

@@ -66,14 +66,12 @@ class Member:
 class Record:
     """One member in the table."""
 
-    __slots__ = ("claim", "forgetting", "incarnation", "round_trip", "since", "state", "suspicion")
+    __slots__ = ("claim", "forgetting", "incarnation", "round_trip", "state", "suspicion")
 
-    def __init__(self, claim: Claim, incarnation: int, state: State, now: float) -> None:
+    def __init__(self, claim: Claim, incarnation: int, state: State = State.ALIVE) -> None:
         self.claim = claim
         self.incarnation = incarnation
         self.state = state
-        self.since = now
-        """When it came into this state."""
         self.round_trip: float | None = None
         self.suspicion: Suspicion | None = None
         self.forgetting: Due | None = None
@@ -143,8 +141,8 @@ class Members:
             self._boots[claim.boot] = record
         record.claim = claim
 
-    def move(self, record: Record, state: State, now: float) -> None:
-        was, record.state, record.since = record.state.here, state, now
+    def move(self, record: Record, state: State) -> None:
+        was, record.state = record.state.here, state
         if state.here and not was:
             self._enter(record.claim.id)
         elif was and not state.here:

@@ -29,17 +29,21 @@ from brokerweave.membership.suspicion import Suspicion
 CONFLICTS = 5
 """Times that another process may have had this node's id before it is said: once is a restart's own past."""
 
+CONFLICT_SECONDS = 10.0
+"""Between two claims to this id after that: two processes would go on without end, and all others hear it."""
+
 
 class Me:
     """This node, as it wants to be known."""
 
-    __slots__ = ("claim", "conflicts", "incarnation", "leaving")
+    __slots__ = ("claim", "conflicts", "contested_at", "incarnation", "leaving")
 
     def __init__(self, claim: Claim, incarnation: int) -> None:
         self.claim = claim
         self.incarnation = incarnation
         self.leaving = False
         self.conflicts = 0
+        self.contested_at = float("-inf")
 
     @property
     def state(self) -> State:
@@ -134,7 +138,7 @@ class Rules:
             return
         record = self._members.get(claim.id)
         if record is None:
-            record = Record(claim, incarnation, State.ALIVE, now)
+            record = Record(claim, incarnation)
             self._members.put(record)
             self._pass_on_alive(record, now, full=True)
             self._voice.happened(events.Joined(record.member()))
@@ -169,7 +173,7 @@ class Rules:
         self._settle(record)
         self._members.reclaim(record, claim)
         record.incarnation = incarnation
-        self._members.move(record, State.ALIVE, now)
+        self._members.move(record, State.ALIVE)
         self._pass_on_alive(record, now, full)
         if reborn or not state.here:
             record.round_trip = None
@@ -205,7 +209,7 @@ class Rules:
             fresh = record.suspicion is None
             self._settle(record)
             record.incarnation = update.incarnation
-            self._members.move(record, State.SUSPECT, now)
+            self._members.move(record, State.SUSPECT)
             record.suspicion = self._suspicion(update.accuser, now)
             if fresh:
                 self._voice.happened(events.Suspected(record.member()))
@@ -254,7 +258,7 @@ class Rules:
     def _end(self, record: Record, state: State, incarnation: int, now: float) -> None:
         self._settle(record)
         record.incarnation = incarnation
-        self._members.move(record, state, now)
+        self._members.move(record, state)
         self._gossip.drop(Subject(record.claim.id, True))
         forget = partial(self._forget, record)
         record.forgetting = self._agenda.at(now + self._preset.forget_after, forget)
@@ -285,14 +289,16 @@ class Rules:
         me = self._me
         if me.leaving:
             return
-        me.conflicts += 1
+        if me.conflicts >= CONFLICTS and now < me.contested_at + CONFLICT_SECONDS:
+            return
+        me.conflicts, me.contested_at = me.conflicts + 1, now
         self._rise(incarnation, now, full=True)
         if me.conflicts == CONFLICTS:
             self._voice.happened(events.Conflict(me.member()))
 
     def _rise(self, incarnation: int, now: float, full: bool) -> None:
         me = self._me
-        me.incarnation = incarnation + 1
+        me.incarnation = min(incarnation + 1, wire.MOST_NUMBER)
         self.announce(now, full)
 
     def announce(self, now: float, full: bool = True) -> None:

@@ -16,8 +16,9 @@ heard in this one's life). Datagrams are authenticated, not secret. Must not kno
 
 from __future__ import annotations
 
-import hmac
 from collections import OrderedDict
+from hashlib import sha256
+from hmac import compare_digest
 
 from brokerweave.membership.presets import MOST_DATAGRAM
 from brokerweave.membership.wire import HEADER, VERSION
@@ -27,6 +28,7 @@ WINDOW = 1024
 """Counts behind the highest in which one that is late is still taken."""
 MOST_SENDERS = 16_384
 CAUSES = ("too_long", "malformed", "version", "unauthentic", "misdirected", "replayed")
+_BLOCK = 64
 _SMALLEST = HEADER.size + MAC
 _MASK = (1 << WINDOW) - 1
 
@@ -56,8 +58,11 @@ class Window:
 
 class Seal:
     def __init__(self, key: bytes, boot: int) -> None:
-        self._key = key
         self._boot = boot
+        # HMAC (RFC 2104) with its two keyed beginnings made once: that halves the cost of a datagram.
+        block = (key if len(key) <= _BLOCK else sha256(key).digest()).ljust(_BLOCK, b"\0")
+        self._inner = sha256(bytes(byte ^ 0x36 for byte in block))
+        self._outer = sha256(bytes(byte ^ 0x5C for byte in block))
         self._count = 0
         self._windows: OrderedDict[int, Window] = OrderedDict()
         self.refused = dict.fromkeys(CAUSES, 0)
@@ -66,7 +71,7 @@ class Seal:
         """The datagram with this content for the process with the boot `to`."""
         self._count += 1
         data = HEADER.pack(VERSION, kind, self._boot, to, self._count) + content
-        return data + hmac.digest(self._key, data, "sha256")[:MAC]
+        return data + self._mac(data)
 
     def open(self, data: bytes) -> tuple[int, int, bytes] | None:
         """Kind, sender's boot and content; None if it is refused, and counted."""
@@ -81,7 +86,7 @@ class Seal:
         if version != VERSION:
             self.refuse("version")
             return None
-        if not hmac.compare_digest(hmac.digest(self._key, data[:-MAC], "sha256")[:MAC], data[-MAC:]):
+        if not compare_digest(self._mac(data[:-MAC]), data[-MAC:]):
             self.refuse("unauthentic")
             return None
         if to != self._boot:
@@ -94,6 +99,12 @@ class Seal:
 
     def refuse(self, cause: str) -> None:
         self.refused[cause] += 1
+
+    def _mac(self, data: bytes) -> bytes:
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(data)
+        outer.update(inner.digest())
+        return outer.digest()[:MAC]
 
     def _window(self, sender: int) -> Window:
         window = self._windows.get(sender)

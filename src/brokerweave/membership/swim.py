@@ -251,10 +251,11 @@ class Swim:
         dead = self._members.dead
         if dead and random() < len(dead) / living:
             self._host.exchange(dead[int(random() * len(dead))].claim.address)
-        known = {record.claim.address for record in self._members.all() if record.state.here}
-        for address in self._seeds:
-            if address not in known and random() < 1 / living:
-                self._host.exchange(address)
+        if self._seeds and random() < 1 / living:
+            here = {record.claim.address for record in self._members.all() if record.state.here}
+            for address in self._seeds:
+                if address not in here:
+                    self._host.exchange(address)
         self._agenda.at(now + self.preset.reconnect_interval, self._reconnect)
 
     # Whole tables

@@ -24,6 +24,8 @@ from brokerweave.membership.presets import MOST_META
 
 VERSION = 1
 HEADER = Struct("!BBQQQ")
+MOST_NUMBER = 0xFFFFFFFF
+"""Of incarnations, versions of metadata and probes."""
 _PING = Struct("!IIIB")
 _U8, _U16, _U32, _U64 = Struct("!B"), Struct("!H"), Struct("!I"), Struct("!Q")
 _ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.-]{1,64}")

@@ -14,7 +14,7 @@ import logging
 import secrets
 import socket
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
@@ -61,6 +61,7 @@ class Membership:
         self._speaks = False
         """Whether there is a `swim` yet, and still."""
         self._armed = 0.0
+        self._happened: deque[Event] = deque()
         self._calling: set[MemberAddress] = set()
         self._accepted = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -87,7 +88,7 @@ class Membership:
         self.swim = Swim(claim, self._key, PRESETS[section.preset], self._random, self, now)
         self._speaks = True
         self.swim.join(section.join, now)
-        self._arm()
+        self._after()
         log.info("node %s is a member at %s:%d", claim.id, *address)
 
     async def stop(self) -> None:
@@ -95,7 +96,7 @@ class Membership:
         if not self._speaks:
             return
         self.swim.leave(time.monotonic())
-        self._arm()
+        self._after()
         deadline = time.monotonic() + FAREWELL_SECONDS
         while not self.swim.departed and time.monotonic() < deadline:  # noqa: ASYNC110 (no one event ends it)
             await asyncio.sleep(0.02)
@@ -132,12 +133,12 @@ class Membership:
     def set_meta(self, meta: bytes) -> None:
         """Tell all members something else about this one: `membership.swim.Swim.set_meta`."""
         self.swim.set_meta(meta, time.monotonic())
-        self._arm()
+        self._after()
 
     def check(self, node_id: str) -> None:
         """A connection to this member broke: probe it now."""
         self.swim.check(node_id, time.monotonic())
-        self._arm()
+        self._after()
 
     def rows(self) -> list[dict[str, Any]]:
         return [_row(member, member.id == self._config.node.id) for member in self.swim.members()]
@@ -180,24 +181,30 @@ class Membership:
         if isinstance(event, events.Conflict):
             self._warn(f"another process is a member as {member.id}: give each node an id of its own")
         else:
-            events.tell(self._watcher, event)
+            self._happened.append(event)
 
     # Datagrams and time
 
     def received(self, data: bytes, source: MemberAddress) -> None:
         if self._speaks:
             self.swim.handle(data, source, time.monotonic())
-            self._arm()
+            self._after()
 
     def _tick(self) -> None:
         self._timer = None
         self.swim.tick(time.monotonic())
-        self._arm()
+        self._after()
+
+    def _after(self) -> None:
+        """After whatever was done to `swim`: look when it wants to be called next, and tell what happened,
+        now that it may be called again."""
+        if self._speaks:
+            self._arm()
+        while self._happened:
+            events.tell(self._watcher, self._happened.popleft())
 
     def _arm(self) -> None:
         due = self.swim.next_due()
-        if not self._speaks:
-            return
         if self._timer is not None:
             if self._armed <= due:
                 return  # it will look again then
@@ -247,7 +254,7 @@ class Membership:
                 if not data:
                     raise RemoteProtocolError("it ended in the middle")
                 writer.write(exchange.receive(data, time.monotonic()))
-                self._arm()
+                self._after()
                 await writer.drain()
         finally:
             writer.close()

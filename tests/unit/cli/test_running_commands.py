@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from brokerweave.cli import main
-from brokerweave.cli.status_view import duration, neighbours_view, status_view
+from brokerweave.cli.status_view import duration, members_view, neighbours_view, status_view
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.runtime import admin_client
 
@@ -75,6 +75,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, Mapping[str, obje
     [
         (["status"], {"do": "status"}),
         (["neighbours", "list"], {"do": "neighbours"}),
+        (["members"], {"do": "members"}),
         (["neighbours", "add", "b=[::1]:7"], {"do": "add_neighbour", "id": "b", "address": "[::1]:7"}),
         (["neighbours", "remove", "b"], {"do": "remove_neighbour", "id": "b"}),
     ],
@@ -125,6 +126,12 @@ def test_status_shows_what_an_operator_looks_for() -> None:
 def test_status_of_a_node_that_sends_less_is_still_shown(key: str) -> None:
     for less in ({k: v for k, v in STATUS.items() if k != key}, {**STATUS, key: None}, {**STATUS, key: {}}):
         assert "sessions" in text_of(*status_view(less))
+
+
+def test_members_are_shown_with_state_incarnation_and_round_trip() -> None:
+    row = {"member": "b", "state": "suspect", "incarnation": 4, "round_trip_ms": 0.25, "address": "h:7946"}
+    shown = text_of(members_view({"members": [row]}), *status_view({**STATUS, "members": [row]}))
+    assert [shown.count(word) for word in ("suspect", "0.25", "h:7946")] == [2, 2, 2]
 
 
 def test_neighbours_are_shown_with_address_and_state() -> None:

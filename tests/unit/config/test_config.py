@@ -110,6 +110,7 @@ def test_reload_sees_the_changed_file_and_keeps_the_flags(tmp_path: Path) -> Non
             [
                 "unknown section [storage]",
                 "known are node, limits, links, retained, mesh, acl, edge_log, flight, kafka, telemetry,",
+                "telemetry, membership, tap and",
             ],
         ),
         (NODE + '[flight]\nlisten = "127.0.0.1:0"\n', ["'listen' in [flight]", "[[tap]]"]),
@@ -118,6 +119,13 @@ def test_reload_sees_the_changed_file_and_keeps_the_flags(tmp_path: Path) -> Non
         (NODE + '[kafka]\nservers = ["k:1"]\n', ["'servers' in [kafka] needs a [[tap]]"]),
         (NODE + '[kafka]\ntopic = "a/{b}"\n', ["'topic' in [kafka]", "mqtt.{node}.{1}"]),
         (NODE + '[telemetry]\ntopic = "$SYS/{node}"\n', ["'topic' in [telemetry]", "without wildcards"]),
+        (NODE + '[membership]\njoin = ["h:1"]\n', ["'join' in [membership] needs 'bind'"]),
+        (NODE + '[membership]\nbind = "127.0.0.1:7946"\n', ["'bind' in [membership] needs a 'key_file'"]),
+        (
+            NODE + '[membership]\nbind = "0.0.0.0:7946"\nkey_file = "a.toml"\n',
+            ["'bind' in [membership] is 0.0.0.0:7946", "'advertise'"],
+        ),
+        (NODE + '[membership]\npreset = "moon"\n', ["'preset' in [membership]", '"lan", "wan", "local"']),
         (NODE + "[edgelog]\n", ["unknown section [edgelog]", "did you mean [edge_log]?"]),
         (NODE + '[edge_log]\nfsync = "often"\n', ["'fsync' in [edge_log]", '"always", "interval", "never"']),
         (NODE + '[tap]\ntopics = ["a"]\n', ["'tap'", "write [[tap]]"]),

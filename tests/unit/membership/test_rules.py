@@ -10,6 +10,7 @@ from brokerweave.errors import LocalProtocolError
 from brokerweave.membership import wire
 from brokerweave.membership.members import Claim
 from brokerweave.membership.presets import LAN
+from brokerweave.membership.rules import CONFLICT_SECONDS
 from tests.unit.membership.cluster import Node, acquaint, deliver, talk, together
 
 B = Claim("b", ord("b"), ("10.0.0.98", 7946), ("10.0.0.1", 7000))
@@ -200,7 +201,10 @@ def test_two_processes_with_one_id_are_noticed() -> None:
     other = Claim("a", 999, ("10.0.0.7", 7946))
     said = [tell(a, wire.Alive(other, 10 * (number + 1))) for number in range(6)]
     assert said == [[], [], [], [], ["Conflict a"], []]
-    assert a.swim.me.incarnation == 61
+    assert a.swim.me.incarnation == 51  # from here on it waits, or the two would go on without end
+    a.now += CONFLICT_SECONDS
+    tell(a, wire.Alive(other, 90))
+    assert a.swim.me.incarnation == 91
 
 
 def test_metadata_reaches_all_within_a_few_gossip_intervals() -> None:

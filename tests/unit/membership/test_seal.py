@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import hmac
+
 import pytest
 
 from brokerweave.membership import seal
@@ -87,6 +89,12 @@ def test_windows_of_senders_are_bounded_and_the_ones_in_use_are_kept(monkeypatch
         assert receiver.open(steady.close(5, 2, b"")) is not None
     assert receiver.open(first) is None
     assert len(receiver._windows) == 3
+
+
+@pytest.mark.parametrize("key", [b"k", b"k" * 64, b"k" * 65, bytes(range(200))])
+def test_the_mac_is_the_beginning_of_hmac_sha256(key: bytes) -> None:
+    data = Seal(key, 1).close(5, 2, b"content")
+    assert data[-MAC:] == hmac.digest(key, data[:-MAC], "sha256")[:MAC]
 
 
 def test_every_cause_is_there_from_the_beginning() -> None:

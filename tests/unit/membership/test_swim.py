@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from brokerweave.errors import RemoteProtocolError
-from brokerweave.membership import wire
+from brokerweave.membership import exchange, wire
 from brokerweave.membership.members import State
 from brokerweave.membership.presets import LAN, MOST_DATAGRAM
 from brokerweave.membership.seal import MAC
@@ -288,13 +288,26 @@ def test_what_does_not_begin_as_an_exchange_is_refused_at_once(data: bytes) -> N
     assert sum(a.swim.refused.values()) == 1
 
 
-def test_a_table_that_claims_to_be_huge_is_refused_before_it_is_gathered() -> None:
+def test_for_a_stranger_not_even_a_short_table_is_gathered() -> None:
     a = Node("a")
     with pytest.raises(RemoteProtocolError):
         a.swim.exchange(False, lambda size: b"1" * size).receive(
-            b"BWX\x01" + bytes(16) + b"\xff\xff\xff\xff", a.now
+            b"BWX\x01" + bytes(16) + b"\0\0\1\0" + bytes(32), a.now
         )
-    assert a.swim.refused["too_long"] == 1
+    assert a.swim.refused["unauthentic"] == 1
+
+
+def test_a_table_longer_than_the_limit_is_refused_before_it_is_gathered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    a, b = Node("a"), Node("b")
+    monkeypatch.setattr(exchange, "MOST_TABLE", 10)
+    mine = a.swim.exchange(True, lambda size: b"1" * size)
+    theirs = b.swim.exchange(False, lambda size: b"2" * size)
+    push = mine.receive(theirs.start(), a.now)
+    with pytest.raises(RemoteProtocolError, match="bytes"):
+        theirs.receive(mine.start() + push[: 4 + 32], b.now)
+    assert b.swim.refused["too_long"] == 1
 
 
 def test_an_exchange_may_come_byte_by_byte() -> None:
