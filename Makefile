@@ -65,7 +65,7 @@ check: setup ## style, types, import rules
 docs: setup ## write the pages that are made from code
 	$(RUN) -m brokerweave.config.reference > docs/configuration.md
 
-bench: setup ## scanner, listeners, topic trie, edge log, relay, delivery and churn, on this machine
+bench: setup ## scanner, listeners, topic trie, edge log, relay, delivery, churn and failover, on this machine
 	$(RUN) -m benchmarks.scanner
 	$(RUN) -m benchmarks.listening
 	$(RUN) -m benchmarks.trie
@@ -75,6 +75,7 @@ bench: setup ## scanner, listeners, topic trie, edge log, relay, delivery and ch
 	$(RUN) -m benchmarks.relay
 	$(RUN) -m benchmarks.delivery
 	$(RUN) -m benchmarks.churn
+	$(RUN) -m benchmarks.failover
 
 scale: setup ## the runs, plots and tables of docs/scale.md that are not there yet, up to an hour
 	$(RUN) -m benchmarks.scale

@@ -16,6 +16,7 @@ import typer
 from brokerweave.cli import (
     dead_letter_commands,
     demo_command,
+    haproxy_command,
     log_commands,
     node_command,
     pipeline_commands,
@@ -53,6 +54,7 @@ dead_letter_commands.register(app)
 log_commands.register(app)
 pipeline_commands.register(app)
 probe_command.register(app)
+haproxy_command.register(app)
 demo_command.register(app)
 sim_command.register(app)
 

@@ -54,6 +54,14 @@ class NodeSection:
             "Where other nodes connect. Without it this node only calls its neighbours, never answers.",
         ),
     )
+    health: Address | None = field(
+        default=None,
+        metadata=about(
+            LISTENING,
+            "Where a balancer asks by HTTP whether this node should be given clients: 200, or 503 and why "
+            "not. By default nothing listens. It needs no password and tells nothing else.",
+        ),
+    )
     strategy: str = field(
         default="sf",
         metadata=about(PLUGIN, "The cooperation strategy; nodes with different ones do not link."),
@@ -223,6 +231,16 @@ class LimitsSection:
             seconds(0),
             "After SIGTERM: how long to go on sending what is owed before the node ends.",
             unit="seconds",
+        ),
+    )
+    drain_notice: float = field(
+        default=0.0,
+        metadata=about(
+            seconds(0),
+            "After SIGTERM: how long to go on serving clients while the health port says `draining`, before "
+            "they are sent away. A second SIGTERM ends the wait.",
+            unit="seconds",
+            formula="more than the balancer takes to notice: its interval x the checks that must fail",
         ),
     )
 

@@ -15,7 +15,7 @@ import secrets
 import signal
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -30,9 +30,10 @@ from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.dead_letters import DeadLetters, plain
 from brokerweave.links.handshake import Identity
-from brokerweave.links.injector import Injector
+from brokerweave.links.injector import Injector, State
 from brokerweave.links.lane import Lane
 from brokerweave.membership.events import Nobody, Watcher
+from brokerweave.membership.meta import Meta
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
 from brokerweave.node.core import NodeCore, Settings
@@ -46,6 +47,7 @@ from brokerweave.runtime.acl_file import load_acl
 from brokerweave.runtime.admin import AdminServer
 from brokerweave.runtime.clock import CHECK_SECONDS, Clock
 from brokerweave.runtime.flight import FlightChild
+from brokerweave.runtime.health import Health
 from brokerweave.runtime.injection import Injection
 from brokerweave.runtime.journal import Note
 from brokerweave.runtime.kafka import KafkaChild
@@ -55,6 +57,7 @@ from brokerweave.runtime.recording import Recording
 from brokerweave.runtime.relay import BrokerConnection, ClientConnection
 from brokerweave.runtime.retained import RetainedReader
 from brokerweave.runtime.retained_store import SqliteStore
+from brokerweave.runtime.servers import own_meta, server_rows
 from brokerweave.runtime.sessions import RuntimeSessions
 from brokerweave.runtime.status import neighbour_rows, outboxes, status
 from brokerweave.runtime.storage import Storage
@@ -98,15 +101,18 @@ class Node:
         self.recording: Recording | None = None
         self.flight: FlightChild | None = None
         self.kafka: KafkaChild | None = None
+        self.health = Health(self._broker_is_up)
         self.membership: Membership | None = None
         self.watcher: Watcher = Nobody()
         """Who acts when members come and go; to be set before `_build` ends."""
+        self.meta = Meta()
         self._clock = Clock()
         self.now = self._clock.now
         self._checkpointing: asyncio.Handle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._server: asyncio.Server | None = None
+        self._health_server: asyncio.Server | None = None
         self._configured: set[str] = set()
         self._notes: dict[tuple[str, int], Note] = {}
         self.internal_errors = 0
@@ -121,6 +127,7 @@ class Node:
             {
                 "status": lambda request: status(self),
                 "neighbours": lambda request: {"neighbours": neighbour_rows(self)},
+                "servers": lambda request: {"servers": server_rows(self)},
                 "add_neighbour": self._add_command,
                 "remove_neighbour": self._remove_command,
                 "members": lambda request: {"members": self.membership.rows() if self.membership else []},
@@ -135,6 +142,8 @@ class Node:
             await self._listen(loop)
             if self.membership is not None:
                 await self.membership.start()
+                self.meta = own_meta(self, _reached(self._server)[1])
+                self.announce()
             if self.flight is not None:
                 self.flight.start()
             if self.kafka is not None:
@@ -148,6 +157,7 @@ class Node:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._stop_signal)
             loop.add_signal_handler(signal.SIGHUP, self._reload)
+            self.health.started = True
             log.info(
                 "node %s relays %s to %s", self.core.node_id, self.config.node.listen, self.config.node.broker
             )
@@ -281,6 +291,8 @@ class Node:
             self.warn("no key_file: anyone who reaches link_listen may link")
         for neighbour in self.config.neighbours:
             self._add(neighbour.id, neighbour.address)
+        if node.health is not None:
+            self._health_server = await _bind("health", node.health, self.health.listen(*node.health))
         serving = loop.create_server(
             lambda: ClientConnection(self), node.listen.host, node.listen.port, backlog=4096
         )
@@ -297,7 +309,14 @@ class Node:
     def _stop_signal(self) -> None:
         if self._stopping.is_set():
             raise SystemExit(1)
-        self._stopping.set()
+        if self.limits.drain_notice and not self.health.draining:
+            self.call_later(self.limits.drain_notice, self._stopping.set)
+        else:
+            self._stopping.set()
+        self.health.draining = True
+
+    def _broker_is_up(self) -> bool:
+        return any(injector.state is State.READY for injector in self.core.injectors)
 
     async def _drain(self) -> None:
         """Clients leave first, then what is owed gets its time, then neighbours hear good-bye."""
@@ -314,6 +333,9 @@ class Node:
         await self.links.stop()
         await self.injection.stop()
         await self.retained_reader.stop()
+        if self._health_server is not None:
+            self._health_server.close()
+            self.health.hang_up()
 
     def _owes_the_living(self) -> bool:
         """Whether anything waits for a neighbour or broker that is there to take it."""
@@ -346,6 +368,13 @@ class Node:
         self.core.admission.replace(acl)
         self.config = fresh
         log.warning("configuration reloaded: %d neighbours", len(wanted))
+
+    def announce(self, table: bytes | None = None) -> None:
+        """Tell all members of this one's addresses and, if it changed, of the strategy's table."""
+        if table is not None:
+            self.meta = replace(self.meta, table=table)
+        if self.membership is not None:
+            self.membership.set_meta(self.meta.encode())
 
     # Neighbours
 

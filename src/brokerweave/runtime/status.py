@@ -36,6 +36,8 @@ def status(node: Node) -> dict[str, Any]:
             "strategy": core.strategy.name,
             "epoch": core.settings.epoch,
             "listen": str(node.config.node.listen),
+            "health": str(node.config.node.health) if node.config.node.health else None,
+            "not_ready": node.health.reason or None,
             "link_listen": str(node.config.node.link_listen) if node.config.node.link_listen else None,
             "data_dir": str(node.storage.folder),
             "broker": {

@@ -1,0 +1,227 @@
+"""Four sites behind HAProxy, and a load in front: who is started, killed and started again, and when.
+
+Owns the processes. Invariants: a killed site loses its broker, its node and the node's disk in one moment;
+the next one is killed only when all sites are ready again. Must not know: what is counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.failover.account import Kill
+from benchmarks.failover.load import LoadSpec
+from benchmarks.failover.record import Record
+from brokerweave.errors import Unavailable
+from brokerweave.lab.balancer import Balancer, served
+from brokerweave.lab.broker import HOST, free_port
+from brokerweave.lab.debian import Mosquitto
+from brokerweave.lab.node import Node
+
+PATIENCE = 60.0
+Settings = Mapping[str, Mapping[str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is run. `rate` is publications a second in all; times are seconds."""
+
+    strategy: str = "sf"
+    sites: int = 4
+    topics: int = 200
+    subscribers: int = 1
+    """A topic."""
+    rate: float = 2000.0
+    publish_qos: int = 1
+    subscribe_qos: int = 1
+    persistent: bool = False
+    delivery: str = "cluster"
+    """For strategies other than `mesh`, which implies it."""
+    kills: int = 3
+    at_once: int = 1
+    copies: int = 2
+    calm: float = 3.0
+    """Before each kill, with all sites ready."""
+    watched: float = 4.0
+    """After each kill, before what was killed is started again."""
+
+
+class Site:
+    def __init__(self, name: str, plan: Plan, others: Sequence[Site]) -> None:
+        self.name = name
+        self.health_port = free_port()
+        self.member_port = free_port()
+        self.broker = Mosquitto(config=("max_queued_messages 100000", "set_tcp_nodelay true"))
+        nodes = tuple(site.node for site in others) if plan.strategy != "mesh" else ()
+        self.node: Node = Node(
+            name, self.broker.port, nodes, strategy=plan.strategy, settings=self._settings(plan, others)
+        )
+
+    def _settings(self, plan: Plan, others: Sequence[Site]) -> Settings:
+        settings: dict[str, dict[str, object]] = {
+            "node": {"health": f"{HOST}:{self.health_port}"},
+            "links": {"reconnect_min": 0.05, "reconnect_max": 0.5},
+        }
+        if plan.strategy == "mesh":
+            key = self.broker.directory / "key"
+            key.write_text("the key that all members share\n")
+            join = [f"{HOST}:{site.member_port}" for site in others]
+            bind = f"{HOST}:{self.member_port}"
+            settings["membership"] = {"bind": bind, "join": join, "key_file": str(key)}
+            settings["mesh"] = {"copies": plan.copies}
+        else:
+            settings["node"]["delivery"] = plan.delivery
+        return settings
+
+    def start(self) -> None:
+        self.broker.start()
+        self.node.start()
+
+    def kill(self) -> None:
+        """At once, and without waiting for the end."""
+        for process in (self.node, self.broker):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    def bury(self) -> None:
+        """What is left of a killed site: its disk goes as well."""
+        for process in (self.node, self.broker):
+            process.stop(kill=True)
+        shutil.rmtree(self.node.directory / "data", ignore_errors=True)
+
+    def is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://{HOST}:{self.health_port}/", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except urllib.error.HTTPError as error:
+            error.close()
+            return False
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        self.node.close()
+        self.broker.close()
+
+
+class Scene:
+    """All of it, running."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.sites: list[Site] = []
+        self._seen = 0
+        for number in range(plan.sites):
+            self.sites.append(Site(chr(ord("a") + number), plan, tuple(self.sites)))
+        servers = [served(site.name, site.node.port, site.health_port) for site in self.sites]
+        self.balancer = Balancer(servers, slow_start=1.0)
+
+    def start(self) -> None:
+        for site in self.sites:
+            site.start()
+        self.balancer.start()
+        self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        for site in self.sites:
+            site.node.wait_for_links(self.plan.sites - 1, PATIENCE)
+        _wait(lambda: all(site.is_ready() for site in self.sites), "all sites ready")
+
+    def kill(self, number: int) -> Kill:
+        """Kill the next sites in turn, so that each has gathered clients; wait, and start them again."""
+        begin = number * self.plan.at_once
+        chosen = [self.sites[(begin + each) % len(self.sites)] for each in range(self.plan.at_once)]
+        at = time.monotonic()
+        for site in chosen:
+            site.kill()
+        time.sleep(self.plan.watched)
+        until = time.monotonic()
+        for site in chosen:
+            site.bury()
+            site.start()
+        return Kill(tuple(site.name for site in chosen), at, until)
+
+    def marked_down(self, but: Sequence[str]) -> list[str]:
+        """What HAProxy said, since it was last asked, of nodes that it held for dead; but not of these."""
+        lines = self.balancer.log_tail(100_000).splitlines()
+        said = [line for line in lines[self._seen :] if " is DOWN" in line]
+        self._seen = len(lines)
+        return [line for line in said if not any(f"nodes/{name} " in line for name in but)]
+
+    def close(self) -> None:
+        self.balancer.close()
+        for site in self.sites:
+            site.close()
+
+
+def run(plan: Plan, said: Callable[[str], None] = lambda _: None) -> tuple[Record, list[Kill]]:
+    """The whole plan. Raises `Unavailable` if something that is not killed fails."""
+    scene = Scene(plan)
+    try:
+        scene.start()
+        said("sites are up; clients connect")
+        with _load(plan, scene.balancer.port) as (load, out):
+            kills = []
+            for number in range(plan.kills):
+                time.sleep(plan.calm)
+                kills.append(scene.kill(number))
+                scene.wait_until_ready()
+                said(f"killed {' and '.join(kills[-1].nodes)}, {number + 1} of {plan.kills}")
+                for line in scene.marked_down(kills[-1].nodes):
+                    said(line)
+                if load.poll() is not None:
+                    raise Unavailable(f"the load ended with {load.returncode}")
+            time.sleep(plan.calm)
+            assert load.stdin is not None
+            load.stdin.close()
+            if load.wait(2 * PATIENCE):
+                raise Unavailable(f"the load ended with {load.returncode}")
+            return Record.read(out), kills
+    finally:
+        scene.close()
+
+
+@contextlib.contextmanager
+def _load(plan: Plan, port: int) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    with tempfile.TemporaryDirectory(prefix="brokerweave-failover-") as folder:
+        out = Path(folder) / "record.json"
+        spec = LoadSpec(
+            port=port,
+            out=str(out),
+            rate=plan.rate,
+            topics=plan.topics,
+            subscribers=plan.subscribers,
+            publish_qos=plan.publish_qos,
+            subscribe_qos=plan.subscribe_qos,
+            persistent=plan.persistent,
+        )
+        command = [sys.executable, "-m", "benchmarks.failover.load", json.dumps(asdict(spec))]
+        here = Path(__file__).resolve().parents[2]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=here) as load:
+            try:
+                assert load.stdout is not None
+                if load.stdout.readline() != b"ready\n":
+                    raise Unavailable("the load's clients could not all connect")
+                yield load, out
+            finally:
+                load.kill()
+
+
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            raise Unavailable(f"{what} did not come true in {PATIENCE:g} s")
+        time.sleep(0.05)
