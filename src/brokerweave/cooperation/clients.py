@@ -16,6 +16,14 @@ from brokerweave.mqtt.trie import FilterTrie
 from brokerweave.tables import fit
 
 
+GHOST = "\x01"
+"""Behind a node's id, which never has it: where clients were, who are not there any more."""
+
+
+def ghost_of(node: str) -> str:
+    return node.partition(GHOST)[0] + GHOST
+
+
 class Entry:
     """A client as one node told of it. `active`: no other node has it since later."""
 
@@ -41,6 +49,8 @@ class ClientTable:
         self._forward: FilterTrie = FilterTrie()
         self._counts: dict[tuple[str, str], list[int]] = {}
         self._former: dict[str, dict[str, dict[str, int]]] = {}
+        self._lingering: dict[str, dict[str, tuple[str, int]]] = {}
+        """Client, filter: the ghost that wants it for the client meanwhile, and the QoS."""
         self._tries: dict[str, FilterTrie] = {}
         """Of nodes for whose clients this one keeps messages: built when first asked for."""
 
@@ -96,12 +106,45 @@ class ClientTable:
             self._mix(node, client, entry.since)
             self._mix(node, client, since)
             entry.since = since
+            self._begin_anew(node, client, entry)
         self._settle_home(node, client, entry)
         if came:
             self.came(node, client, since)
         for topic_filter, qos in changes.items():
             self._set(node, client, entry, topic_filter, qos)
+            if qos is not None and self._homes.get(client) == node:
+                self._unlinger(client, topic_filter)
         fit(entry.filters)
+
+    def _begin_anew(self, node: str, client: str, entry: Entry) -> None:
+        """A session that begins anew has no filters yet."""
+        filters = dict(entry.filters)
+        for topic_filter in filters:
+            self._set(node, client, entry, topic_filter, None)
+        if filters and self._homes.get(client) == node:
+            self._linger(node, client, filters)
+            self.moved(client, node, node)
+
+    def _linger(self, node: str, client: str, filters: Mapping[str, int]) -> None:
+        """What a client wanted where it was is owed to it until it says what it wants where it is."""
+        ghost = ghost_of(node)
+        lingering = self._lingering.setdefault(client, {})
+        for topic_filter, qos in filters.items():
+            if topic_filter not in lingering:
+                lingering[topic_filter] = ghost, qos
+                self._count(ghost, topic_filter, None, qos)
+        self._former.setdefault(ghost, {}).setdefault(client, {}).update(filters)
+        if ghost in self._tries:
+            _enter(self._tries[ghost], client, filters)
+
+    def _unlinger(self, client: str, topic_filter: str) -> None:
+        lingering = self._lingering.get(client, {})
+        if topic_filter in lingering:
+            ghost, qos = lingering.pop(topic_filter)
+            self._count(ghost, topic_filter, qos, None)
+            if not lingering:
+                del self._lingering[client]
+                fit(self._lingering)
 
     def drop(self, node: str, client: str) -> None:
         """A node no longer has a client, and it is not to be remembered there."""
@@ -128,6 +171,14 @@ class ClientTable:
 
     def forget_former(self, node: str, client: str) -> None:
         """Nothing can be on its way any more that was meant for the client where it was."""
+        ghost = ghost_of(node)
+        for topic_filter, (there, _) in list(self._lingering.get(client, {}).items()):
+            if there == ghost:
+                self._unlinger(client, topic_filter)
+        for each in (node, ghost):
+            self._forget_former(each, client)
+
+    def _forget_former(self, node: str, client: str) -> None:
         former = self._former.get(node, {})
         filters = former.pop(client, None)
         if filters is None:
@@ -152,6 +203,7 @@ class ClientTable:
         if other is not None and before is not None:
             self._former.setdefault(before, {})[client] = dict(other.filters)
             self._activate(before, other, False)
+            self._linger(before, client, other.filters)
         self._activate(node, entry, True)
         if before is not None:
             self.moved(client, before, node)

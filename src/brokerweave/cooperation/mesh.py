@@ -18,12 +18,10 @@ from typing import ClassVar
 from brokerweave.cooperation import adverts
 from brokerweave.cooperation.adverts import Advert, Digest, Heard, Pull, Told
 from brokerweave.cooperation.api import Context, Cut, Hop, Route, Strategy
-from brokerweave.cooperation.clients import ClientTable
+from brokerweave.cooperation.clients import GHOST, ClientTable
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt.packets import Packet
 
-GHOST = "\x01"
-"""Behind a node's id, which never has it: the node before it was restarted, and its clients then."""
 DIGEST_SECONDS = 60.0
 """Between two digests on each link: a backstop, since links deliver all changes in order or fail."""
 GRACE_SECONDS = 2.0

@@ -101,6 +101,12 @@ class Cutover:
         if not arrived:
             self._arriving.add(origin)
 
+    def reborn(self, origin: str, epoch: int, sequences: Sequence[int]) -> None:
+        """A node whose link or life is new has heard where the client is, in the end."""
+        if self._before is not None:
+            self._before.reborn(origin, epoch, sequences)
+        self._cuts.setdefault(origin, {}).setdefault(epoch, tuple(sequences))
+
     def arriving(self, origin: str) -> None:
         """Wait for `arrived` of this node: of our own name while the broker has not acknowledged all that was
         published here before SUBACK."""
@@ -294,10 +300,10 @@ class Cutover:
     def _judge_by_cut(self, identifier: MessageId, final: bool) -> Verdict | None:
         """None: it lies before the cut."""
         origin, epoch, lane, sequence = identifier
-        if origin == self._me:
-            return None  # the log knows all
         cuts = self._cuts.get(origin, {})
         cut = cuts.get(epoch)
+        if origin == self._me:  # the log knows all up to `ready`
+            return Verdict.LATER if cut is not None and sequence > cut[lane] else None
         if cut is not None:
             if lane < len(cut) and sequence > cut[lane]:
                 return Verdict.LATER

@@ -225,10 +225,13 @@ class Failover:
         self.senders.note(client, publish.packet_id, _hash(publish), self._core.now())
         return run.sent_by(client, publish.packet_id)
 
-    def published(self, run: Run, lane: int) -> None:
+    def published(self, run: Run, lane: int, publish: Publish) -> None:
         """The broker here has acknowledged what a client published."""
         lane = lane if self._core.settings.ordered else 0
-        self.log.own(MessageId(run.origin, run.epoch, lane, run.first))
+        identifier = MessageId(run.origin, run.epoch, lane, run.first)
+        self.log.own(identifier)
+        if self.returns.under_way:
+            self.returns.published(held.hold(identifier, publish, run.version, run.born))
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
         """Whether this node has acted on a publication that a client sends again."""
@@ -298,6 +301,7 @@ class Failover:
     def _up(self, neighbour: str) -> None:
         for node, topic, payload in self.receipts.back(neighbour):
             self._core.send_own(node, topic, payload)
+        self.returns.up(neighbour)
         self.wills.up(neighbour)
 
     def took(self, neighbour: str) -> None:

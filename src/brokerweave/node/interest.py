@@ -79,6 +79,13 @@ class Interest:
             self._strategy.subscribed(raised)
         self._strategy.client_wants(record.client_id, wants)
 
+    def tell(self, record: SessionRecord) -> None:
+        """A client came back to its session: what it wants is what it wanted."""
+        wants: dict[str, int | None] = {f: qos for f, qos in record.filters.items() if _routable(f)}
+        if record.client_id in self.flooded:
+            wants[FLOODED] = 2
+        self._strategy.client_wants(record.client_id, wants)
+
     def _hold(self, holder: str, plain: str, qos: int) -> dict[str, int]:
         """What the strategy has to hear of it."""
         if not _leads_out(plain):
@@ -88,7 +95,7 @@ class Interest:
         holders.put(holder, qos)
         return {plain: holders.highest} if holders.highest != before else {}
 
-    def discard(self, record: SessionRecord, topic_filters: Iterable[str]) -> None:
+    def discard(self, record: SessionRecord, topic_filters: Iterable[str], tell: bool = True) -> None:
         released = []
         wants: dict[str, int | None] = {}
         for topic_filter in topic_filters:
@@ -99,7 +106,8 @@ class Interest:
             released.append(_holder(record.client_id, topic_filter))
         fit(record.filters)
         self._release(released)
-        self._strategy.client_wants(record.client_id, wants)
+        if tell:
+            self._strategy.client_wants(record.client_id, wants)
 
     def _release(self, holds: Iterable[tuple[str, str]]) -> None:
         lowered: dict[str, int] = {}
@@ -129,7 +137,7 @@ class Interest:
         if record.stored:
             record.stored = False
             self._daybook.note("ended", record.client_id)
-        self.discard(record, list(record.filters))
+        self.discard(record, list(record.filters), tell=left)
         self.calm(record)
         if self.records.get(record.client_id) is record:
             del self.records[record.client_id]

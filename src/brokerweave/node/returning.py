@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
     from brokerweave.node.failover import Failover
 
-UNCLEAR_SECONDS = 0.1
+POLL_SECONDS = 0.01
+"""Between two looks at what the broker has yet to acknowledge."""
+UNCLEAR_SECONDS = 0.05
 """How long to wait for the broker to deliver what it may or may not, once all else is known."""
 
 
@@ -55,6 +57,7 @@ class _Attempt:
         "seen",
         "stand",
         "timer",
+        "unanswered",
         "unheard",
         "version",
     )
@@ -69,6 +72,7 @@ class _Attempt:
         self.unheard: set[str] = set()
         self.arriving: dict[str, tuple[int, ...]] = {}
         self.seen = 0
+        self.unanswered: list[tuple[Pair, int]] = []
         self.timer: Timer | None = None
 
 
@@ -79,6 +83,8 @@ class Returns:
         self._clients: dict[str, _Client] = {}
         self._attempts: dict[int, _Attempt] = {}
         self._round = 0
+        self._epochs: dict[str, int] = {}
+        """Of neighbours that were heard of on the links that are up."""
         self._started = core.now()
 
     # Who may be owed something
@@ -146,11 +152,33 @@ class Returns:
             core.send_own(node, wire.ASK, ask)
         core.counters.add("queues_asked")
         number = self._round
+        attempt.unanswered = self._unanswered()
+        if attempt.unanswered:
+            cutover.arriving(core.node_id)
+            core.call_later(POLL_SECONDS, lambda: self._poll(number))
         attempt.timer = core.call_later(timeout, lambda: self._time_is_up(number))
         self._check(number)
         return not attempt.unheard
 
+    @property
+    def under_way(self) -> bool:
+        return bool(self._attempts)
+
+    def published(self, held: Held) -> None:
+        """A client here published something: it may have been before the broker knew a subscription, and be
+        routed after the node did."""
+        for attempt in self._attempts.values():
+            attempt.cutover.offer((held,))
+
+    def up(self, neighbour: str) -> None:
+        self._epochs.pop(neighbour, None)
+
     def heard(self, neighbour: str, version: int, cut: Cut) -> None:
+        if self._epochs.get(neighbour) != cut.epoch:
+            self._epochs[neighbour] = cut.epoch
+            for entry in self._clients.values():
+                if entry.last is not None and entry.last.done:
+                    entry.last.reborn(neighbour, cut.epoch, cut.sequences)
         for number, attempt in list(self._attempts.items()):
             if neighbour in attempt.unheard and version >= attempt.version:
                 here = self._is_here(neighbour, cut.sent)
@@ -187,6 +215,22 @@ class Returns:
             attempt.cutover.dead(neighbour)
             attempt.unheard.discard(neighbour)
             attempt.arriving.pop(neighbour, None)
+            self._check(number)
+
+    def _unanswered(self) -> list[tuple[Pair, int]]:
+        """What clients here published and the broker has yet to acknowledge."""
+        pairs = [record.owner for record in self._core.interest.records.values()]
+        return [(pair, number) for pair in pairs if isinstance(pair, Pair) for number in pair.unanswered]
+
+    def _poll(self, number: int) -> None:
+        attempt = self._attempts.get(number)
+        if attempt is None:
+            return
+        attempt.unanswered = [(pair, one) for pair, one in attempt.unanswered if pair.awaits(one)]
+        if attempt.unanswered:
+            self._core.call_later(POLL_SECONDS, lambda: self._poll(number))
+        else:
+            attempt.cutover.arrived(self._core.node_id)
             self._check(number)
 
     def _is_here(self, neighbour: str, sent: tuple[int, ...]) -> bool:
@@ -238,6 +282,8 @@ class Returns:
         if entry is not None:
             entry.attempts -= 1
         self._look_at_broker(attempt)
+        here = self._core.cut(self._core.node_id)
+        attempt.cutover.reborn(self._core.node_id, here.epoch, here.sequences)
         given = attempt.cutover.ready(self._core.now())
         self._core.counters.add("redelivery_doubted", attempt.cutover.doubted)
         if entry is not None and not entry.sure and not entry.sources:

@@ -50,6 +50,7 @@ class Sessions:
         record.since = None
         record.joined = self._core.stamp()
         self._core.guarded.client_joined(client_id, record.joined)
+        self._core.interest.tell(record)
         if unknown:
             self._unknown(record)
         if pair.expiry > 0 and pair.client.client_id:

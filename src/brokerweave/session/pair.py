@@ -195,6 +195,18 @@ class Pair:
         return self.client.mqtt_version
 
     @property
+    def unanswered(self) -> list[int]:
+        """Packet ids of publications that the broker has yet to acknowledge; only in cluster delivery."""
+        if self._unconfirmed is None:
+            return []
+        return [publish.packet_id for publish, _ in self._unconfirmed.unanswered()]
+
+    def awaits(self, packet_id: int) -> bool:
+        return (
+            self.phase is Phase.ACCEPTED and self._unconfirmed is not None and packet_id in self._unconfirmed
+        )
+
+    @property
     def wants_pause(self) -> bool:
         """True while the client must not be read: too much waits for the broker's answer."""
         asked = self._asked.size if self._asked is not None else 0
