@@ -15,7 +15,6 @@ from brokerweave.mqtt.topics import shared_filter
 from brokerweave.mqtt.trie import FilterTrie
 from brokerweave.tables import fit
 
-
 GHOST = "\x01"
 """Behind a node's id, which never has it: where clients were, who are not there any more."""
 

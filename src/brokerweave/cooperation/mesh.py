@@ -165,9 +165,11 @@ class Mesh(Strategy):
 
     def client_left(self, client: str) -> None:
         if client in self.table.clients(self.context.node_id):
+            at_home = self.table.home(client) == self.context.node_id
             self.table.drop(self.context.node_id, client)
             self._tell(client, None)
-            self.left(self.context.node_id, client)
+            if at_home:
+                self.left(self.context.node_id, client)
 
     def _tell(self, client: str, changes: Mapping[str, int | None] | None) -> None:
         before = self._changes.get(client)
@@ -369,9 +371,11 @@ class Mesh(Strategy):
         if filters is None:
             entry = self.table.clients(neighbour).get(client)
             if entry is not None:
+                at_home = self.table.home(client) == neighbour
                 self._keep_no_more(neighbour, client)
                 self.table.drop(neighbour, client)
-                self.left(neighbour, client)
+                if at_home:
+                    self.left(neighbour, client)
             return
         entry = self.table.clients(neighbour).get(client)
         if named is not None and client not in named:

@@ -65,6 +65,8 @@ class Cutover:
         self.trusted = False
         """Set it before `ready` if a holder of the client's old home has answered: what the broker gives the
         client from before the cuts, and nobody owes it, it had there."""
+        self.later: list[MessageId] = []
+        """After `ready`: what of the offered its origin routed knowing that the client is here."""
         self.suppressed = 0
         """Deliveries of the broker that the client had before it came."""
         self._unwanted: Counter[bytes] = Counter()
@@ -177,6 +179,7 @@ class Cutover:
         now is not waited for."""
         self._live = self._credible()
         self._fenced = not self.unfenced
+        self.later = [held.id for held in self._offered.values() if self.routed_here(held)]
         mine = [held for held in _ordered(self._offered.values()) if self._decide(held)]
         self._keep_log()
         if self.trusted:
@@ -188,6 +191,11 @@ class Cutover:
     def late(self, held: Held, now: float) -> list[Held]:
         """One that came after `ready`: to be given to the client now, or nothing."""
         return self._fitted([held], now) if self._missed(held) or self._decide(held) else []
+
+    def routed_here(self, held: Held) -> bool:
+        """Whether its origin sent it here knowing that the client is here: then this node's own holders have
+        it, and no others need."""
+        return self._judge(held, self._live, final=True) is Verdict.LATER
 
     def swallows(self, hash: bytes) -> bool:
         """Asked of each delivery of the broker to the client, after `ready`, those that waited included: True

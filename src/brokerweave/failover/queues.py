@@ -255,9 +255,16 @@ class Queues:
             self._order = deque(item for item in self._order if item[0] in item[1].owed)
 
     def _find(self, queue: _Queue, client: str, hash: bytes, home: str) -> Body | None:
-        """The oldest with this hash, of this home."""
-        same = queue.hashes.get(hash, {})
-        return next((body for body in same.values() if body.owed[client][0] == home), None)
+        """The oldest with this hash, of this home; or one that came since the client is there, from an origin
+        that may not have known it."""
+        same = queue.hashes.get(hash)
+        if same is None:
+            return None
+        _, now_at, since = self._homes.get(client, (0, "", 0.0))
+        for body in same.values():
+            if body.owed[client][0] == home or (now_at == home and body.added >= since):
+                return body
+        return None
 
     def _drop_oldest(self) -> None:
         client, body = self._order.popleft()

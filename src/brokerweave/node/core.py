@@ -450,7 +450,10 @@ class NodeCore:
         run = replace(self._new_run(group, 1, blob, publish.qos, version), confirm=True)
         if self.failover is not None:
             run = self.failover.mark(run, publish, pair)
-            self.failover.published(run, max(group.lane, 0), publish)
+            if ack.resent:  # the broker has it, and so has who holds it here
+                group = replace(group, holds=())
+            else:
+                self.failover.published(run, max(group.lane, 0), publish)
         publication = Publication(run.origin, run.epoch, max(group.lane, 0), run.first)
         record = self.sessions.of(pair) if publish.qos == 2 else None
         kept = record is not None and record.stored

@@ -288,6 +288,8 @@ class Returns:
         self._core.counters.add("redelivery_doubted", attempt.cutover.doubted)
         if entry is not None and not entry.sure and not entry.sources:
             self.none(attempt.client)  # nobody knows of anything
+        if attempt.cutover.later and entry is not None:
+            self._failover.got(attempt.client, attempt.cutover.later, entry.sources)
         attempt.pair.go_on(attempt.stand)
         if given:
             self._give(attempt.pair, attempt.client, attempt.cutover, given, attempt.behind)
@@ -339,6 +341,9 @@ class Returns:
             if attempt.client == client:
                 attempt.cutover.offer(held)
                 return
+        later = [one.id for one in held if entry.last.routed_here(one)]
+        if later:
+            self._failover.got(client, later, {node})
         given = [each for one in held for each in entry.last.late(one, self._core.now())]
         if given:
             self._give(record.owner, client, entry.last, given)
