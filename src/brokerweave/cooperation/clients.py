@@ -15,21 +15,16 @@ from brokerweave.mqtt.topics import shared_filter
 from brokerweave.mqtt.trie import FilterTrie
 from brokerweave.tables import fit
 
-GHOST = "\x01"
-"""Behind a node's id, which never has it: where clients were, who are not there any more."""
-
-
-def ghost_of(node: str) -> str:
-    return node.partition(GHOST)[0] + GHOST
-
 
 class Entry:
     """A client as one node told of it. `active`: no other node has it since later."""
 
-    __slots__ = ("active", "filters", "since")
+    __slots__ = ("active", "filters", "new", "since")
 
     def __init__(self, since: int) -> None:
         self.since = since
+        self.new = True
+        """It has not said yet what it wants."""
         self.filters: dict[str, int] = {}
         self.active = False
 
@@ -41,7 +36,7 @@ class ClientTable:
         self.moved: Callable[[str, str, str], None] = lambda client, before, now: None
         """Called when a client that one node has is named by another, with a later `since`."""
         self.came: Callable[[str, str, int], None] = lambda node, client, since: None
-        """Called when a node has a client since another moment than before."""
+        """Called when a client of a node says for the first time in a session what it wants."""
         self._nodes: dict[str, dict[str, Entry]] = {}
         self._digests: dict[str, int] = {}
         self._homes: dict[str, str] = {}
@@ -49,7 +44,9 @@ class ClientTable:
         self._counts: dict[tuple[str, str], list[int]] = {}
         self._former: dict[str, dict[str, dict[str, int]]] = {}
         self._lingering: dict[str, dict[str, tuple[str, int]]] = {}
-        """Client, filter: the ghost that wants it for the client meanwhile, and the QoS."""
+        """Client, filter: where the client was, and the QoS that it had there."""
+        self._adrift: dict[str, str] = {}
+        """Clients that are nowhere since their node forgot them, and which that was."""
         self._tries: dict[str, FilterTrie] = {}
         """Of nodes for whose clients this one keeps messages: built when first asked for."""
 
@@ -107,7 +104,9 @@ class ClientTable:
             entry.since = since
             self._begin_anew(node, client, entry)
         self._settle_home(node, client, entry)
-        if came:
+        entry.new = entry.new or came
+        if entry.new and changes:
+            entry.new = False
             self.came(node, client, since)
         for topic_filter, qos in changes.items():
             self._set(node, client, entry, topic_filter, qos)
@@ -126,21 +125,20 @@ class ClientTable:
 
     def _linger(self, node: str, client: str, filters: Mapping[str, int]) -> None:
         """What a client wanted where it was is owed to it until it says what it wants where it is."""
-        ghost = ghost_of(node)
-        lingering = self._lingering.setdefault(client, {})
+        lingering = self._lingering.setdefault(client, {}) if filters else {}
         for topic_filter, qos in filters.items():
             if topic_filter not in lingering:
-                lingering[topic_filter] = ghost, qos
-                self._count(ghost, topic_filter, None, qos)
-        self._former.setdefault(ghost, {}).setdefault(client, {}).update(filters)
-        if ghost in self._tries:
-            _enter(self._tries[ghost], client, filters)
+                lingering[topic_filter] = node, qos
+                self._count(node, topic_filter, None, qos)
+        self._former.setdefault(node, {}).setdefault(client, {}).update(filters)
+        if node in self._tries:
+            _enter(self._tries[node], client, filters)
 
     def _unlinger(self, client: str, topic_filter: str) -> None:
         lingering = self._lingering.get(client, {})
         if topic_filter in lingering:
-            ghost, qos = lingering.pop(topic_filter)
-            self._count(ghost, topic_filter, qos, None)
+            node, qos = lingering.pop(topic_filter)
+            self._count(node, topic_filter, qos, None)
             if not lingering:
                 del self._lingering[client]
                 fit(self._lingering)
@@ -160,7 +158,16 @@ class ClientTable:
             del self._homes[client]
             fit(self._homes)
 
+    def lose(self, node: str, client: str) -> None:
+        """A node was restarted and does not know a client any more, which is owed what it misses."""
+        filters = dict(self._nodes[node][client].filters)
+        self._linger(node, client, filters)
+        self.drop(node, client)
+        self._adrift[client] = node
+
     def forget(self, node: str) -> None:
+        for client in list(self._former.get(node, ())):
+            self.forget_former(node, client)
         for client in list(self._nodes.get(node, ())):
             self.drop(node, client)
         self._nodes.pop(node, None)
@@ -170,14 +177,11 @@ class ClientTable:
 
     def forget_former(self, node: str, client: str) -> None:
         """Nothing can be on its way any more that was meant for the client where it was."""
-        ghost = ghost_of(node)
         for topic_filter, (there, _) in list(self._lingering.get(client, {}).items()):
-            if there == ghost:
+            if there == node:
                 self._unlinger(client, topic_filter)
-        for each in (node, ghost):
-            self._forget_former(each, client)
-
-    def _forget_former(self, node: str, client: str) -> None:
+        if self._adrift.get(client) == node:
+            del self._adrift[client]
         former = self._former.get(node, {})
         filters = former.pop(client, None)
         if filters is None:
@@ -199,8 +203,8 @@ class ClientTable:
         if other is not None and (other.since, before or "") >= (entry.since, node):
             return
         self._homes[client] = node
+        before = before or self._adrift.pop(client, None)
         if other is not None and before is not None:
-            self._former.setdefault(before, {})[client] = dict(other.filters)
             self._activate(before, other, False)
             self._linger(before, client, other.filters)
         self._activate(node, entry, True)

@@ -18,7 +18,7 @@ from typing import ClassVar
 from brokerweave.cooperation import adverts
 from brokerweave.cooperation.adverts import Advert, Digest, Heard, Pull, Told
 from brokerweave.cooperation.api import Context, Cut, Hop, Route, Strategy
-from brokerweave.cooperation.clients import GHOST, ClientTable
+from brokerweave.cooperation.clients import ClientTable
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt.packets import Packet
 
@@ -349,18 +349,18 @@ class Mesh(Strategy):
     def _sweep(self, neighbour: str, named: set[str], same_life: bool) -> None:
         """Clients that a neighbour does not name any more: they left, or it was restarted and has forgotten
         them. Those are owed what they miss, as the clients of a node that is gone."""
-        ghost = f"{neighbour}{GHOST}{self._lives.get(neighbour, 0)}"
         for client in [c for c in self.table.clients(neighbour) if c not in named]:
-            entry = self.table.clients(neighbour)[client]
-            since, filters, home = entry.since, dict(entry.filters), self.table.home(client)
-            if same_life or home != neighbour:
+            if same_life or self.table.home(client) != neighbour:
                 self._take_one(neighbour, Told(client, 0, None), None)
                 continue
             self._keep_no_more(neighbour, client)
-            self.table.drop(neighbour, client)
-            self.table.put(ghost, client, since, dict(filters))
-        if self.table.clients(ghost):
-            self._forget_later(ghost)
+            self.table.lose(neighbour, client)
+            window = self.context.option("window")
+            self.context.call_later(window, partial(self.forget_former, neighbour, client))
+
+    def forget_former(self, node: str, client: str) -> None:
+        self.table.forget_former(node, client)
+        self._apply()
 
     def _keep_no_more(self, neighbour: str, client: str) -> None:
         names = [_kept(client), *(_kept(client, f) for f in self.table.clients(neighbour)[client].filters)]

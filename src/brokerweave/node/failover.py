@@ -255,7 +255,7 @@ class Failover:
         core, table = self._core, self.mesh.table
         since = table.since(client)
         self.wills.moved(client, since)
-        core.call_later(self.window, lambda: table.forget_former(before, client))
+        core.call_later(self.window, lambda: self.mesh.forget_former(before, client))
         if node == core.node_id:
             self.returns.expect(client)
         elif before == core.node_id:
