@@ -46,7 +46,9 @@ class ClientTable:
         self._lingering: dict[str, dict[str, tuple[str, int]]] = {}
         """Client, filter: where the client was, and the QoS that it had there."""
         self._adrift: dict[str, str] = {}
-        """Clients that are nowhere since their node forgot them, and which that was."""
+        """Clients that are nowhere, and may be owed something from where they were."""
+        self._was: dict[str, str] = {}
+        """Where clients were before they came to where they are, or last were."""
         self._tries: dict[str, FilterTrie] = {}
         """Of nodes for whose clients this one keeps messages: built when first asked for."""
 
@@ -157,13 +159,15 @@ class ClientTable:
         if self._homes.get(client) == node:
             del self._homes[client]
             fit(self._homes)
+            if client in self._was:
+                self._adrift[client] = self._was[client]
 
     def lose(self, node: str, client: str) -> None:
         """A node was restarted and does not know a client any more, which is owed what it misses."""
         filters = dict(self._nodes[node][client].filters)
         self._linger(node, client, filters)
         self.drop(node, client)
-        self._adrift[client] = node
+        self._adrift[client] = self._was[client] = node
 
     def forget(self, node: str) -> None:
         for client in list(self._former.get(node, ())):
@@ -182,6 +186,8 @@ class ClientTable:
                 self._unlinger(client, topic_filter)
         if self._adrift.get(client) == node:
             del self._adrift[client]
+        if self._was.get(client) == node:
+            del self._was[client]
         former = self._former.get(node, {})
         filters = former.pop(client, None)
         if filters is None:
@@ -209,6 +215,7 @@ class ClientTable:
             self._linger(before, client, other.filters)
         self._activate(node, entry, True)
         if before is not None:
+            self._was[client] = before
             self.moved(client, before, node)
 
     def _activate(self, node: str, entry: Entry, active: bool) -> None:

@@ -188,11 +188,12 @@ class Queues:
         self._gone(client, done)
         return given
 
-    def forget(self, client: str) -> None:
-        """The client is owed nothing any more: its session ended."""
+    def forget(self, client: str, home: str | None = None) -> None:
+        """The client is owed nothing any more of what it wanted at `home` (None: anywhere): its session
+        ended."""
         queue = self._queues.get(client)
         if queue is not None:
-            bodies = list(queue.bodies.values())
+            bodies = [b for b in queue.bodies.values() if home is None or b.owed[client][0] == home]
             for body in bodies:
                 queue.remove(body)
             self._gone(client, bodies)

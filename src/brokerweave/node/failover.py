@@ -37,6 +37,8 @@ TICK_SECONDS = 1.0
 LEFT_SECONDS = 2.0
 """How long a client whose session ended may turn up elsewhere before its queue is given up: news of the two
 take different ways."""
+STALE_SECONDS = 3.0
+"""What comes later than this for clients of a node that lives is not kept: the node has had it."""
 _DUP = 0x08
 
 
@@ -100,7 +102,10 @@ class Failover:
 
     def _hold_one(self, run: Run, lane: int, publish: Publish) -> None:
         owed: dict[str, tuple[str, int]] = {}
+        old = self._core.now() - run.born > STALE_SECONDS
         for node in run.holds:
+            if old and node in self.mesh.live:
+                continue  # this node was away itself, and will not hear who has it by now
             for client, qos in self.mesh.table.clients_wanting(node, publish.topic).items():
                 # Where it was counts: its origin may not have known yet where it is.
                 if client not in owed or self.mesh.table.home(client) != node:
@@ -280,7 +285,7 @@ class Failover:
 
         def give_up() -> None:
             if self._gone.pop(client, None) is not None and self.mesh.table.home(client) is None:
-                self.queues.forget(client)
+                self.queues.forget(client, node)
 
         if self.queues.owes_any(client):
             self._gone[client] = node
@@ -288,7 +293,7 @@ class Failover:
 
     def _joined(self, node: str, client: str) -> None:
         if self._gone.pop(client, None) == node:
-            self.queues.forget(client)  # it ended one session there, and began another
+            self.queues.forget(client, node)  # it ended one session there, and began another
 
     def _died(self, node: str) -> None:
         self.receipts.gone(node)
