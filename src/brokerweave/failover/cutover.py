@@ -81,6 +81,7 @@ class Cutover:
         self._unanswered = set(nodes)
         self._arriving: set[str] = set()
         self._cuts: dict[str, dict[int, Sequence[int]]] = {}
+        self._own: dict[int, Sequence[int]] = {}
         self._dead: set[str] = set()
         self._live: Counter[bytes] = Counter()
         self._fence = 0
@@ -107,7 +108,8 @@ class Cutover:
         """A node whose link or life is new has heard where the client is, in the end."""
         if self._before is not None:
             self._before.reborn(origin, epoch, sequences)
-        self._cuts.setdefault(origin, {}).setdefault(epoch, tuple(sequences))
+        known = self._own if origin == self._me else self._cuts.setdefault(origin, {})
+        known.setdefault(epoch, tuple(sequences))
 
     def arriving(self, origin: str) -> None:
         """Wait for `arrived` of this node: of our own name while the broker has not acknowledged all that was
@@ -195,7 +197,8 @@ class Cutover:
     def routed_here(self, held: Held) -> bool:
         """Whether its origin sent it here knowing that the client is here: then this node's own holders have
         it, and no others need."""
-        return self._judge(held, self._live, final=True) is Verdict.LATER
+        first = self._first(held.publish.topic)
+        return first is not None and first._judge_by_cut(held.id, final=True) is Verdict.LATER
 
     def swallows(self, hash: bytes) -> bool:
         """Asked of each delivery of the broker to the client, after `ready`, those that waited included: True
@@ -308,10 +311,11 @@ class Cutover:
     def _judge_by_cut(self, identifier: MessageId, final: bool) -> Verdict | None:
         """None: it lies before the cut."""
         origin, epoch, lane, sequence = identifier
+        if origin == self._me:  # the log knows all up to `ready`
+            own = self._own.get(epoch)
+            return Verdict.LATER if own is not None and sequence > own[lane] else None
         cuts = self._cuts.get(origin, {})
         cut = cuts.get(epoch)
-        if origin == self._me:  # the log knows all up to `ready`
-            return Verdict.LATER if cut is not None and sequence > cut[lane] else None
         if cut is not None:
             if lane < len(cut) and sequence > cut[lane]:
                 return Verdict.LATER

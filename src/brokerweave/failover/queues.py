@@ -171,7 +171,7 @@ class Queues:
         queue = self._queues.get(client)
         if queue is None:
             return []
-        _, home, since = self._homes.get(client, (0, "", 0.0))
+        _, home, since = self._homes.get(client, (0, None, 0.0))
         given: list[Held] = []
         done: list[Body] = []
         for body in list(queue.bodies.values()):
@@ -261,7 +261,7 @@ class Queues:
         same = queue.hashes.get(hash)
         if same is None:
             return None
-        _, now_at, since = self._homes.get(client, (0, "", 0.0))
+        _, now_at, since = self._homes.get(client, (0, None, 0.0))
         for body in same.values():
             if body.owed[client][0] == home or (now_at == home and body.added >= since):
                 return body
