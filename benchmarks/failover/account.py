@@ -20,6 +20,8 @@ from benchmarks.failover.record import Life, Published, Received, Record
 
 UNDER_WAY = 2.0
 """Seconds: a publication that is lost in a kill may have been created this long before it."""
+STALE = 2.0
+"""Seconds: what came this long before a kill has been acknowledged, on however busy a machine."""
 SHOWN = 20
 """Losses and repeats of one kill that are described."""
 FAILOVER = 1.0
@@ -97,6 +99,10 @@ class Round:
     """At clients that were cut off."""
     doubled_most: int = 0
     """At one of them."""
+    doubled_oldest: float = 0.0
+    """How long before the kill the oldest of these had come first."""
+    doubled_stale: int = 0
+    """Those that had come so long before that they were in flight no more."""
     doubled_at_shaken: int = 0
     doubled_at_survivors: int = 0
     gap: float = 0.0
@@ -110,7 +116,7 @@ class Round:
     returns: list[Return] = field(default_factory=list)
     never_back: int = 0
     harm: list[Harm] = field(default_factory=list)
-    """The first few losses, and repeats at survivors."""
+    """The first few losses, and repeats of what was not in flight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +152,7 @@ def account(record: Record, kills: Sequence[Kill], calm: float) -> Account:
         delivered += len(firsts)
         doubled += len(repeats)
         lost += _count_lost(rounds, starts, cut, got, sent, firsts)
-        _count_doubled(rounds, starts, cut, shaken, got, sent, repeats)
+        _count_doubled(rounds, starts, cut, shaken, got, sent, firsts, repeats)
         for number, each in enumerate(rounds):
             _look_at(each, cut[number], shaken[number], got, sent, firsts)
     first_arrivals.sort()
@@ -254,6 +260,7 @@ def _count_doubled(
     shaken: Sequence[set[str]],
     got: Received,
     sent: Published,
+    firsts: dict[int, float],
     repeats: list[tuple[int, float]],
 ) -> None:
     here: dict[int, int] = {}
@@ -262,6 +269,12 @@ def _count_doubled(
         here[index] = here.get(index, 0) + 1
         if got.life.client not in cut[index]:
             _describe(rounds[index], "doubled", got, sent, number)
+        else:
+            before = starts[index] - firsts[number]
+            rounds[index].doubled_oldest = max(rounds[index].doubled_oldest, before)
+            rounds[index].doubled_stale += before > STALE
+            if before > STALE:
+                _describe(rounds[index], "doubled", got, sent, number)
     for index, count in here.items():
         if got.life.client in cut[index]:
             rounds[index].doubled += count

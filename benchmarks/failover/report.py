@@ -32,6 +32,8 @@ def faults(plan: Plan, found: Account) -> list[str]:
             wrong.append(f"kill {number}: {each.doubled_at_survivors} doubled at survivors")
         if each.doubled_most > IN_FLIGHT:
             wrong.append(f"kill {number}: {each.doubled_most} doubled at one client")
+        if each.doubled_stale:
+            wrong.append(f"kill {number}: {each.doubled_stale} doubled that were not in flight")
         if each.never_back:
             wrong.append(f"kill {number}: {each.never_back} never came back")
     return wrong
@@ -76,6 +78,8 @@ def _cells(plan: Plan, found: Account) -> Iterator[tuple[str, str]]:
     most = max((each.doubled_most for each in rounds), default=0)
     yield "doubled at clients of dead nodes", f"{sum(each.doubled for each in rounds)}"
     yield "  most at one, of at most", f"{most} of {IN_FLIGHT}"
+    yield "  not in flight at the kill", str(sum(each.doubled_stale for each in rounds))
+    yield "  oldest, ms before the kill", _ms(max((each.doubled_oldest for each in rounds), default=0.0))
     shaken = f"{sum(each.doubled_at_shaken for each in rounds)} at {sum(each.shaken for each in rounds)}"
     yield "  at clients cut off later, by no kill", shaken
     yield "doubled at surviving nodes", str(sum(each.doubled_at_survivors for each in rounds))

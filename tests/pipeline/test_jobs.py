@@ -256,6 +256,10 @@ def test_damage_in_a_log_stops_its_stream_with_one_line_and_can_be_skipped(
     assert found[-2:] == readings(3, 2)
     assert set(found) < set(readings(0, 5))
     assert len(found) == len(set(found))
+    assert next(iter(LakeNotes(lake.path).logs().values())).lost == 5 - len(found)
+    site.write(readings(5, 1))
+    assert lake.run(skip_lost=True) is True
+    assert next(iter(LakeNotes(lake.path).logs().values())).lost == 5 - len(found)
 
 
 def test_rows_that_were_trimmed_unread_stop_the_stream_and_can_be_skipped(

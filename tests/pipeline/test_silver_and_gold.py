@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -289,6 +290,24 @@ def test_another_checkpoint_another_type_or_another_window_is_refused_in_one_lin
     lake.rules = (Rule(fields={"t": "string"}),)
     with pytest.raises(ConfigError, match="column t as double"):
         lake.silver().start(lake.spark, NOW)
+
+
+def test_a_layer_that_begins_anew_after_compaction_is_refused_until_it_can_read_all_rows(lake: Lake) -> None:
+    lake.publish([reading(0), reading(1)])
+    lake.publish([reading(2)])
+    lake.drain(lake.silver())
+    bronze = lake.folder / "bronze"
+    assert compact(bronze, [lake.checkpoints / "silver"], min_files=2).files_after > 0
+    lake.publish([reading(3)])
+    lake.drain(lake.silver())  # with its own checkpoint it goes on
+    shutil.rmtree(lake.folder / "silver")
+    shutil.rmtree(lake.folder / "_brokerweave" / "silver")
+    with pytest.raises(ConfigError, match=r"begins anew with .*compacted files in .*bronze: .* rename"):
+        lake.silver("another").start(lake.spark, NOW)
+    for path in bronze.glob("date=*/compact-*"):
+        path.rename(path.with_name(f"batch-{path.name}"))
+    lake.drain(lake.silver("another"))
+    assert [row[0] for row in lake.read("silver", "sequence")] == [0, 1, 2, 3]
 
 
 def test_a_delta_lake_gets_further_columns_when_payloads_of_another_kind_come(

@@ -56,7 +56,7 @@ def test_prometheus_gets_lags_and_streams_and_never_a_lag_that_is_not_known() ->
     board.heard("silver", 4, 1.5)
     stream = Stream(FakeJob("silver"), state="running", failed_ever=2)
     lags: dict[str, dict[str, Any]] = {
-        "x": {"node": "a", "rows_behind": 12, "seconds_behind": 0.5, "answers": True},
+        "x": {"node": "a", "rows_behind": 12, "seconds_behind": 0.5, "answers": True, "skipped": 7},
         "y": {"node": "b", "rows_behind": None, "seconds_behind": None, "answers": False},
     }
     status = snapshot([stream], board, running=True, lags=lags)
@@ -72,6 +72,7 @@ def test_prometheus_gets_lags_and_streams_and_never_a_lag_that_is_not_known() ->
     for line in (
         'brokerweave_pipeline_rows_behind{node="a"} 12.0',
         'brokerweave_pipeline_seconds_behind{node="a"} 0.5',
+        'brokerweave_pipeline_rows_skipped_total{node="a"} 7.0',
         'brokerweave_pipeline_node_answers{node="b"} 0.0',
         'brokerweave_pipeline_rows_total{stream="silver"} 30.0',
         'brokerweave_pipeline_failures_total{stream="silver"} 2.0',

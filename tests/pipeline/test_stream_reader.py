@@ -15,7 +15,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from brokerweave.edgelog.layout import Position
+from brokerweave.edgelog.reader import Skipped
 from brokerweave.errors import ConfigError, Unavailable
+from brokerweave.flight.client import LogClient
 from brokerweave.pipeline.offsets import Range, RowsGone
 from brokerweave.pipeline.source import Part, StreamReader, commit_offsets, read_part
 from brokerweave.pipeline.source_options import parse
@@ -250,6 +252,11 @@ def test_a_flipped_bit_stops_the_task_with_its_place(sites: list[Site]) -> None:
         list(Query(one).reader.read(part))
     (batch,) = Query(one, onTrimmed="skip").reader.read(part)
     assert batch.column("payload").to_pylist() == numbered(0, 5)
+    with LogClient(one.address) as client:
+        assert client.missing(Position(1, 0), Position(1, 8)).damaged == 3
+        assert client.missing(Position(1, 8), Position(1, 10)).damaged == 2
+        assert client.missing(Position(1, 0), Position(1, 5)).damaged == 0
+        assert client.skipped == Skipped()
 
 
 def test_a_named_reader_is_committed_also_after_the_last_batch(sites: list[Site]) -> None:

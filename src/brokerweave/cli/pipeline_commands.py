@@ -73,7 +73,7 @@ SkipLost = Annotated[
     bool | None,
     typer.Option(
         "--skip-lost",
-        help="Go on behind trimmed rows, which are counted, and damaged ones, which are logged.",
+        help="Go on behind rows that were trimmed or are damaged, and count them.",
     ),
 ]
 

@@ -675,7 +675,7 @@ class MembershipSection:
         metadata=about(
             choice("lan", "wan", "local"),
             "How quickly a death is noticed, and for how many datagrams: `lan` in about 2 s, `wan` in about "
-            "half a minute over slow lines, `local` in about 1 s between processes of one machine. All "
+            "15 s over slow lines, `local` in about 1 s between processes of one machine. All "
             "members need the same.",
             formula="see docs/membership.md",
         ),

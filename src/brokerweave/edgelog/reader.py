@@ -229,8 +229,11 @@ class LogReader:
             elif skipped is None:
                 raise DamagedLog(each)
             else:
-                skipped.damaged += each.rows
-                skipped.up_to = Position(each.epoch, each.first + each.rows - 1)
+                # Damage may reach beyond what is asked for, on both sides: another call counts that.
+                high = min(each.first + each.rows - 1, last)
+                read = after.sequence if after.epoch == each.epoch else 0
+                skipped.damaged += max(high - max(each.first - 1, read), 0)
+                skipped.up_to = Position(each.epoch, high)
 
     def _scan(self, segment: Segment, after: Position, last: int) -> Iterator[Block | Damage]:
         """A segment's blocks and damage; also what its end lacks up to the row `last`."""

@@ -35,6 +35,9 @@ _CHANNEL = [
     ("grpc.enable_http_proxy", 0),
 ]
 
+_NO_TOPIC = "$brokerweave/nothing"
+"""A filter for which a node reads rows and sends none."""
+
 
 class LogClient:
     """One node's log. `address` is "grpc://HOST:PORT" or "HOST:PORT"; `deadline` in seconds, of each call.
@@ -120,6 +123,16 @@ class LogClient:
         protocol.check_filters(request.topics)
         arrow.project(chosen)
         return self._batches(request)
+
+    def missing(self, after: Position, up_to: Position) -> Skipped:
+        """What a read of a range with `skip` goes over. The node reads it all; no row is sent."""
+        before, self.skipped = self.skipped, Skipped()
+        try:
+            for _ in self.read(after, up_to, topics=(_NO_TOPIC,), columns=("sequence",), skip=True):
+                pass
+            return self.skipped
+        finally:
+            self.skipped = before
 
     def _batches(self, request: ReadRequest) -> Iterator[pa.RecordBatch]:
         """One call where it can be; one more where the deadline came, but batches did, too."""

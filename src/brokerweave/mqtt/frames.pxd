@@ -170,7 +170,7 @@ cpdef long long client_bytes(bytes body)
 cdef long long _number(bytes body, Py_ssize_t at, int size) noexcept
 @cython.locals(length=Py_ssize_t, shift=int, byte=int)
 cdef Py_ssize_t _end_inside(bytes body, Py_ssize_t at, Py_ssize_t end) except -1
-@cython.locals(index=Py_ssize_t)
+@cython.locals(index=Py_ssize_t, source="const unsigned char*")
 cdef int _copy(unsigned char* raw, bytearray room, Py_ssize_t to, bytes body, Py_ssize_t at,
                Py_ssize_t size) except -1
 

@@ -6,7 +6,7 @@ says which. Owns: where frames begin and end, the route cache, the passage of ch
 rewriting of PUBLISH frames as bytes, taking the edge log's runs of them apart into columns.
 Invariants: what `Scanner` hands on as whole is what was fed, byte for byte; it waits for at most one
 packet of at most `max_packet` bytes; each byte is looked at once and copied a fixed number of times,
-however the stream is cut. Every index is checked; where `_copy` writes, the room as a whole is. Must not
+however the stream is cut. Every index is checked; where `_copy` reads and writes, both ends are. Must not
 know: what a group is, packets beyond their fixed header (but PUBLISH, and the version in CONNECT), sockets.
 """
 
@@ -818,8 +818,9 @@ def _end_inside(body: bytes, at: int, end: int) -> int:
 def _copy(raw: bytearray, room: bytearray, to: int, body: bytes, at: int, size: int) -> None:
     """`raw` is `room`; compiled, it is where its bytes lie, and the loop becomes a few wide moves."""
     if _COMPILED:
+        source = body  # compiled, where these lie: a checked index would make it one byte at a time
         for index in range(size):
-            raw[to + index] = body[at + index]
+            raw[to + index] = source[at + index]
     else:
         room[to : to + size] = body[at : at + size]
 

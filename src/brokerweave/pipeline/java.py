@@ -8,7 +8,6 @@ not know: Spark's settings.
 from __future__ import annotations
 
 import importlib
-import os
 import re
 import shlex
 import shutil
@@ -17,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from brokerweave.errors import ConfigError
+from brokerweave.pipeline.shims import cache_folder, write_program
 
 OLDEST = 17
 """Spark 4's oldest Java."""
@@ -47,7 +47,7 @@ def java_environment(environment: Mapping[str, str], cache: Path | None = None) 
         return {}
     bundled = bundled_java()
     if bundled is not None:
-        return {"JAVA_HOME": str(write_shim(cache or _cache(environment), bundled))}
+        return {"JAVA_HOME": str(write_shim(cache or cache_folder(environment), bundled))}
     seen = f"{system} is {'no Java' if found is None else f'Java {found}'}" if system else "there is no java"
     raise ConfigError(
         f"Spark needs Java {OLDEST} or newer, and {seen}: install one, or `pip install brokerweave[java]`"
@@ -80,19 +80,6 @@ def bundled_java() -> Path | None:
 def write_shim(cache: Path, java: Path) -> Path:
     """A folder to be JAVA_HOME, whose `bin/java` leaves out what this Java does not take."""
     home = cache / "java"
-    program = home / "bin" / "java"
     text = _SHIM.format(module=_MISSING_MODULE, java=shlex.quote(str(java)))
-    if program.exists() and program.read_text() == text:
-        return home
-    program.parent.mkdir(parents=True, exist_ok=True)
-    # Two drivers may start at once: each renames a whole file.
-    unfinished = program.with_name(f"java.{os.getpid()}")
-    unfinished.write_text(text)
-    unfinished.chmod(0o755)
-    unfinished.replace(program)
+    write_program(home / "bin" / "java", text)
     return home
-
-
-def _cache(environment: Mapping[str, str]) -> Path:
-    base = environment.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "brokerweave"

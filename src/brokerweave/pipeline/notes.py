@@ -45,12 +45,21 @@ class LogNote:
     address: str = ""
     topics: tuple[str, ...] = ()
     skipped: int = 0
-    """Rows that were trimmed or damaged, over all batches."""
+    """Rows that were trimmed unread, over all batches."""
+    damaged: int = 0
+    """Rows of this batch that could not be read, if the stream goes on behind such."""
+    damaged_before: int = 0
+    """The same of all batches before."""
 
     @property
     def held(self) -> Position:
         """The last row that is surely in the lake."""
         return self.up_to if self.whole else self.after
+
+    @property
+    def lost(self) -> int:
+        """Rows that the lake will never have."""
+        return self.skipped + self.damaged + self.damaged_before
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

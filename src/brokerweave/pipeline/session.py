@@ -10,9 +10,11 @@ import os
 import sys
 from collections.abc import Mapping
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from brokerweave.pipeline.java import java_environment
+from brokerweave.pipeline.shims import worker_python
 from brokerweave.pipeline.source import register
 
 ALWAYS = {
@@ -44,6 +46,13 @@ def settings_for(master: str, chosen: Mapping[str, str] = {}) -> dict[str, str]:
     return ALWAYS | (LOCAL if master.startswith("local") else {}) | dict(chosen)
 
 
+def _python_of_workers(master: str) -> str:
+    """This Python. Elsewhere there is no shim, and pyspark may be there in Spark's zip files only."""
+    here = master.partition("[")[0] == "local" and os.name == "posix"
+    installed = ".zip" not in (pyspark.__file__ or "")
+    return worker_python(sys.executable, os.environ) if here and installed else sys.executable
+
+
 def open_session(
     master: str = "local[*]", app: str = "brokerweave", settings: Mapping[str, str] = {}
 ) -> SparkSession:
@@ -53,7 +62,8 @@ def open_session(
     reads it from there.
     """
     os.environ.update(java_environment(os.environ))
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = _python_of_workers(master)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

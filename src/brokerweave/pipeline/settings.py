@@ -153,8 +153,8 @@ class PipelineSection:
         default=False,
         metadata=about(
             SWITCH,
-            "Go on behind rows that a node has trimmed, which are counted, or that are damaged, which only "
-            "Spark's log tells. By default they stop that node's stream.",
+            "Go on behind rows that a node has trimmed or that are damaged, and count them. By default they "
+            "stop that node's stream.",
         ),
     )
     metrics: Address | None = field(

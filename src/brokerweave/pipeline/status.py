@@ -163,7 +163,7 @@ def lag_of(note: LogNote, token: str | None, timeout: float, address: str | None
         "answers": False,
         "rows_behind": None,
         "seconds_behind": None,
-        "skipped": note.skipped,
+        "skipped": note.lost,
     }
     if not found["address"]:
         return found
@@ -250,6 +250,7 @@ def _families(status: Mapping[str, Any]) -> Iterable[tuple[str, str, str, str, l
     return (
         ("rows_behind", "rows_behind", "Rows of a node that the lake lacks.", "node", nodes),
         ("seconds_behind", "seconds_behind", "Age of the oldest of them.", "node", nodes),
+        ("rows_skipped_total", "skipped", "Rows that were trimmed unread, or damaged.", "node", nodes),
         ("node_answers", "answers", "Whether the node answered.", "node", nodes),
         ("rows_total", "rows_total", "Rows that a stream has brought.", "stream", streams),
         ("rows_per_second", "rows_per_second", "Rows a second in the last batch.", "stream", streams),

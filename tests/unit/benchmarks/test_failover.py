@@ -73,6 +73,16 @@ def test_a_repeat_at_a_client_of_a_dead_node_is_told_from_one_at_a_survivor() ->
         got.times.insert(at + 1, 10.06)
         one = judged(got).rounds[0]
         assert (one.doubled, one.doubled_at_shaken, one.doubled_at_survivors) == doubled
+        assert one.doubled_oldest == pytest.approx(10.0 - 9.05 if life and doubled[0] else 0.0)
+
+
+def test_a_repeat_of_what_came_long_before_the_kill_was_not_in_flight() -> None:
+    got = received(None, cut_off())
+    got.numbers.append(3)
+    got.times.append(19.5)
+    one = judged(got)
+    assert (one.rounds[0].doubled, one.rounds[0].doubled_stale) == (1, 1)
+    assert faults(Plan(), one) == ["kill 1: 1 doubled that were not in flight"]
 
 
 def test_the_way_back_is_divided_between_client_and_cluster() -> None:

@@ -117,6 +117,22 @@ def test_a_reader_goes_behind_damage_only_if_told_to_and_counts_it(tmp_path: Pat
     writer.close()
 
 
+def test_damage_is_counted_so_far_as_it_lies_in_what_is_asked_for(tmp_path: Path) -> None:
+    writer, _ = restart(tmp_path)
+    write_block(writer, b"1")
+    write_block(writer, b"2", b"3", b"4", b"5")
+    path = segment_files(tmp_path)[0]
+    flip(path, path.stat().st_size - 1)
+    write_block(writer, b"6")
+    counts = []
+    for after, up_to in ((0, 2), (2, 4), (4, 6)):
+        skipped = Skipped()
+        list(LogReader(tmp_path).blocks(Position(1, after), Position(1, up_to), skipped))
+        counts.append(skipped.damaged)
+    assert counts == [1, 2, 1]
+    writer.close()
+
+
 def test_damage_at_the_end_is_counted_once_however_often_a_reader_asks(tmp_path: Path) -> None:
     writer, _ = restart(tmp_path)
     write_block(writer, b"0")

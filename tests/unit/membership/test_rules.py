@@ -8,7 +8,7 @@ import pytest
 
 from brokerweave.errors import LocalProtocolError
 from brokerweave.membership import wire
-from brokerweave.membership.members import Claim
+from brokerweave.membership.members import Claim, State
 from brokerweave.membership.presets import LAN
 from brokerweave.membership.rules import CONFLICT_SECONDS
 from tests.unit.membership.cluster import Node, acquaint, deliver, talk, together
@@ -245,3 +245,20 @@ def test_a_newcomer_does_not_spread_what_is_new_only_to_itself() -> None:
     nodes[0].pass_time(0.2)
     deliver(*nodes)
     assert any(node.state("a") == "ALIVE" for node in nodes[1:])
+
+
+def test_whoever_holds_an_older_life_tells_the_new_one_of_it() -> None:
+    a, reborn = Node("a"), Node("b", boot=777)
+    tell(a, wire.Alive(B, 5), wire.Dead("b", 5, "c"))
+    a.pass_time(1.0)
+    a.sent.clear()
+    tell(a, wire.Alive(reborn.swim.table()[0].claim, 0))
+    assert [to for _, to in a.sent] == [reborn.address]
+    deliver(a, reborn)
+    assert reborn.swim.me.incarnation == 6
+
+
+def test_who_is_dead_only_in_anothers_table_may_still_object() -> None:
+    a, _ = two()
+    a.swim.merge([wire.Entry(State.DEAD, 0, B)], "c", a.now)
+    assert a.hears() == ["Suspected b"]

@@ -215,8 +215,20 @@ class BronzeJob:
                 note = LogNote(
                     log_id, self.state.node, query, batch_id, after, end.position, False, self.address
                 )
-                made.append(replace(note, skipped=end.skipped))
+                made.append(self._with_lost(note, end.skipped))
         return made
+
+    def _with_lost(self, note: LogNote, skipped: int) -> LogNote:
+        """With how much is lost. Damage shows when rows are read, so that no offset can have its rows."""
+        known = self._notes.log(note.log_id)
+        before = 0 if known is None else known.damaged_before + known.damaged
+        if known is not None and (known.query, known.batch_id) == (note.query, note.batch_id):
+            before = known.damaged_before  # this batch, begun once more
+        damaged = 0
+        if self._settings.pipeline.skip_lost:
+            with self.client() as client:
+                damaged = client.missing(note.after, note.up_to).damaged
+        return replace(note, skipped=skipped, damaged=damaged, damaged_before=before)
 
     def report(self) -> None:
         """Tell the node how far the lake is, so that it may trim. Raises `BrokerweaveError`."""

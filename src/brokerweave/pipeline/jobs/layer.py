@@ -34,14 +34,27 @@ class Layer:
         self._notes = self.folder / "notes"
 
     def check(self) -> None:
-        """Raises `ConfigError` if another checkpoint made what the lake has."""
+        """Raises `ConfigError` if another checkpoint made what the lake has, or a new one would miss rows."""
         made_by = durable.read_note(self.folder / "made-by.json")
+        above = "bronze" if self.name == "silver" else "silver"
         if made_by is not None and made_by["query"] != self.query():
-            above = "bronze" if self.name == "silver" else "silver"
             raise ConfigError(
                 f"the lake's {self.name} was made with another checkpoint than {self.checkpoint}: give "
                 f"that one, or remove {self.folder.parent.parent / self.name} and {self.folder} to make it "
                 f"anew from {above}"
+            )
+        if checkpoints.last_batch(self.checkpoint) < 0:
+            self._check_compacted(self.folder.parent.parent / above)
+
+    def _check_compacted(self, above: Path) -> None:
+        """A stream reads `batch-*` only, and would begin without the rows that compaction took from there."""
+        compacted = [path for path in above.glob("date=*/*.parquet") if not path.name.startswith("batch-")]
+        if compacted:
+            raise ConfigError(
+                f"{self.name} begins anew with {self.checkpoint}, and would lack the rows of "
+                f"{len(compacted)} compacted files in {above}: give the checkpoint that it was made with, "
+                "or, if these are Parquet tables and nothing else streams from there, rename compact-* to "
+                "batch-compact-*"
             )
 
     def claim(self) -> str:
