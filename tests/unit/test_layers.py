@@ -30,7 +30,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"cli"}),
 )
 HEIGHT = {layer: height for height, layers in enumerate(LAYERS) for layer in layers}
-PURE = frozenset({"mqtt", "session", "links", "cooperation", "failover", "membership", "node"})
+PURE = frozenset({"mqtt", "session", "links", "cooperation", "membership", "failover", "node"})
 # Knows files, and nothing else outside: node, reader and command each have their own loop, or none.
 FILES_ONLY = frozenset({"edgelog"})
 NEEDS_ARROW = frozenset({"brokerweave.edgelog.arrow"})

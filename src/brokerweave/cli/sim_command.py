@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
 
 def sim(
     context: typer.Context,
-    strategy: Annotated[str, typer.Option(help="The cooperation strategy: sf or pf.")] = "sf",
+    strategy: Annotated[str, typer.Option(help="The cooperation strategy: sf, pf or mesh.")] = "sf",
     nodes: Annotated[int, typer.Option(help="Sites in each run.", min=2, max=100)] = 4,
     faults: Annotated[
         str, typer.Option(help="What may go wrong: all, none, or names separated by commas.")

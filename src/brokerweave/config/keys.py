@@ -416,6 +416,47 @@ class RetainedSection:
 
 
 @dataclass(frozen=True, slots=True)
+class MeshSection:
+    """What `strategy = "mesh"` keeps for clients whose site dies. It implies `delivery = "cluster"`,
+    `subscribe = "barrier"` and `cycles = "none"`."""
+
+    copies: int = field(
+        default=2,
+        metadata=about(
+            integer(1, 16),
+            "At how many sites a QoS 1 or 2 publication is before its publisher hears so; one less may die "
+            "at once. Every node of a deployment should use the same.",
+            cost="each publication goes to `copies` - 1 further nodes for each node whose clients want it",
+        ),
+    )
+    window: float = field(
+        default=60.0,
+        metadata=about(
+            seconds(1),
+            "How long the clients of a dead site are remembered, and what they missed is kept.",
+            unit="seconds",
+        ),
+    )
+    client_bytes: int = field(
+        default=1 * MIB,
+        metadata=about(
+            integer(1 * KIB, _LARGEST),
+            "What is kept for one client at most; the oldest beyond it is dropped and counted.",
+            unit="bytes per client",
+        ),
+    )
+    max_bytes: int = field(
+        default=256 * MIB,
+        metadata=about(
+            integer(64 * KIB, _LARGEST),
+            "What is kept for all clients together at most; the oldest beyond it is dropped and counted.",
+            unit="bytes",
+            formula="≥ bytes per second of QoS 1 and 2 * subscribers of each * window * (copies - 1) / nodes",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class AclSection:
     """Which clients may send what to other sites."""
 
@@ -660,6 +701,7 @@ class NodeConfig:
     limits: LimitsSection = LimitsSection()
     links: LinksSection = LinksSection()
     retained: RetainedSection = RetainedSection()
+    mesh: MeshSection = MeshSection()
     acl: AclSection = AclSection()
     edge_log: EdgeLogSection = EdgeLogSection()
     flight: FlightSection = FlightSection()
@@ -709,6 +751,7 @@ SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
         "limits": LimitsSection,
         "links": LinksSection,
         "retained": RetainedSection,
+        "mesh": MeshSection,
         "acl": AclSection,
         "edge_log": EdgeLogSection,
         "flight": FlightSection,

@@ -23,6 +23,9 @@ class Hop:
 
     neighbour: str
     qos: int = 2
+    """-1: nobody asked there, it only keeps messages for others (`holds`)."""
+    holds: tuple[str, ...] = ()
+    """Nodes for whose clients the neighbour keeps QoS 1 and 2, should they miss it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,19 @@ class Route:
 
     hops: tuple[Hop, ...] = ()
     local: bool = False
+    holds: tuple[str, ...] = ()
+    """Nodes for whose clients this node itself keeps what local clients publish."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A moment in what one node publishes, by lane."""
+
+    epoch: int
+    sequences: tuple[int, ...]
+    """The last that the node gave to publications of its own."""
+    sent: tuple[int, ...] = ()
+    """The last of the runs that it has put into the lanes to the neighbour that is told."""
 
 
 class Timer(Protocol):
@@ -70,6 +86,12 @@ class Context(Protocol):
         neighbour before it has said again what it wants.
         """
 
+    def option(self, name: str) -> float:
+        """A number from the section of the configuration that has the strategy's name."""
+
+    def cut(self, neighbour: str) -> Cut:
+        """Where this node stands: what it routed so far, it routed by the strategy's answers so far."""
+
     def routes_changed(self) -> None:
         """Forget every cached answer of `route`."""
 
@@ -103,6 +125,15 @@ class Strategy:
 
     def unsubscribed(self, filters: Iterable[str]) -> None:
         """Of each of these filters the last local client that wanted it is gone."""
+
+    def client_joined(self, client: str, since: int) -> None:
+        """A client's session is at this site since that moment (a hybrid time, comparable between nodes)."""
+
+    def client_wants(self, client: str, filters: Mapping[str, int | None]) -> None:
+        """Filters that a client's session now has, with their QoS (None: no longer)."""
+
+    def client_left(self, client: str) -> None:
+        """A client's session here is over."""
 
     def neighbour_recalled(self, neighbour: str, kept: Mapping[str, int]) -> None:
         """The node was restarted and had this neighbour before: what `context.keep` was told of it."""

@@ -65,6 +65,8 @@ class Cutover:
         self.trusted = False
         """Set it before `ready` if a holder of the client's old home has answered: what the broker gives the
         client from before the cuts, and nobody owes it, it had there."""
+        self.later: list[MessageId] = []
+        """After `ready`: what of the offered its origin routed knowing that the client is here."""
         self.suppressed = 0
         """Deliveries of the broker that the client had before it came."""
         self._unwanted: Counter[bytes] = Counter()
@@ -79,6 +81,7 @@ class Cutover:
         self._unanswered = set(nodes)
         self._arriving: set[str] = set()
         self._cuts: dict[str, dict[int, Sequence[int]]] = {}
+        self._own: dict[int, Sequence[int]] = {}
         self._dead: set[str] = set()
         self._live: Counter[bytes] = Counter()
         self._fence = 0
@@ -100,6 +103,13 @@ class Cutover:
         self._unheard.discard(origin)
         if not arrived:
             self._arriving.add(origin)
+
+    def reborn(self, origin: str, epoch: int, sequences: Sequence[int]) -> None:
+        """A node whose link or life is new has heard where the client is, in the end."""
+        if self._before is not None:
+            self._before.reborn(origin, epoch, sequences)
+        known = self._own if origin == self._me else self._cuts.setdefault(origin, {})
+        known.setdefault(epoch, tuple(sequences))
 
     def arriving(self, origin: str) -> None:
         """Wait for `arrived` of this node: of our own name while the broker has not acknowledged all that was
@@ -171,6 +181,7 @@ class Cutover:
         now is not waited for."""
         self._live = self._credible()
         self._fenced = not self.unfenced
+        self.later = [held.id for held in self._offered.values() if self.routed_here(held)]
         mine = [held for held in _ordered(self._offered.values()) if self._decide(held)]
         self._keep_log()
         if self.trusted:
@@ -182,6 +193,12 @@ class Cutover:
     def late(self, held: Held, now: float) -> list[Held]:
         """One that came after `ready`: to be given to the client now, or nothing."""
         return self._fitted([held], now) if self._missed(held) or self._decide(held) else []
+
+    def routed_here(self, held: Held) -> bool:
+        """Whether its origin sent it here knowing that the client is here: then this node's own holders have
+        it, and no others need."""
+        first = self._first(held.publish.topic)
+        return first is not None and first._judge_by_cut(held.id, final=True) is Verdict.LATER
 
     def swallows(self, hash: bytes) -> bool:
         """Asked of each delivery of the broker to the client, after `ready`, those that waited included: True
@@ -294,8 +311,9 @@ class Cutover:
     def _judge_by_cut(self, identifier: MessageId, final: bool) -> Verdict | None:
         """None: it lies before the cut."""
         origin, epoch, lane, sequence = identifier
-        if origin == self._me:
-            return None  # the log knows all
+        if origin == self._me:  # the log knows all up to `ready`
+            own = self._own.get(epoch)
+            return Verdict.LATER if own is not None and sequence > own[lane] else None
         cuts = self._cuts.get(origin, {})
         cut = cuts.get(epoch)
         if cut is not None:

@@ -147,9 +147,9 @@ class Queues:
     def moved(self, client: str, home: str, since: int, now: float) -> bool:
         """The client is at this node since then. False: it is known to be elsewhere since later."""
         known = self._homes.pop(client, None)
-        if known is not None and (known[0], known[1]) > (since, home):
+        if known is not None and (known[0], known[1]) >= (since, home):
             self._homes[client] = known
-            return False
+            return known[:2] == (since, home)
         self._homes[client] = (since, home, now)
         if len(self._homes) > MOST_HOMES:
             del self._homes[next(iter(self._homes))]
@@ -161,15 +161,22 @@ class Queues:
         queue = self._queues.get(client)
         return queue is not None and identifier in queue.bodies
 
+    def owes_any(self, client: str) -> bool:
+        return client in self._queues
+
     def take(self, client: str) -> list[Held]:
         """Everything that a client is owed, in order. It stays owed until it is known to have it, but for
-        what it asked for at QoS 0: that is given at most once."""
+        what it asked for at QoS 0: that is given at most once. Not what came since it is where it is: its
+        broker there has that."""
         queue = self._queues.get(client)
         if queue is None:
             return []
+        _, home, since = self._homes.get(client, (0, None, 0.0))
         given: list[Held] = []
         done: list[Body] = []
         for body in list(queue.bodies.values()):
+            if body.owed[client][0] == home and body.added >= since:
+                continue
             held = self.shelf.load(body)
             if held is None:
                 self._count_dropped(client)  # the disk has lost it
@@ -181,11 +188,12 @@ class Queues:
         self._gone(client, done)
         return given
 
-    def forget(self, client: str) -> None:
-        """The client is owed nothing any more: its session ended."""
+    def forget(self, client: str, home: str | None = None) -> None:
+        """The client is owed nothing any more of what it wanted at `home` (None: anywhere): its session
+        ended."""
         queue = self._queues.get(client)
         if queue is not None:
-            bodies = list(queue.bodies.values())
+            bodies = [b for b in queue.bodies.values() if home is None or b.owed[client][0] == home]
             for body in bodies:
                 queue.remove(body)
             self._gone(client, bodies)
@@ -248,9 +256,16 @@ class Queues:
             self._order = deque(item for item in self._order if item[0] in item[1].owed)
 
     def _find(self, queue: _Queue, client: str, hash: bytes, home: str) -> Body | None:
-        """The oldest with this hash, of this home."""
-        same = queue.hashes.get(hash, {})
-        return next((body for body in same.values() if body.owed[client][0] == home), None)
+        """The oldest with this hash, of this home; or one that came since the client is there, from an origin
+        that may not have known it."""
+        same = queue.hashes.get(hash)
+        if same is None:
+            return None
+        _, now_at, since = self._homes.get(client, (0, None, 0.0))
+        for body in same.values():
+            if body.owed[client][0] == home or (now_at == home and body.added >= since):
+                return body
+        return None
 
     def _drop_oldest(self) -> None:
         client, body = self._order.popleft()

@@ -75,6 +75,11 @@ class Lane:
         """Set by the caller while a timer waits to send what acknowledgement is due."""
 
     @property
+    def taken(self) -> int:
+        """The last run of the neighbour's stream that is in safe hands."""
+        return self._taken
+
+    @property
     def ack_urgent(self) -> bool:
         """The neighbour would soon have to stop and wait for an acknowledgement."""
         return self._unacknowledged > self.window_bytes // 4

@@ -47,6 +47,10 @@ class Run:
     """A retained message that a node passes on because others may lack it: who has it, or a newer one, drops
     it. `stamp` and `origin` are those of its publication; `epoch` and `first`, too, if it is a flood of one
     that was no repair. Else `epoch` is 0."""
+    holds: tuple[str, ...] = ()
+    """Nodes for whose clients the receiver keeps it, should they miss it (`cooperation.mesh`)."""
+    sender: tuple[str, int] | None = None
+    """The publisher's client id and packet id, of a run of one: by them one that is resent is known."""
 
     @property
     def size(self) -> int:
@@ -62,6 +66,9 @@ class Run:
     def lasting(self) -> bool:
         """Whether it has to arrive whatever its way: then who gets it twice knows, even after a crash."""
         return self.durable or self.stamp > 0
+
+    def sent_by(self, client: str, packet_id: int) -> Run:
+        return replace(self, sender=(client, packet_id))
 
     def part(self, offset: int, count: int) -> Run:
         """The run of `count` messages from `offset` on. Walks the frames, so call it only to cut."""

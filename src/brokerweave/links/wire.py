@@ -9,7 +9,8 @@ looked at here. Must not know: lanes, what is acknowledged when.
 Batch payload, big-endian: wire version u8, stream sequence of the first run u64, runs u16, then for each
 run: origin (u8 length, UTF-8), epoch u64, first u64, count u32, flags u8, stamp u64, age in ms u32, blob
 (u32 length). Flags: bit 0 MQTT 5, bits 1-2 `max_qos`, bits 3-4 `cap`, bit 5 `confirm`, bit 6 `flood`,
-bit 7 `repair`.
+bit 7 `repair`. Where the highest bit of count is set, `holds` (u8 how many, each u8 length, UTF-8) and
+`sender` (packet id u16, 0 for none; client id, u16 length, UTF-8) stand between that head and the blob.
 """
 
 from __future__ import annotations
@@ -33,10 +34,14 @@ MAX_RUNS = 0xFFFF
 _PLAIN_PUBLISH = 0x30
 _MAX_AGE = 0xFFFF_FFFF
 _MAX_SEQUENCE = 0x7FFF_FFFF_FFFF_FFFF
+_MORE = 1 << 31
+"""In a run's count: `holds` and `sender` follow its head."""
+_SENDER = struct.Struct(">HH")
 _BATCH_HEAD = struct.Struct(">BQH")
 _RUN_HEAD = struct.Struct(">QQIBQII")
 _RECORD_HEAD = struct.Struct(">QQIBQd")
 _SEQUENCE = struct.Struct(">Q")
+_NOTHING_MORE: tuple[tuple[str, ...], tuple[str, int] | None] = ((), None)
 
 
 def encode_batch(first_sequence: int, runs: Sequence[Run], now: float) -> bytes:
@@ -45,8 +50,12 @@ def encode_batch(first_sequence: int, runs: Sequence[Run], now: float) -> bytes:
     for run in runs:
         age = min(max(int((now - run.born) * 1000), 0), _MAX_AGE)
         parts.append(_origin(run))
-        numbers = (run.epoch, run.first, run.count, _flags(run), run.stamp, age, len(run.blob))
+        more = _more(run)
+        count = run.count | _MORE if more else run.count
+        numbers = (run.epoch, run.first, count, _flags(run), run.stamp, age, len(run.blob))
         parts.append(_RUN_HEAD.pack(*numbers))
+        if more:
+            parts.append(more)
         parts.append(run.blob)
     return _publish(BATCH_TOPIC, parts)
 
@@ -66,11 +75,16 @@ def decode_batch(payload: bytes | memoryview, now: float) -> tuple[int, list[Run
             position, origin = _read_origin(view, position)
             epoch, first, messages, flags, stamp, age, length = _RUN_HEAD.unpack_from(view, position)
             position += _RUN_HEAD.size
+            holds, sender = _NOTHING_MORE
+            if messages & _MORE:
+                position, holds, sender = _read_more(view, position)
+                messages &= ~_MORE
             blob = bytes(view[position : position + length])
             if len(blob) != length:
                 raise RemoteProtocolError("a batch ends inside a run")
             position += length
-            runs.append(_run(origin, epoch, first, messages, flags, stamp, now - age / 1000, blob))
+            born = now - age / 1000
+            runs.append(_run(origin, epoch, first, messages, flags, stamp, born, blob, holds, sender))
     except struct.error:
         raise RemoteProtocolError("a batch ends inside a run") from None
     if position != len(view):
@@ -93,8 +107,10 @@ def decode_ack(payload: bytes | memoryview) -> int:
 
 def encode_record(run: Run) -> bytes:
     """A run as a journal keeps it: like on the wire, but with `born`, since ages grow while it lies there."""
-    head = _RECORD_HEAD.pack(run.epoch, run.first, run.count, _flags(run), run.stamp, run.born)
-    return b"".join((_origin(run), head, run.blob))
+    more = _more(run)
+    count = run.count | _MORE if more else run.count
+    head = _RECORD_HEAD.pack(run.epoch, run.first, count, _flags(run), run.stamp, run.born)
+    return b"".join((_origin(run), head, more, run.blob))
 
 
 def decode_record(record: bytes) -> Run:
@@ -102,10 +118,14 @@ def decode_record(record: bytes) -> Run:
     try:
         position, origin = _read_origin(view, 0)
         epoch, first, count, flags, stamp, born = _RECORD_HEAD.unpack_from(view, position)
+        position += _RECORD_HEAD.size
+        holds, sender = _NOTHING_MORE
+        if count & _MORE:
+            position, holds, sender = _read_more(view, position)
+            count &= ~_MORE
     except struct.error:
         raise RemoteProtocolError("a record ends inside its head") from None
-    blob = bytes(view[position + _RECORD_HEAD.size :])
-    return _run(origin, epoch, first, count, flags, stamp, born, blob)
+    return _run(origin, epoch, first, count, flags, stamp, born, bytes(view[position:]), holds, sender)
 
 
 def open_publish(frame: bytes) -> tuple[bytes, memoryview] | None:
@@ -128,10 +148,43 @@ def _publish(topic: bytes, parts: list[bytes]) -> bytes:
 
 
 def _origin(run: Run) -> bytes:
-    name = run.origin.encode()
+    return _node_id(run.origin)
+
+
+def _node_id(identifier: str) -> bytes:
+    name = identifier.encode()
     if not 0 < len(name) <= 0xFF:
         raise LocalProtocolError(f"a node id of {len(name)} bytes; 1 to 255 can be sent")
     return b"%c%b" % (len(name), name)
+
+
+def _more(run: Run) -> bytes:
+    """What stands between a run's head and its blob; mostly nothing."""
+    if not run.holds and run.sender is None:
+        return b""
+    client, packet_id = run.sender or ("", 0)
+    name = client.encode()
+    holds = b"".join(map(_node_id, run.holds))
+    return b"%c%b%b%b" % (len(run.holds), holds, _SENDER.pack(packet_id, len(name)), name)
+
+
+def _read_more(view: memoryview, position: int) -> tuple[int, tuple[str, ...], tuple[str, int] | None]:
+    if position >= len(view):
+        raise RemoteProtocolError("a run ends inside its head")
+    count, holds = view[position], []
+    position += 1
+    for _ in range(count):
+        position, name = _read_origin(view, position)
+        holds.append(name)
+    packet_id, length = _SENDER.unpack_from(view, position)
+    position += _SENDER.size
+    try:
+        client = str(view[position : position + length], "utf-8")
+    except UnicodeDecodeError:
+        raise RemoteProtocolError("a run whose publisher is not UTF-8") from None
+    if position + length > len(view):
+        raise RemoteProtocolError("a run ends inside its head")
+    return position + length, tuple(holds), (client, packet_id) if packet_id else None
 
 
 def _read_origin(view: memoryview, position: int) -> tuple[int, str]:
@@ -153,7 +206,16 @@ def _flags(run: Run) -> int:
 
 
 def _run(
-    origin: str, epoch: int, first: int, count: int, flags: int, stamp: int, born: float, blob: bytes
+    origin: str,
+    epoch: int,
+    first: int,
+    count: int,
+    flags: int,
+    stamp: int,
+    born: float,
+    blob: bytes,
+    holds: tuple[str, ...],
+    sender: tuple[str, int] | None,
 ) -> Run:
     max_qos, cap = flags >> 1 & 3, flags >> 3 & 3
     if max_qos == 3 or cap == 3 or not isfinite(born):
@@ -162,4 +224,4 @@ def _run(
         raise RemoteProtocolError(f"a run of {count} messages from {first} in {len(blob)} bytes")
     version = 5 if flags & 1 else 4
     marks = bool(flags & 0x20), bool(flags & 0x40), bool(flags & 0x80)
-    return Run(origin, epoch, first, count, version, max_qos, cap, born, blob, stamp, *marks)
+    return Run(origin, epoch, first, count, version, max_qos, cap, born, blob, stamp, *marks, holds, sender)

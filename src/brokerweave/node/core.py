@@ -15,7 +15,8 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
-from brokerweave.cooperation.api import Listener, Strategy, Timer
+from brokerweave.cooperation.api import Cut, Listener, Strategy, Timer
+from brokerweave.cooperation.mesh import Mesh
 from brokerweave.errors import LocalProtocolError, RemoteProtocolError
 from brokerweave.links.dead_letters import DeadLetter
 from brokerweave.links.injector import Injector
@@ -31,6 +32,7 @@ from brokerweave.node.barrier import Barrier
 from brokerweave.node.confirmations import Confirmations, Publication
 from brokerweave.node.counters import Counters
 from brokerweave.node.daybook import OWN, Daybook, RunEntry
+from brokerweave.node.failover import Failover
 from brokerweave.node.interest import Interest
 from brokerweave.node.neighbours import LaneMaker, Neighbours
 from brokerweave.node.plugins import GuardedStrategy, Plugins
@@ -76,6 +78,8 @@ class Settings:
     barrier_timeout: float | None = None
     """Seconds a SUBACK waits for the other sites at most; None: it does not (`subscribe = "async"`)."""
     retained: RetainedSettings = field(default_factory=RetainedSettings)
+    options: Mapping[str, float] = field(default_factory=dict)
+    """Numbers of the strategy's own section."""
     cycles: bool = False
     """Whether the wiring may have cycles; False spares the exchange of link states where it has none."""
 
@@ -180,6 +184,9 @@ class NodeCore:
         self.sessions = Sessions(self)
         self.wills = Wills(host.call_later, self._send_will)
         self.taps: Taps | None = None
+        self.failover: Failover | None = (
+            Failover(self, self.strategy) if isinstance(self.strategy, Mesh) else None
+        )
 
     # For the strategy (Context)
 
@@ -236,6 +243,19 @@ class NodeCore:
         fit(kept)
         self.daybook.note("keep", neighbour, dict(changes))
 
+    def option(self, name: str) -> float:
+        return self.settings.options[name]
+
+    def cut(self, neighbour: str) -> Cut:
+        self.settle()  # what was gathered has its routes from before
+        lanes = self.neighbour_table[neighbour].lanes if neighbour in self.neighbour_table else ()
+        sent = tuple(lane.outbox.last for lane in lanes)
+        return Cut(self.settings.epoch, tuple(self._sequences), sent)
+
+    def stamp(self) -> int:
+        """A hybrid time that no other moment of this node has."""
+        return self.retained.index.clock.reserve(1, self.host.now())
+
     def routes_changed(self) -> None:
         self.router.changed()
 
@@ -255,6 +275,7 @@ class NodeCore:
             self.listeners,
             cluster=self.settings.cluster_timeout is not None,
             records=self.taps is not None,
+            mesh=self.failover is not None,
         )
 
     def connect_arrived(self, pair: Pair) -> None:
@@ -272,10 +293,16 @@ class NodeCore:
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         self.host.hang_up(pair, last_words)
 
-    def received(self, pair: Pair, hashes: list[bytes]) -> None: ...
+    def received(self, pair: Pair, hashes: list[bytes]) -> None:
+        if self.failover is not None:
+            self.failover.received(pair, hashes)
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
-        return False
+        return self.failover is not None and self.failover.resent(pair, publish)
+
+    def subscribing(self, pair: Pair) -> None:
+        if self.failover is not None:
+            self.failover.returns.subscribing(pair)
 
     def count(self, counter: str, amount: int = 1) -> None:
         self.counters.add(counter, amount)
@@ -286,7 +313,11 @@ class NodeCore:
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
         self.admission.joined(pair)  # the broker may have given it its client id
         self.wills.returned(pair.client.client_id, session_present)
-        return self.sessions.accepted(pair, session_present)
+        before = self.interest.records.get(pair.client.client_id)
+        record = self.sessions.accepted(pair, session_present)
+        if self.failover is not None and record.owner is pair:
+            self.failover.accepted(pair, session_present, before is not None and before.lost)
+        return record
 
     def granted(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand) -> bool:
         record = self.sessions.of(pair)
@@ -297,20 +328,24 @@ class NodeCore:
         self.sessions.calmed(record)
         if self.settings.barrier_timeout is None or not filters:
             return True
+        if self.failover is not None:
+            return self.failover.granted(pair, filters, stand, self.settings.barrier_timeout)
         # Also what an earlier filter is still waiting for counts: it may be the one that covers this.
-        return self._await(
+        return self.await_others(
             self.barrier.when_heard,
             lambda: pair.go_on(stand),
             self.settings.barrier_timeout,
             "barrier_timeouts",
+            self.barrier.forget,
         )
 
-    def _await(
+    def await_others(
         self,
         register: Callable[[Callable[[], None]], bool],
         go_on: Callable[[], None],
         timeout: float,
         overdue: str,
+        forget: Callable[[Callable[[], None]], None] = lambda callback: None,
     ) -> bool:
         """Go on when the other sites are heard of, or when time is up. True: there is no need to wait."""
         timer: Timer | None = None
@@ -326,7 +361,7 @@ class NodeCore:
 
         def time_is_up() -> None:
             self.counters.add(overdue)
-            self.barrier.forget(heard)
+            forget(heard)
             heard()
 
         if register(heard):
@@ -374,7 +409,7 @@ class NodeCore:
         taken: tuple[str, int] | None = None,
     ) -> None:
         assert isinstance(group, Group)
-        if not group.hops and not group.retained:
+        if not group.hops and not group.retained and not (max_qos and group.kept):
             return  # only a tap wants it
         if max_qos or group.retained:  # these must be in the index before the broker sees them
             self.settle()
@@ -408,17 +443,23 @@ class NodeCore:
     ) -> bool:
         assert isinstance(group, Group)
         assert self.settings.cluster_timeout is not None
-        if not group.hops and not group.retained:
+        if not group.hops and not group.retained and not group.kept:
             return True  # only a tap wants it
         self.settle()
         blob = codec.encode(publish, version)
         run = replace(self._new_run(group, 1, blob, publish.qos, version), confirm=True)
+        if self.failover is not None:
+            run = self.failover.mark(run, publish, pair)
+            if ack.resent:  # the broker has it, and so has who holds it here
+                group = replace(group, holds=())
+            else:
+                self.failover.published(run, max(group.lane, 0), publish)
         publication = Publication(run.origin, run.epoch, max(group.lane, 0), run.first)
         record = self.sessions.of(pair) if publish.qos == 2 else None
         kept = record is not None and record.stored
         taken = (pair.client.client_id, publish.packet_id) if kept else None
         reachable = list(filter(self._is_up, self._dispatch(run, group, taken=taken)))
-        return self._await(
+        return self.await_others(
             lambda heard: self.confirmations.expect(publication, reachable, heard),
             lambda: self._confirmed(publication, pair, ack),
             self.settings.cluster_timeout,
@@ -457,6 +498,8 @@ class NodeCore:
     def ended(self, pair: Pair, unexpected: bool) -> None:
         if unexpected:
             self.wills.due(pair, self.sessions.heir(pair))
+        if self.failover is not None:
+            self.failover.ended(pair)
         self.sessions.ended(pair)
 
     def closed(self, pair: Pair) -> None:
@@ -475,6 +518,24 @@ class NodeCore:
         self.record_publications(pair, Routed(group, 1, blob, will.qos))
         self.forward(group, 1, blob, will.qos, pair.version)
         self.counters.add("wills_forwarded")
+
+    def redelivering(self, client: str, publishes: list[Publish]) -> None:
+        """A client is about to get from this node what it missed."""
+        self.counters.add("redelivered", len(publishes))
+
+    def publish_will(self, will: Will, version: int) -> None:
+        """The will of a client whose site is dead, at this one and all others."""
+        if will.topic.startswith("$"):
+            return
+        group = self._local_routes.lookup(will.topic.encode(), will.retain)
+        if not isinstance(group, Group):
+            group = Group((), True, zlib.crc32(will.topic.encode()) % self.settings.lanes)
+        properties = without(will.properties, Property.WILL_DELAY_INTERVAL) if version == 5 else ()
+        packet_id = 1 if will.qos else 0
+        publish = Publish(will.topic, will.payload, will.qos, will.retain, False, packet_id, properties)
+        self.settle()
+        run = self._new_run(group, 1, codec.encode(publish, version), will.qos, version)
+        self._dispatch(run, replace(group, local=True))
 
     # Links
 
@@ -530,6 +591,8 @@ class NodeCore:
         if any(run.stamp for run in runs):
             self.retained.commit()
         receiving.confirm()
+        if self.failover is not None:
+            self.failover.took(neighbour)
         if receiving.ack_urgent:
             self.host.lane_ready(neighbour, lane)
         elif not receiving.ack_scheduled:
@@ -592,6 +655,11 @@ class NodeCore:
         for offset, count in fresh:
             part, had = run.part(offset, count), list[int]()
             try:
+                if self.failover is not None and (part.holds or part.sender is not None):
+                    if self.failover.repeated(part):
+                        self.counters.add("publications_resent", count)
+                        continue
+                    part = self.failover.held(part, lane)
                 for judged, local in self.retained.taken(part, had) if run.stamp else ((part, True),):
                     reached |= self._route(judged, routes, lane, local=local, hops=not run.flood, skip=skip)
             except RemoteProtocolError:
@@ -616,7 +684,7 @@ class NodeCore:
         reached: set[str] = set()
         for group, at, length, blob in route_run(run.blob, run.version, routes):
             if group is None:
-                self.counters.add("not_wanted_any_more", length if local else 0)
+                self.counters.add("not_wanted_any_more", length if local and not run.holds else 0)
                 continue
             assert isinstance(group, Group)
             part = run
@@ -674,6 +742,8 @@ class NodeCore:
 
     def _send_confirmations(self) -> None:
         waiting, self._to_confirm = self._to_confirm, {}
+        if self.failover is not None:
+            self.failover.flush()
         for neighbour, publications in waiting.items():
             self.send_own(neighbour, confirmations.TOPIC, confirmations.encode(publications))
 
@@ -689,12 +759,19 @@ class NodeCore:
         if lane < 0:
             self._round_robin += 1
             lane = self._round_robin % self.settings.lanes
-        hops = [hop for hop in group.hops if self._owes(hop, run)]
-        number = self._write_run(run, hops, group.local, lane, came_on, taken) if run.max_qos else 0
+        kept_for: dict[str, tuple[str, ...]] = {}
+        wanted = group.hops
+        if run.max_qos and group.kept:
+            kept_for = dict(group.keepers)
+            wanted = group.sure_hops or wanted
+            if group.holds and self.failover is not None:
+                self.failover.hold(replace(run, holds=group.holds), lane)
+        hops = [hop for hop in wanted if self._owes(hop, run)]
+        number = self._write_run(run, hops, group.local, lane, came_on, taken, kept_for) if run.max_qos else 0
         reached = [
             neighbour
             for neighbour, cap in hops
-            if self.owe(neighbour, lane, run if cap >= run.cap else replace(run, cap=cap), number)
+            if self.owe(neighbour, lane, _bound_for(run, cap, kept_for.get(neighbour, ())), number)
         ]
         kept = len(reached)
         if group.local:
@@ -754,6 +831,7 @@ class NodeCore:
         lane: int,
         came_on: int,
         taken: tuple[str, int] | None,
+        kept_for: Mapping[str, tuple[str, ...]],
     ) -> int:
         """Before anyone has a run: who owes it, in one entry, so that a crash leaves all of it or nothing."""
         if not self.daybook.keeps:
@@ -767,7 +845,13 @@ class NodeCore:
         if booked:
             # Named where there is no room, a run would come back after a crash, behind later ones.
             kept = tuple((outbox.booked_as, cap) for outbox, cap in booked if outbox.has_room(run))
-            return self.daybook.run(RunEntry(run, came_on, kept, *(taken or ())))
+            entry = RunEntry(run, came_on, kept, *(taken or ()))
+            if kept_for:
+                outboxes = {n: self.neighbour_table[n].lanes[lane].outbox.booked_as for n, _ in hops}
+                entry = replace(
+                    entry, holds=tuple((outboxes[n], kept_for[n]) for n in outboxes if n in kept_for)
+                )
+            return self.daybook.run(entry)
         if taken is not None:
             self.daybook.note("take", *taken)
         if came_on != OWN:
@@ -784,3 +868,10 @@ class NodeCore:
 
     def injectors_idle(self) -> bool:
         return all(injector.idle for injector in self.injectors)
+
+
+def _bound_for(run: Run, cap: int, holds: tuple[str, ...]) -> Run:
+    """A run as it goes to one neighbour."""
+    if cap >= run.cap and not holds:
+        return run
+    return replace(run, cap=min(cap, run.cap), holds=holds)

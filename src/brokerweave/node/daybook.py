@@ -27,6 +27,8 @@ OWN = 0xFF
 _RUN = 1
 _RUN_HEAD = struct.Struct(">BBBHH")
 """Kind, lane it came on, destinations, QoS 2 packet id (0: none), bytes of the client id."""
+_HOLDS = 0x80
+"""Beside a destination's cap: the nodes for whose clients it is kept there follow, parted by zeros."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class RunEntry:
     """The outboxes that owe it, each with the cap that holds there."""
     client: str = ""
     packet_id: int = 0
+    holds: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Those of them that keep it for clients, and of which nodes."""
 
 
 class Daybook:
@@ -120,9 +124,14 @@ def encode_run(entry: RunEntry) -> bytes:
     client = entry.client.encode()
     head = (_RUN, entry.lane, len(entry.destinations), entry.packet_id, len(client))
     parts = [_RUN_HEAD.pack(*head), client]
+    holds = dict(entry.holds)
     for name, cap in entry.destinations:
         encoded = name.encode()
-        parts.append(b"%c%b%b" % (cap, len(encoded).to_bytes(2), encoded))
+        kept_for = holds.get(name, ())
+        parts.append(b"%c%b%b" % (cap | (_HOLDS if kept_for else 0), len(encoded).to_bytes(2), encoded))
+        if kept_for:
+            joined = "\0".join(kept_for).encode()
+            parts.append(b"%b%b" % (len(joined).to_bytes(2), joined))
     parts.append(encode_record(entry.run))
     return b"".join(parts)
 
@@ -139,10 +148,16 @@ def decode_entry(data: bytes) -> RunEntry | list[Any]:
         position = _RUN_HEAD.size + length
         client = data[_RUN_HEAD.size : position].decode()
         destinations: list[tuple[str, int]] = []
+        holds: list[tuple[str, tuple[str, ...]]] = []
         for _ in range(count):
             end = position + 3 + int.from_bytes(data[position + 1 : position + 3])
-            destinations.append((data[position + 3 : end].decode(), data[position]))
+            name, cap = data[position + 3 : end].decode(), data[position]
+            destinations.append((name, cap & ~_HOLDS))
             position = end
-        return RunEntry(decode_record(data[position:]), lane, tuple(destinations), client, packet_id)
+            if cap & _HOLDS:
+                position = end + 2 + int.from_bytes(data[end : end + 2])
+                holds.append((name, tuple(data[end + 2 : position].decode().split("\0"))))
+        run = decode_record(data[position:])
+        return RunEntry(run, lane, tuple(destinations), client, packet_id, tuple(holds))
     except (ValueError, IndexError, struct.error) as error:
         raise RemoteProtocolError(f"an entry of the daybook is damaged ({error})") from None

@@ -17,6 +17,8 @@ from brokerweave.session.record import SessionRecord
 from brokerweave.tables import fit
 
 EVERYTHING = "#"
+FLOODED = "$share/\0/#"
+"""What stands for everything in a client's own filters, whichever it really has."""
 
 MAX_LEVELS = 200
 """A deeper filter stays at its site: each level costs every node on the way a node in its trie."""
@@ -65,31 +67,47 @@ class Interest:
 
     def add(self, record: SessionRecord, granted: Iterable[tuple[str, int]]) -> None:
         raised: dict[str, int] = {}
+        wants: dict[str, int | None] = {}
         for topic_filter, qos in granted:
             if record.stored and record.filters.get(topic_filter) != qos:
                 self._daybook.note("filter", record.client_id, topic_filter, qos)
             record.filters[topic_filter] = qos
             raised |= self._hold(*_holder(record.client_id, topic_filter), qos)
+            if _routable(topic_filter):
+                wants[topic_filter] = qos
         if raised:
             self._strategy.subscribed(raised)
+        self._strategy.client_wants(record.client_id, wants)
+
+    def tell(self, record: SessionRecord) -> None:
+        """A client came back to its session: what it wants is what it wanted."""
+        wants: dict[str, int | None] = {f: qos for f, qos in record.filters.items() if _routable(f)}
+        if record.client_id in self.flooded:
+            wants[FLOODED] = 2
+        self._strategy.client_wants(record.client_id, wants)
 
     def _hold(self, holder: str, plain: str, qos: int) -> dict[str, int]:
         """What the strategy has to hear of it."""
-        if plain.startswith("$") or plain.count("/") >= MAX_LEVELS:
-            return {}  # $SYS and its like are each broker's own; nobody needs a filter of 64 KiB of slashes
+        if not _leads_out(plain):
+            return {}
         holders = self._wanted.setdefault(plain, _Holders())
         before = holders.highest
         holders.put(holder, qos)
         return {plain: holders.highest} if holders.highest != before else {}
 
-    def discard(self, record: SessionRecord, topic_filters: Iterable[str]) -> None:
+    def discard(self, record: SessionRecord, topic_filters: Iterable[str], tell: bool = True) -> None:
         released = []
+        wants: dict[str, int | None] = {}
         for topic_filter in topic_filters:
+            if _routable(topic_filter):
+                wants[topic_filter] = None
             if record.filters.pop(topic_filter, None) is not None and record.stored:
                 self._daybook.note("unfilter", record.client_id, topic_filter)
             released.append(_holder(record.client_id, topic_filter))
         fit(record.filters)
         self._release(released)
+        if tell:
+            self._strategy.client_wants(record.client_id, wants)
 
     def _release(self, holds: Iterable[tuple[str, str]]) -> None:
         lowered: dict[str, int] = {}
@@ -113,16 +131,19 @@ class Interest:
         if gone:
             self._strategy.unsubscribed(gone)
 
-    def forget(self, record: SessionRecord) -> None:
-        """The session ended: nothing of it is wanted any more."""
+    def forget(self, record: SessionRecord, left: bool = True) -> None:
+        """The session ended: nothing of it is wanted any more. Not `left`: its client is here, with a new
+        one."""
         if record.stored:
             record.stored = False
             self._daybook.note("ended", record.client_id)
-        self.discard(record, list(record.filters))
+        self.discard(record, list(record.filters), tell=left)
         self.calm(record)
         if self.records.get(record.client_id) is record:
             del self.records[record.client_id]
             fit(self.records)
+        if left:
+            self._strategy.client_left(record.client_id)
 
     def flood(self, record: SessionRecord) -> None:
         """Until it is known what this client wants, everything that others publish comes to this site."""
@@ -130,6 +151,7 @@ class Interest:
         raised = self._hold(f"{record.client_id}\0\0", EVERYTHING, 2)
         if raised:
             self._strategy.subscribed(raised)
+        self._strategy.client_wants(record.client_id, {FLOODED: 2})
 
     def calm(self, record: SessionRecord) -> None:
         """What this client wants is known, or its session is over."""
@@ -137,6 +159,16 @@ class Interest:
         if record.client_id in self.flooded:
             self.flooded.discard(record.client_id)
             self._release([(f"{record.client_id}\0\0", EVERYTHING)])
+            self._strategy.client_wants(record.client_id, {FLOODED: None})
+
+
+def _leads_out(plain: str) -> bool:
+    """$SYS and its like are each broker's own; nobody needs a filter of 64 KiB of slashes."""
+    return not plain.startswith("$") and plain.count("/") < MAX_LEVELS
+
+
+def _routable(topic_filter: str) -> bool:
+    return _leads_out(shared_filter(topic_filter)[1])
 
 
 def _holder(client_id: str, topic_filter: str) -> tuple[str, str]:

@@ -66,6 +66,15 @@ class GuardedStrategy(Strategy):
     def unsubscribed(self, filters: Iterable[str]) -> None:
         self._call(lambda: self.inner.unsubscribed(filters))
 
+    def client_joined(self, client: str, since: int) -> None:
+        self._call(lambda: self.inner.client_joined(client, since))
+
+    def client_wants(self, client: str, filters: Mapping[str, int | None]) -> None:
+        self._call(lambda: self.inner.client_wants(client, filters))
+
+    def client_left(self, client: str) -> None:
+        self._call(lambda: self.inner.client_left(client))
+
     def neighbour_recalled(self, neighbour: str, kept: Mapping[str, int]) -> None:
         self._call(lambda: self.inner.neighbour_recalled(neighbour, kept))
 

@@ -84,8 +84,13 @@ class Recovery:
             self.window.accept(stream, run.epoch, run.first, run.count)
             if run.stamp:
                 self._stamped.append(run)  # the crash may have come before the retained index had it
+        holds = dict(entry.holds)
         for name, cap in entry.destinations:
-            self.post(name, number, encode_record(run if cap >= run.cap else replace(run, cap=cap)))
+            if cap < run.cap or name in holds:
+                posted = replace(run, cap=min(cap, run.cap), holds=holds.get(name, ()))
+                self.post(name, number, encode_record(posted))
+            else:
+                self.post(name, number, encode_record(run))
         if entry.packet_id:
             self._note("take", entry.client, entry.packet_id)
 

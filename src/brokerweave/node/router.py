@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from brokerweave.cooperation.api import Route, Strategy
 from brokerweave.errors import LocalProtocolError
@@ -30,6 +30,16 @@ class Group:
     """The messages are to be retained: the node's index hears of them, even if they go nowhere."""
     share: float = 0.0
     """Of the messages, that the edge log keeps, even if they go nowhere."""
+    holds: tuple[str, ...] = ()
+    """Nodes for whose clients this node itself keeps those of QoS 1 and 2."""
+    keepers: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Neighbours that keep those of QoS 1 and 2 for clients of other nodes, and of which nodes."""
+    sure_hops: tuple[tuple[str, int], ...] = ()
+    """The hops of those of QoS 1 and 2 where there are keepers, which are among them."""
+
+    @property
+    def kept(self) -> bool:
+        return bool(self.holds or self.keepers)
 
 
 class Router:
@@ -114,14 +124,29 @@ class Router:
     def _group(
         self, route: Route, came_from: str | None, lane: int, retained: bool, share: float
     ) -> Group | None:
-        hops = tuple((hop.neighbour, hop.qos) for hop in route.hops if hop.neighbour not in self.everything)
+        hops = tuple(
+            (hop.neighbour, hop.qos)
+            for hop in route.hops
+            if hop.qos >= 0 and hop.neighbour not in self.everything
+        )
         hops += tuple((neighbour, 2) for neighbour in self.everything if neighbour != came_from)
         if any(neighbour == came_from for neighbour, _ in hops):
             raise LocalProtocolError(f"strategy {self._strategy.name} routes back to {came_from}")
         local = route.local and came_from is not None
+        if came_from is None and (route.holds or any(hop.holds for hop in route.hops)):
+            return self._shared(_kept(route, Group(hops, local, lane, retained, share)))
         if not hops and not local and not retained:
             return self._shared(Group((), False, 0, False, share)) if share else None
         return self._shared(Group(hops, local, lane, retained, share))
 
     def _shared(self, group: Group) -> Group:
         return self._groups.setdefault(group, group)
+
+
+def _kept(route: Route, group: Group) -> Group:
+    """The group of messages that some nodes keep for clients of others."""
+    keepers = tuple((hop.neighbour, hop.holds) for hop in route.hops if hop.holds)
+    sure = dict(group.hops) | {neighbour: 2 for neighbour, _ in keepers}
+    return replace(
+        group, holds=route.holds, keepers=keepers, sure_hops=tuple(sure.items()) if keepers else ()
+    )

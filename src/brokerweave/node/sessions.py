@@ -39,14 +39,20 @@ class Sessions:
         if expiry is not None:
             expiry.cancel()
         if record is not None and not session_present:
-            self._core.interest.forget(record)
+            # What it missed since its broker lost the session it is still to get.
+            self._core.interest.forget(record, left=not record.lost)
             record = None
+        unknown = False
         if record is None:
             record = self._records[client_id] = SessionRecord(client_id, pair.expiry)
-            if session_present:
-                self._unknown(record)
+            unknown = session_present
         record.owner = pair
         record.since = None
+        record.joined = self._core.stamp()
+        self._core.guarded.client_joined(client_id, record.joined)
+        self._core.interest.tell(record)
+        if unknown:
+            self._unknown(record)
         if pair.expiry > 0 and pair.client.client_id:
             record.expiry = pair.expiry
             self._write(record)
@@ -86,6 +92,9 @@ class Sessions:
         record.owner = None
         record.expiry = pair.expiry
         record.since = self._core.now()
+        if record.expiry <= 0 and record.lost and self._core.failover is not None:
+            # Its client did not go: it is owed what it misses until it comes back, here or elsewhere.
+            record.expiry = self._core.failover.window
         if record.expiry <= 0:
             self._core.interest.forget(record)
             return
@@ -96,6 +105,7 @@ class Sessions:
     def remember(self, record: SessionRecord, filters: dict[str, int], away: float) -> None:
         """A session from before a restart, `away` seconds of whose expiry are over."""
         self._records[record.client_id] = record
+        self._core.guarded.client_joined(record.client_id, record.joined)
         self._core.interest.add(record, filters.items())
         if record.unknown and self._core.settings.unknown_session == "flood":
             self._core.interest.flood(record)

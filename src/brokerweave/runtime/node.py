@@ -15,7 +15,7 @@ import secrets
 import signal
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ import uvloop
 from brokerweave.config import Address, LimitsSection, NodeConfig, claim_admin_folder, reload
 from brokerweave.config.values import ID, BadValue
 from brokerweave.cooperation import registry
+from brokerweave.cooperation.mesh import Mesh
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.dead_letters import DeadLetters, plain
@@ -37,6 +38,7 @@ from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
 from brokerweave.node.core import NodeCore, Settings
 from brokerweave.node.keeper import Bounds, Keeper
+from brokerweave.node.members import MemberLinks
 from brokerweave.node.plugins import MOST_KINDS, place_of
 from brokerweave.node.retained import RetainedSettings
 from brokerweave.node.taps import Tap, Taps
@@ -204,6 +206,7 @@ class Node:
         sessions = RuntimeSessions(self)
         self.retained_store = SqliteStore(self.storage.folder / "retained.db", self.warn)
         strategy = registry.strategy(node.strategy)
+        mesh = issubclass(strategy, Mesh)
         self.core = NodeCore(
             Settings(
                 node_id=node.id,
@@ -213,10 +216,11 @@ class Node:
                 window=links.window,
                 forget_after=links.forget_after,
                 session_expiry=node.session_expiry,
-                cycles=links.cycles == "stand-by",
+                cycles=links.cycles == "stand-by" and not mesh,
                 unknown_session=node.unknown_session,
-                cluster_timeout=node.cluster_timeout if node.delivery == "cluster" else None,
-                barrier_timeout=node.barrier_timeout if node.subscribe == "barrier" else None,
+                cluster_timeout=node.cluster_timeout if mesh or node.delivery == "cluster" else None,
+                barrier_timeout=node.barrier_timeout if mesh or node.subscribe == "barrier" else None,
+                options=asdict(self.config.mesh) if mesh else {},
                 retained=RetainedSettings(
                     self.config.retained.tombstone_age,
                     self.config.retained.max_skew,
@@ -258,6 +262,9 @@ class Node:
         if self.config.membership.bind is not None:
             key = _key(self.config.membership.key_file or node.key_file)
             assert key is not None  # the configuration was checked
+            if isinstance(self.core.strategy, Mesh):
+                reachable = node.link_listen is not None
+                self.watcher = MemberLinks(self.core, self.core.strategy, self, reachable)
             self.membership = Membership(self.config, key, self.random, self.watcher, self.warn)
 
     def _record(self) -> None:
@@ -382,12 +389,25 @@ class Node:
         if identifier in self.core.neighbour_table:  # it may have been forgotten while it was away
             self.core.remove_neighbour(identifier)
 
+    def dial_member(self, node: str, address: tuple[str, int]) -> None:
+        self.links.hang_up(node, removed=False)
+        self.links.dial(node, Address(*address))
+
+    def hang_up_member(self, node: str) -> None:
+        self.links.hang_up(node, removed=False)
+
+    def tell_members(self, meta: bytes) -> None:
+        if self.membership is not None:
+            self.membership.set_meta(meta)
+
     def neighbour_left(self, neighbour: str) -> None:
         log.warning("node %s removed this node from its neighbours", neighbour)
         self._remove(neighbour)
 
     def link_changed(self, neighbour: str, up: bool) -> None:
         log.info("link with %s is %s", neighbour, "up" if up else "down")
+        if not up and self.membership is not None:
+            self.membership.check(neighbour)
 
     def _add_command(self, request: dict[str, object]) -> object:
         try:

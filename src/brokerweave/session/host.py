@@ -56,6 +56,9 @@ class PairHost(RecorderHost, RedeliveryHost, UnconfirmedHost, Protocol):
         """In a mesh: the client sent a publication again. True if it was acted on before: the broker does not
         get it, and the node answers, when `forward_confirmed` (its `ack.resent` is set) lets it."""
 
+    def subscribing(self, pair: Pair) -> None:
+        """In a mesh: the client's SUBSCRIBE is about to go to the broker."""
+
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         """End both halves of a pair; the broker is told `last_words` before."""
 

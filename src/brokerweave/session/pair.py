@@ -195,6 +195,18 @@ class Pair:
         return self.client.mqtt_version
 
     @property
+    def unanswered(self) -> list[int]:
+        """Packet ids of publications that the broker has yet to acknowledge; only in cluster delivery."""
+        if self._unconfirmed is None:
+            return []
+        return [publish.packet_id for publish, _ in self._unconfirmed.unanswered()]
+
+    def awaits(self, packet_id: int) -> bool:
+        return (
+            self.phase is Phase.ACCEPTED and self._unconfirmed is not None and packet_id in self._unconfirmed
+        )
+
+    @property
     def wants_pause(self) -> bool:
         """True while the client must not be read: too much waits for the broker's answer."""
         asked = self._asked.size if self._asked is not None else 0
@@ -348,6 +360,7 @@ class Pair:
                 self._asked.add(packet, len(frame.data))
                 if self._redelivery is not None and isinstance(packet, Subscribe):
                     self._redelivery.subscribed(packet)
+                    self._host.subscribing(self)
             case Disconnect():
                 self._will_discarded = packet.reason_code != _WILL_KEPT
                 self.expiry = changed_expiry(packet.properties, self.expiry)
@@ -518,7 +531,8 @@ class Pair:
             if ack.resent:
                 self._recorder.before_acknowledging()
         group = self._routes.lookup(publish.topic.encode(), publish.retain)
-        publish = replace(publish, dup=False)
+        if self._redelivery is None:  # in a mesh others may have had it from another site
+            publish = replace(publish, dup=False)
         return group is None or self._host.forward_confirmed(group, publish, self.version, self, ack)
 
     def _tap(self, recorder: Recorder, publish: Publish) -> None:
@@ -663,6 +677,8 @@ class Pair:
     def ended(self, broker_left: bool = False) -> bool:
         """Either side is gone, so the pair is. True if the client had not said goodbye."""
         broker_left = broker_left and not self._will_discarded
+        if self._record is not None and self._record.owner is self:
+            self._record.lost = broker_left
         if self._unconfirmed is not None and self.phase is Phase.ACCEPTED:
             self._end_waiting(self._unconfirmed.unanswered(), broker_left)
         if self._redelivery is not None and (left := self._redelivery.left):

@@ -29,8 +29,12 @@ class SessionRecord:
     """Packet ids of QoS 2 publications forwarded and not yet released: a resent one is not new."""
     since: float | None = None
     """When its client left; None while it is connected."""
+    joined: int = 0
+    """When its client last came here, as a hybrid time; a later one at another site takes it over."""
     unknown: bool = False
     """The broker knows filters of this session that the node has never seen."""
+    lost: bool = False
+    """Its broker died, or hung up, and may not know it any more."""
     stored: bool = False
     """The node finds it again after a crash: sessions that end with their connection are never written."""
 
@@ -41,6 +45,7 @@ def state_of(record: SessionRecord, whole: bool = True) -> dict[str, Any]:
         "client": record.client_id,
         "expiry": None if math.isinf(record.expiry) else record.expiry,
         "since": record.since,
+        "joined": record.joined,
         "unknown": record.unknown,
     }
     if whole:
@@ -55,6 +60,7 @@ def record_of(kept: dict[str, Any]) -> SessionRecord:
         math.inf if kept["expiry"] is None else float(kept["expiry"]),
         incoming_qos2=set(kept["qos2"]),
         since=None if kept["since"] is None else float(kept["since"]),
+        joined=int(kept.get("joined", 0)),
         unknown=bool(kept["unknown"]),
     )
 

@@ -9,7 +9,7 @@ lets it pass. Must not know: how faults are made.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from math import inf
 from typing import NoReturn
@@ -30,6 +30,8 @@ from brokerweave.sim.watching import Key, WatchedOutbox, copies, in_daybook, in_
 from brokerweave.sim.world import World
 
 INJECTOR = "brokerweave-"
+IN_FLIGHT = 25
+"""Publications that may be on their way to a client, about."""
 
 
 @dataclass(slots=True)
@@ -89,6 +91,10 @@ class Ledger:
         self.owed = owed
         self.promises = promises
         self.excuses = owed.excuses
+        self.mesh = False
+        self._recent: defaultdict[str, deque[bytes]] = defaultdict(lambda: deque(maxlen=IN_FLIGHT))
+        self._doubtful: defaultdict[str, set[bytes]] = defaultdict(set)
+        """By client: what it got last on connections that ended."""
         self.cyclic = False
         """Whether nodes take care of cycles: then order can break, also in a tree, when links fail in quick
         succession (row "order")."""
@@ -233,6 +239,10 @@ class Ledger:
 
     def _forwarded(self, node: str, publication: Publication, key: Key, before: list[Visit]) -> None:
         payload = publication.payload
+        if self.mesh and publication.is_will and node != publication.site:
+            self.excuses["will: published by a holder of a node that was out of reach"] += 1
+            publication.keys.append(key)
+            return
         if payload in self._goodbyes:
             self.broken(f"{node} sends the will {payload!r} of a client that said good-bye")
         if payload in self._cancelled:
@@ -435,6 +445,15 @@ class Ledger:
     def passed_on(self, client_id: str, message: Publish) -> None:
         self._given[client_id, message.payload] += 1
 
+    def redelivering(self, node: str, client_id: str, payloads: list[bytes]) -> None:
+        """In a mesh: what was on its way to a client when its connection ended may come to it again."""
+        for payload in payloads:
+            if self.deliveries[client_id, payload]:
+                if payload not in self._doubtful[client_id]:
+                    self.broken(f"{node} gives {payload!r} to {client_id}, which has it")
+                self.excuses["doubled: on its way to its subscriber when the connection ended"] += 1
+            self._given[client_id, payload] += 1
+
     def unsure_topics(self) -> set[str]:
         """Cluster delivery forwards what the broker acknowledged: a node killed before that leaves a message
         retained at its own broker only (row "cluster"). So does a node that is killed while its disk fails
@@ -486,6 +505,7 @@ class Ledger:
         self.owed.unsubscribed(client.name, topic_filter)
 
     def disconnected(self, client: ModelClient) -> None:
+        self._doubtful[client.name].update(self._recent.pop(client.name, ()))
         if not client.persistent:
             self.owed.session_over(client.name, "its session ended")
 
@@ -499,6 +519,7 @@ class Ledger:
         key = (client.name, payload)
         first = not self.deliveries[key]
         self.deliveries[key] += 1
+        self._recent[client.name].append(payload)
         self.counts["deliveries"] += 1
         if not first and message.qos == 1 and message.dup:
             self.excuses["doubled: QoS 1 redelivered by the broker"] += 1
@@ -548,6 +569,8 @@ class Ledger:
         last = self._last.get(stream, 0)
         if publication.number > last:
             self._last[stream] = publication.number
+        elif self.mesh and self.drops[publication.payload]:
+            self.excuses["order: it was dropped in its turn, and redelivered"] += 1
         elif publication.resent and self.drops[publication.payload]:
             self.excuses["order: its first copy was dropped, its publisher sent it again"] += 1
         elif self._compared(client.site, publication):

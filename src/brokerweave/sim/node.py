@@ -7,8 +7,8 @@ pure layers, which run unchanged. Must not know: faults, invariants.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from random import Random
 
 from brokerweave.cooperation.api import Strategy
@@ -63,6 +63,7 @@ class NodeOptions:
     cluster_timeout: float | None = None
     barrier_timeout: float | None = None
     cycles: bool = False
+    options: Mapping[str, float] = field(default_factory=dict)
 
 
 CHECKPOINT_RETRY = 1.0
@@ -155,6 +156,7 @@ class SimNode:
             cluster_timeout=options.cluster_timeout,
             barrier_timeout=options.barrier_timeout,
             cycles=options.cycles,
+            options=options.options,
         )
         self.core = WatchedCore(
             core_settings,

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from brokerweave.cooperation.api import Strategy
+from brokerweave.cooperation.mesh import Mesh
 from brokerweave.cooperation.pf import PublicationFlooding
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.errors import ConfigError
@@ -26,13 +27,19 @@ from brokerweave.sim.linking import Socket
 from brokerweave.sim.node import NodeOptions, SimNode
 from brokerweave.sim.owed import Owed
 from brokerweave.sim.owed_any_way import OwedAnyWay
+from brokerweave.sim.owed_in_one_hop import OwedInOneHop
 from brokerweave.sim.pipes import Network
 from brokerweave.sim.promises import Broken, Promises
 from brokerweave.sim.resting import left_behind, unrest
 from brokerweave.sim.schedule import Action
 from brokerweave.sim.world import Host, World
 
-STRATEGIES: dict[str, type[Strategy]] = {"pf": PublicationFlooding, "sf": SubscriptionFlooding}
+STRATEGIES: dict[str, type[Strategy]] = {
+    "pf": PublicationFlooding,
+    "sf": SubscriptionFlooding,
+    "mesh": Mesh,
+}
+MESH = {"copies": 2, "window": 30.0, "client_bytes": 1 << 20, "max_bytes": 8 << 20}
 LOOK_SECONDS = 0.5
 REST_BOUND = 60.0
 """Seconds after the last fault in which everything must have come to rest."""
@@ -77,16 +84,22 @@ class Simulation:
         self.topology = topology.Topology(self.names)
         self.network = Network(world, _delay)
         wiring = topology.decide(options.wiring, world.random("wiring"))
+        mesh = options.strategy == "mesh"
+        if mesh:
+            wiring = "mesh"
         self.is_tree = wiring not in topology.CYCLIC
-        self.cyclic = options.cycles or not self.is_tree
+        self.cyclic = (options.cycles or not self.is_tree) and not mesh
         """Whether nodes take care of cycles."""
         self.owed = Owed(self.topology, self.leads, self.calm, self.firm)
         if self.cyclic:
             self.owed = OwedAnyWay(self.topology, self.leads, self.calm, self.firm, self.tree, self.linked)
+        elif mesh:
+            self.owed = OwedInOneHop(self.topology, self.leads, self.calm, self.firm)
         self._calm_at = world.now + CALM_SECONDS
-        cluster = random.random() < 0.3
+        cluster = random.random() < 0.3 or mesh
         self.ledger = Ledger(world, self.owed, options.promises, cluster)
         self.ledger.cyclic = self.cyclic
+        self.ledger.mesh = mesh
         self.nodes: dict[str, SimNode] = {}
         self.brokers: dict[str, ModelBroker] = {}
         strategy = STRATEGIES[options.strategy]
@@ -95,8 +108,9 @@ class Simulation:
                 strategy,
                 injector_version=random.choice((4, 5)),
                 cluster_timeout=2.0 if cluster else None,
-                barrier_timeout=0.5 if random.random() < 0.8 else None,
+                barrier_timeout=0.5 if random.random() < 0.8 or mesh else None,
                 cycles=self.cyclic,
+                options=MESH if mesh else {},
             )
             self._build_site(name, node_options)
         for dialer, dialed in topology.lay(self.names, wiring, random):
@@ -200,6 +214,8 @@ def plan(seed: int, options: Options) -> list[Action]:
     names = [chr(ord("a") + n) if n < 26 else f"n{n}" for n in range(options.nodes)]
     clients = schedule.plan_clients(world.random("clients"), names)
     actions = schedule.make(world.random("schedule"), names, clients, options.faults, options.duration)
+    if options.strategy == "mesh":
+        actions = [action for action in actions if action.kind != "move"]  # all are linked with all
     actions += schedule.deletions(world.random("deletions"), clients, options.duration)
     return sorted(actions, key=lambda action: action.at)
 

@@ -14,6 +14,7 @@ from brokerweave.links.outbox import Outbox
 from brokerweave.links.run import Run
 from brokerweave.links.wire import decode_record
 from brokerweave.mqtt.frames import publish_head, split
+from brokerweave.mqtt.packets import Publish
 from brokerweave.node.core import NodeCore
 from brokerweave.node.daybook import OWN, RunEntry, decode_entry
 from brokerweave.node.router import Group
@@ -43,6 +44,9 @@ class Watcher(Protocol):
 
     def passed_origin(self, node: SimNode, payload: bytes) -> None:
         """A client's publication was read by its node."""
+
+    def redelivering(self, node: str, client: str, payloads: list[bytes]) -> None:
+        """A node gives a client what it missed elsewhere."""
 
     def dropped(self, node: str, where: str, payloads: list[bytes], cause: str) -> None: ...
 
@@ -80,6 +84,10 @@ class WatchedCore(NodeCore):
             self._came_from = None
         if not run.repair:  # of which only the newest version of a topic is for anybody
             self._watcher.arrived(self.node_id, neighbour, payloads(run))
+
+    def redelivering(self, client: str, publishes: list[Publish]) -> None:
+        self._watcher.redelivering(self.node_id, client, [publish.payload for publish in publishes])
+        super().redelivering(client, publishes)
 
     def _dispatch(self, run: Run, group: Group, *rest: Any, **named: Any) -> list[str]:
         watcher, lane = self._watcher, max(group.lane, 0)

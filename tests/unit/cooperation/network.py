@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 
-from brokerweave.cooperation.api import Strategy, Timer
+from brokerweave.cooperation.api import Cut, Strategy, Timer
 from brokerweave.mqtt.packets import Packet
 
 
@@ -36,6 +36,12 @@ class FakeContext:
             self._network.log.append((self.node_id, neighbour, packet))
 
     def keep(self, neighbour: str, changes: Mapping[str, int | None]) -> None: ...
+
+    def option(self, name: str) -> float:
+        raise NotImplementedError("no strategy under test has options")
+
+    def cut(self, neighbour: str) -> Cut:
+        return Cut(1, (0, 0))
 
     def routes_changed(self) -> None:
         self.route_changes += 1

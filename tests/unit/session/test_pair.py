@@ -147,6 +147,8 @@ class Host:
     def resent(self, pair: Pair, publish: Publish) -> bool:
         return publish.payload in self.acted_on
 
+    def subscribing(self, pair: Pair) -> None: ...
+
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         self.hung_up.append(last_words)
         pair.ended()

@@ -52,7 +52,7 @@ def test_one_without_dup_is_new(site: Site) -> None:
 
 def test_its_acknowledgement_waits_for_the_cluster(site: Site) -> None:
     site.client(resent(1))
-    assert site.host.forwarded == [Publish("t", b"known", 1, packet_id=1)]
+    assert site.host.forwarded == [Publish("t", b"known", 1, dup=True, packet_id=1)]
     assert site.host.acks[0].resent
     assert written(site) == []
     site.pair.release(site.host.acks[0])
@@ -130,4 +130,4 @@ def test_the_topic_behind_an_alias_is_shown_and_an_alias_the_broker_must_learn_g
     assert site.client(learns) == encoded(site, learns)
     assert site.client(Publish("", b"known", 1, dup=True, packet_id=2, properties=alias)) == b""
     site.broker(PubAck(1))
-    assert site.host.forwarded[-1] == Publish("t", b"known", 1, packet_id=2)
+    assert site.host.forwarded[-1] == Publish("t", b"known", 1, dup=True, packet_id=2)

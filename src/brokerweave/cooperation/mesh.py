@@ -1,0 +1,450 @@
+"""The mesh: every node knows every client of every other, and a message takes one hop (decision 0011).
+
+Owns the tables of clients, which of them neighbours have heard of, and who holds what for whom. Invariants: a
+local publication goes to each node whose clients want its topic, and to the holders of each such node; what
+came over a link goes no further. All nodes that know the same live members name the same holders. A node that
+is not live keeps its clients for `window` seconds: they are owed. A neighbour whose copy of the table differs
+is sent all of it. Must not know: messages, what holders do with them, connections.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from hashlib import blake2b
+from typing import ClassVar
+
+from brokerweave.cooperation import adverts
+from brokerweave.cooperation.adverts import Advert, Digest, Heard, Pull, Told
+from brokerweave.cooperation.api import Context, Cut, Hop, Route, Strategy
+from brokerweave.cooperation.clients import ClientTable
+from brokerweave.errors import RemoteProtocolError
+from brokerweave.mqtt.packets import Packet
+
+DIGEST_SECONDS = 60.0
+"""Between two digests on each link: a backstop, since links deliver all changes in order or fail."""
+GRACE_SECONDS = 2.0
+"""Without membership, how long a link may be down before its neighbour is not live."""
+PULL_SECONDS = 1.0
+"""Between two pulls from one neighbour."""
+
+
+class _Wait:
+    __slots__ = ("callback", "neighbours", "version")
+
+    def __init__(self, version: int, neighbours: set[str], callback: Callable[[], None]) -> None:
+        self.version = version
+        self.neighbours = neighbours
+        self.callback = callback
+
+
+class Mesh(Strategy):
+    name: ClassVar[str] = "mesh"
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.table = ClientTable()
+        self.heard: Callable[[str, int, Cut], None] = lambda neighbour, version, cut: None
+        """Called when a neighbour has heard of a version: what it routed up to the cut, it routed before."""
+        self.told: Callable[[], None] = lambda: None
+        """Called when this node's own table has a new version."""
+        self.lives: Callable[[], None] = lambda: None
+        """Called when other nodes live than before."""
+        self.up: Callable[[str], None] = lambda neighbour: None
+        self.down: Callable[[str], None] = lambda neighbour: None
+        self.joined: Callable[[str, str], None] = lambda node, client: None
+        """Called when a node has a client that it had not."""
+        self.left: Callable[[str, str], None] = lambda node, client: None
+        """Called when a client's session at a node is over, which is no node's death."""
+        self.died: Callable[[str], None] = lambda node: None
+        """Called when a node is live no longer."""
+        self.forgot: Callable[[str], None] = lambda node: None
+        """Called when a node was not live for so long that its clients are forgotten."""
+        self.version = int(context.now() * 1_000_000)
+        """Of this node's own table; a later start begins with a higher one."""
+        self._life = self.version
+        self._lives: dict[str, int] = {}
+        self.live: frozenset[str] = frozenset((context.node_id,))
+        self._members: frozenset[str] | None = None
+        self._up: set[str] = set()
+        self._missed: set[str] = set()
+        """Without membership: neighbours whose links failed a moment ago."""
+        self._lost: dict[str, int] = {}
+        self._versions: dict[str, int] = {}
+        self._deaths: dict[str, int] = {}
+        self._heard: dict[str, int] = {}
+        self._syncing: dict[str, set[str]] = {}
+        self._pulled: dict[str, float] = {}
+        self._changes: dict[str, dict[str, int | None] | None] = {}
+        """What is to be told at the next flush; None: the client left."""
+        self._flushing = False
+        self._waits: list[_Wait] = []
+        self._holders: dict[str, tuple[str, ...]] = {}
+        self._digesting = False
+        self.counters = {"adverts_sent": 0, "adverts_heard": 0, "tables_sent": 0, "tables_pulled": 0}
+
+    # What a node asks
+
+    def route(self, topic: str, came_from: str | None) -> Route:
+        wanted = self.table.nodes_wanting(topic)
+        own = self.context.node_id
+        if came_from is not None:
+            return Route((), local=own in wanted)
+        return self._hops(wanted, {n: qos for n, qos in wanted.items() if n != own}, own in wanted)
+
+    def route_retained(self, topic: str, came_from: str | None) -> Route:
+        if came_from is not None:
+            return Route((), local=True)
+        everybody = dict.fromkeys(self.context.neighbours(), 2)
+        return self._hops(self.table.nodes_wanting(topic), everybody, True)
+
+    def _hops(self, wanted: Iterable[str], there: dict[str, int], local: bool) -> Route:
+        holds: dict[str, list[str]] = {}
+        for node in sorted(wanted):
+            for holder in self.holders(node):
+                holds.setdefault(holder, []).append(node)
+        own = tuple(holds.pop(self.context.node_id, ()))
+        linked = set(self.context.neighbours())
+        hops = [
+            Hop(node, there.get(node, -1), tuple(holds.get(node, ())))
+            for node in sorted(there.keys() | holds.keys())
+            if node in linked
+        ]
+        return Route(tuple(hops), local, own)
+
+    def holders(self, node: str) -> tuple[str, ...]:
+        """Who keeps messages for a node's clients: of the live ones, those that come first for it; one more
+        where the node itself has none. Which member comes or goes changes as few of them as can be."""
+        known = self._holders.get(node)
+        if known is None:
+            count = int(self.context.option("copies")) - (node in self.live)
+            ranked = sorted(self.live - {node}, key=lambda other: _rank(node, other))
+            known = self._holders[node] = tuple(ranked[:count])
+        return known
+
+    def describe(self, neighbour: str) -> dict[str, int]:
+        return {"clients": len(self.table.clients(neighbour)), "heard": int(self._up_to_date(neighbour))}
+
+    def reachable(self) -> tuple[str, ...]:
+        """Nodes whose links are up."""
+        return tuple(sorted(self._up))
+
+    def untold(self, client: str) -> bool:
+        """Whether something of a client waits to be told."""
+        return client in self._changes
+
+    def when_heard(self, callback: Callable[[], None]) -> bool:
+        """Call back when all neighbours in reach know this node's clients. True: they do; no call follows."""
+        self.flush()
+        late = {n for n in self._up if not self._up_to_date(n)}
+        if late:
+            self._waits.append(_Wait(self.version, late, callback))
+        return not late
+
+    def forget_wait(self, callback: Callable[[], None]) -> None:
+        self._waits = [wait for wait in self._waits if wait.callback is not callback]
+
+    # What a node tells of its clients
+
+    def client_joined(self, client: str, since: int) -> None:
+        new = client not in self.table.clients(self.context.node_id)
+        self.table.put(self.context.node_id, client, since, {})
+        self._tell(client, {})
+        if new:
+            self.joined(self.context.node_id, client)
+
+    def client_wants(self, client: str, filters: Mapping[str, int | None]) -> None:
+        entry = self.table.clients(self.context.node_id).get(client)
+        if entry is None:
+            return  # it left
+        changed = {f: qos for f, qos in filters.items() if entry.filters.get(f) != qos}
+        if changed:
+            self.table.put(self.context.node_id, client, entry.since, changed)
+            self._tell(client, changed)
+
+    def client_left(self, client: str) -> None:
+        if client in self.table.clients(self.context.node_id):
+            at_home = self.table.home(client) == self.context.node_id
+            self.table.drop(self.context.node_id, client)
+            self._tell(client, None)
+            if at_home:
+                self.left(self.context.node_id, client)
+
+    def _tell(self, client: str, changes: Mapping[str, int | None] | None) -> None:
+        before = self._changes.get(client)
+        if changes is None:
+            self._changes[client] = None
+        elif client in self._changes and before is None:
+            self._changes[client] = dict(changes)
+            self.flush_first(client)
+        else:
+            self._changes[client] = {**(before or {}), **changes}
+        self._apply()
+        if not self._flushing:
+            self._flushing = True
+            self.context.call_later(0, self.flush)
+
+    def flush_first(self, client: str) -> None:
+        """A client left and came again within one turn: the two must not become one change."""
+        again = self._changes.pop(client)
+        self._changes[client] = None
+        self.flush()
+        self._changes[client] = again
+
+    def flush(self) -> None:
+        """Tell everybody in reach what changed, in one packet where it fits."""
+        self._flushing = False
+        if not self._changes:
+            return
+        changes, self._changes = self._changes, {}
+        mine = self.table.clients(self.context.node_id)
+        told = [
+            Told(client, mine[client].since if client in mine else 0, filters)
+            for client, filters in changes.items()
+        ]
+        packets = adverts.changes(self._life, self.version, self.table.digest(self.context.node_id), told)
+        self.version += len(packets)
+        for neighbour in sorted(self._up):
+            self._send(neighbour, packets)
+        self.told()
+
+    def _send(self, neighbour: str, messages: Iterable[Advert]) -> None:
+        for message in messages:
+            self.counters["adverts_sent"] += 1
+            self.context.send(neighbour, adverts.encode(message))
+
+    # Neighbours and members
+
+    def members_are(self, members: Iterable[str]) -> None:
+        """From now on these are live, whatever links say."""
+        self._members = frozenset(members)
+        self._look_who_lives()
+
+    def neighbour_recalled(self, neighbour: str, kept: Mapping[str, int]) -> None:
+        """Its clients as they were before a restart, until it tells of them anew."""
+        since = {}
+        wants: dict[str, dict[str, int | None]] = {}
+        for name, value in kept.items():
+            client, *topic_filter = json.loads(name)
+            if topic_filter:
+                wants.setdefault(client, {})[topic_filter[0]] = value
+            else:
+                since[client] = value
+        for client, when in since.items():
+            self.table.put(neighbour, client, when, wants.get(client, {}))
+        self.context.keep(neighbour, kept)
+        self._apply()
+        if neighbour not in self.live:
+            self._forget_later(neighbour)
+
+    def neighbour_up(self, neighbour: str) -> None:
+        self._up.add(neighbour)
+        self._missed.discard(neighbour)
+        self._lost.pop(neighbour, None)
+        self._heard.pop(neighbour, None)
+        self._look_who_lives()
+        self.flush()
+        self._send_table(neighbour)
+        self._digest_later()
+        self.up(neighbour)
+
+    def neighbour_down(self, neighbour: str) -> None:
+        if neighbour in self._up and self._members is None:
+            self._missed.add(neighbour)
+            lost = self._lost[neighbour] = self._lost.get(neighbour, 0) + 1
+            self.context.call_later(GRACE_SECONDS, partial(self._gone, neighbour, lost))
+        self._up.discard(neighbour)
+        self._syncing.pop(neighbour, None)
+        self._look_who_lives()
+        self._settle(neighbour)
+        self.down(neighbour)
+
+    def _gone(self, neighbour: str, lost: int) -> None:
+        """A link that failed is not back."""
+        if self._lost.get(neighbour) == lost:
+            self._missed.discard(neighbour)
+            self._look_who_lives()
+
+    def neighbour_removed(self, neighbour: str) -> None:
+        self._missed.discard(neighbour)
+        self.neighbour_down(neighbour)
+        self._forget(neighbour)
+
+    def _look_who_lives(self) -> None:
+        members = self._members if self._members is not None else self._up | self._missed
+        live = frozenset((*members, self.context.node_id))
+        if live == self.live:
+            return
+        gone, self.live = self.live - live, live
+        self._holders.clear()
+        self.context.routes_changed()
+        for node in sorted(gone):
+            self.died(node)
+            self._forget_later(node)
+        self.lives()
+
+    def _forget_later(self, node: str) -> None:
+        death = self._deaths[node] = self._deaths.get(node, 0) + 1
+        self.context.call_later(self.context.option("window"), partial(self._forget_dead, node, death))
+
+    def _forget_dead(self, node: str, death: int) -> None:
+        if node not in self.live and self._deaths.get(node) == death:
+            del self._deaths[node]
+            self._forget(node)
+
+    def _forget(self, node: str) -> None:
+        for client in self.table.clients(node):
+            self._keep_no_more(node, client)
+        self.table.forget(node)
+        self._versions.pop(node, None)
+        self._apply()
+        self.forgot(node)
+
+    # What neighbours tell
+
+    def packet_arrived(self, neighbour: str, packet: Packet) -> None:
+        match adverts.decode(packet):
+            case Advert() as advert:
+                self._take(neighbour, advert)
+            case Heard(version, cut):
+                self.counters["adverts_heard"] += 1
+                if version <= self.version:
+                    self._heard[neighbour] = max(version, self._heard.get(neighbour, 0))
+                    self.heard(neighbour, version, cut)
+                    self._settle(neighbour)
+            case Digest(version, digest):
+                self.digest_seen(neighbour, version, digest)
+            case Pull():
+                self._send_table(neighbour)
+
+    def digest_seen(self, node: str, version: int, digest: int) -> None:
+        """A node has this version of its table: pull it if ours should be the same and is not."""
+        current = node in self._up and node not in self._syncing and version >= self._versions.get(node, 0)
+        if current and digest != self.table.digest(node):
+            self._pull(node)
+
+    def _take(self, neighbour: str, advert: Advert) -> None:
+        if advert.part in (adverts.WHOLE, adverts.BEGIN):
+            self._syncing[neighbour] = set()
+        elif (advert.part != adverts.CHANGE) != (neighbour in self._syncing):
+            raise RemoteProtocolError(f"{neighbour!r} sent an advert ({advert.part}) out of turn")
+        named = self._syncing.get(neighbour)
+        for told in advert.clients:
+            self._take_one(neighbour, told, named)
+        if advert.part in (adverts.BEGIN, adverts.MORE):
+            self._apply()
+            return
+        if named is not None:
+            self._sweep(neighbour, named, self._lives.get(neighbour) == advert.life)
+            del self._syncing[neighbour]
+            self._lives[neighbour] = advert.life
+        self._versions[neighbour] = advert.version
+        self._apply()
+        # Only now: what is routed from here on goes where this advert says.
+        self.context.send(neighbour, adverts.encode(Heard(advert.version, self.context.cut(neighbour))))
+        if advert.digest not in (self.table.digest(neighbour), adverts.UNKNOWN):
+            self._pull(neighbour)
+
+    def _sweep(self, neighbour: str, named: set[str], same_life: bool) -> None:
+        """Clients that a neighbour does not name any more: they left, or it was restarted and has forgotten
+        them. Those are owed what they miss, as the clients of a node that is gone."""
+        for client in [c for c in self.table.clients(neighbour) if c not in named]:
+            if same_life or self.table.home(client) != neighbour:
+                self._take_one(neighbour, Told(client, 0, None), None)
+                continue
+            self._keep_no_more(neighbour, client)
+            self.table.lose(neighbour, client)
+            window = self.context.option("window")
+            self.context.call_later(window, partial(self.forget_former, neighbour, client))
+
+    def forget_former(self, node: str, client: str) -> None:
+        self.table.forget_former(node, client)
+        self._apply()
+
+    def _keep_no_more(self, neighbour: str, client: str) -> None:
+        names = [_kept(client), *(_kept(client, f) for f in self.table.clients(neighbour)[client].filters)]
+        self.context.keep(neighbour, dict.fromkeys(names))
+
+    def _take_one(self, neighbour: str, told: Told, named: set[str] | None) -> None:
+        client, filters = told.client, told.filters
+        if filters is None:
+            entry = self.table.clients(neighbour).get(client)
+            if entry is not None:
+                at_home = self.table.home(client) == neighbour
+                self._keep_no_more(neighbour, client)
+                self.table.drop(neighbour, client)
+                if at_home:
+                    self.left(neighbour, client)
+            return
+        entry = self.table.clients(neighbour).get(client)
+        if named is not None and client not in named:
+            named.add(client)
+            if entry is not None:
+                filters = {**dict.fromkeys(entry.filters), **filters}
+        kept = {_kept(client, f): qos for f, qos in filters.items()}
+        if entry is None or entry.since != told.since:
+            kept[_kept(client)] = told.since
+        self.context.keep(neighbour, kept)
+        self.table.put(neighbour, client, told.since, filters)
+        if entry is None:
+            self.joined(neighbour, client)
+
+    def _pull(self, neighbour: str) -> None:
+        now = self.context.now()
+        if now - self._pulled.get(neighbour, -PULL_SECONDS) < PULL_SECONDS and neighbour in self._pulled:
+            return
+        self._pulled[neighbour] = now
+        self.counters["tables_pulled"] += 1
+        self.context.send(neighbour, adverts.encode(Pull()))
+
+    def _send_table(self, neighbour: str) -> None:
+        self.counters["tables_sent"] += 1
+        own = self.context.node_id
+        told = (Told(c, e.since, dict(e.filters)) for c, e in self.table.clients(own).items())
+        self._send(neighbour, adverts.whole(self._life, self.version, self.table.digest(own), told))
+
+    def _digest_later(self) -> None:
+        if not self._digesting:
+            self._digesting = True
+            self.context.call_later(DIGEST_SECONDS, self._send_digests)
+
+    def _send_digests(self) -> None:
+        self._digesting = False
+        self.flush()
+        packet = adverts.encode(Digest(self.version, self.table.digest(self.context.node_id)))
+        for neighbour in sorted(self._up):
+            self.context.send(neighbour, packet)
+        if self._up:
+            self._digest_later()
+
+    # Shared
+
+    def _up_to_date(self, neighbour: str) -> bool:
+        return self._heard.get(neighbour, 0) >= self.version and not self._changes
+
+    def _settle(self, neighbour: str) -> None:
+        """Let those go on that waited for this neighbour alone."""
+        due = []
+        for wait in self._waits:
+            if neighbour not in self._up or self._heard.get(neighbour, 0) >= wait.version:
+                wait.neighbours.discard(neighbour)
+                if not wait.neighbours:
+                    due.append(wait)
+        self._waits = [wait for wait in self._waits if wait.neighbours]
+        for wait in due:
+            wait.callback()
+
+    def _apply(self) -> None:
+        if self.table.changed:
+            self.table.changed = False
+            self.context.routes_changed()
+
+
+def _rank(node: str, other: str) -> bytes:
+    return blake2b(f"{node}\0{other}".encode(), digest_size=8).digest()
+
+
+def _kept(client: str, *topic_filter: str) -> str:
+    """The name under which the node keeps, for a neighbour, since when it has a client, or a filter's QoS."""
+    return json.dumps([client, *topic_filter], separators=(",", ":"))

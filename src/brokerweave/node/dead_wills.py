@@ -1,0 +1,113 @@
+"""Wills of clients whose node died, published by the first live holder of that node, once.
+
+Owns who was told of which will. Invariants: a node's holders know the wills of its connected clients; a
+holder that is not the first one waits; what one published, the others are told. Must not know: how a will
+travels.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from brokerweave.failover import wire
+from brokerweave.failover.wills import OwedWill, OwedWills
+from brokerweave.session.pair import Pair
+
+if TYPE_CHECKING:
+    from brokerweave.node.core import NodeCore
+    from brokerweave.node.failover import Failover
+
+MAX_BYTES = 64 << 20
+_NEVER = 0xFFFF_FFFF
+
+
+class DeadWills:
+    def __init__(self, core: NodeCore, failover: Failover) -> None:
+        self._core = core
+        self._failover = failover
+        self._owed = OwedWills(MAX_BYTES)
+        self._own: dict[str, OwedWill] = {}
+        self._told: frozenset[str] = frozenset()
+        self._dead: set[str] = set()
+
+    # Of this node's clients
+
+    def accepted(self, pair: Pair) -> None:
+        client = pair.client.client_id
+        before = self._own.pop(client, None)
+        if pair.will is not None:
+            expiry = _NEVER if math.isinf(pair.expiry) else int(pair.expiry)
+            since = self._failover.mesh.table.since(client)
+            owed = OwedWill(client, self._core.node_id, since, pair.version, pair.will, expiry)
+            self._own[client] = owed
+            self._tell(wire.encode_will(owed), self._failover.holders())
+        elif before is not None:
+            self._clear(before)
+
+    def ended(self, pair: Pair) -> None:
+        """Whatever becomes of it, its own node sees to that now."""
+        record = self._core.sessions.of(pair)
+        owed = self._own.get(pair.client.client_id)
+        if owed is not None and (record is None or record.owner in (None, pair)):
+            del self._own[owed.client]
+            self._clear(owed)
+
+    def _clear(self, owed: OwedWill) -> None:
+        cleared = wire.Cleared(owed.client, owed.node, owed.since)
+        self._tell(wire.encode_will(cleared), self._failover.holders())
+
+    def _tell(self, payload: bytes, nodes: list[str]) -> None:
+        for node in nodes:
+            self._core.send_own(node, wire.WILLS, payload)
+
+    def up(self, neighbour: str) -> None:
+        """A link is up: what was told before may have been lost."""
+        if neighbour in self._failover.holders():
+            for owed in self._own.values():
+                self._core.send_own(neighbour, wire.WILLS, wire.encode_will(owed))
+
+    # Of others
+
+    def arrived(self, neighbour: str, payload: bytes) -> None:
+        change = wire.decode_will(payload)
+        if isinstance(change, OwedWill):
+            self._owed.told(change)
+        else:
+            self._owed.cleared(change.client, change.since)
+
+    def moved(self, client: str, since: int) -> None:
+        """It is somewhere else since then, with a will of its own or none."""
+        self._owed.cleared(client, since - 1)
+
+    def died(self, node: str) -> None:
+        self._dead.add(node)
+        self._owed.dead(node, self._core.now())
+        self.look()
+
+    def forgot(self, node: str) -> None:
+        self._dead.discard(node)
+
+    def look(self) -> None:
+        """Publish what is due, and tell new holders of this node of its clients' wills."""
+        mesh, now = self._failover.mesh, self._core.now()
+        for node in sorted(self._dead & mesh.live):
+            self._dead.discard(node)
+            self._owed.alive(node)
+        for node in sorted(self._dead):
+            if mesh.holders(node)[:1] == (self._core.node_id,):
+                for owed in self._owed.due(node, now):
+                    self._publish(owed)
+        holders = frozenset(mesh.holders(self._core.node_id))
+        for holder in sorted(holders - self._told):
+            self.up(holder)
+        self._told = holders
+        due = self._owed.next_due()
+        if due is not None and due > now:
+            self._core.call_later(due - now, self.look)
+
+    def _publish(self, owed: OwedWill) -> None:
+        self._core.counters.add("wills_of_dead_nodes")
+        self._core.publish_will(owed.will, owed.version)
+        cleared = wire.encode_will(wire.Cleared(owed.client, owed.node, owed.since))
+        self._tell(cleared, list(self._failover.mesh.reachable()))

@@ -1,0 +1,317 @@
+"""What a node of a mesh does for clients that lost their site (docs/decisions/0011-mesh.md).
+
+Owns the node's part as a holder: queues of other nodes' clients, receipts in and out, publications that are
+resent, takeovers; `returning` has the part of the new home, `dead_wills` the wills. Invariants: what a run is
+to be held for is in the queues before the run is confirmed; a client that is elsewhere since later has no
+pair here. Must not know: sockets, clocks, how a client is judged to lack a message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from brokerweave.cooperation.mesh import Mesh
+from brokerweave.failover import held, wire
+from brokerweave.failover.held import Held
+from brokerweave.failover.ids import MessageId
+from brokerweave.failover.injections import InjectionLog
+from brokerweave.failover.queues import Queues
+from brokerweave.failover.receipts import Receipts
+from brokerweave.failover.senders import Senders
+from brokerweave.failover.shelf import Shelf
+from brokerweave.links.journal import Journal
+from brokerweave.links.run import Run
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.content import content_hash
+from brokerweave.mqtt.packets import Publish
+from brokerweave.node.dead_wills import DeadWills
+from brokerweave.node.returning import Returns
+from brokerweave.session.pair import Pair
+from brokerweave.session.standing import Stand
+
+if TYPE_CHECKING:
+    from brokerweave.node.core import NodeCore
+
+TICK_SECONDS = 1.0
+LEFT_SECONDS = 2.0
+"""How long a client whose session ended may turn up elsewhere before its queue is given up: news of the two
+take different ways."""
+STALE_SECONDS = 3.0
+"""What comes later than this for clients of a node that lives is not kept: the node has had it."""
+_DUP = 0x08
+
+
+class Failover:
+    def __init__(self, core: NodeCore, mesh: Mesh, journal: Journal | None = None) -> None:
+        self._core = core
+        self.mesh = mesh
+        self.window = core.option("window")
+        bounds = int(core.option("client_bytes")), int(core.option("max_bytes"))
+        self.queues = Queues(*bounds, self.window, Shelf(journal))
+        self.queues.restore()
+        self.receipts = Receipts()
+        self.senders = Senders(self.window)
+        self.log = InjectionLog()
+        for lane, injector in enumerate(core.injectors):
+            injector.watch = self.log.lane(lane if core.settings.ordered else 0)
+        self.returns = Returns(core, self)
+        self.wills = DeadWills(core, self)
+        self._holders: dict[str, float] = {}
+        """Nodes that hold for this one, or did lately, and until when they are told what clients have."""
+        self._ticking = False
+        self._gone: dict[str, str] = {}
+        """Clients whose sessions ended a moment ago, and where."""
+        mesh.joined = self._joined
+        mesh.heard = self.returns.heard
+        mesh.left = self._left
+        mesh.died = self._died
+        mesh.forgot = self.wills.forgot
+        mesh.lives = self._lives
+        mesh.up = self._up
+        mesh.down = self.returns.down
+        mesh.table.moved = self._moved
+        mesh.table.came = self._came
+        core.controls |= {
+            wire.RECEIPTS: self._receipts_arrived,
+            wire.GOT: self._got_arrived,
+            wire.ASK: self._asked,
+            wire.ANSWER: self.returns.answered,
+            wire.LATE: self.returns.late_arrived,
+            wire.WILLS: self.wills.arrived,
+        }
+
+    # As a holder
+
+    def hold(self, run: Run, lane: int) -> None:
+        """Keep publications for the clients of the nodes that their run names. Raises RemoteProtocolError."""
+        lane = lane if self._core.settings.ordered else 0
+        for offset in range(run.count):
+            part = run.part(offset, 1)
+            publish = codec.decode(part.blob, part.version)
+            if isinstance(publish, Publish) and publish.qos:
+                self._hold_one(part, lane, publish)
+
+    def held(self, run: Run, lane: int) -> Run:
+        """What came over a link is kept as it asks; given back as it goes to the broker here."""
+        if run.holds:
+            self.hold(run, lane)
+        if run.blob[0] & _DUP:
+            return replace(run, blob=bytes((run.blob[0] & ~_DUP,)) + run.blob[1:])
+        return run
+
+    def _hold_one(self, run: Run, lane: int, publish: Publish) -> None:
+        owed: dict[str, tuple[str, int]] = {}
+        old = self._core.now() - run.born > STALE_SECONDS
+        for node in run.holds:
+            if old and node in self.mesh.live:
+                continue  # this node was away itself, and will not hear who has it by now
+            for client, qos in self.mesh.table.clients_wanting(node, publish.topic).items():
+                # Where it was counts: its origin may not have known yet where it is.
+                if client not in owed or self.mesh.table.home(client) != node:
+                    owed[client] = (node, qos)
+        if not owed:
+            return
+        identifier = MessageId(run.origin, run.epoch, lane, run.first)
+        kept = held.hold(identifier, publish, run.version, run.born)
+        self._core.counters.add("publications_held", len(owed))
+        for client, node in self.queues.hold(kept, owed, self._core.now()).items():
+            self._pass_on(client, node, kept)
+        self._tick_later()
+
+    def _pass_on(self, client: str, node: str, late: Held) -> None:
+        """It came when its client was somewhere else already."""
+        self._core.counters.add("late_publications")
+        if node == self._core.node_id:
+            self.returns.late(client, [late], node)
+            return
+        since, now = self.mesh.table.since(client), self._core.now()
+        for payload in wire.encode_late(since, client, [late], now):
+            self._core.send_own(node, wire.LATE, payload)
+
+    def flush(self) -> None:
+        """What was held is about to be confirmed: let the disk have it."""
+        self.queues.flush()
+
+    def _tick_later(self) -> None:
+        if not self._ticking:
+            self._ticking = True
+            self._core.call_later(TICK_SECONDS, self._tick)
+
+    def _tick(self) -> None:
+        self._ticking = False
+        self.queues.expire(self._core.now())
+        self.queues.flush()
+        if len(self.queues):
+            self._tick_later()
+
+    def _receipts_arrived(self, neighbour: str, payload: bytes) -> None:
+        now = self._core.now()
+        for client, hashes in wire.decode_receipts(payload):
+            self.queues.received(client, hashes, now, home=neighbour)
+
+    def _got_arrived(self, neighbour: str, payload: bytes) -> None:
+        for client, ids in wire.decode_got(payload):
+            self.queues.got(client, ids)
+
+    def _asked(self, neighbour: str, payload: bytes) -> None:
+        ask, now = wire.decode_ask(payload), self._core.now()
+        self.queues.moved(ask.client, neighbour, ask.since, now)
+        for page in wire.encode_answer(ask.round, ask.client, self.queues.take(ask.client), now):
+            self._core.send_own(neighbour, wire.ANSWER, page)
+
+    # As the site of clients
+
+    def received(self, pair: Pair, hashes: list[bytes]) -> None:
+        """A client has these."""
+        record = self._core.sessions.of(pair)
+        if record is None or record.client_id.startswith("\0"):
+            return
+        rest = self.returns.received(record.client_id, hashes)
+        if rest and self.holders() and self.receipts.received(record.client_id, rest):
+            self._core.call_later(0, self.flush_receipts)
+
+    def got(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
+        """A client that came back has these; these nodes kept them for it."""
+        self.queues.got(client, ids)
+        if self.receipts.got(client, ids, nodes - {self._core.node_id}):
+            self._core.call_later(0, self.flush_receipts)
+
+    def flush_receipts(self) -> None:
+        if self.receipts.waiting:
+            reachable = set(self.mesh.reachable())
+            for node, topic, payload in self.receipts.flush(self.holders(), reachable):
+                self._core.send_own(node, topic, payload)
+
+    def holders(self) -> list[str]:
+        """Who is to hear what this node's clients have: also those that held for it a moment ago."""
+        now = self._core.now()
+        for node in self.mesh.holders(self._core.node_id):
+            self._holders[node] = now + self.window
+        for node in [node for node, until in self._holders.items() if until < now]:
+            del self._holders[node]
+        return [node for node in self._holders if node in self.mesh.live]
+
+    def accepted(self, pair: Pair, session_present: bool, lost: bool) -> None:
+        """`lost`: the broker was seen to die with the session that the client had here."""
+        client = pair.client.client_id
+        if not client:
+            return
+        if session_present:
+            self.returns.none(client)  # the broker has it all
+        elif lost:
+            self.returns.expect(client)
+        self.returns.accepted(client)
+        self.wills.accepted(pair)
+
+    def ended(self, pair: Pair) -> None:
+        self.returns.ended(pair)
+        self.wills.ended(pair)
+
+    def granted(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand, timeout: float) -> bool:
+        """Filters were granted to a client: True if the stream to it need not stand."""
+        if self.returns.expects(pair.client.client_id) and self.mesh.untold(pair.client.client_id):
+            return self.returns.begin(pair, filters, stand, timeout)
+        return self._core.await_others(
+            self.mesh.when_heard,
+            lambda: pair.go_on(stand),
+            timeout,
+            "barrier_timeouts",
+            self.mesh.forget_wait,
+        )
+
+    # Publications that are resent
+
+    def mark(self, run: Run, publish: Publish, pair: Pair) -> Run:
+        """The run of a publication that a client here made, by which others know it should it come again."""
+        client = pair.client.client_id
+        if not client or not publish.packet_id:
+            return run
+        self.senders.note(client, publish.packet_id, _hash(publish), self._core.now())
+        return run.sent_by(client, publish.packet_id)
+
+    def published(self, run: Run, lane: int, publish: Publish) -> None:
+        """The broker here has acknowledged what a client published."""
+        lane = lane if self._core.settings.ordered else 0
+        identifier = MessageId(run.origin, run.epoch, lane, run.first)
+        self.log.own(identifier)
+        if self.returns.under_way:
+            self.returns.published(held.hold(identifier, publish, run.version, run.born))
+
+    def resent(self, pair: Pair, publish: Publish) -> bool:
+        """Whether this node has acted on a publication that a client sends again."""
+        client = pair.client.client_id
+        now = self._core.now()
+        return bool(client) and self.senders.seen(client, publish.packet_id, _hash(publish), now)
+
+    def repeated(self, run: Run) -> bool:
+        """Whether this node has acted on what a run of a resent publication brings."""
+        if run.sender is None:
+            return False
+        publish, now = codec.decode(run.blob, run.version), self._core.now()
+        assert isinstance(publish, Publish)
+        known = bool(run.blob[0] & _DUP) and self.senders.seen(*run.sender, _hash(publish), now)
+        self.senders.note(*run.sender, _hash(publish), now)
+        return known
+
+    # What happens to others
+
+    def _moved(self, client: str, before: str, node: str) -> None:
+        core, table = self._core, self.mesh.table
+        since = table.since(client)
+        self.wills.moved(client, since)
+        core.call_later(self.window, lambda: self.mesh.forget_former(before, client))
+        if node == core.node_id:
+            self.returns.expect(client)
+        elif before == core.node_id:
+            core.call_later(0, lambda: self._taken_over(client))
+
+    def _came(self, node: str, client: str, since: int) -> None:
+        self.queues.moved(client, node, since, self._core.now())
+
+    def _taken_over(self, client: str) -> None:
+        """Another site has this client since later [MQTT-3.1.4-3]."""
+        record = self._core.interest.records.get(client)
+        if record is None or self.mesh.table.home(client) == self._core.node_id:
+            return
+        self._core.counters.add("clients_taken_over")
+        pair = record.owner
+        self._core.interest.forget(record)
+        if isinstance(pair, Pair):
+            pair.close_taken_over(session_ends=True)
+
+    def _left(self, node: str, client: str) -> None:
+        """Its session is over. What was kept for it is no longer owed, unless it turns up elsewhere."""
+
+        def give_up() -> None:
+            if self._gone.pop(client, None) is not None and self.mesh.table.home(client) is None:
+                self.queues.forget(client, node)
+
+        if self.queues.owes_any(client):
+            self._gone[client] = node
+            self._core.call_later(LEFT_SECONDS, give_up)
+
+    def _joined(self, node: str, client: str) -> None:
+        if self._gone.pop(client, None) == node:
+            self.queues.forget(client, node)  # it ended one session there, and began another
+
+    def _died(self, node: str) -> None:
+        self.receipts.gone(node)
+        self.returns.down(node)
+        self.wills.died(node)
+
+    def _lives(self) -> None:
+        self.wills.look()
+
+    def _up(self, neighbour: str) -> None:
+        for node, topic, payload in self.receipts.back(neighbour):
+            self._core.send_own(node, topic, payload)
+        self.returns.up(neighbour)
+        self.wills.up(neighbour)
+
+    def took(self, neighbour: str) -> None:
+        self.returns.took(neighbour)
+
+
+def _hash(publish: Publish) -> bytes:
+    return content_hash(publish.topic, publish.payload)

@@ -1,0 +1,349 @@
+"""A client that lost its site comes to this one: it gets what it missed, once, before anything else.
+
+Owns the clients that may be owed something from elsewhere, and for each SUBSCRIBE of theirs one *attempt*:
+all nodes are asked for the client's queue, and say where they stood when they learned that it is here.
+Invariants: SUBACK stands until all in reach have heard, the stream behind it until it is judged what the
+client lacks, both no longer than the barrier's limit; what the client has, those who kept it are told. Must
+not know: how it is judged (`failover.cutover` does), sockets, clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from brokerweave.cooperation.api import Cut, Timer
+from brokerweave.failover import wire
+from brokerweave.failover.cutover import Cutover
+from brokerweave.failover.held import Held
+from brokerweave.mqtt.topics import shared_filter
+from brokerweave.session.pair import Pair
+from brokerweave.session.standing import Stand
+
+if TYPE_CHECKING:
+    from brokerweave.node.core import NodeCore
+    from brokerweave.node.failover import Failover
+
+POLL_SECONDS = 0.01
+"""Between two looks at what the broker has yet to acknowledge."""
+UNCLEAR_SECONDS = 0.05
+"""How long to wait for the broker to deliver what it may or may not, once all else is known."""
+
+
+class _Client:
+    """One that may be owed something."""
+
+    __slots__ = ("attempts", "last", "sources", "sure", "ticks")
+
+    def __init__(self, sure: bool) -> None:
+        self.sure = sure
+        """It is known to have been elsewhere; else only that this node may not know it."""
+        self.ticks: list[int] = []
+        """Of SUBSCRIBEs that the broker has not answered yet."""
+        self.last: Cutover | None = None
+        self.attempts = 0
+        """Under way."""
+        self.sources: set[str] = set()
+        """Nodes that kept something for it."""
+
+
+class _Attempt:
+    __slots__ = (
+        "arriving",
+        "behind",
+        "client",
+        "cutover",
+        "pair",
+        "seen",
+        "stand",
+        "timer",
+        "unanswered",
+        "unheard",
+        "version",
+    )
+
+    def __init__(self, client: str, pair: Pair, cutover: Cutover, stand: Stand, behind: Stand) -> None:
+        self.client = client
+        self.pair = pair
+        self.cutover = cutover
+        self.stand = stand
+        self.behind = behind
+        self.version = 0
+        self.unheard: set[str] = set()
+        self.arriving: dict[str, tuple[int, ...]] = {}
+        self.seen = 0
+        self.unanswered: list[tuple[Pair, int]] = []
+        self.timer: Timer | None = None
+
+
+class Returns:
+    def __init__(self, core: NodeCore, failover: Failover) -> None:
+        self._core = core
+        self._failover = failover
+        self._clients: dict[str, _Client] = {}
+        self._attempts: dict[int, _Attempt] = {}
+        self._round = 0
+        self._epochs: dict[str, int] = {}
+        """Of neighbours that were heard of on the links that are up."""
+        self._started = core.now()
+
+    # Who may be owed something
+
+    def expect(self, client: str, sure: bool = True) -> None:
+        """The client was elsewhere, or its session here is lost."""
+        entry = self._clients[client] = _Client(sure)
+        self._core.call_later(self._failover.window, lambda: self._forget(client, entry))
+
+    def none(self, client: str) -> None:
+        self._clients.pop(client, None)
+
+    def expects(self, client: str) -> bool:
+        return client in self._clients
+
+    def _forget(self, client: str, entry: _Client) -> None:
+        if self._clients.get(client) is entry:
+            del self._clients[client]
+
+    def accepted(self, client: str) -> None:
+        """A new session begins here."""
+        if self._core.now() - self._started < self._failover.window and client not in self._clients:
+            self.expect(client, sure=False)  # others may know of a dead node that was never heard of here
+        entry = self._clients.get(client)
+        if entry is not None:
+            entry.last = None
+            entry.ticks.clear()
+
+    def subscribing(self, pair: Pair) -> None:
+        """SUBSCRIBE is about to go to the broker."""
+        entry = self._clients.get(pair.client.client_id)
+        if entry is not None:
+            entry.ticks.append(self._failover.log.open())
+
+    def ended(self, pair: Pair) -> None:
+        for number in [number for number, attempt in self._attempts.items() if attempt.pair is pair]:
+            self._finish(number)
+        entry = self._clients.get(pair.client.client_id)
+        if entry is not None:
+            for tick in entry.ticks:
+                self._failover.log.close(tick)
+            entry.ticks.clear()
+
+    # An attempt
+
+    def begin(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand, timeout: float) -> bool:
+        """SUBACK came. False: it stands until all have heard."""
+        core, mesh, log = self._core, self._failover.mesh, self._failover.log
+        client = pair.client.client_id
+        entry = self._clients[client]
+        entry.attempts += 1
+        own = {f: qos for f, qos in filters if shared_filter(f)[0] is None}
+        nodes = mesh.reachable()
+        subscribed = entry.ticks.pop(0) if entry.ticks else log.open()
+        cutover = Cutover(subscribed, log.tick(), own, log, me=core.node_id, nodes=nodes, before=entry.last)
+        entry.last = cutover
+        mesh.flush()
+        attempt = _Attempt(client, pair, cutover, stand, pair.stand_behind())
+        attempt.version, attempt.unheard = mesh.version, set(nodes)
+        self._round += 1
+        self._attempts[self._round] = attempt
+        self._offer(attempt, core.node_id, self._failover.queues.take(client))
+        ask = wire.encode_ask(wire.Ask(self._round, mesh.table.since(client), client))
+        for node in nodes:
+            core.send_own(node, wire.ASK, ask)
+        core.counters.add("queues_asked")
+        number = self._round
+        attempt.unanswered = self._unanswered()
+        if attempt.unanswered:
+            cutover.arriving(core.node_id)
+            core.call_later(POLL_SECONDS, lambda: self._poll(number))
+        attempt.timer = core.call_later(timeout, lambda: self._time_is_up(number))
+        self._check(number)
+        return not attempt.unheard
+
+    @property
+    def under_way(self) -> bool:
+        return bool(self._attempts)
+
+    def published(self, held: Held) -> None:
+        """A client here published something: it may have been before the broker knew a subscription, and be
+        routed after the node did."""
+        for attempt in self._attempts.values():
+            attempt.cutover.offer((held,))
+
+    def up(self, neighbour: str) -> None:
+        self._epochs.pop(neighbour, None)
+
+    def heard(self, neighbour: str, version: int, cut: Cut) -> None:
+        if self._epochs.get(neighbour) != cut.epoch:
+            self._epochs[neighbour] = cut.epoch
+            for entry in self._clients.values():
+                if entry.last is not None and entry.last.done:
+                    entry.last.reborn(neighbour, cut.epoch, cut.sequences)
+        for number, attempt in list(self._attempts.items()):
+            if neighbour in attempt.unheard and version >= attempt.version:
+                here = self._is_here(neighbour, cut.sent)
+                attempt.cutover.add_cut(neighbour, cut.epoch, cut.sequences, arrived=here)
+                if not here:
+                    attempt.arriving[neighbour] = cut.sent
+                attempt.unheard.discard(neighbour)
+                self._check(number)
+
+    def took(self, neighbour: str) -> None:
+        """A neighbour's lane brought something, and it is taken."""
+        for number, attempt in list(self._attempts.items()):
+            sent = attempt.arriving.get(neighbour)
+            if sent is not None and self._is_here(neighbour, sent):
+                del attempt.arriving[neighbour]
+                attempt.cutover.arrived(neighbour)
+                self._check(number)
+
+    def answered(self, neighbour: str, payload: bytes) -> None:
+        answer = wire.decode_answer(payload, self._core.now())
+        attempt = self._attempts.get(answer.round)
+        if attempt is None or attempt.client != answer.client:
+            if answer.held:
+                self.late(answer.client, answer.held, neighbour)
+            return
+        self._offer(attempt, neighbour, answer.held)
+        if answer.last:
+            attempt.cutover.answered(neighbour)
+            self._check(answer.round)
+
+    def down(self, neighbour: str) -> None:
+        """Nothing is heard of a node any more."""
+        for number, attempt in list(self._attempts.items()):
+            attempt.cutover.dead(neighbour)
+            attempt.unheard.discard(neighbour)
+            attempt.arriving.pop(neighbour, None)
+            self._check(number)
+
+    def _unanswered(self) -> list[tuple[Pair, int]]:
+        """What clients here published and the broker has yet to acknowledge."""
+        pairs = [record.owner for record in self._core.interest.records.values()]
+        return [(pair, number) for pair in pairs if isinstance(pair, Pair) for number in pair.unanswered]
+
+    def _poll(self, number: int) -> None:
+        attempt = self._attempts.get(number)
+        if attempt is None:
+            return
+        attempt.unanswered = [(pair, one) for pair, one in attempt.unanswered if pair.awaits(one)]
+        if attempt.unanswered:
+            self._core.call_later(POLL_SECONDS, lambda: self._poll(number))
+        else:
+            attempt.cutover.arrived(self._core.node_id)
+            self._check(number)
+
+    def _is_here(self, neighbour: str, sent: tuple[int, ...]) -> bool:
+        if neighbour not in self._core.neighbour_table:
+            return True
+        lanes = self._core.neighbour_table[neighbour].lanes
+        return all(lane.taken >= last for lane, last in zip(lanes, sent, strict=False))
+
+    def _offer(self, attempt: _Attempt, node: str, given: Iterable[Held]) -> None:
+        offered = list(given)
+        attempt.cutover.offer(offered)
+        entry = self._clients.get(attempt.client)
+        if offered and entry is not None:
+            entry.sources.add(node)
+
+    def _check(self, number: int) -> None:
+        attempt = self._attempts.get(number)
+        if attempt is None:
+            return
+        if not attempt.unheard:
+            attempt.pair.go_on(attempt.stand)
+        self._look_at_broker(attempt)
+        if attempt.cutover.complete:
+            self._finish(number)
+        elif attempt.cutover.heard and attempt.timer is not None:
+            attempt.timer.cancel()
+            attempt.timer = self._core.call_later(UNCLEAR_SECONDS, lambda: self._finish(number))
+
+    def _look_at_broker(self, attempt: _Attempt) -> None:
+        """What the broker delivered since SUBACK stands behind it."""
+        deliveries = attempt.behind.deliveries
+        for _, content in deliveries[attempt.seen :]:
+            if content is not None:
+                attempt.cutover.live(content)
+        attempt.seen = len(deliveries)
+
+    def _time_is_up(self, number: int) -> None:
+        if number in self._attempts:
+            self._core.counters.add("barrier_timeouts")
+            self._finish(number)
+
+    def _finish(self, number: int) -> None:
+        attempt = self._attempts.pop(number, None)
+        if attempt is None:
+            return
+        if attempt.timer is not None:
+            attempt.timer.cancel()
+        entry = self._clients.get(attempt.client)
+        if entry is not None:
+            entry.attempts -= 1
+        self._look_at_broker(attempt)
+        here = self._core.cut(self._core.node_id)
+        attempt.cutover.reborn(self._core.node_id, here.epoch, here.sequences)
+        given = attempt.cutover.ready(self._core.now())
+        self._core.counters.add("redelivery_doubted", attempt.cutover.doubted)
+        if entry is not None and not entry.sure and not entry.sources:
+            self.none(attempt.client)  # nobody knows of anything
+        if attempt.cutover.later and entry is not None:
+            self._failover.got(attempt.client, attempt.cutover.later, entry.sources)
+        attempt.pair.go_on(attempt.stand)
+        if given:
+            self._give(attempt.pair, attempt.client, attempt.cutover, given, attempt.behind)
+        else:
+            attempt.pair.go_on(attempt.behind)
+
+    def _give(
+        self, pair: Pair, client: str, cutover: Cutover, given: list[Held], stand: Stand | None = None
+    ) -> None:
+        self._core.redelivering(client, [held.publish for held in given])
+
+        def done() -> None:
+            entry = self._clients.get(client)
+            ids = cutover.finished(given)
+            if ids:
+                self._failover.got(client, ids, entry.sources if entry is not None else set())
+
+        pair.redeliver([held.publish for held in given], done, stand)
+
+    # Afterwards
+
+    def received(self, client: str, hashes: list[bytes]) -> list[bytes]:
+        """A client here has these: those of them that nobody kept for it when it came."""
+        entry = self._clients.get(client)
+        if entry is None or entry.last is None:
+            return hashes
+        rest, ids = [], []
+        for one in hashes:
+            found = entry.last.received((one,))
+            ids += found
+            if not found:
+                rest.append(one)
+        if ids:
+            self._failover.got(client, ids, entry.sources)
+        return rest
+
+    def late_arrived(self, neighbour: str, payload: bytes) -> None:
+        late = wire.decode_late(payload, self._core.now())
+        self.late(late.client, late.held, neighbour)
+
+    def late(self, client: str, held: list[Held], node: str) -> None:
+        """Publications for a client that came here, from one who was to keep them elsewhere."""
+        entry = self._clients.get(client)
+        record = self._core.interest.records.get(client)
+        if entry is None or entry.last is None or record is None or not isinstance(record.owner, Pair):
+            return  # it asks for its queue when it subscribes
+        entry.sources.add(node)
+        for attempt in self._attempts.values():
+            if attempt.client == client:
+                attempt.cutover.offer(held)
+                return
+        later = [one.id for one in held if entry.last.routed_here(one)]
+        if later:
+            self._failover.got(client, later, {node})
+        given = [each for one in held for each in entry.last.late(one, self._core.now())]
+        if given:
+            self._give(record.owner, client, entry.last, given)
