@@ -26,6 +26,8 @@ DIGEST_SECONDS = 60.0
 """Between two digests on each link: a backstop, since links deliver all changes in order or fail."""
 GRACE_SECONDS = 2.0
 """Without membership, how long a link may be down before its neighbour is not live."""
+RECOVER_SECONDS = 5.0
+"""How long a node that was started waits for the tables of others before it counts as ready all the same."""
 PULL_SECONDS = 1.0
 """Between two pulls from one neighbour."""
 
@@ -61,6 +63,10 @@ class Mesh(Strategy):
         """Called when a node is live no longer."""
         self.forgot: Callable[[str], None] = lambda node: None
         """Called when a node was not live for so long that its clients are forgotten."""
+        self.synced: Callable[[str], None] = lambda node: None
+        """Called when a neighbour has told all of its table."""
+        self._recovered = False
+        self._started = context.now()
         self.version = int(context.now() * 1_000_000)
         """Of this node's own table; a later start begins with a higher one."""
         self._life = self.version
@@ -125,6 +131,16 @@ class Mesh(Strategy):
 
     def describe(self, neighbour: str) -> dict[str, int]:
         return {"clients": len(self.table.clients(neighbour)), "heard": int(self._up_to_date(neighbour))}
+
+    def recovering(self) -> bool:
+        """Whether this node was started a moment ago and does not know yet what clients of others want."""
+        if not self._recovered:
+            others = (
+                self.live - {self.context.node_id} if self._members is not None else self.context.neighbours()
+            )
+            told = all(node in self._lives and node not in self._syncing for node in others)
+            self._recovered = told or self.context.now() - self._started >= RECOVER_SECONDS
+        return not self._recovered
 
     def reachable(self) -> tuple[str, ...]:
         """Nodes whose links are up."""
@@ -341,6 +357,8 @@ class Mesh(Strategy):
             self._lives[neighbour] = advert.life
         self._versions[neighbour] = advert.version
         self._apply()
+        if named is not None:
+            self.synced(neighbour)
         # Only now: what is routed from here on goes where this advert says.
         self.context.send(neighbour, adverts.encode(Heard(advert.version, self.context.cut(neighbour))))
         if advert.digest not in (self.table.digest(neighbour), adverts.UNKNOWN):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import TypeAlias
 
 from brokerweave.failover.held import Held
@@ -188,12 +189,16 @@ class Queues:
         self._gone(client, done)
         return given
 
-    def forget(self, client: str, home: str | None = None) -> None:
-        """The client is owed nothing any more of what it wanted at `home` (None: anywhere): its session
-        ended."""
+    def forget(self, client: str, home: str | None = None, before: float = inf) -> None:
+        """The client is owed nothing any more of what it wanted at `home` (None: anywhere) and came before
+        then: its session ended, or it has it."""
         queue = self._queues.get(client)
         if queue is not None:
-            bodies = [b for b in queue.bodies.values() if home is None or b.owed[client][0] == home]
+            bodies = [
+                body
+                for body in queue.bodies.values()
+                if home in (None, body.owed[client][0]) and body.added < before
+            ]
             for body in bodies:
                 queue.remove(body)
             self._gone(client, bodies)

@@ -8,10 +8,12 @@ travels.
 from __future__ import annotations
 
 import math
+import zlib
 from typing import TYPE_CHECKING
 
 from brokerweave.failover import wire
 from brokerweave.failover.wills import OwedWill, OwedWills
+from brokerweave.mqtt.content import content_hash
 from brokerweave.session.pair import Pair
 
 if TYPE_CHECKING:
@@ -107,7 +109,11 @@ class DeadWills:
             self._core.call_later(due - now, self.look)
 
     def _publish(self, owed: OwedWill) -> None:
-        self._core.counters.add("wills_of_dead_nodes")
-        self._core.publish_will(owed.will, owed.version)
+        sender = owed.client, zlib.crc32(b"%d" % owed.since) & 0xFFFF or 1
+        senders, hash = self._failover.senders, content_hash(owed.will.topic, owed.will.payload)
+        if not senders.seen(*sender, hash, self._core.now()):  # else another holder was first
+            senders.note(*sender, hash, self._core.now())
+            self._core.counters.add("wills_of_dead_nodes")
+            self._core.publish_will(owed.will, owed.version, sender)
         cleared = wire.encode_will(wire.Cleared(owed.client, owed.node, owed.since))
         self._tell(cleared, list(self._failover.mesh.reachable()))

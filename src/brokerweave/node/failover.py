@@ -43,13 +43,12 @@ _DUP = 0x08
 
 
 class Failover:
-    def __init__(self, core: NodeCore, mesh: Mesh, journal: Journal | None = None) -> None:
+    def __init__(self, core: NodeCore, mesh: Mesh) -> None:
         self._core = core
         self.mesh = mesh
         self.window = core.option("window")
         bounds = int(core.option("client_bytes")), int(core.option("max_bytes"))
-        self.queues = Queues(*bounds, self.window, Shelf(journal))
-        self.queues.restore()
+        self.queues = Queues(*bounds, self.window)
         self.receipts = Receipts()
         self.senders = Senders(self.window)
         self.log = InjectionLog()
@@ -60,12 +59,18 @@ class Failover:
         self._holders: dict[str, float] = {}
         """Nodes that hold for this one, or did lately, and until when they are told what clients have."""
         self._ticking = False
+        self._restored = 0.0
+        """When queues were read back; what is older may be of clients that got it meanwhile."""
+        self._recalled: dict[str, dict[str, int]] = {}
+        """Of nodes that have not told their clients since: when those clients came to them."""
+        self._known: set[str] = set()
         self._gone: dict[str, str] = {}
         """Clients whose sessions ended a moment ago, and where."""
         mesh.joined = self._joined
         mesh.heard = self.returns.heard
         mesh.left = self._left
         mesh.died = self._died
+        mesh.synced = self._synced
         mesh.forgot = self.wills.forgot
         mesh.lives = self._lives
         mesh.up = self._up
@@ -81,6 +86,17 @@ class Failover:
             wire.WILLS: self.wills.arrived,
         }
 
+    def keep_in(self, journal: Journal | None) -> None:
+        """Before anything happens: keep queues in a journal, and go on with what an earlier start left."""
+        if journal is None:
+            return
+        bounds = int(self._core.option("client_bytes")), int(self._core.option("max_bytes"))
+        self.queues = Queues(*bounds, self.window, Shelf(journal))
+        self.queues.restore()
+        self._restored = self._core.now()
+        if len(self.queues):
+            self._tick_later()
+
     # As a holder
 
     def hold(self, run: Run, lane: int) -> None:
@@ -91,6 +107,7 @@ class Failover:
             publish = codec.decode(part.blob, part.version)
             if isinstance(publish, Publish) and publish.qos:
                 self._hold_one(part, lane, publish)
+        self.queues.flush()  # on disk before the daybook says that it came, and before anybody is told
 
     def held(self, run: Run, lane: int) -> Run:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""
@@ -303,7 +320,19 @@ class Failover:
     def _lives(self) -> None:
         self.wills.look()
 
+    def _synced(self, node: str) -> None:
+        """A client that has been at its node all the time got there what was kept for it here before this
+        node was restarted; who was told so is not known here."""
+        before = self._recalled.pop(node, {})
+        for client, entry in self.mesh.table.clients(node).items():
+            if before.get(client) == entry.since and self.queues.owes_any(client):
+                self.queues.forget(client, node, before=self._restored)
+
     def _up(self, neighbour: str) -> None:
+        if self._restored and neighbour not in self._known:
+            self._known.add(neighbour)
+            clients = self.mesh.table.clients(neighbour)
+            self._recalled[neighbour] = {client: entry.since for client, entry in clients.items()}
         for node, topic, payload in self.receipts.back(neighbour):
             self._core.send_own(node, topic, payload)
         self.returns.up(neighbour)

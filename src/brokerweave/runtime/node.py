@@ -236,6 +236,10 @@ class Node:
             self.retained_store,
             self.keeper.daybook,
         )
+        if self.core.failover is not None:
+            self.core.failover.keep_in(self.storage.journal("held"))
+        if isinstance(self.core.strategy, Mesh):
+            self.health.recovering = self.core.strategy.recovering
         self.core.plugins.report = self._report
         self.core.admission.replace(load_acl(self.config))
         if self.config.taps:
@@ -396,9 +400,8 @@ class Node:
     def hang_up_member(self, node: str) -> None:
         self.links.hang_up(node, removed=False)
 
-    def tell_members(self, meta: bytes) -> None:
-        if self.membership is not None:
-            self.membership.set_meta(meta)
+    def tell_members(self, table: bytes) -> None:
+        self.announce(table)
 
     def neighbour_left(self, neighbour: str) -> None:
         log.warning("node %s removed this node from its neighbours", neighbour)

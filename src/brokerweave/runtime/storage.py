@@ -4,7 +4,7 @@ Owns `data_dir` and who may use it: one node at a time, by a lock that dies with
 disk that fails degrades a lane to memory, loudly, and never stops relaying; a damaged state file is moved
 aside, not silently replaced. Must not know: what the state means.
 
-    data_dir/lock  state.json  daybook/{*.log, trimmed}
+    data_dir/lock  state.json  daybook/{*.log, trimmed}  held/{*.log, trimmed}
              lanes/NEIGHBOUR/INDEX/{*.log, trimmed, taken}  injectors/LANE/{*.log, trimmed, progress}
 """
 

@@ -2,13 +2,13 @@
 
 Owns the broker's packet ids in flight to the client, and the receipts that were not told yet. Invariants: a
 publication is received when it was written (QoS 0), at PUBACK (QoS 1) or PUBREC (QoS 2), and told once; what
-stands is not written; a retained copy sent for a subscription is no receipt. Must not know: bytes on their
-way, who wants receipts.
+stands is not written; a retained copy sent for a subscription is no receipt, nor is what was published at QoS
+0 and nobody keeps. Must not know: bytes on their way, who wants receipts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from brokerweave.mqtt import codec
@@ -16,6 +16,7 @@ from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import PacketType, PubAck, PubComp, Publish, PubRec, PubRel, Subscribe
 from brokerweave.mqtt.properties import Property
+from brokerweave.mqtt.topics import matches, shared_filter
 from brokerweave.session.aliases import Aliases
 
 Delivery: TypeAlias = tuple[int, bytes | None]
@@ -25,6 +26,7 @@ _PLAIN = frozenset({b"\x40\x02", b"\x50\x02", b"\x62\x02", b"\x70\x02"})
 """How PUBACK, PUBREC, PUBREL and PUBCOMP begin that only have a packet id."""
 _ALIAS = bytes((Property.TOPIC_ALIAS,))
 _REFUSED = 0x80
+_NO_FILTERS: Mapping[str, int] = {}
 
 
 class Deliveries:
@@ -46,8 +48,9 @@ class Deliveries:
         if any(subscription.retain_as_published for subscription in packet.subscriptions):
             self.as_published = True
 
-    def read(self, frame: bytes) -> Delivery:
-        """What a PUBLISH from the broker will be a receipt of, once it is written and answered."""
+    def read(self, frame: bytes, granted: Mapping[str, int] = _NO_FILTERS) -> Delivery:
+        """What a PUBLISH from the broker will be a receipt of, once it is written and answered. `granted` are
+        the client's filters."""
         head = publish_head(frame, self.version)
         topic, payload = head.topic, frame[head.payload_start :]
         if _ALIAS in head.properties:
@@ -58,6 +61,8 @@ class Deliveries:
             topic = self._aliases.topic_of(packet).encode()
         if head.retain and not self.as_published:
             return head.packet_id, None  # [MQTT-3.3.1-8], in MQTT 5 [MQTT-3.3.1-13]
+        if not head.packet_id and _more_than_once(granted, topic):
+            return 0, None  # it was published so: as a receipt it would take off an equal one that is kept
         return head.packet_id, content_hash(topic, payload)
 
     def written(self, deliveries: Iterable[Delivery]) -> None:
@@ -87,6 +92,17 @@ class Deliveries:
         """The receipts since the last time."""
         received, self.received = self.received, []
         return received
+
+
+def _more_than_once(granted: Mapping[str, int], topic: bytes) -> bool:
+    """Whether the client was to get a topic at QoS 1 or 2."""
+    qos = granted.values()
+    if not granted or not any(qos):
+        return False
+    if all(qos):
+        return True  # spares the matching
+    name = topic.decode()
+    return any(each and matches(shared_filter(one)[1], name) for one, each in granted.items())
 
 
 def read_answer(frame: bytes, version: int) -> tuple[int, int]:

@@ -182,6 +182,11 @@ class Pair:
     # What the other layers ask
 
     @property
+    def record(self) -> SessionRecord | None:
+        """Of its session; None before the broker accepted the client."""
+        return self._record
+
+    @property
     def will(self) -> Will | None:
         return self.connect.will if self.connect else None
 

@@ -208,7 +208,8 @@ class Redelivery:
         """Note what the broker delivers; returns what goes to the client at once. None: it may stand."""
         kind = frame.type
         if kind == PacketType.PUBLISH:
-            delivery = self._deliveries.read(frame.data)
+            record = self._pair.record
+            delivery = self._deliveries.read(frame.data, record.filters if record is not None else {})
             if not self._standing.delivers(delivery):
                 self._deliveries.written((delivery,))
             return None
