@@ -1,0 +1,237 @@
+"""A site of a mesh is killed: what its clients and publishers see at the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokerweave.links.journal import MemoryJournal
+from brokerweave.mqtt.packets import Disconnect, PubAck, Publish
+from tests.unit.node.mesh_sites import DEAD_SECONDS, Guest, failover, injected, kill, mesh_of, strategy
+from tests.unit.node.network import Network
+
+
+@pytest.fixture
+def mesh() -> Network:
+    return mesh_of("deph")
+
+
+def kinds(guest: Guest) -> list[str]:
+    return [type(packet).__name__ for packet in guest.packets()]
+
+
+class TestAClientThatComesBack:
+    def test_gets_what_it_missed_behind_suback_and_the_rest_from_its_new_broker(self, mesh: Network) -> None:
+        client = Guest(mesh, "d", "c")
+        client.subscribe("t")
+        mesh.settle()
+        publisher = Guest(mesh, "p", "publisher")
+        publisher.publish("t", b"received")
+        mesh.settle()
+        client.delivered(b"received", 1)
+        mesh.settle()
+        publisher.publish("t", b"on its way")
+        mesh.settle()
+        kill(mesh, "d")
+        publisher.publish("t", b"later")
+        mesh.settle()
+        assert publisher.acknowledged() == [101, 102, 103]
+        back = Guest(mesh, "e", "c")
+        back.subscribe("t")
+        mesh.settle()
+        assert kinds(back) == ["ConnAck", "SubAck", "Publish", "Publish"]
+        assert back.payloads() == [b"on its way", b"later"]
+        publisher.publish("t", b"now")
+        mesh.settle()
+        assert back.payloads() == [b"on its way", b"later"]
+        assert injected(mesh, "e") == [b"now"]
+
+    def test_is_given_it_once(self, mesh: Network) -> None:
+        Guest(mesh, "d", "c").subscribe("t")
+        mesh.settle()
+        Guest(mesh, "p", "publisher").publish("t", b"1")
+        mesh.settle()
+        kill(mesh, "d")
+        back = Guest(mesh, "e", "c")
+        back.subscribe("t")
+        mesh.settle()
+        back.answer_all()
+        mesh.advance(1.0)
+        assert back.payloads() == [b"1"]
+        kill(mesh, "e")
+        mesh.advance(DEAD_SECONDS)
+        again = Guest(mesh, "h", "c")
+        again.subscribe("t")
+        mesh.advance(2.0)
+        assert kinds(again) == ["ConnAck", "SubAck"]
+        assert not any(len(failover(mesh, name).queues) for name in mesh.nodes)
+
+    def test_is_given_nothing_of_what_it_did_not_subscribe_to_again(self, mesh: Network) -> None:
+        Guest(mesh, "d", "c").subscribe("t")
+        mesh.settle()
+        Guest(mesh, "p", "publisher").publish("t", b"1")
+        mesh.settle()
+        kill(mesh, "d")
+        back = Guest(mesh, "e", "c")
+        back.subscribe("u")
+        mesh.advance(2.0)
+        assert back.payloads() == []
+
+    def test_comes_back_after_its_window_as_a_new_one(self, mesh: Network) -> None:
+        Guest(mesh, "d", "c").subscribe("t")
+        mesh.settle()
+        Guest(mesh, "p", "publisher").publish("t", b"1")
+        mesh.settle()
+        kill(mesh, "d")
+        for _ in range(70):
+            mesh.advance(1.0)
+        back = Guest(mesh, "e", "c")
+        back.subscribe("t")
+        mesh.advance(2.0)
+        assert back.payloads() == []
+        assert sum(sum(failover(mesh, n).queues.dropped.values()) for n in mesh.nodes) == 1
+
+    def test_misses_nothing_that_is_published_where_it_comes_while_it_subscribes(self, mesh: Network) -> None:
+        """The broker acknowledges a local publication between SUBACK and the end of the judgement, and does
+        not deliver it."""
+        Guest(mesh, "d", "c").subscribe("t")
+        mesh.settle()
+        kill(mesh, "d")
+        mesh.advance(DEAD_SECONDS)
+        local = Guest(mesh, "e", "publisher")
+        local.send(Publish("t", b"meanwhile", 1, packet_id=9))
+        back = Guest(mesh, "e", "c")
+        back.subscribe("t")
+        mesh.settle()
+        local.broker(PubAck(9))
+        for _ in range(30):
+            mesh.advance(0.01)
+        assert back.payloads() == [b"meanwhile"]
+
+    @pytest.mark.parametrize("taken", [True, False])
+    def test_finds_what_it_missed_when_only_its_broker_died(self, mesh: Network, taken: bool) -> None:
+        """`taken`: the broker had it, and lost it with the session; else it gets it when it is back."""
+        client = Guest(mesh, "d", "c")
+        client.subscribe("t")
+        mesh.settle()
+        Guest(mesh, "p", "publisher").publish("t", b"missed")
+        mesh.settle()
+        assert injected(mesh, "d") == [b"missed"]
+        watch = mesh.nodes["d"].core.injectors[0].watch
+        if taken and watch is not None:
+            watch.sent("p", 1, 1, 0)
+            watch.ended("p", 1, 1, True)
+        client.pair.ended(broker_left=True)
+        mesh.settle()
+        back = Guest(mesh, "d", "c")
+        back.subscribe("t")
+        mesh.advance(2.0)
+        assert back.payloads() == [b"missed"] * taken
+
+
+def test_of_a_client_at_two_sites_the_older_pair_is_closed(mesh: Network) -> None:
+    older = Guest(mesh, "d", "c", version=5)
+    older.subscribe("t")
+    mesh.advance(1.0)
+    newer = Guest(mesh, "e", "c", version=5)
+    mesh.settle()
+    assert older.packets()[-1] == Disconnect(0x8E)
+    assert not any(isinstance(packet, Disconnect) for packet in newer.packets())
+    assert {strategy(mesh, name).table.home("c") for name in mesh.nodes} == {"e"}
+
+
+class TestAPublicationThatIsResent:
+    def test_is_not_doubled_where_the_first_one_came(self, mesh: Network) -> None:
+        Guest(mesh, "h", "subscriber").subscribe("t")
+        mesh.settle()
+        Guest(mesh, "d", "publisher").publish("t", b"1", packet_id=7)
+        mesh.settle()
+        kill(mesh, "d")
+        again = Guest(mesh, "e", "publisher")
+        again.publish("t", b"1", packet_id=7, dup=True)
+        mesh.settle()
+        assert again.acknowledged() == [7]
+        assert injected(mesh, "h") == [b"1"]
+
+    def test_does_not_reach_a_broker_that_has_it(self, mesh: Network) -> None:
+        Guest(mesh, "e", "subscriber").subscribe("t")
+        mesh.settle()
+        Guest(mesh, "d", "publisher").publish("t", b"1", packet_id=7)
+        mesh.settle()
+        kill(mesh, "d")
+        again = Guest(mesh, "e", "publisher")
+        again.publish("t", b"1", packet_id=7, dup=True)
+        mesh.settle()
+        assert again.to_broker == b""
+        assert again.acknowledged() == [7]
+        assert injected(mesh, "e") == [b"1"]
+
+    def test_is_new_where_the_first_one_did_not_come(self, mesh: Network) -> None:
+        Guest(mesh, "h", "subscriber").subscribe("t")
+        mesh.settle()
+        mesh.stuck |= {("d", other) for other in "eph"}
+        Guest(mesh, "d", "publisher").publish("t", b"1", packet_id=7)
+        mesh.settle()
+        kill(mesh, "d")
+        Guest(mesh, "e", "publisher").publish("t", b"1", packet_id=7, dup=True)
+        mesh.settle()
+        assert injected(mesh, "h") == [b"1"]
+
+    def test_without_dup_is_another_one(self, mesh: Network) -> None:
+        Guest(mesh, "h", "subscriber").subscribe("t")
+        mesh.settle()
+        publisher = Guest(mesh, "d", "publisher")
+        publisher.publish("t", b"1", packet_id=7)
+        publisher.publish("t", b"1", packet_id=7)
+        mesh.settle()
+        assert injected(mesh, "h") == [b"1", b"1"]
+
+
+class TestQueuesOnDisk:
+    def prepare(self, journal: MemoryJournal) -> tuple[Network, str]:
+        """A client of d is owed a message at the only holder of d, which keeps it in a journal."""
+        mesh = mesh_of("deph")
+        Guest(mesh, "d", "c").subscribe("t")
+        mesh.settle()
+        (holder,) = strategy(mesh, "e").holders("d")
+        failover(mesh, holder).keep_in(journal)
+        publisher = next(name for name in "eph" if name != holder)
+        Guest(mesh, publisher, "publisher").publish("t", b"1")
+        mesh.settle()
+        return mesh, holder
+
+    def test_are_found_again_after_a_restart(self) -> None:
+        journal = MemoryJournal()
+        self.prepare(journal)
+        fresh = mesh_of("x", linked=False)
+        failover(fresh, "x").keep_in(journal)
+        assert [held.publish.payload for held in failover(fresh, "x").queues.take("c")] == [b"1"]
+
+    def test_are_written_before_the_publisher_hears(self) -> None:
+        journal = MemoryJournal()
+        mesh = mesh_of("dp")
+        Guest(mesh, "d", "c").subscribe("t")
+        mesh.settle()
+        failover(mesh, "p").keep_in(journal)
+        publisher = Guest(mesh, "p", "publisher")
+        publisher.publish("t", b"1")
+        assert publisher.acknowledged() == []
+        assert journal.last == 1
+
+    def test_give_up_what_a_client_got_while_its_holder_was_away(self) -> None:
+        """Its receipts went to a node that counted as dead."""
+        journal = MemoryJournal()
+        mesh, holder = self.prepare(journal)
+        since = strategy(mesh, holder).table.since("c")
+        kill(mesh, holder)
+        mesh.advance(DEAD_SECONDS)
+        mesh.add(holder, options=mesh.nodes["d"].core.settings.options, strategy=type(strategy(mesh, "d")),
+                 cluster_timeout=5.0, barrier_timeout=1.0)
+        restarted = failover(mesh, holder)
+        restarted.keep_in(journal)
+        mesh.nodes[holder].core.add_neighbour("d")
+        strategy(mesh, holder).neighbour_recalled("d", {'["c"]': since, '["c","t"]': 1})
+        assert restarted.queues.owes_any("c")
+        mesh.advance(0.1)
+        mesh.link(holder, "d")
+        mesh.settle()
+        assert not restarted.queues.owes_any("c")

@@ -1,0 +1,126 @@
+"""Members of the cluster as neighbours in the mesh."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from brokerweave.membership.members import Address, Member, State
+from brokerweave.membership.meta import Meta
+from brokerweave.node.members import MemberLinks
+from tests.unit.node.mesh_sites import Guest, mesh_of, strategy
+from tests.unit.node.network import Network
+
+
+class Host:
+    def __init__(self) -> None:
+        self.said: list[tuple[str, object]] = []
+
+    def dial_member(self, node: str, address: Address) -> None:
+        self.said.append(("dial", (node, address)))
+
+    def hang_up_member(self, node: str) -> None:
+        self.said.append(("hang up", node))
+
+    def tell_members(self, table: bytes) -> None:
+        self.said.append(("tell", table))
+
+
+def member(name: str, port: int = 1, state: State = State.ALIVE, meta: bytes = b"") -> Member:
+    return Member(name, state, 1, 1, ("x", 1), ("x", port), meta, None)
+
+
+class Bench:
+    def __init__(self, reachable: bool = True) -> None:
+        self.network: Network = mesh_of("m", linked=False)
+        self.mesh = strategy(self.network, "m")
+        self.host = Host()
+        self.core = self.network.nodes["m"].core
+        self.links = MemberLinks(self.core, self.mesh, self.host, reachable)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_of_two_members_the_one_whose_id_comes_first_dials(bench: Bench) -> None:
+    bench.links.member_joined(member("a"))
+    bench.links.member_joined(member("z"))
+    assert bench.host.said == [("dial", ("z", ("x", 1)))]
+    assert set(bench.core.neighbours()) == {"a", "z"}
+    assert bench.mesh.live == {"m", "a", "z"}
+
+
+def test_who_cannot_be_dialed_dials() -> None:
+    bench = Bench(reachable=False)
+    bench.links.member_joined(member("a"))
+    assert bench.host.said == [("dial", ("a", ("x", 1)))]
+
+
+def test_a_member_that_moved_is_dialed_where_it_is(bench: Bench) -> None:
+    bench.links.member_joined(member("z"))
+    bench.links.member_changed(member("z"))
+    bench.links.member_changed(member("z", port=2))
+    assert bench.host.said[1:] == [("hang up", "z"), ("dial", ("z", ("x", 2)))]
+
+
+def test_a_dead_member_stays_a_neighbour_and_is_not_live(bench: Bench) -> None:
+    bench.links.member_joined(member("z"))
+    bench.links.member_died(member("z", state=State.DEAD))
+    assert bench.mesh.live == {"m"}
+    assert bench.core.neighbours() == ("z",)
+    assert bench.host.said[-1] == ("hang up", "z")
+    bench.network.advance(10.0)
+    assert bench.core.neighbours() == ("z",)
+
+
+def test_one_that_left_is_removed_when_nothing_is_owed_to_it(bench: Bench) -> None:
+    bench.links.member_joined(member("z"))
+    bench.links.member_left(member("z", state=State.LEFT))
+    bench.network.advance(1.5)
+    assert bench.core.neighbours() == ()
+
+
+def test_one_whose_clients_are_waited_for_is_not_removed(bench: Bench) -> None:
+    bench.links.member_joined(member("z"))
+    bench.mesh.table.put("z", "c", 1, {"t": 1})
+    bench.links.member_left(member("z", state=State.LEFT))
+    bench.network.advance(1.5)
+    assert bench.core.neighbours() == ("z",)
+    bench.mesh.table.drop("z", "c")
+    bench.network.advance(1.5)
+    assert bench.core.neighbours() == ()
+
+
+def test_this_node_itself_is_no_neighbour(bench: Bench) -> None:
+    bench.links.member_joined(member("m"))
+    assert bench.core.neighbours() == ()
+
+
+def test_all_members_hear_of_a_change_of_the_table_once_for_many(bench: Bench) -> None:
+    for number in range(5):
+        Guest(bench.network, "m", f"c{number}").subscribe("t")
+        bench.network.settle()
+    bench.network.advance(0.6)
+    table = struct.pack(">QQ", bench.mesh.version, bench.mesh.table.digest("m"))
+    assert bench.host.said == [("tell", table)]
+
+
+def test_a_table_that_differs_is_pulled_whatever_else_a_member_says_of_itself() -> None:
+    network = mesh_of("mz")
+    Guest(network, "z", "c").subscribe("t")
+    network.settle()
+    links = MemberLinks(network.nodes["m"].core, strategy(network, "m"), Host(), True)
+    mine, there = strategy(network, "m"), strategy(network, "z")
+    mine.members_are({"z"})
+    right = struct.pack(">QQ", there.version, there.table.digest("z"))
+    links.member_joined(member("z", meta=Meta(("x", 1883), ("x", 80), right).encode()))
+    assert mine.counters["tables_pulled"] == 0
+    mine.table.drop("z", "c")
+    network.advance(2.0)
+    links.member_changed(member("z", meta=Meta(("x", 1883), ("x", 80), right).encode()))
+    network.settle()
+    assert mine.counters["tables_pulled"] == 1
+    assert mine.table.nodes_wanting("t") == {"z": 1}
