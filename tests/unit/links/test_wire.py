@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +41,10 @@ def runs(draw: st.DrawFn) -> Run:
         # Ages on the wire are whole milliseconds; powers of two stay exact.
         born=NOW - draw(st.integers(0, 4000)) / 8,
         blob=draw(st.binary(min_size=5 * count, max_size=5 * count + 100)),
+        holds=tuple(draw(st.lists(names, max_size=3))),
+        sender=draw(st.none() | st.tuples(st.text(max_size=60), st.integers(1, 0xFFFF)))
+        if count == 1
+        else None,
     )
 
 
@@ -47,6 +53,11 @@ def payload_of(frame: bytes, topic: bytes) -> memoryview:
     assert opened is not None
     assert opened[0] == topic
     return opened[1]
+
+
+def test_what_only_a_mesh_needs_costs_nothing_elsewhere() -> None:
+    plain, marked = run(), replace(run(), holds=("d",), sender=("c", 7))
+    assert len(encode_record(marked)) == len(encode_record(plain)) + 1 + 2 + 4 + 1
 
 
 @given(st.integers(1, 2**62), st.lists(runs(), min_size=1, max_size=5))

@@ -10,7 +10,16 @@ from typing import Any
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import split
-from brokerweave.mqtt.packets import ConnAck, Connect, Packet, PubAck, Publish, SubAck, Subscribe, Subscription
+from brokerweave.mqtt.packets import (
+    ConnAck,
+    Connect,
+    Packet,
+    PubAck,
+    Publish,
+    SubAck,
+    Subscribe,
+    Subscription,
+)
 from brokerweave.node.failover import Failover
 from tests.unit.node.network import Network, Node
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,13 @@ ENTRY = RunEntry(run(), OWN, (("lanes/b/0", 1), ("injectors/0", 2)), "sensör", 
 def test_an_entry_reads_back_as_it_was_written() -> None:
     assert decode_entry(encode_run(ENTRY)) == ENTRY
     assert decode_entry(encode_run(RunEntry(run(), 3, ()))) == RunEntry(run(), 3, ())
+
+
+def test_an_entry_says_who_is_to_keep_a_run_and_who_sent_it() -> None:
+    entry = replace(
+        ENTRY, run=replace(ENTRY.run, sender=("publisher", 9)), holds=(("lanes/b/0", ("d", "é")),)
+    )
+    assert decode_entry(encode_run(entry)) == entry
 
 
 @given(st.binary(max_size=80))

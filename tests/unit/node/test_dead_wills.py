@@ -54,9 +54,7 @@ def test_a_client_that_said_good_bye_has_no_will() -> None:
 def test_a_client_that_comes_back_before_its_delay_is_over_cancels_its_will() -> None:
     mesh = mesh_with_listeners()
     delayed = Will("w", b"last", 1, False, ((Property.WILL_DELAY_INTERVAL, 20),))
-    Guest(
-        mesh, "d", "c", version=5, will=delayed, properties=((Property.SESSION_EXPIRY_INTERVAL, 100),)
-    )
+    Guest(mesh, "d", "c", version=5, will=delayed, properties=((Property.SESSION_EXPIRY_INTERVAL, 100),))
     mesh.settle()
     kill(mesh, "d")
     mesh.advance(DEAD_SECONDS)
@@ -68,9 +66,7 @@ def test_a_client_that_comes_back_before_its_delay_is_over_cancels_its_will() ->
 def test_a_delayed_will_is_published_when_its_time_has_come() -> None:
     mesh = mesh_with_listeners()
     delayed = Will("w", b"last", 1, False, ((Property.WILL_DELAY_INTERVAL, 20),))
-    Guest(
-        mesh, "d", "c", version=5, will=delayed, properties=((Property.SESSION_EXPIRY_INTERVAL, 100),)
-    )
+    Guest(mesh, "d", "c", version=5, will=delayed, properties=((Property.SESSION_EXPIRY_INTERVAL, 100),))
     mesh.settle()
     kill(mesh, "d")
     mesh.advance(DEAD_SECONDS)
@@ -104,4 +100,4 @@ def test_the_next_holder_publishes_where_the_first_one_is_dead_too() -> None:
     kill(mesh, strategy(mesh, "d").holders("d")[0])
     kill(mesh, "d")
     mesh.advance(DEAD_SECONDS)
-    assert [payloads for payloads in published(mesh).values()] == [[b"last"]] * 2
+    assert list(published(mesh).values()) == [[b"last"]] * 2

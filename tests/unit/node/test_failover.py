@@ -224,8 +224,13 @@ class TestQueuesOnDisk:
         since = strategy(mesh, holder).table.since("c")
         kill(mesh, holder)
         mesh.advance(DEAD_SECONDS)
-        mesh.add(holder, options=mesh.nodes["d"].core.settings.options, strategy=type(strategy(mesh, "d")),
-                 cluster_timeout=5.0, barrier_timeout=1.0)
+        mesh.add(
+            holder,
+            options=mesh.nodes["d"].core.settings.options,
+            strategy=type(strategy(mesh, "d")),
+            cluster_timeout=5.0,
+            barrier_timeout=1.0,
+        )
         restarted = failover(mesh, holder)
         restarted.keep_in(journal)
         mesh.nodes[holder].core.add_neighbour("d")

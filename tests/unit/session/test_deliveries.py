@@ -51,6 +51,20 @@ def test_qos_0_is_received_when_it_is_written(site: Site) -> None:
     assert site.host.receipts == [named(b"1", b"2")]
 
 
+def test_qos_0_to_a_filter_of_more_is_no_receipt_since_it_was_published_so(site: Site) -> None:
+    assert site.pair.record is not None
+    site.pair.record.filters.update({"t": 1, "u/+": 0})
+    site.broker(Publish("t", b"1"), Publish("u/1", b"2"))
+    assert site.host.receipts == [named(b"2", topic="u/1")]
+
+
+def test_qos_0_is_no_receipt_where_all_filters_are_of_more(site: Site) -> None:
+    assert site.pair.record is not None
+    site.pair.record.filters.update({"t": 1, "$share/g/u": 2})
+    site.broker(Publish("t", b"1"), Publish("u", b"1"))
+    assert site.host.receipts == []
+
+
 def test_qos_0_that_stands_is_received_when_the_stream_goes_on(site: Site) -> None:
     site.host.barrier = True
     site.client(Subscribe(3, (Subscription("t", 0),)))

@@ -1,0 +1,238 @@
+"""The strategy of the mesh: routes, holders, tables. Nodes are cores in memory, so that versions travel."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import pytest
+
+from brokerweave.cooperation import adverts
+from brokerweave.cooperation.adverts import Digest
+from brokerweave.cooperation.api import Hop, Route
+from brokerweave.cooperation.mesh import RECOVER_SECONDS, Mesh
+from brokerweave.errors import RemoteProtocolError
+from tests.unit.node.mesh_sites import DEAD_SECONDS, Guest, kill, mesh_of, strategy
+from tests.unit.node.network import Network
+
+NAMES = "deph"
+
+
+@pytest.fixture
+def mesh() -> Network:
+    return mesh_of(NAMES)
+
+
+def reached(route: Route) -> dict[str, int]:
+    """Who gets it for its own clients."""
+    return {hop.neighbour: hop.qos for hop in route.hops if hop.qos >= 0}
+
+
+def held(route: Route) -> dict[str, tuple[str, ...]]:
+    return {hop.neighbour: hop.holds for hop in route.hops if hop.holds}
+
+
+class TestRoutes:
+    def test_lead_to_each_node_that_wants_a_topic_at_the_highest_qos_there(self, mesh: Network) -> None:
+        Guest(mesh, "d", "one").subscribe("t/#", 0)
+        Guest(mesh, "d", "two").subscribe("t/1", 2)
+        Guest(mesh, "h", "three").subscribe("t/+", 1)
+        Guest(mesh, "p", "four").subscribe("t/2", 1)
+        mesh.settle()
+        route = strategy(mesh, "p").route("t/1", None)
+        assert reached(route) == {"d": 2, "h": 1}
+        assert not route.local
+        assert strategy(mesh, "p").route("t/2", None).local
+
+    def test_end_after_one_hop(self, mesh: Network) -> None:
+        for name in "dh":
+            Guest(mesh, name, f"at-{name}").subscribe("t")
+        mesh.settle()
+        for came_from in "eph":
+            assert strategy(mesh, "d").route("t", came_from) == Route((), local=True)
+        assert strategy(mesh, "e").route("t", "d") == Route((), local=False)
+
+    def test_name_the_holders_of_every_node_that_wants_it(self) -> None:
+        mesh = mesh_of(NAMES, copies=3)
+        Guest(mesh, "d", "c").subscribe("t")
+        mesh.settle()
+        publisher = strategy(mesh, "p")
+        route = publisher.route("t", None)
+        keepers = {*held(route)} | ({"p"} if route.holds else set())
+        assert keepers == {*publisher.holders("d")}
+        assert len(keepers) == 2
+        assert {*held(route).values()} | ({route.holds} if route.holds else set()) == {("d",)}
+
+    def test_still_lead_to_holders_when_a_node_is_dead(self, mesh: Network) -> None:
+        Guest(mesh, "d", "c").subscribe("t")
+        mesh.settle()
+        kill(mesh, "d")
+        mesh.advance(DEAD_SECONDS)
+        route = strategy(mesh, "p").route("t", None)
+        keepers = {*held(route)} | ({"p"} if route.holds else set())
+        assert keepers == {*strategy(mesh, "p").holders("d")}
+        assert len(keepers) == 2  # one more than while it lived
+
+    def test_of_a_dead_node_are_given_up_after_the_window(self, mesh: Network) -> None:
+        Guest(mesh, "d", "c").subscribe("t")
+        mesh.settle()
+        kill(mesh, "d")
+        mesh.advance(DEAD_SECONDS)
+        mesh.advance(50.0)
+        assert strategy(mesh, "p").route("t", None).hops
+        mesh.advance(20.0)
+        assert strategy(mesh, "p").route("t", None) == Route((), local=False)
+        assert strategy(mesh, "p").table.nodes() == () or not strategy(mesh, "p").table.clients("d")
+
+    def test_of_retained_messages_lead_everywhere(self, mesh: Network) -> None:
+        assert reached(strategy(mesh, "p").route_retained("t", None)) == dict.fromkeys("deh", 2)
+        assert strategy(mesh, "p").route_retained("t", "d") == Route((), local=True)
+
+    def test_lead_nowhere_once_the_client_has_left(self, mesh: Network) -> None:
+        client = Guest(mesh, "d", "c")
+        client.subscribe("t")
+        mesh.settle()
+        client.pair.ended()
+        mesh.settle()
+        assert strategy(mesh, "p").route("t", None) == Route((), local=False)
+
+
+class TestHolders:
+    @pytest.mark.parametrize("copies", [1, 2, 3])
+    def test_are_the_same_everywhere_and_never_the_node_itself(self, copies: int) -> None:
+        mesh = mesh_of(NAMES, copies)
+        for node in NAMES:
+            (holders,) = {strategy(mesh, name).holders(node) for name in NAMES}
+            assert len({*holders}) == copies - 1
+            assert node not in holders
+
+    def test_are_those_with_the_lowest_hash_for_the_node(self, mesh: Network) -> None:
+        """All nodes of all versions have to agree: the order is part of the protocol."""
+        ranked = sorted("eph", key=lambda other: blake2b(f"d\0{other}".encode(), digest_size=8).digest())
+        assert strategy(mesh, "p").holders("d") == (ranked[0],)
+
+    def test_change_only_where_the_dead_one_was(self) -> None:
+        mesh = mesh_of("abcdefgh", copies=3)
+        asking = strategy(mesh, "a")
+        before = {node: asking.holders(node) for node in "abcdefgh"}
+        kill(mesh, "h")
+        mesh.advance(DEAD_SECONDS)
+        for node in "abcdefg":
+            kept = [holder for holder in before[node] if holder != "h"]
+            assert [*asking.holders(node)][: len(kept)] == kept
+            assert len(asking.holders(node)) == 2
+
+    def test_are_as_many_as_there_are_where_members_are_few(self) -> None:
+        assert strategy(mesh_of("dp", copies=4), "d").holders("d") == ("p",)
+
+
+class TestTables:
+    def test_name_for_a_client_the_node_that_had_it_last(self, mesh: Network) -> None:
+        Guest(mesh, "d", "c").subscribe("t")
+        mesh.advance(1.0)
+        mesh.stuck |= {("e", "p")}
+        Guest(mesh, "e", "c").subscribe("t")
+        mesh.settle()
+        assert strategy(mesh, "p").table.home("c") is None  # d has closed its pair, and e was not heard
+        mesh.stuck.clear()
+        mesh.settle()
+        assert {strategy(mesh, name).table.home("c") for name in NAMES} == {"e"}
+
+    def test_that_differ_are_pulled(self, mesh: Network) -> None:
+        Guest(mesh, "d", "c").subscribe("t")
+        mesh.settle()
+        mine, there = strategy(mesh, "p"), strategy(mesh, "d")
+        mine.table.put("d", "c", there.table.since("c"), {"t": None, "u": 2})
+        mine.packet_arrived("d", adverts.encode(Digest(there.version, there.table.digest("d"))))
+        mesh.settle()
+        assert mine.counters["tables_pulled"] == 1
+        assert mine.table.digest("d") == there.table.digest("d")
+        assert reached(mine.route("t", None)) == {"d": 1}
+        assert mine.route("u", None).hops == ()
+
+    def test_that_are_equal_or_newer_are_not_pulled(self, mesh: Network) -> None:
+        Guest(mesh, "d", "c").subscribe("t")
+        mesh.settle()
+        mine, there = strategy(mesh, "p"), strategy(mesh, "d")
+        mine.digest_seen("d", there.version, there.table.digest("d"))
+        mine.digest_seen("d", there.version - 1, 4711)
+        mesh.settle()
+        assert mine.counters["tables_pulled"] == 0
+
+    def test_are_pulled_once_a_second_at_most(self, mesh: Network) -> None:
+        mine, there = strategy(mesh, "p"), strategy(mesh, "d")
+        for _ in range(5):
+            mine.digest_seen("d", there.version, 4711)
+        assert mine.counters["tables_pulled"] == 1
+
+    def test_of_a_node_whose_link_was_down_are_the_same_again_afterwards(self, mesh: Network) -> None:
+        stays, goes = Guest(mesh, "d", "stays"), Guest(mesh, "d", "goes")
+        for client in (stays, goes):
+            client.subscribe("t")
+        mesh.settle()
+        mesh.cut("d", "p")
+        goes.pair.ended()
+        Guest(mesh, "d", "new").subscribe("u", 2)
+        mesh.link("d", "p")
+        mesh.settle()
+        assert {*strategy(mesh, "p").table.clients("d")} == {"stays", "new"}
+        assert strategy(mesh, "p").table.digest("d") == strategy(mesh, "d").table.digest("d")
+
+    def test_are_not_told_out_of_turn(self, mesh: Network) -> None:
+        packet = adverts.encode(adverts.Advert(adverts.MORE, 1, 1, 0, ()))
+        with pytest.raises(RemoteProtocolError):
+            strategy(mesh, "p").packet_arrived("d", packet)
+
+
+class TestTheBarrier:
+    def test_stands_until_all_in_reach_have_heard(self, mesh: Network) -> None:
+        mesh.stuck.add(("h", "d"))
+        client = Guest(mesh, "d", "c")
+        client.subscribe("t")
+        mesh.settle()
+        assert [type(packet).__name__ for packet in client.packets()] == ["ConnAck"]
+        mesh.stuck.clear()
+        mesh.settle()
+        assert [type(packet).__name__ for packet in client.packets()] == ["ConnAck", "SubAck"]
+
+    def test_does_not_stand_for_a_node_that_is_gone(self, mesh: Network) -> None:
+        mesh.stuck.add(("h", "d"))
+        client = Guest(mesh, "d", "c")
+        client.subscribe("t")
+        mesh.settle()
+        kill(mesh, "h")
+        mesh.settle()
+        assert [type(packet).__name__ for packet in client.packets()] == ["ConnAck", "SubAck"]
+
+
+class TestANodeThatWasStarted:
+    def test_recovers_until_it_has_the_tables_of_all(self) -> None:
+        mesh = mesh_of("dp", linked=False)
+        assert not strategy(mesh, "d").recovering()  # it has nobody to ask
+        mesh = mesh_of("dp", linked=False)
+        mesh.nodes["d"].core.add_neighbour("p")
+        assert strategy(mesh, "d").recovering()
+        mesh.link("d", "p")
+        assert strategy(mesh, "d").recovering()
+        mesh.settle()
+        assert not strategy(mesh, "d").recovering()
+
+    def test_does_not_recover_for_ever(self) -> None:
+        mesh = mesh_of("dp", linked=False)
+        mesh.nodes["d"].core.add_neighbour("p")
+        assert strategy(mesh, "d").recovering()
+        mesh.advance(RECOVER_SECONDS)
+        assert not strategy(mesh, "d").recovering()
+
+    def test_does_not_recover_again_when_another_joins(self, mesh: Network) -> None:
+        assert not strategy(mesh, "d").recovering()
+        mesh.nodes["d"].core.add_neighbour("new")
+        assert not strategy(mesh, "d").recovering()
+
+
+def test_a_hop_that_only_holds_has_no_qos_of_its_own(mesh: Network) -> None:
+    Guest(mesh, "d", "c").subscribe("t")
+    mesh.settle()
+    publisher = next(name for name in "eph" if name not in strategy(mesh, "d").holders("d"))
+    (holder,) = strategy(mesh, publisher).holders("d")
+    assert Hop(holder, -1, ("d",)) in strategy(mesh, publisher).route("t", None).hops
+    assert isinstance(strategy(mesh, publisher), Mesh)
