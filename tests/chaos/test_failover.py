@@ -13,8 +13,6 @@ from benchmarks.failover.account import Account, account
 from benchmarks.failover.report import faults, harm
 from benchmarks.failover.scene import Plan, run
 
-from brokerweave.cooperation import registry
-from brokerweave.errors import ConfigError
 from brokerweave.lab.balancer import Balancer
 
 SMALL: dict[str, Any] = {"topics": 20, "rate": 200.0, "kills": 1, "calm": 2.0, "watched": 3.0}
@@ -23,10 +21,6 @@ SMALL: dict[str, Any] = {"topics": 20, "rate": 200.0, "kills": 1, "calm": 2.0, "
 def killed(plan: Plan) -> Account:
     if reason := Balancer.missing():
         pytest.skip(reason)
-    try:
-        registry.strategy(plan.strategy)
-    except ConfigError as error:
-        pytest.skip(str(error))
     record, kills = run(plan)
     found = account(record, kills, plan.calm)
     assert sum(each.cut_off for each in found.rounds) > 0, "the site that was killed had no clients"

@@ -524,8 +524,8 @@ class NodeCore:
         self.counters.add("redelivered", len(publishes))
 
     def publish_will(self, will: Will, version: int, sender: tuple[str, int]) -> None:
-        """The will of a client whose site is dead, at this one and all others. It is marked as one that is
-        sent again, since another node may think that it should publish it, too."""
+        """The will of a client whose site is dead, at this one and all others. They know it by its `sender`,
+        since another node may think that it should publish it, too."""
         if will.topic.startswith("$"):
             return
         group = self._local_routes.lookup(will.topic.encode(), will.retain)
@@ -536,11 +536,7 @@ class NodeCore:
         publish = Publish(will.topic, will.payload, will.qos, will.retain, False, packet_id, properties)
         self.settle()
         run = self._new_run(group, 1, codec.encode(publish, version), will.qos, version)
-        if will.qos:  # [MQTT-3.3.1-2]: at QoS 0 there is no mark
-            again = codec.encode(replace(publish, dup=True), version)
-            self._dispatch(replace(run, blob=again).sent_by(*sender), replace(group, local=False))
-            group = Group((), True, group.lane)
-        self._dispatch(run, replace(group, local=True))
+        self._dispatch(run.sent_by(*sender), replace(group, local=True))
 
     # Links
 

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from brokerweave.node.failover import Failover
 
 MAX_BYTES = 64 << 20
+WILL_OF = "\0"
+"""Begins the sender of a will, as no client id does [MQTT-1.5.4-2]."""
+_LONGEST = 16_000
+"""Characters of a client id that are told with its will: they have to fit into 64 KiB."""
 _NEVER = 0xFFFF_FFFF
 
 
@@ -109,7 +113,7 @@ class DeadWills:
             self._core.call_later(due - now, self.look)
 
     def _publish(self, owed: OwedWill) -> None:
-        sender = owed.client, zlib.crc32(b"%d" % owed.since) & 0xFFFF or 1
+        sender = WILL_OF + owed.client[:_LONGEST], zlib.crc32(b"%d" % owed.since) & 0xFFFF or 1
         senders, hash = self._failover.senders, content_hash(owed.will.topic, owed.will.payload)
         if not senders.seen(*sender, hash, self._core.now()):  # else another holder was first
             senders.note(*sender, hash, self._core.now())

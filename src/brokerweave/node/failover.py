@@ -25,7 +25,7 @@ from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.packets import Publish
-from brokerweave.node.dead_wills import DeadWills
+from brokerweave.node.dead_wills import WILL_OF, DeadWills
 from brokerweave.node.returning import Returns
 from brokerweave.session.pair import Pair
 from brokerweave.session.standing import Stand
@@ -262,12 +262,13 @@ class Failover:
         return bool(client) and self.senders.seen(client, publish.packet_id, _hash(publish), now)
 
     def repeated(self, run: Run) -> bool:
-        """Whether this node has acted on what a run of a resent publication brings."""
+        """Whether this node has acted on what a run of a resent publication, or of a will, brings."""
         if run.sender is None:
             return False
         publish, now = codec.decode(run.blob, run.version), self._core.now()
         assert isinstance(publish, Publish)
-        known = bool(run.blob[0] & _DUP) and self.senders.seen(*run.sender, _hash(publish), now)
+        again = run.blob[0] & _DUP or run.sender[0].startswith(WILL_OF)
+        known = bool(again) and self.senders.seen(*run.sender, _hash(publish), now)
         self.senders.note(*run.sender, _hash(publish), now)
         return known
 

@@ -76,9 +76,10 @@ def test_a_delayed_will_is_published_when_its_time_has_come() -> None:
     assert published(mesh) == {"e": [b"last"], "p": [b"last"], "h": [b"last"]}
 
 
-def test_two_holders_that_both_think_they_are_the_first_do_not_double_it_elsewhere() -> None:
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_two_holders_that_both_think_they_are_the_first_do_not_double_it_elsewhere(qos: int) -> None:
     mesh = mesh_with_listeners(copies=3)
-    Guest(mesh, "d", "c", will=LAST)
+    Guest(mesh, "d", "c", will=Will("w", b"last", qos, False))
     mesh.settle()
     kill(mesh, "d")
     one, other, third = strategy(mesh, "e").holders("d") + tuple(
