@@ -65,6 +65,8 @@ class Mesh(Strategy):
         """Called when a node was not live for so long that its clients are forgotten."""
         self.synced: Callable[[str], None] = lambda node: None
         """Called when a neighbour has told all of its table."""
+        self.joining = False
+        """Whether there should be others, which membership has yet to find."""
         self._recovered = False
         self._started = context.now()
         self.version = int(context.now() * 1_000_000)
@@ -135,10 +137,10 @@ class Mesh(Strategy):
     def recovering(self) -> bool:
         """Whether this node was started a moment ago and does not know yet what clients of others want."""
         if not self._recovered:
-            others = (
-                self.live - {self.context.node_id} if self._members is not None else self.context.neighbours()
-            )
-            told = all(node in self._lives and node not in self._syncing for node in others)
+            others = set(self.context.neighbours()) if self._members is None else self.live
+            unheard = others - self._lives.keys() - {self.context.node_id}
+            found = len(others) > 1 or not self.joining
+            told = found and not unheard and not self._syncing
             self._recovered = told or self.context.now() - self._started >= RECOVER_SECONDS
         return not self._recovered
 

@@ -166,10 +166,12 @@ class Failover:
         now = self._core.now()
         for client, hashes in wire.decode_receipts(payload):
             self.queues.received(client, hashes, now, home=neighbour)
+        self.queues.flush()
 
     def _got_arrived(self, neighbour: str, payload: bytes) -> None:
         for client, ids in wire.decode_got(payload):
             self.queues.got(client, ids)
+        self.queues.flush()
 
     def _asked(self, neighbour: str, payload: bytes) -> None:
         ask, now = wire.decode_ask(payload), self._core.now()

@@ -236,9 +236,10 @@ class Node:
             self.retained_store,
             self.keeper.daybook,
         )
-        if self.core.failover is not None:
+        if self.core.failover is not None and not self.storage.temporary:
             self.core.failover.keep_in(self.storage.journal("held"))
         if isinstance(self.core.strategy, Mesh):
+            self.core.strategy.joining = bool(self.config.membership.join)
             self.health.recovering = self.core.strategy.recovering
         self.core.plugins.report = self._report
         self.core.admission.replace(load_acl(self.config))

@@ -240,6 +240,11 @@ class Ledger:
     def _forwarded(self, node: str, publication: Publication, key: Key, before: list[Visit]) -> None:
         payload = publication.payload
         if self.mesh and publication.is_will and node != publication.site:
+            site = publication.site
+            if not self.ends[site] and all(link != {node, site} for _, link in self._failures):
+                self.broken(
+                    f"{node} publishes the will {payload!r} of a client of {site}, which it could reach"
+                )
             self.excuses["will: published by a holder of a node that was out of reach"] += 1
             publication.keys.append(key)
             return

@@ -216,6 +216,18 @@ class TestANodeThatWasStarted:
         mesh.settle()
         assert not strategy(mesh, "d").recovering()
 
+    def test_recovers_until_it_has_found_members(self) -> None:
+        mesh = mesh_of("dp", linked=False)
+        starting = strategy(mesh, "d")
+        starting.joining = True
+        starting.members_are(())
+        assert starting.recovering()
+        starting.members_are({"p"})
+        mesh.link("d", "p")
+        assert starting.recovering()
+        mesh.settle()
+        assert not starting.recovering()
+
     def test_does_not_recover_for_ever(self) -> None:
         mesh = mesh_of("dp", linked=False)
         mesh.nodes["d"].core.add_neighbour("p")
