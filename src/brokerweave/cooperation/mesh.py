@@ -126,10 +126,16 @@ class Mesh(Strategy):
         where the node itself has none. Which member comes or goes changes as few of them as can be."""
         known = self._holders.get(node)
         if known is None:
-            count = int(self.context.option("copies")) - (node in self.live)
-            ranked = sorted(self.live - {node}, key=lambda other: _rank(node, other))
-            known = self._holders[node] = tuple(ranked[:count])
+            known = self._holders[node] = self._first_for(node, -(node in self.live))
         return known
+
+    def stand_ins(self) -> tuple[str, ...]:
+        """Who keeps messages for this node's clients at a node that does not know that this one lives."""
+        return self._first_for(self.context.node_id, 0)
+
+    def _first_for(self, node: str, more: int) -> tuple[str, ...]:
+        count = int(self.context.option("copies")) + more
+        return tuple(sorted(self.live - {node}, key=lambda other: _rank(node, other))[:count])
 
     def describe(self, neighbour: str) -> dict[str, int]:
         return {"clients": len(self.table.clients(neighbour)), "heard": int(self._up_to_date(neighbour))}

@@ -15,6 +15,8 @@ from brokerweave.failover.wire import GOT, RECEIPTS, encode_got, encode_receipts
 
 FULL = 48 << 10
 """Bytes gathered that should not wait for the turn's end."""
+_PACKET = 100
+"""Bytes that one takes beside its payload, about."""
 OWED_BYTES = 1 << 20
 """Kept for one unreachable holder; beyond, the oldest go."""
 
@@ -28,6 +30,7 @@ class Receipts:
         self._ids: dict[str, dict[str, list[MessageId]]] = {}
         self._size = 0
         self._owed: dict[str, deque[tuple[str, bytes]]] = {}
+        self._sizes: dict[str, int] = {}
 
     def received(self, client: str, hashes: Iterable[bytes]) -> bool:
         """A client of this node has these. True: nothing was waiting before, so ask for a `flush`."""
@@ -70,15 +73,19 @@ class Receipts:
 
     def back(self, node: str) -> list[tuple[str, str, bytes]]:
         """The node can be reached again: what it missed."""
+        self._sizes.pop(node, None)
         return [(node, topic, payload) for topic, payload in self._owed.pop(node, ())]
 
     def gone(self, node: str) -> None:
         """The node is dead, or holds for this one no longer."""
+        self._sizes.pop(node, None)
         self.lost += len(self._owed.pop(node, ()))
 
     def _owe(self, node: str, topic: str, payload: bytes) -> None:
         owed = self._owed.setdefault(node, deque())
         owed.append((topic, payload))
-        while sum(len(one) + 100 for _, one in owed) > self._owed_bytes:
-            owed.popleft()
+        size = self._sizes.get(node, 0) + len(payload) + _PACKET
+        while size > self._owed_bytes:
+            size -= len(owed.popleft()[1]) + _PACKET
             self.lost += 1
+        self._sizes[node] = size

@@ -203,13 +203,15 @@ class Failover:
                 self._core.send_own(node, topic, payload)
 
     def holders(self) -> list[str]:
-        """Who is to hear what this node's clients have: also those that held for it a moment ago."""
+        """Who is to hear what this node's clients have: also those that held for it a moment ago, and may
+        be out of reach. They still hold if they are not dead."""
         now = self._core.now()
         for node in self.mesh.holders(self._core.node_id):
             self._holders[node] = now + self.window
         for node in [node for node, until in self._holders.items() if until < now]:
             del self._holders[node]
-        return [node for node in self._holders if node in self.mesh.live]
+            self.receipts.gone(node)
+        return list(self._holders)
 
     def accepted(self, pair: Pair, session_present: bool, lost: bool) -> None:
         """`lost`: the broker was seen to die with the session that the client had here."""
@@ -316,7 +318,6 @@ class Failover:
             self.queues.forget(client, node)  # it ended one session there, and began another
 
     def _died(self, node: str) -> None:
-        self.receipts.gone(node)
         self.returns.down(node)
         self.wills.died(node)
 
@@ -332,6 +333,9 @@ class Failover:
                 self.queues.forget(client, node, before=self._restored)
 
     def _up(self, neighbour: str) -> None:
+        # It may have been restarted, and have thought until now that this node is dead.
+        for node in (neighbour, *self.mesh.stand_ins()):
+            self._holders[node] = self._core.now() + self.window
         if self._restored and neighbour not in self._known:
             self._known.add(neighbour)
             clients = self.mesh.table.clients(neighbour)

@@ -139,6 +139,25 @@ def test_of_a_client_at_two_sites_the_older_pair_is_closed(mesh: Network) -> Non
     assert {strategy(mesh, name).table.home("c") for name in mesh.nodes} == {"e"}
 
 
+def test_a_holder_that_was_out_of_reach_hears_afterwards_what_clients_have(mesh: Network) -> None:
+    client = Guest(mesh, "d", "c")
+    client.subscribe("t")
+    mesh.settle()
+    (holder,) = strategy(mesh, "d").holders("d")
+    publisher = next(name for name in "eph" if name != holder)
+    Guest(mesh, publisher, "publisher").publish("t", b"1")
+    mesh.settle()
+    mesh.cut("d", holder)
+    mesh.advance(DEAD_SECONDS)
+    assert holder not in strategy(mesh, "d").live
+    client.delivered(b"1", 1)
+    mesh.settle()
+    assert failover(mesh, holder).queues.owes_any("c")
+    mesh.link("d", holder)
+    mesh.settle()
+    assert not failover(mesh, holder).queues.owes_any("c")
+
+
 class TestAPublicationThatIsResent:
     def test_is_not_doubled_where_the_first_one_came(self, mesh: Network) -> None:
         Guest(mesh, "h", "subscriber").subscribe("t")
