@@ -13,13 +13,14 @@ from typing import Protocol
 
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.membership.members import Address, Member
+from brokerweave.membership.meta import Meta
 from brokerweave.node.core import NodeCore
 
 LEAVING_SECONDS = 1.0
 """Between two looks at what a member that left is owed."""
 TELL_SECONDS = 0.5
 """From a change of the table of clients to its digest's way to all members; more changes share it."""
-_META = struct.Struct(">QQ")
+_TABLE = struct.Struct(">QQ")
 
 
 class MemberHost(Protocol):
@@ -29,8 +30,8 @@ class MemberHost(Protocol):
     def hang_up_member(self, node: str) -> None:
         """Dial it no more."""
 
-    def tell_members(self, meta: bytes) -> None:
-        """Let all members know this of the node."""
+    def announce(self, table: bytes) -> None:
+        """Let all members know the version and digest of this node's table."""
 
 
 class MemberLinks:
@@ -108,8 +109,9 @@ class MemberLinks:
     # Digests
 
     def _digest(self, member: Member) -> None:
-        if len(member.meta) == _META.size:
-            self._mesh.digest_seen(member.id, *_META.unpack(member.meta))
+        table = Meta.decode(member.meta).table
+        if len(table) == _TABLE.size:
+            self._mesh.digest_seen(member.id, *_TABLE.unpack(table))
 
     def _tell_later(self) -> None:
         if not self._telling:
@@ -120,4 +122,4 @@ class MemberLinks:
         self._telling = False
         self._mesh.flush()
         version, digest = self._mesh.version, self._mesh.table.digest(self._core.node_id)
-        self._host.tell_members(_META.pack(version, digest))
+        self._host.announce(_TABLE.pack(version, digest))
