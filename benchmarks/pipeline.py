@@ -37,7 +37,7 @@ from brokerweave.lab.makers import tools
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Publish
 from brokerweave.pipeline import kafka as kafka_source
-from brokerweave.pipeline.session import open_session
+from brokerweave.pipeline.spark.session import open_session
 
 ROWS = 5_000_000
 ROUNDS = 5

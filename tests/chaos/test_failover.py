@@ -36,6 +36,7 @@ def test_with_sf_all_clients_of_a_killed_site_come_back_and_publishing_goes_on()
     assert all(each.returns for each in found.rounds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("publish_qos", "subscribe_qos", "at_once"),
     [(1, 1, 1), (2, 2, 1), (1, 1, 2)],

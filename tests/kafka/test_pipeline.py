@@ -16,8 +16,8 @@ from brokerweave.edgelog.reader import LogReader
 from brokerweave.lab.kafka import Kafka
 from brokerweave.lab.makers import tools
 from brokerweave.pipeline import kafka as source
-from brokerweave.pipeline.session import open_session
 from brokerweave.pipeline.sinks.kafka import KafkaSink
+from brokerweave.pipeline.spark.session import open_session
 from tests.integration.conftest import Connect
 from tests.kafka.test_feeding import feeding, wait_until_fed
 from tests.support.kafka import everything

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from brokerweave.pipeline.session import open_session
+from brokerweave.pipeline.spark.session import open_session
 
 
 @pytest.fixture(scope="session")

@@ -32,7 +32,7 @@ from brokerweave.lab.broker import HOST, free_port
 from brokerweave.lab.node import Node
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Connect, Publish
-from brokerweave.pipeline.notes import LakeNotes
+from brokerweave.pipeline.lake.notes import LakeNotes
 from tests.support.clients import end
 from tests.support.sites import start_all, start_broker
 from tests.support.waiting import wait_until

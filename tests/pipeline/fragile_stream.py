@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from brokerweave.pipeline import durable
+from brokerweave.pipeline.lake import durable
 from brokerweave.pipeline.sinks.parquet import ParquetSink
 from tests.pipeline.test_parquet_sink import DDL
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from brokerweave.pipeline import durable
+from brokerweave.pipeline.lake import durable
 
 
 def killed_at_every_step(scenario: str, folder: Path) -> list[tuple[str, Path]]:

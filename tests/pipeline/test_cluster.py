@@ -18,7 +18,7 @@ import pyspark
 import pytest
 
 from brokerweave.lab.broker import HOST, free_port
-from brokerweave.pipeline.java import java_environment
+from brokerweave.pipeline.spark.java import java_environment
 from tests.support.edgelogs import Site, numbered
 from tests.support.waiting import wait_until
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 SPARK = Path(pyspark.__file__).parent / "bin"
 JOB = """
 import json, os, sys
-from brokerweave.pipeline.session import open_session
+from brokerweave.pipeline.spark.session import open_session
 
 master, nodes, checkpoint = sys.argv[1:]
 spark = open_session(master, "cluster-test", {

@@ -12,8 +12,8 @@ import pytest
 
 from brokerweave.cli import main
 from brokerweave.edgelog.layout import Position
-from brokerweave.pipeline.needs import SPARK
-from brokerweave.pipeline.notes import LakeNotes, LogNote
+from brokerweave.pipeline.lake.notes import LakeNotes, LogNote
+from brokerweave.pipeline.spark.needs import SPARK
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from brokerweave.errors import ConfigError
-from brokerweave.pipeline import compaction, durable, switching
-from brokerweave.pipeline.compaction import Compacted, compact
-from brokerweave.pipeline.consumed import consumed
+from brokerweave.pipeline.lake import compaction, durable, switching
+from brokerweave.pipeline.lake.compaction import Compacted, compact
+from brokerweave.pipeline.lake.consumed import consumed
 from tests.pipeline.killing import killed_at_every_step, recovered
 from tests.pipeline.lake import seen, visible
 from tests.pipeline.test_publishing import expected, publish

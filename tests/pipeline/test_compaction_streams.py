@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from brokerweave.pipeline.compaction import compact
-from brokerweave.pipeline.consumed import consumed
+from brokerweave.pipeline.lake.compaction import compact
+from brokerweave.pipeline.lake.consumed import consumed
 from tests.pipeline.lake import seen, visible
 from tests.pipeline.test_parquet_sink import DDL
 from tests.pipeline.test_publishing import expected, publish

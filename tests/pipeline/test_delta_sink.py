@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from brokerweave.edgelog.arrow import SCHEMA
 from brokerweave.errors import ConfigError
-from brokerweave.pipeline import durable
-from brokerweave.pipeline.compaction import compact
-from brokerweave.pipeline.delta_compaction import compact_delta
+from brokerweave.pipeline.lake import durable
+from brokerweave.pipeline.lake.compaction import compact
+from brokerweave.pipeline.lake.delta_compaction import compact_delta
 from brokerweave.pipeline.sinks import Written
 from brokerweave.pipeline.sinks.delta import DeltaSink, table_schema
 from brokerweave.pipeline.sinks.parquet import ParquetSink

@@ -15,10 +15,11 @@ from pyspark.sql import SparkSession
 
 from brokerweave.edgelog.layout import Position
 from brokerweave.errors import ConfigError
-from brokerweave.pipeline import durable, running
+from brokerweave.pipeline import running
 from brokerweave.pipeline.abandoning import give_up
 from brokerweave.pipeline.backfilling import Moment, backfill
-from brokerweave.pipeline.notes import LakeNotes
+from brokerweave.pipeline.lake import durable
+from brokerweave.pipeline.lake.notes import LakeNotes
 from brokerweave.pipeline.settings import load
 from tests.pipeline import lakes
 from tests.support.edgelogs import SECOND, Site

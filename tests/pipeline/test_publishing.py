@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from brokerweave.errors import ConfigError, Unavailable
-from brokerweave.pipeline import durable
+from brokerweave.pipeline.lake import durable
 from brokerweave.pipeline.sinks import Written
 from brokerweave.pipeline.sinks.publishing import Publisher
 from brokerweave.pipeline.sinks.staging import Staged

@@ -20,11 +20,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from brokerweave.edgelog.arrow import SCHEMA as BRONZE
 from brokerweave.errors import ConfigError
-from brokerweave.pipeline import durable
-from brokerweave.pipeline.compaction import compact
 from brokerweave.pipeline.jobs import gold, partials
 from brokerweave.pipeline.jobs.gold import GoldJob, GoldOptions
 from brokerweave.pipeline.jobs.silver import SilverJob, SilverOptions
+from brokerweave.pipeline.lake import durable
+from brokerweave.pipeline.lake.compaction import compact
 from brokerweave.pipeline.payloads.rules import Rule
 from brokerweave.pipeline.sinks.delta import DeltaSink
 from brokerweave.pipeline.sinks.parquet import ParquetSink

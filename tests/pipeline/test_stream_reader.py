@@ -18,9 +18,9 @@ from brokerweave.edgelog.layout import Position
 from brokerweave.edgelog.reader import Skipped
 from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.flight.client import LogClient
-from brokerweave.pipeline.offsets import Range, RowsGone
-from brokerweave.pipeline.source import Part, StreamReader, commit_offsets, read_part
-from brokerweave.pipeline.source_options import parse
+from brokerweave.pipeline.source.data_source import Part, StreamReader, commit_offsets, read_part
+from brokerweave.pipeline.source.offsets import Range, RowsGone
+from brokerweave.pipeline.source.options import parse
 from tests.support.edgelogs import SECOND, Site, numbered
 
 MOST_BATCHES = 50

@@ -17,7 +17,7 @@ import typer
 from brokerweave.cli import telemetry_command
 from brokerweave.cli.output import console, help_text, progress, table
 from brokerweave.cli.running_commands import Json, print_json
-from brokerweave.pipeline.needs import SPARK, need
+from brokerweave.pipeline.spark.needs import SPARK, need
 
 if TYPE_CHECKING:
     from brokerweave.pipeline.settings import PipelineSettings
@@ -245,7 +245,7 @@ def show_status(
     settings = _settings(file, {"to": to, "token_file": token_file, "node_timeout": node_timeout})
     need("pyarrow")
     from brokerweave.pipeline import status
-    from brokerweave.pipeline.notes import LakeNotes
+    from brokerweave.pipeline.lake.notes import LakeNotes
 
     timeout = settings.pipeline.node_timeout if node_timeout or file else 3.0
     found = status.gather(LakeNotes(settings.lake), settings.token(), timeout)
@@ -296,7 +296,7 @@ def abandon(
     settings = _settings(file, {"to": to, "token_file": token_file})
     need("pyarrow")
     from brokerweave.pipeline.abandoning import give_up
-    from brokerweave.pipeline.notes import LakeNotes
+    from brokerweave.pipeline.lake.notes import LakeNotes
 
     notes = LakeNotes(settings.lake)
     if undo:

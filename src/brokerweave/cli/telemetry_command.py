@@ -73,7 +73,7 @@ def telemetry(
     if (nodes is None) == (lake is None):
         raise ConfigError("say where telemetry is: --nodes grpc://HOST:PORT,... or --from LAKE")
     from brokerweave.pipeline import telemetry as work
-    from brokerweave.pipeline.session import open_session
+    from brokerweave.pipeline.spark.session import open_session
 
     spark = open_session(master, "brokerweave-telemetry", _QUIET)
     try:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
-from brokerweave.pipeline.java import java_environment
-from brokerweave.pipeline.needs import SPARK, need
+from brokerweave.pipeline.spark.java import java_environment
+from brokerweave.pipeline.spark.needs import SPARK, need
 
 MOST_SECONDS = 300.0
 FIELD = "temperature"

@@ -30,8 +30,8 @@ class MemberHost(Protocol):
     def hang_up_member(self, node: str) -> None:
         """Dial it no more."""
 
-    def tell_members(self, table: bytes) -> None:
-        """Let all members know this of the node's table, beside what else they know of the node."""
+    def announce(self, table: bytes) -> None:
+        """Let all members know the version and digest of this node's table."""
 
 
 class MemberLinks:
@@ -122,4 +122,4 @@ class MemberLinks:
         self._telling = False
         self._mesh.flush()
         version, digest = self._mesh.version, self._mesh.table.digest(self._core.node_id)
-        self._host.tell_members(_TABLE.pack(version, digest))
+        self._host.announce(_TABLE.pack(version, digest))

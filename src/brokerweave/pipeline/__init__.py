@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from brokerweave.pipeline.running import Pipeline
-    from brokerweave.pipeline.session import open_session
     from brokerweave.pipeline.settings import load
     from brokerweave.pipeline.sinks.delta import DeltaSink
     from brokerweave.pipeline.sinks.parquet import ParquetSink
-    from brokerweave.pipeline.source import register
+    from brokerweave.pipeline.source.data_source import register
+    from brokerweave.pipeline.spark.session import open_session
 
 __all__ = ["DeltaSink", "ParquetSink", "Pipeline", "load", "open_session", "register"]
 
@@ -24,8 +24,8 @@ _PLACES = {
     "ParquetSink": "sinks.parquet",
     "Pipeline": "running",
     "load": "settings",
-    "open_session": "session",
-    "register": "source",
+    "open_session": "spark.session",
+    "register": "source.data_source",
 }
 
 

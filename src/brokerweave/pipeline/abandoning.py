@@ -5,7 +5,7 @@ from __future__ import annotations
 from brokerweave.edgelog.layout import START
 from brokerweave.errors import BrokerweaveError, ConfigError
 from brokerweave.flight.client import LogClient
-from brokerweave.pipeline.notes import Abandoned, LakeNotes, now
+from brokerweave.pipeline.lake.notes import Abandoned, LakeNotes, now
 
 ASK_SECONDS = 3.0
 

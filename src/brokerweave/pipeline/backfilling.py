@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from brokerweave.edgelog.layout import Position
 from brokerweave.errors import ConfigError
 from brokerweave.flight.client import LogClient, LogState
-from brokerweave.pipeline import durable
 from brokerweave.pipeline.jobs.bronze import offsets_text, source_options
-from brokerweave.pipeline.notes import LakeNotes
+from brokerweave.pipeline.lake import durable
+from brokerweave.pipeline.lake.notes import LakeNotes
 from brokerweave.pipeline.settings import PipelineSettings
 from brokerweave.pipeline.sinks.publishing import COMMITS
 

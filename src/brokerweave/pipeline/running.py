@@ -25,16 +25,16 @@ from typing import TYPE_CHECKING, Any
 
 from brokerweave.errors import BrokerweaveError, Unavailable
 from brokerweave.pipeline import status
-from brokerweave.pipeline.failures import failure
-from brokerweave.pipeline.needs import SPARK, need
-from brokerweave.pipeline.notes import FOLDER, CheckpointNotes, LakeNotes, only_one
+from brokerweave.pipeline.lake.notes import FOLDER, CheckpointNotes, LakeNotes, only_one
 from brokerweave.pipeline.settings import LAYERS, PipelineSettings
+from brokerweave.pipeline.spark.failures import failure
+from brokerweave.pipeline.spark.needs import SPARK, need
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from brokerweave.pipeline.compaction import Compacted
     from brokerweave.pipeline.jobs.bronze import BronzeJob
+    from brokerweave.pipeline.lake.compaction import Compacted
     from brokerweave.pipeline.payloads.rules import Rule
     from brokerweave.pipeline.sinks import Sink
     from brokerweave.pipeline.supervisor import Job
@@ -49,7 +49,7 @@ LAG_PERIOD = 5.0
 def session(settings: PipelineSettings) -> Iterator[SparkSession]:
     """The Spark session, quiet, ended with the block."""
     need(*SPARK)
-    from brokerweave.pipeline.session import open_session
+    from brokerweave.pipeline.spark.session import open_session
 
     # What a stream's Python code raises is told by the supervisor, once and in words.
     for name in ("py4j", "py4j.clientserver", "py4j.java_gateway"):
@@ -121,8 +121,8 @@ def lake_for_backfill(settings: PipelineSettings) -> Iterator[LakeNotes]:
 def compact_lake(settings: PipelineSettings, min_files: int) -> Iterator[tuple[str, Compacted]]:
     """Each table of a lake. A table that a layer is to be made from waits for that layer."""
     need(*SPARK)
-    from brokerweave.pipeline.compaction import compact
     from brokerweave.pipeline.jobs.partials import merge
+    from brokerweave.pipeline.lake.compaction import compact
 
     LakeNotes(settings.lake).table_format()
     layers = settings.pipeline.layers

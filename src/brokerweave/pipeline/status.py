@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from brokerweave.config.values import Address
 from brokerweave.errors import BrokerweaveError, ConfigError
 from brokerweave.flight.client import LogClient
-from brokerweave.pipeline.notes import LakeNotes, LogNote
+from brokerweave.pipeline.lake.notes import LakeNotes, LogNote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

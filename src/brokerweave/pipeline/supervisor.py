@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from brokerweave.errors import BrokerweaveError, ConfigError
-from brokerweave.pipeline.failures import failure
+from brokerweave.pipeline.spark.failures import failure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -401,9 +401,6 @@ class Node:
     def hang_up_member(self, node: str) -> None:
         self.links.hang_up(node, removed=False)
 
-    def tell_members(self, table: bytes) -> None:
-        self.announce(table)
-
     def neighbour_left(self, neighbour: str) -> None:
         log.warning("node %s removed this node from its neighbours", neighbour)
         self._remove(neighbour)

@@ -23,7 +23,7 @@ class Host:
     def hang_up_member(self, node: str) -> None:
         self.said.append(("hang up", node))
 
-    def tell_members(self, table: bytes) -> None:
+    def announce(self, table: bytes) -> None:
         self.said.append(("tell", table))
 
 

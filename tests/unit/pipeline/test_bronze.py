@@ -13,7 +13,7 @@ from brokerweave.errors import BrokerweaveError
 from brokerweave.flight.client import LogState
 from brokerweave.pipeline.jobs import checkpoints
 from brokerweave.pipeline.jobs.bronze import lost_checkpoint, refusal
-from brokerweave.pipeline.notes import LogNote
+from brokerweave.pipeline.lake.notes import LogNote
 
 STATE = LogState("ab12", "a", Position(1, 1), Position(1, 100), 0)
 

@@ -19,7 +19,7 @@ from brokerweave.edgelog.layout import START, Position
 from brokerweave.errors import ConfigError
 from brokerweave.flight.client import LogClient, LogState
 from brokerweave.pipeline.jobs import checkpoints
-from brokerweave.pipeline.notes import LakeNotes, LogNote
+from brokerweave.pipeline.lake.notes import LakeNotes, LogNote
 from brokerweave.pipeline.settings import PipelineSettings
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from brokerweave.errors import BrokerweaveError
-from brokerweave.pipeline.offsets import Offsets, decode
+from brokerweave.pipeline.source.offsets import Offsets, decode
 
 
 def query_id(folder: Path) -> str | None:

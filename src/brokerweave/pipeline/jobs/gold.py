@@ -20,10 +20,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from brokerweave.errors import ConfigError, Unavailable
-from brokerweave.pipeline import durable
 from brokerweave.pipeline.jobs.layer import Layer
 from brokerweave.pipeline.jobs.partials import KEY, MERGED_BY, MESSAGES, SCHEMA, listed
 from brokerweave.pipeline.jobs.silver import BYTES_A_BATCH, read_layer, resolved, start_stream
+from brokerweave.pipeline.lake import durable
 from brokerweave.pipeline.payloads.fields import column_of
 from brokerweave.pipeline.payloads.rules import META, Rule
 

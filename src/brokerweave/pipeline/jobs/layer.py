@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from brokerweave.errors import ConfigError
-from brokerweave.pipeline import durable
 from brokerweave.pipeline.jobs import checkpoints
+from brokerweave.pipeline.lake import durable
 
 FOLDER = "_brokerweave"
 KEPT_NOTES = 4

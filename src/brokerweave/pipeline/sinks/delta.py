@@ -19,7 +19,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from brokerweave.errors import ConfigError, Unavailable
-from brokerweave.pipeline import durable
+from brokerweave.pipeline.lake import durable
 from brokerweave.pipeline.sinks import Written
 from brokerweave.pipeline.sinks.publishing import Commit, Publisher, Staging
 from brokerweave.pipeline.sinks.staging import NO_VALUE, Layout, stage

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from brokerweave.errors import ConfigError
-from brokerweave.pipeline import durable, switching
+from brokerweave.pipeline.lake import durable, switching
 from brokerweave.pipeline.sinks import Written
 from brokerweave.pipeline.sinks.staging import Staged
 

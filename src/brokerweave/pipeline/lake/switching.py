@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from brokerweave.errors import ConfigError
-from brokerweave.pipeline import durable
+from brokerweave.pipeline.lake import durable
 
 COMMITS = "_commits"
 _NOTE = "switch.json"

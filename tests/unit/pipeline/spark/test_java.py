@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from brokerweave.errors import ConfigError
-from brokerweave.pipeline import java
+from brokerweave.pipeline.spark import java
 
 
 def program(path: Path, text: str) -> Path:

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 import pyspark
 from pyspark.sql import SparkSession
 
-from brokerweave.pipeline.java import java_environment
-from brokerweave.pipeline.shims import worker_python
-from brokerweave.pipeline.source import register
+from brokerweave.pipeline.source.data_source import register
+from brokerweave.pipeline.spark.java import java_environment
+from brokerweave.pipeline.spark.shims import worker_python
 
 ALWAYS = {
     # Times are stored and compared in UTC, whatever the machine's zone is.

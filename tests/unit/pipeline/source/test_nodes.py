@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from brokerweave.errors import ConfigError, Unavailable
-from brokerweave.pipeline.nodes import in_parallel
+from brokerweave.pipeline.source.nodes import in_parallel
 
 
 def test_answers_and_failures_come_by_key() -> None:

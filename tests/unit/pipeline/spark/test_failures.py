@@ -5,13 +5,13 @@ import errno
 import pytest
 
 from brokerweave.errors import ConfigError, Unavailable
-from brokerweave.pipeline.failures import LONGEST, failure
+from brokerweave.pipeline.spark.failures import LONGEST, failure
 
 WRAPPED = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Failed when
 Python streaming data source perform latestOffset: Traceback (most recent call last):
   File "source.py", line 128, in latestOffset
     found = self._ask()
-brokerweave.pipeline.offsets.RowsGone: 7 rows after 1:3 of log ab were trimmed before this query read them
+brokerweave.pipeline.source.offsets.RowsGone: 7 rows after 1:3 of log ab were trimmed before this query came
  SQLSTATE: 38000"""
 
 
@@ -20,7 +20,7 @@ brokerweave.pipeline.offsets.RowsGone: 7 rows after 1:3 of log ab were trimmed b
     [
         (ConfigError("wrong token"), "wrong token", True),
         (Unavailable("silent"), "silent", False),
-        (RuntimeError(WRAPPED), "7 rows after 1:3 of log ab were trimmed before this query read them", True),
+        (RuntimeError(WRAPPED), "7 rows after 1:3 of log ab were trimmed before this query came", True),
         (RuntimeError("x\nbrokerweave.errors.Unavailable: node is away\n"), "node is away", False),
         (OSError(errno.ENOSPC, "No space left on device", "/lake"), "/lake: No space left on device", False),
         (RuntimeError("a\nTraceback\nValueError: odd\n"), "ValueError: odd", False),

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from brokerweave.pipeline.shims import worker_python
+from brokerweave.pipeline.spark.shims import worker_python
 
 SHOW = "import os, sys; print(os.environ['PYTHONPATH'], sys.argv[1:])"
 

@@ -36,10 +36,10 @@ from brokerweave.edgelog.arrow import SCHEMA
 from brokerweave.edgelog.layout import DamagedLog, Position
 from brokerweave.edgelog.reader import TrimmedRows
 from brokerweave.errors import BrokerweaveError, Unavailable
-from brokerweave.pipeline import nodes, offsets
-from brokerweave.pipeline.nodes import Nodes, Round, Served
-from brokerweave.pipeline.offsets import Mark, Offsets, Range, RowsGone
-from brokerweave.pipeline.source_options import EARLIEST, LATEST, Place, SourceOptions, check_columns, parse
+from brokerweave.pipeline.source import nodes, offsets
+from brokerweave.pipeline.source.nodes import Nodes, Round, Served
+from brokerweave.pipeline.source.offsets import Mark, Offsets, Range, RowsGone
+from brokerweave.pipeline.source.options import EARLIEST, LATEST, Place, SourceOptions, check_columns, parse
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,8 +9,8 @@ import pytest
 from brokerweave.edgelog.arrow import SCHEMA
 from brokerweave.edgelog.layout import Position
 from brokerweave.errors import ConfigError
-from brokerweave.pipeline.offsets import Mark
-from brokerweave.pipeline.source_options import EARLIEST, LATEST, Place, parse
+from brokerweave.pipeline.source.offsets import Mark
+from brokerweave.pipeline.source.options import EARLIEST, LATEST, Place, parse
 
 NODES = {"nodes": "127.0.0.1:8815"}
 

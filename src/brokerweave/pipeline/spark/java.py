@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from brokerweave.errors import ConfigError
-from brokerweave.pipeline.shims import cache_folder, write_program
+from brokerweave.pipeline.spark.shims import cache_folder, write_program
 
 OLDEST = 17
 """Spark 4's oldest Java."""

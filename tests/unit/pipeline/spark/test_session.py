@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokerweave.pipeline.session import settings_for
+from brokerweave.pipeline.spark.session import settings_for
 
 
 def test_a_users_setting_wins_over_ours() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from brokerweave.edgelog.layout import Position
 from brokerweave.errors import ConfigError
-from brokerweave.pipeline import offsets
-from brokerweave.pipeline.offsets import Extent, Mark, Range, RowsGone
+from brokerweave.pipeline.source import offsets
+from brokerweave.pipeline.source.offsets import Extent, Mark, Range, RowsGone
 
 A, B = "a" * 32, "b" * 32
 

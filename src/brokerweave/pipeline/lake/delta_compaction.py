@@ -21,8 +21,8 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from brokerweave.errors import Unavailable
-from brokerweave.pipeline import durable, switching
-from brokerweave.pipeline.compaction import LEVEL, TARGET, Compacted, Fold, rewrite, total
+from brokerweave.pipeline.lake import durable, switching
+from brokerweave.pipeline.lake.compaction import LEVEL, TARGET, Compacted, Fold, rewrite, total
 from brokerweave.pipeline.sinks.delta import add_action
 
 KEEP_HOURS = 24 * 7

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from brokerweave.errors import BrokerweaveError
-from brokerweave.pipeline import durable, switching
-from brokerweave.pipeline.consumed import consumed
+from brokerweave.pipeline.lake import durable, switching
+from brokerweave.pipeline.lake.consumed import consumed
 from brokerweave.pipeline.sinks.staging import open_writer
 
 Fold = Callable[[pa.Table], pa.Table]
@@ -68,7 +68,7 @@ def compact(
         return Compacted()
     finished = [consumed(Path(checkpoint)) for checkpoint in read_by]
     if (table / "_delta_log").exists():
-        from brokerweave.pipeline.delta_compaction import compact_delta
+        from brokerweave.pipeline.lake.delta_compaction import compact_delta
 
         return compact_delta(table, finished, fold=fold, sort_by=sort_by, min_files=min_files)
     durable.make_folder(table / switching.COMMITS)

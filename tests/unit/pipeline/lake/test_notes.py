@@ -6,7 +6,7 @@ import pytest
 
 from brokerweave.edgelog.layout import START, Position
 from brokerweave.errors import BrokerweaveError, ConfigError
-from brokerweave.pipeline.notes import Abandoned, CheckpointNotes, LakeInUse, LakeNotes, LogNote
+from brokerweave.pipeline.lake.notes import Abandoned, CheckpointNotes, LakeInUse, LakeNotes, LogNote
 
 NOTE = LogNote("ab12", "a", "bronze-a-1", 3, Position(1, 10), Position(2, 25), False, "grpc://h:1")
 

@@ -19,8 +19,8 @@ from typing import TypeVar
 from brokerweave.edgelog.layout import Position
 from brokerweave.errors import BrokerweaveError, Unavailable
 from brokerweave.flight.client import LogClient, LogState
-from brokerweave.pipeline.offsets import Extent
-from brokerweave.pipeline.source_options import SourceOptions
+from brokerweave.pipeline.source.offsets import Extent
+from brokerweave.pipeline.source.options import SourceOptions
 
 T = TypeVar("T")
 GRACE_SECONDS = 1.0

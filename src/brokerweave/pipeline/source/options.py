@@ -16,7 +16,7 @@ from typing import Any
 from brokerweave.edgelog.arrow import SCHEMA
 from brokerweave.edgelog.readers import Readers
 from brokerweave.errors import ConfigError
-from brokerweave.pipeline.offsets import Offsets, decode
+from brokerweave.pipeline.source.offsets import Offsets, decode
 
 EARLIEST, LATEST = "earliest", "latest"
 ROWS_PER_PARTITION = 500_000

@@ -1,0 +1,1 @@
+"""`format("brokerweave")`: the edge logs of nodes as a source of Spark."""
