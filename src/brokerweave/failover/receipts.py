@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable
 
-from brokerweave.failover.ids import HASH_BYTES, MessageId
+from brokerweave.failover.ids import MessageId
 from brokerweave.failover.wire import GOT, RECEIPTS, encode_got, encode_receipts
 
-FULL = 48 << 10
-"""Bytes gathered that should not wait for the turn's end."""
 _PACKET = 100
 """Bytes that one takes beside its payload, about."""
 OWED_BYTES = 1 << 20
@@ -28,7 +26,6 @@ class Receipts:
         self._owed_bytes = owed_bytes
         self._hashes: dict[str, list[bytes]] = {}
         self._ids: dict[str, dict[str, list[MessageId]]] = {}
-        self._size = 0
         self._owed: dict[str, deque[tuple[str, bytes]]] = {}
         self._sizes: dict[str, int] = {}
 
@@ -36,9 +33,7 @@ class Receipts:
         """A client of this node has these. True: nothing was waiting before, so ask for a `flush`."""
         first = not self.waiting
         known = self._hashes.setdefault(client, [])
-        before = len(known)
         known.extend(hashes)
-        self._size += (len(known) - before) * HASH_BYTES
         return first
 
     def got(self, client: str, ids: Iterable[MessageId], nodes: Iterable[str]) -> bool:
@@ -47,17 +42,11 @@ class Receipts:
         ids = list(ids)
         for node in nodes if ids else ():
             self._ids.setdefault(node, {}).setdefault(client, []).extend(ids)
-            self._size += 32 * len(ids)
         return first and self.waiting
 
     @property
     def waiting(self) -> bool:
         return bool(self._hashes or self._ids)
-
-    @property
-    def full(self) -> bool:
-        """Whether to `flush` at once."""
-        return self._size >= FULL
 
     def flush(self, holders: Iterable[str], reachable: Collection[str]) -> list[tuple[str, str, bytes]]:
         """What to send: node, topic, payload. `holders` are those of this node."""
@@ -65,7 +54,7 @@ class Receipts:
         out = [(holder, *packet) for holder in holders for packet in packets]
         for node, got in self._ids.items():
             out += [(node, GOT, payload) for payload in encode_got(got)]
-        self._hashes, self._ids, self._size = {}, {}, 0
+        self._hashes, self._ids = {}, {}
         for node, topic, payload in out:
             if node not in reachable:
                 self._owe(node, topic, payload)

@@ -47,10 +47,6 @@ class Senders:
         self.recognised += known
         return known
 
-    def answered(self, client: str, packet_id: int, hash: bytes) -> None:
-        """The publisher has its acknowledgement and will not resend: the same again would be another one."""
-        self._noted.pop((client, packet_id, hash), None)
-
     def _expire(self, now: float) -> None:
         while self._noted:
             key, noted = next(iter(self._noted.items()))

@@ -39,6 +39,8 @@ LEFT_SECONDS = 2.0
 take different ways."""
 STALE_SECONDS = 3.0
 """What comes later than this for clients of a node that lives is not kept: the node has had it."""
+SHOWN = 20
+"""Clients that `status` names, those with the most drops."""
 _DUP = 0x08
 
 
@@ -275,6 +277,26 @@ class Failover:
         known = bool(again) and self.senders.seen(*run.sender, _hash(publish), now)
         self.senders.note(*run.sender, _hash(publish), now)
         return known
+
+    # What an operator sees
+
+    def status(self) -> dict[str, object]:
+        """What is kept for others' clients, and whom of them it had to be dropped for."""
+        return {
+            "clients": len(self.queues),
+            "bytes": self.queues.bytes,
+            "dropped": dict(self.queues.dropped.most_common(SHOWN)),
+        }
+
+    def counters(self) -> dict[str, int]:
+        """Everything here that was let go for want of room."""
+        return {
+            "held_dropped": self.queues.dropped.total(),
+            "early_receipts_dropped": self.queues.early_dropped,
+            "receipts_lost": self.receipts.lost,
+            "resends_forgotten": self.senders.overflows,
+            "injections_forgotten": self.log.forgotten,
+        }
 
     # What happens to others
 

@@ -72,10 +72,12 @@ def status(node: Node) -> dict[str, Any]:
             + node.retained_store.failures
             + sum(box.journal_failures for box in outboxes(node)),
             **core.strategy.counters,
+            **(core.failover.counters() if core.failover else {}),
             **(node.recording.counters() if node.recording else {}),
             **(node.kafka.counters() if node.kafka else {}),
             **(node.membership.counters() if node.membership else {}),
         },
+        "mesh": core.failover.status() if core.failover else None,
         "membership": node.membership.status() if node.membership else None,
         "members": node.membership.rows() if node.membership else [],
         "kafka": node.kafka.status() if node.kafka else None,

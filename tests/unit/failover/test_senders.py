@@ -42,10 +42,3 @@ def test_beyond_its_capacity_the_oldest_goes_and_is_counted() -> None:
         senders.note("c", packet_id, b"h", now=0)
     assert [senders.seen("c", packet_id, b"h", now=0) for packet_id in (1, 2, 3)] == [False, True, True]
     assert senders.overflows == 1
-
-
-def test_what_was_answered_is_another_one_when_it_comes_again() -> None:
-    senders = Senders(60)
-    senders.note("c", 7, b"h", now=0)
-    senders.answered("c", 7, b"h")
-    assert not senders.seen("c", 7, b"h", now=1)

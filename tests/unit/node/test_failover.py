@@ -259,3 +259,17 @@ class TestQueuesOnDisk:
         mesh.link(holder, "d")
         mesh.settle()
         assert not restarted.queues.owes_any("c")
+
+
+def test_what_a_holder_drops_for_want_of_room_is_shown_with_its_client(mesh: Network) -> None:
+    Guest(mesh, "d", "c").subscribe("t")
+    mesh.settle()
+    publisher = Guest(mesh, "p", "publisher")
+    for number in range(40):
+        publisher.publish("t", bytes(200_000), 200 + number)
+        mesh.settle()
+    parts = [failover(mesh, name) for name in "pde"]
+    dropped = [part.counters()["held_dropped"] for part in parts]
+    assert sum(dropped) > 0
+    shown = [part.status()["dropped"] for part in parts]
+    assert shown == [{"c": count} if count else {} for count in dropped]
