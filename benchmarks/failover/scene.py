@@ -20,13 +20,15 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.failover.account import Kill
+from benchmarks.failover.client import Address
 from benchmarks.failover.load import LoadSpec
 from benchmarks.failover.record import Record
 from brokerweave.errors import Unavailable
 from brokerweave.lab.balancer import Balancer, served
-from brokerweave.lab.broker import HOST, free_port
+from brokerweave.lab.broker import HOST, answers_mqtt, free_port
 from brokerweave.lab.debian import Mosquitto
 from brokerweave.lab.node import Node
 
@@ -58,27 +60,65 @@ class Plan:
     """After each kill, before what was killed is started again."""
 
 
+class _Broker(Mosquitto):
+    def __init__(self, host: str, inside: Sequence[str]) -> None:
+        super().__init__(config=("max_queued_messages 100000", "set_tcp_nodelay true"))
+        self.host = host
+        self._inside = inside
+
+    def command(self) -> list[str]:
+        return [*self._inside, *super().command()]
+
+    def ready(self) -> bool:
+        return answers_mqtt(self.port, host=self.host)
+
+
+class _Node(Node):
+    def __init__(self, inside: Sequence[str], *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._inside = inside
+
+    def command(self) -> list[str]:
+        return [*self._inside, *super().command()]
+
+
 class Site:
-    def __init__(self, name: str, plan: Plan, others: Sequence[Site]) -> None:
+    """`inside` is a command that starts another one where `host` is an address of this machine."""
+
+    def __init__(
+        self,
+        name: str,
+        plan: Plan,
+        others: Sequence[Site],
+        host: str = HOST,
+        inside: Sequence[str] = (),
+    ) -> None:
         self.name = name
+        self.host = host
         self.health_port = free_port()
         self.member_port = free_port()
-        self.broker = Mosquitto(config=("max_queued_messages 100000", "set_tcp_nodelay true"))
+        self.broker = _Broker(host, inside)
         nodes = tuple(site.node for site in others) if plan.strategy != "mesh" else ()
-        self.node: Node = Node(
-            name, self.broker.port, nodes, strategy=plan.strategy, settings=self._settings(plan, others)
+        self.node: Node = _Node(
+            inside,
+            name,
+            self.broker.port,
+            nodes,
+            strategy=plan.strategy,
+            settings=self._settings(plan, others),
         )
+        self.node.host = host
 
     def _settings(self, plan: Plan, others: Sequence[Site]) -> Settings:
         settings: dict[str, dict[str, object]] = {
-            "node": {"health": f"{HOST}:{self.health_port}"},
+            "node": {"health": f"{self.host}:{self.health_port}"},
             "links": {"reconnect_min": 0.05, "reconnect_max": 0.5},
         }
         if plan.strategy == "mesh":
             key = self.broker.directory / "key"
             key.write_text("the key that all members share\n")
-            join = [f"{HOST}:{site.member_port}" for site in others]
-            bind = f"{HOST}:{self.member_port}"
+            join = [f"{site.host}:{site.member_port}" for site in others]
+            bind = f"{self.host}:{self.member_port}"
             settings["membership"] = {"bind": bind, "join": join, "key_file": str(key)}
             settings["mesh"] = {"copies": plan.copies}
         else:
@@ -102,7 +142,7 @@ class Site:
 
     def is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://{HOST}:{self.health_port}/", timeout=2) as answer:
+            with urllib.request.urlopen(f"http://{self.host}:{self.health_port}/", timeout=2) as answer:
                 return bool(answer.status == 200)
         except urllib.error.HTTPError as error:
             error.close()
@@ -171,7 +211,7 @@ def run(plan: Plan, said: Callable[[str], None] = lambda _: None) -> tuple[Recor
     try:
         scene.start()
         said("sites are up; clients connect")
-        with _load(plan, scene.balancer.port) as (load, out):
+        with loaded(plan, [(HOST, scene.balancer.port)]) as (load, out):
             kills = []
             for number in range(plan.kills):
                 time.sleep(plan.calm)
@@ -193,11 +233,11 @@ def run(plan: Plan, said: Callable[[str], None] = lambda _: None) -> tuple[Recor
 
 
 @contextlib.contextmanager
-def _load(plan: Plan, port: int) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+def loaded(plan: Plan, addresses: Sequence[Address]) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     with tempfile.TemporaryDirectory(prefix="brokerweave-failover-") as folder:
         out = Path(folder) / "record.json"
         spec = LoadSpec(
-            port=port,
+            addresses=addresses,
             out=str(out),
             rate=plan.rate,
             topics=plan.topics,

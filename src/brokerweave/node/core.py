@@ -453,7 +453,7 @@ class NodeCore:
             if ack.resent:  # the broker has it, and so has who holds it here
                 group = replace(group, holds=())
             else:
-                self.failover.published(run, max(group.lane, 0), publish)
+                self.failover.published(run, max(group.lane, 0), publish, pair)
         publication = Publication(run.origin, run.epoch, max(group.lane, 0), run.first)
         record = self.sessions.of(pair) if publish.qos == 2 else None
         kept = record is not None and record.stored

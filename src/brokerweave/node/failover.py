@@ -253,13 +253,14 @@ class Failover:
         self.senders.note(client, publish.packet_id, _hash(publish), self._core.now())
         return run.sent_by(client, publish.packet_id)
 
-    def published(self, run: Run, lane: int, publish: Publish) -> None:
+    def published(self, run: Run, lane: int, publish: Publish, pair: Pair) -> None:
         """The broker here has acknowledged what a client published."""
         lane = lane if self._core.settings.ordered else 0
         identifier = MessageId(run.origin, run.epoch, lane, run.first)
         self.log.own(identifier)
         if self.returns.under_way:
-            self.returns.published(held.hold(identifier, publish, run.version, run.born))
+            kept = held.hold(identifier, publish, run.version, run.born)
+            self.returns.published(kept, pair, publish.packet_id)
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
         """Whether this node has acted on a publication that a client sends again."""

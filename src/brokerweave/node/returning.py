@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
     from brokerweave.node.failover import Failover
 
-POLL_SECONDS = 0.01
-"""Between two looks at what the broker has yet to acknowledge."""
+POLL_SECONDS = 0.004
+"""Between two looks at what the broker has yet to acknowledge, or to deliver."""
 UNCLEAR_SECONDS = 0.05
 """How long to wait for the broker to deliver what it may or may not, once all else is known."""
 
@@ -58,6 +58,7 @@ class _Attempt:
         "stand",
         "timer",
         "unanswered",
+        "unclear",
         "unheard",
         "version",
     )
@@ -73,6 +74,8 @@ class _Attempt:
         self.arriving: dict[str, tuple[int, ...]] = {}
         self.seen = 0
         self.unanswered: list[tuple[Pair, int]] = []
+        self.unclear = False
+        """All is known but what the broker is about to deliver."""
         self.timer: Timer | None = None
 
 
@@ -164,11 +167,12 @@ class Returns:
     def under_way(self) -> bool:
         return bool(self._attempts)
 
-    def published(self, held: Held) -> None:
-        """A client here published something: it may have been before the broker knew a subscription, and be
-        routed after the node did."""
+    def published(self, held: Held, pair: Pair, packet_id: int) -> None:
+        """The broker acknowledged what a client here published: where it was given that before SUBACK came, it
+        may have been before it knew the subscription, and be routed after the node did."""
         for attempt in self._attempts.values():
-            attempt.cutover.offer((held,))
+            if (pair, packet_id) in attempt.unanswered:
+                attempt.cutover.offer((held,))
 
     def up(self, neighbour: str) -> None:
         self._epochs.pop(neighbour, None)
@@ -255,17 +259,30 @@ class Returns:
         self._look_at_broker(attempt)
         if attempt.cutover.complete:
             self._finish(number)
-        elif attempt.cutover.heard and attempt.timer is not None:
-            attempt.timer.cancel()
+        elif attempt.cutover.heard and not attempt.unclear:
+            attempt.unclear = True
+            if attempt.timer is not None:
+                attempt.timer.cancel()
             attempt.timer = self._core.call_later(UNCLEAR_SECONDS, lambda: self._finish(number))
+            self._core.call_later(POLL_SECONDS, lambda: self._look_again(number))
 
-    def _look_at_broker(self, attempt: _Attempt) -> None:
-        """What the broker delivered since SUBACK stands behind it."""
-        deliveries = attempt.behind.deliveries
+    def _look_again(self, number: int) -> None:
+        attempt = self._attempts.get(number)
+        if attempt is None:
+            return
+        if self._look_at_broker(attempt) and attempt.cutover.complete:
+            self._finish(number)
+        else:
+            self._core.call_later(POLL_SECONDS, lambda: self._look_again(number))
+
+    def _look_at_broker(self, attempt: _Attempt) -> bool:
+        """What the broker delivered since SUBACK stands behind it. Whether there was more of it."""
+        deliveries, before = attempt.behind.deliveries, attempt.seen
         for _, content in deliveries[attempt.seen :]:
             if content is not None:
                 attempt.cutover.live(content)
         attempt.seen = len(deliveries)
+        return attempt.seen > before
 
     def _time_is_up(self, number: int) -> None:
         if number in self._attempts:
