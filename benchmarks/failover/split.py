@@ -1,8 +1,8 @@
 """`python -m benchmarks.failover.split`: four sites of a mesh split into two and two under load, then healed.
 
 Each site has its own network namespace (`wires`), and a subscriber of every topic. Publishers and subscribers
-keep their connections: only sites lose each other. Ends with 1 unless within a half everything arrived all the
-time, and after the split everything acknowledged is everywhere, once, retained messages included.
+keep their connections: only sites lose each other. Ends with 1 unless within a half everything arrived all
+the time, and after the split everything acknowledged is everywhere, once, retained messages included.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A network that can be split: each site has a namespace of its own, and this process is the router.
 
 Owns the namespaces, which end with the process that made them: nothing of the machine's own network changes.
-Needs Linux, root, and the programs `ip`, `unshare` and `nsenter`. Invariant: a cut drops what goes between the
-two sides and says nothing, as a broken cable does; also datagrams. Must not know: who is at a site.
+Needs Linux, root, and the programs `ip`, `unshare` and `nsenter`. Invariant: a cut drops what goes between
+the two sides and says nothing, as a broken cable does; also datagrams. Must not know: who is at a site.
 """
 
 from __future__ import annotations

@@ -447,9 +447,9 @@ class NodeCore:
             return True  # only a tap wants it
         self.settle()
         blob = codec.encode(publish, version)
-        run = replace(self._new_run(group, 1, blob, publish.qos, version), confirm=True)
+        sender = self.failover.sender(publish, pair) if self.failover is not None else None
+        run = self._new_run(group, 1, blob, publish.qos, version, confirm=True, sender=sender)
         if self.failover is not None:
-            run = self.failover.mark(run, publish, pair)
             if ack.resent:  # the broker has it, and so has who holds it here
                 group = replace(group, holds=())
             else:
@@ -470,7 +470,16 @@ class NodeCore:
         self.confirmations.abandon(publication)  # where it was not heard of in time
         pair.release(ack)
 
-    def _new_run(self, group: Group, count: int, blob: bytes, max_qos: int, version: int) -> Run:
+    def _new_run(
+        self,
+        group: Group,
+        count: int,
+        blob: bytes,
+        max_qos: int,
+        version: int,
+        confirm: bool = False,
+        sender: tuple[str, int] | None = None,
+    ) -> Run:
         lane = max(group.lane, 0)
         first = self._sequences[lane] + 1
         self._sequences[lane] += count
@@ -484,6 +493,8 @@ class NodeCore:
             cap=2,
             born=self.host.now(),
             blob=blob,
+            confirm=confirm,
+            sender=sender,
         )
         return self.retained.published(run) if group.retained else run
 
@@ -875,4 +886,4 @@ def _bound_for(run: Run, cap: int, holds: tuple[str, ...]) -> Run:
     """A run as it goes to one neighbour."""
     if cap >= run.cap and not holds:
         return run
-    return replace(run, cap=min(cap, run.cap), holds=holds)
+    return run.bound_for(min(cap, run.cap), holds)

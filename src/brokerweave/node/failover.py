@@ -24,6 +24,7 @@ from brokerweave.links.journal import Journal
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
+from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish
 from brokerweave.node.dead_wills import WILL_OF, DeadWills
 from brokerweave.node.returning import Returns
@@ -245,13 +246,13 @@ class Failover:
 
     # Publications that are resent
 
-    def mark(self, run: Run, publish: Publish, pair: Pair) -> Run:
-        """The run of a publication that a client here made, by which others know it should it come again."""
+    def sender(self, publish: Publish, pair: Pair) -> tuple[str, int] | None:
+        """By what others know a publication that a client here made, should it come again."""
         client = pair.client.client_id
         if not client or not publish.packet_id:
-            return run
+            return None
         self.senders.note(client, publish.packet_id, _hash(publish), self._core.now())
-        return run.sent_by(client, publish.packet_id)
+        return client, publish.packet_id
 
     def published(self, run: Run, lane: int, publish: Publish, pair: Pair) -> None:
         """The broker here has acknowledged what a client published."""
@@ -272,11 +273,11 @@ class Failover:
         """Whether this node has acted on what a run of a resent publication, or of a will, brings."""
         if run.sender is None:
             return False
-        publish, now = codec.decode(run.blob, run.version), self._core.now()
-        assert isinstance(publish, Publish)
+        head, now = publish_head(run.blob, run.version), self._core.now()
+        name = content_hash(head.topic, run.blob[head.payload_start :])
         again = run.blob[0] & _DUP or run.sender[0].startswith(WILL_OF)
-        known = bool(again) and self.senders.seen(*run.sender, _hash(publish), now)
-        self.senders.note(*run.sender, _hash(publish), now)
+        known = bool(again) and self.senders.seen(*run.sender, name, now)
+        self.senders.note(*run.sender, name, now)
         return known
 
     # What an operator sees

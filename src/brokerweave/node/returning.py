@@ -168,8 +168,8 @@ class Returns:
         return bool(self._attempts)
 
     def published(self, held: Held, pair: Pair, packet_id: int) -> None:
-        """The broker acknowledged what a client here published: where it was given that before SUBACK came, it
-        may have been before it knew the subscription, and be routed after the node did."""
+        """The broker acknowledged what a client here published. Where it got that before SUBACK came, it may
+        have been before it knew the subscription, and be routed after the node did."""
         for attempt in self._attempts.values():
             if (pair, packet_id) in attempt.unanswered:
                 attempt.cutover.offer((held,))

@@ -37,6 +37,7 @@ from brokerweave.mqtt.packets import (
 from brokerweave.mqtt.properties import Property, get_int, get_str, without
 from brokerweave.session.aliases import Aliases
 from brokerweave.session.asked import Asked
+from brokerweave.session.deliveries import read_answer
 from brokerweave.session.handle import SessionHandle
 from brokerweave.session.host import Limits, PairHost
 from brokerweave.session.judgement import Judgement
@@ -67,6 +68,7 @@ _ACKNOWLEDGED_ONE_BY_ONE = 1 << 1 | 1 << 2
 _PUBLISH_ACKS = 1 << PacketType.PUBACK | 1 << PacketType.PUBREC
 _ANSWERS = frozenset({PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP, PacketType.PINGREQ})
 """What the client of a mesh says to the broker, or to the node that sent something in its stead."""
+_ANSWERED = frozenset({PacketType.PUBACK, PacketType.PUBREC})
 _DELIVERS = frozenset({PacketType.PUBLISH, PacketType.PUBREL})
 _TAKEN_OVER = 0x8E
 _REFUSED = 0x80
@@ -508,6 +510,9 @@ class Pair:
             return overtakes
         if frame.type not in _ACTED_ON and not (judgement and judgement.asked(Side.BROKER, frame.type)):
             return overtakes
+        if judgement is None and frame.type in _ANSWERED and self._unconfirmed is not None:
+            answer = read_answer(frame.data, self.version)
+            return b"" if self._unconfirmed.answered(*answer, frame.data) else overtakes
         packet = codec.decode(frame.data, self.version)
         if judgement is not None:
             judgement.verdict(Side.BROKER, packet)
@@ -519,7 +524,8 @@ class Pair:
             case UnsubAck():
                 self._unsuback(packet)
             case PubAck() | PubRec() if self._unconfirmed is not None:
-                return b"" if self._unconfirmed.answered(packet, frame.data) else overtakes
+                answer = packet.packet_id, packet.reason_code
+                return b"" if self._unconfirmed.answered(*answer, frame.data) else overtakes
             case PubAck() | PubRec() if self._recorder is not None:
                 self._recorder.answered(packet.packet_id, packet.reason_code)
         return overtakes
