@@ -33,6 +33,8 @@ from brokerweave.lab.debian import Mosquitto
 from brokerweave.lab.node import Node
 
 PATIENCE = 60.0
+DRAIN_SECONDS = 2.0
+"""How long a site that ends in good order goes on serving, while the balancer takes its clients away."""
 Settings = Mapping[str, Mapping[str, object]]
 
 
@@ -58,6 +60,9 @@ class Plan:
     """Before each kill, with all sites ready."""
     watched: float = 4.0
     """After each kill, before what was killed is started again."""
+    how: str = "site"
+    """What ends: a whole `site`, at once and with its disk; its `broker` alone; or the site in good order
+    (`drain`)."""
 
 
 class _Broker(Mosquitto):
@@ -114,6 +119,8 @@ class Site:
             "node": {"health": f"{self.host}:{self.health_port}"},
             "links": {"reconnect_min": 0.05, "reconnect_max": 0.5},
         }
+        if plan.how == "drain":
+            settings["limits"] = {"drain_notice": DRAIN_SECONDS}
         if plan.strategy == "mesh":
             key = self.broker.directory / "key"
             key.write_text("the key that all members share\n")
@@ -129,16 +136,20 @@ class Site:
         self.broker.start()
         self.node.start()
 
-    def kill(self) -> None:
+    def end(self, how: str) -> None:
         """At once, and without waiting for the end."""
-        for process in (self.node, self.broker):
+        if how == "drain":
+            os.kill(self.node.pid, signal.SIGTERM)
+            return
+        for process in (self.broker,) if how == "broker" else (self.node, self.broker):
             os.killpg(process.pid, signal.SIGKILL)
 
-    def bury(self) -> None:
-        """What is left of a killed site: its disk goes as well."""
-        for process in (self.node, self.broker):
-            process.stop(kill=True)
-        shutil.rmtree(self.node.directory / "data", ignore_errors=True)
+    def bury(self, how: str) -> None:
+        """What is left of it: the disk of a killed site goes as well."""
+        self.broker.stop(kill=True)
+        if how != "broker":
+            self.node.stop(kill=how == "site")
+            shutil.rmtree(self.node.directory / "data", ignore_errors=True)
 
     def is_ready(self) -> bool:
         try:
@@ -184,11 +195,11 @@ class Scene:
         chosen = [self.sites[(begin + each) % len(self.sites)] for each in range(self.plan.at_once)]
         at = time.monotonic()
         for site in chosen:
-            site.kill()
+            site.end(self.plan.how)
         time.sleep(self.plan.watched)
         until = time.monotonic()
         for site in chosen:
-            site.bury()
+            site.bury(self.plan.how)
             site.start()
         return Kill(tuple(site.name for site in chosen), at, until)
 

@@ -43,13 +43,13 @@ class Wires:
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
         self._homes = [_hold() for _ in range(sites)]
         for number, home in enumerate(self._homes):
-            _ip(f"link add site{number} type veth peer name up netns {home.pid}")
+            _ip(f"link add site{number} type veth peer name wire netns {home.pid}")
             _ip(f"addr add {_NET}.{number}.1/24 dev site{number}")
             _ip(f"link set site{number} up")
             for words in (
                 "link set lo up",
-                f"addr add {self.host(number)}/24 dev up",
-                "link set up up",
+                f"addr add {self.host(number)}/24 dev wire",
+                "link set wire up",
                 f"route add default via {_NET}.{number}.1",
             ):
                 _ip(words, self.inside(number))

@@ -200,6 +200,10 @@ class Cutover:
         first = self._first(held.publish.topic)
         return first is not None and first._judge_by_cut(held.id, final=True) is Verdict.LATER
 
+    def has(self, held: Held) -> bool:
+        """Whether the client is known to have it: it was given, from here or by the broker, and answered."""
+        return held.id in self._settled and held.id not in self._unreceived.get(held.hash, ())
+
     def swallows(self, hash: bytes) -> bool:
         """Asked of each delivery of the broker to the client, after `ready`, those that waited included: True
         if the client had it where it was before. The node acknowledges it in the client's stead."""

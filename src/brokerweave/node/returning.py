@@ -358,9 +358,9 @@ class Returns:
             if attempt.client == client:
                 attempt.cutover.offer(held)
                 return
-        later = [one.id for one in held if entry.last.routed_here(one)]
-        if later:
-            self._failover.got(client, later, {node})
+        had = [one.id for one in held if entry.last.routed_here(one) or entry.last.has(one)]
+        if had:
+            self._failover.got(client, had, {node})
         given = [each for one in held for each in entry.last.late(one, self._core.now())]
         if given:
             self._give(record.owner, client, entry.last, given)

@@ -158,6 +158,28 @@ def test_a_holder_that_was_out_of_reach_hears_afterwards_what_clients_have(mesh:
     assert not failover(mesh, holder).queues.owes_any("c")
 
 
+def test_a_holder_that_gets_late_what_a_client_has_by_now_is_told_so() -> None:
+    mesh = mesh_of("deph", copies=3)
+    Guest(mesh, "d", "c").subscribe("t")
+    mesh.settle()
+    late, near = strategy(mesh, "p").holders("d")
+    (home,) = set("eph") - {late, near}
+    mesh.cut(near, late)
+    Guest(mesh, near, "publisher").publish("t", b"1")
+    mesh.settle()
+    kill(mesh, "d")
+    back = Guest(mesh, home, "c")
+    back.subscribe("t")
+    mesh.settle()
+    back.answer_all()
+    mesh.settle()
+    assert back.payloads() == [b"1"]
+    mesh.link(near, late)
+    mesh.settle()
+    assert mesh.nodes[late].core.counters["late_publications"] == 1
+    assert not any(failover(mesh, name).queues.owes_any("c") for name in mesh.nodes)
+
+
 class TestAPublicationThatIsResent:
     def test_is_not_doubled_where_the_first_one_came(self, mesh: Network) -> None:
         Guest(mesh, "h", "subscriber").subscribe("t")
