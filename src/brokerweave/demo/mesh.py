@@ -103,7 +103,7 @@ class Mesh(Row):
         self._measuring.start()
         said(f"mesh: {SUBSCRIBERS} subscribers and {SENSORS} sensors know one address, HAProxy's")
         time.sleep(BEFORE)
-        site = max(self.sites, key=lambda each: int(each.node.status()["node"]["clients"]))
+        site = max(self.sites, key=lambda each: int(each.node.status()["sessions"]["open"]))
         clients = [*self._sensors, *self._subscribers]
         begin = time.time()
         self._kill_all(site)
@@ -130,7 +130,7 @@ class Mesh(Row):
         servers = []
         for name, broker in zip(SITES, brokers, strict=True):
             key = broker.directory / "key"
-            key.write_text("the demo's key\n")
+            key.write_text("a key that the four sites of the demo share\n")
             health = free_port()
             member = free_port() if nodes else first
             settings: dict[str, dict[str, object]] = {
