@@ -202,6 +202,11 @@ class Pair:
         return self.client.mqtt_version
 
     @property
+    def bare(self) -> bool:
+        """The client has sent nothing but CONNECT that anybody would miss."""
+        return not self._held and self._asked is None and not self._upstream.pending
+
+    @property
     def unanswered(self) -> list[int]:
         """Packet ids of publications that the broker has yet to acknowledge; only in cluster delivery."""
         if self._unconfirmed is None:
