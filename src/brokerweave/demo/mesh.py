@@ -104,7 +104,7 @@ class Mesh(Row):
         said(f"mesh: {SUBSCRIBERS} subscribers and {SENSORS} sensors know one address, HAProxy's")
         time.sleep(BEFORE)
         site = max(self.sites, key=lambda each: int(each.node.status()["sessions"]["open"]))
-        clients = [*self._sensors, *self._subscribers]
+        clients: list[Sensor | Subscriber] = [*self._sensors, *self._subscribers]
         begin = time.time()
         self._kill_all(site)
         said(f"mesh: site {site.id} killed with its broker and its disk (kill -9)")
@@ -194,7 +194,7 @@ class Mesh(Row):
     def close(self) -> None:
         if self._measuring is not None:
             self._measuring.stop()
-        clients = [*self._sensors, *self._subscribers]
+        clients: list[Sensor | Subscriber] = [*self._sensors, *self._subscribers]
         leaving = [threading.Thread(target=client.close, daemon=True) for client in clients]
         for each in leaving:
             each.start()

@@ -16,6 +16,7 @@ from brokerweave.cooperation.api import Cut, Timer
 from brokerweave.failover import wire
 from brokerweave.failover.cutover import Cutover
 from brokerweave.failover.held import Held
+from brokerweave.failover.ids import MessageId
 from brokerweave.mqtt.topics import shared_filter
 from brokerweave.session.pair import Pair
 from brokerweave.session.standing import Stand
@@ -33,7 +34,7 @@ UNCLEAR_SECONDS = 0.05
 class _Client:
     """One that may be owed something."""
 
-    __slots__ = ("attempts", "last", "sources", "sure", "ticks")
+    __slots__ = ("attempts", "last", "own", "sources", "sure", "ticks")
 
     def __init__(self, sure: bool) -> None:
         self.sure = sure
@@ -45,6 +46,8 @@ class _Client:
         """Under way."""
         self.sources: set[str] = set()
         """Nodes that kept something for it."""
+        self.own: set[MessageId] = set()
+        """Of what it may lack, published here since it came: that this node's own holders keep."""
 
 
 class _Attempt:
@@ -173,6 +176,8 @@ class Returns:
         for attempt in self._attempts.values():
             if (pair, packet_id) in attempt.unanswered:
                 attempt.cutover.offer((held,))
+                if attempt.client in self._clients:
+                    self._clients[attempt.client].own.add(held.id)
 
     def up(self, neighbour: str) -> None:
         self._epochs.pop(neighbour, None)
@@ -329,7 +334,8 @@ class Returns:
     # Afterwards
 
     def received(self, client: str, hashes: list[bytes]) -> list[bytes]:
-        """A client here has these: those of them that nobody kept for it when it came."""
+        """A client here has these: those of them that this node's own holders keep, and not only others that
+        kept them for it when it came."""
         entry = self._clients.get(client)
         if entry is None or entry.last is None:
             return hashes
@@ -337,8 +343,9 @@ class Returns:
         for one in hashes:
             found = entry.last.received((one,))
             ids += found
-            if not found:
+            if not found or not entry.own.isdisjoint(found):
                 rest.append(one)
+                entry.own.difference_update(found)
         if ids:
             self._failover.got(client, ids, entry.sources)
         return rest

@@ -312,8 +312,7 @@ class ClientConnection(asyncio.Protocol):
 
     def end_forsaken(self) -> bool:
         """End a client that has hung up before it was accepted, and asked for nothing. In a mesh it may be at
-        another site by now, and must not be called away from there by a CONNECT that a busy node came to late.
-        """
+        another site by now: a CONNECT that a busy node came to late must not call it away from there."""
         if self._host.core.failover is None or not self.pair.bare or not _has_ended(self._file):
             return False
         self._host.core.count("forsaken_connects")

@@ -144,7 +144,7 @@ class Wire:
 
 
 def publisher(qos: int) -> tuple[Publisher, Wire]:
-    made, wire = Publisher(0, Published(Life("p"), 7), qos, False), Wire()
+    made, wire = Publisher(("127.0.0.1", 0), Published(Life("p"), 7), qos, False), Wire()
     made.write = wire.write  # type: ignore[method-assign]
     made.data_received(b"\x20\x02\x00\x00")
     return made, wire
@@ -186,7 +186,7 @@ def test_what_is_due_while_the_window_is_full_waits() -> None:
 
 
 def test_a_subscriber_notes_a_qos_2_packet_once_and_answers_it_each_time() -> None:
-    made, wire = Subscriber(0, Received(Life("s"), 7), 2, False), Wire()
+    made, wire = Subscriber(("127.0.0.1", 0), Received(Life("s"), 7), 2, False), Wire()
     made.write = wire.write  # type: ignore[method-assign]
     frame = packet(0x34, text("failover/7") + b"\x00\x05" + PAYLOAD.pack(7, 3))
     made.data_received(frame[:4])

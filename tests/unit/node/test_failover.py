@@ -180,6 +180,27 @@ def test_a_holder_that_gets_late_what_a_client_has_by_now_is_told_so() -> None:
     assert not any(failover(mesh, name).queues.owes_any("c") for name in mesh.nodes)
 
 
+def test_what_is_published_where_a_client_comes_back_is_kept_until_the_client_has_it(mesh: Network) -> None:
+    """Also if the broker had it before SUBACK, and the node routed it after."""
+    Guest(mesh, "d", "c").subscribe("t")
+    publisher = Guest(mesh, "e", "publisher")
+    mesh.settle()
+    (holder,) = strategy(mesh, "e").holders("e")
+    kill(mesh, "d")
+    back = Guest(mesh, "e", "c")
+    publisher.send(Publish("t", b"1", 1, packet_id=7))
+    back.subscribe("t")
+    publisher.broker(PubAck(7))
+    back.broker(Publish("t", b"1", 1, packet_id=1))
+    mesh.settle()
+    assert failover(mesh, holder).queues.owes_any("c")
+    mesh.advance(1.0)
+    assert back.payloads() == [b"1"]
+    back.send(PubAck(1))
+    mesh.settle()
+    assert not failover(mesh, holder).queues.owes_any("c")
+
+
 class TestAPublicationThatIsResent:
     def test_is_not_doubled_where_the_first_one_came(self, mesh: Network) -> None:
         Guest(mesh, "h", "subscriber").subscribe("t")
