@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from brokerweave.failover.senders import Senders
 from brokerweave.links.journal import MemoryJournal
 from brokerweave.mqtt.packets import Disconnect, PubAck, Publish
 from tests.unit.node.mesh_sites import DEAD_SECONDS, Guest, failover, injected, kill, mesh_of, strategy
@@ -213,6 +214,25 @@ class TestAPublicationThatIsResent:
         mesh.settle()
         assert again.acknowledged() == [7]
         assert injected(mesh, "h") == [b"1"]
+
+    def test_is_not_kept_by_who_comes_late_for_clients_of_a_node_that_lives(self, mesh: Network) -> None:
+        client = Guest(mesh, "e", "c")
+        client.subscribe("t")
+        mesh.settle()
+        (holder,) = strategy(mesh, "e").holders("e")
+        near = next(name for name in "ph" if name != holder)
+        Guest(mesh, "d", "publisher").publish("t", b"1", packet_id=7)
+        mesh.settle()
+        client.delivered(b"1", 1)
+        mesh.settle()
+        kill(mesh, "d")
+        mesh.cut(near, holder)
+        Guest(mesh, near, "publisher").publish("t", b"1", packet_id=7, dup=True)
+        mesh.advance(0.5)
+        failover(mesh, holder).senders = Senders(60.0)  # it was restarted, and remembers nothing
+        mesh.link(near, holder)
+        mesh.settle()
+        assert not failover(mesh, holder).queues.owes_any("c")
 
     def test_does_not_reach_a_broker_that_has_it(self, mesh: Network) -> None:
         Guest(mesh, "e", "subscriber").subscribe("t")
