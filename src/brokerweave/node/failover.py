@@ -61,8 +61,8 @@ class Failover:
         self.wills = DeadWills(core, self)
         self._holders: dict[str, float] = {}
         """Nodes that hold for this one, or did lately, and until when they are told what clients have."""
-        self._linked: dict[str, float] = {}
-        """Since when each neighbour can be reached."""
+        self.started = core.now()
+        """What was published before is not kept for clients of nodes that live: nobody waited for this one."""
         self._ticking = False
         self._restored = 0.0
         """When queues were read back; what is older may be of clients that got it meanwhile."""
@@ -76,7 +76,7 @@ class Failover:
         mesh.left = self._left
         mesh.died = self._died
         mesh.synced = self._synced
-        mesh.forgot = self._forgot
+        mesh.forgot = self.wills.forgot
         mesh.lives = self._lives
         mesh.up = self._up
         mesh.down = self.returns.down
@@ -124,9 +124,7 @@ class Failover:
 
     def _hold_one(self, run: Run, lane: int, publish: Publish) -> None:
         owed: dict[str, tuple[str, int]] = {}
-        old = self._core.now() - run.born > STALE_SECONDS
-        if run.blob[0] & _DUP and run.born < self._linked.get(run.origin, 0.0):
-            old = True  # of the first one who has it by now may have been said before this node was there
+        old = self._core.now() - run.born > STALE_SECONDS or run.born < self.started
         for node in run.holds:
             if old and node in self.mesh.live:
                 continue  # this node was away itself, and will not hear who has it by now
@@ -345,10 +343,6 @@ class Failover:
         if self._gone.pop(client, None) == node:
             self.queues.forget(client, node)  # it ended one session there, and began another
 
-    def _forgot(self, node: str) -> None:
-        self._linked.pop(node, None)
-        self.wills.forgot(node)
-
     def _died(self, node: str) -> None:
         self.returns.down(node)
         self.wills.died(node)
@@ -365,7 +359,6 @@ class Failover:
                 self.queues.forget(client, node, before=self._restored)
 
     def _up(self, neighbour: str) -> None:
-        self._linked[neighbour] = self._core.now()
         # It may have been restarted, and have thought until now that this node is dead.
         for node in (neighbour, *self.mesh.stand_ins()):
             self._holders[node] = self._core.now() + self.window
