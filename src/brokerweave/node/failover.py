@@ -62,7 +62,7 @@ class Failover:
         self._holders: dict[str, float] = {}
         """Nodes that hold for this one, or did lately, and until when they are told what clients have."""
         self.started = core.now()
-        """What was published before is not kept for clients of nodes that live: nobody waited for this one."""
+        """Nothing from before is kept for clients of nodes that live: nobody waited for this one."""
         self._ticking = False
         self._restored = 0.0
         """When queues were read back; what is older may be of clients that got it meanwhile."""

@@ -215,9 +215,7 @@ class TestAPublicationThatIsResent:
         assert again.acknowledged() == [7]
         assert injected(mesh, "h") == [b"1"]
 
-    def test_is_not_kept_by_who_was_started_since_for_clients_of_a_node_that_lives(
-        self, mesh: Network
-    ) -> None:
+    def test_is_not_kept_by_who_was_started_since_for_clients_of_a_living_node(self, mesh: Network) -> None:
         client = Guest(mesh, "e", "c")
         client.subscribe("t")
         mesh.settle()
