@@ -24,7 +24,8 @@ from brokerweave.links.journal import Journal
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
-from brokerweave.mqtt.packets import Publish
+from brokerweave.mqtt.frames import publish_head
+from brokerweave.mqtt.packets import Publish, Will
 from brokerweave.node.dead_wills import WILL_OF, DeadWills
 from brokerweave.node.returning import Returns
 from brokerweave.session.pair import Pair
@@ -115,6 +116,11 @@ class Failover:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""
         if run.holds:
             self.hold(run, lane)
+        if run.max_qos and not run.cap:
+            # Its origin did not know yet who wants more here; at QoS 0 nobody would hear who has it.
+            head = publish_head(run.blob, run.version)
+            wanted = self.mesh.table.nodes_wanting(head.topic.decode())
+            run = replace(run, cap=wanted.get(self._core.node_id, 0))
         if run.blob[0] & _DUP:
             return replace(run, blob=bytes((run.blob[0] & ~_DUP,)) + run.blob[1:])
         return run
@@ -142,7 +148,8 @@ class Failover:
         """It came when its client was somewhere else already."""
         self._core.counters.add("late_publications")
         if node == self._core.node_id:
-            self.returns.late(client, [late], node)
+            # Not yet: it is about to be handed to the broker here, too, where others want it.
+            self._core.call_later(0, lambda: self.returns.late(client, [late], node))
             return
         since, now = self.mesh.table.since(client), self._core.now()
         for payload in wire.encode_late(since, client, [late], now):
@@ -243,6 +250,10 @@ class Failover:
             self.mesh.forget_wait,
         )
 
+    def will_due(self, pair: Pair, will: Will) -> tuple[str, int] | None:
+        """The broker publishes a will here: the sender by which others know it, if its client has a name."""
+        return self.wills.mark(pair, will) if pair.client.client_id else None
+
     # Publications that are resent
 
     def mark(self, run: Run, publish: Publish, pair: Pair) -> Run:
@@ -275,6 +286,7 @@ class Failover:
         assert isinstance(publish, Publish)
         again = run.blob[0] & _DUP or run.sender[0].startswith(WILL_OF)
         known = bool(again) and self.senders.seen(*run.sender, _hash(publish), now)
+        known = known or self.wills.is_own(run.sender)
         self.senders.note(*run.sender, _hash(publish), now)
         return known
 
@@ -353,6 +365,16 @@ class Failover:
         for client, entry in self.mesh.table.clients(node).items():
             if before.get(client) == entry.since and self.queues.owes_any(client):
                 self.queues.forget(client, node, before=self._restored)
+        self._push(node)
+
+    def _push(self, node: str) -> None:
+        """A node that was out of reach told its clients: it may not have got, when they came to it, what is
+        kept for them here."""
+        since, now = self.mesh.table.since, self._core.now()
+        for client in [c for c in self.mesh.table.clients(node) if self.queues.owes_any(c)]:
+            if self.mesh.table.home(client) == node and (kept := self.queues.take(client)):
+                for payload in wire.encode_late(since(client), client, kept, now):
+                    self._core.send_own(node, wire.LATE, payload)
 
     def _up(self, neighbour: str) -> None:
         # It may have been restarted, and have thought until now that this node is dead.
