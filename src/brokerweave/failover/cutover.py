@@ -200,6 +200,10 @@ class Cutover:
         first = self._first(held.publish.topic)
         return first is not None and first._judge_by_cut(held.id, final=True) is Verdict.LATER
 
+    def has(self, held: Held) -> bool:
+        """Whether the client is known to have it."""
+        return held.id in self._settled and held.id not in self._unreceived.get(held.hash, ())
+
     def swallows(self, hash: bytes) -> bool:
         """Asked of each delivery of the broker to the client, after `ready`, those that waited included: True
         if the client had it where it was before. The node acknowledges it in the client's stead."""
@@ -275,6 +279,8 @@ class Cutover:
         if by_cut is not None:
             return by_cut
         injection = self._kept.get(held.id) if self.done else self._log.find(held.id)
+        if injection is None and self.done and self._log.find(held.id) is not None:
+            return Verdict.BROKER  # it came here after SUBACK
         if injection is None:
             return Verdict.MINE
         if not self._in_between(injection):
@@ -350,7 +356,6 @@ class Cutover:
         for identifier, injection in self._log.items():
             if self._judge_by_cut(identifier, final=True) is None:
                 self._kept[identifier] = replace(injection)
-        self._log.close(self._subscribed)
 
     def _unwant(self) -> None:
         """What the broker will give to the client, or gave, although no holder owes it any more."""

@@ -40,6 +40,8 @@ LEFT_SECONDS = 2.0
 take different ways."""
 STALE_SECONDS = 3.0
 """What comes later than this for clients of a node that lives is not kept: the node has had it."""
+PUSH_SECONDS = 0.5
+"""After a link is up: how long a node may take what it is owed before it hears what its clients are owed."""
 SHOWN = 20
 """Clients that `status` names, those with the most drops."""
 _DUP = 0x08
@@ -229,9 +231,10 @@ class Failover:
             return
         if session_present:
             self.returns.none(client)  # the broker has it all
-        elif lost:
-            self.returns.expect(client)
-        self.returns.accepted(client)
+        else:
+            if lost:
+                self.returns.expect(client)
+            self.returns.accepted(client)
         self.wills.accepted(pair)
 
     def ended(self, pair: Pair) -> None:
@@ -365,12 +368,19 @@ class Failover:
         for client, entry in self.mesh.table.clients(node).items():
             if before.get(client) == entry.since and self.queues.owes_any(client):
                 self.queues.forget(client, node, before=self._restored)
-        self._push(node)
+        if len(self.queues):
+            self._core.call_later(PUSH_SECONDS, lambda: self._push(node))
 
     def _push(self, node: str) -> None:
         """A node that was out of reach told its clients: it may not have got, when they came to it, what is
-        kept for them here."""
+        kept for them here. First it gets what is owed to it as such, so that it knows what it has."""
         since, now = self.mesh.table.since, self._core.now()
+        neighbour = self._core.neighbour_table.get(node)
+        if neighbour is None or not neighbour.up:
+            return  # with the next link
+        if any(lane.outbox.backlog_runs for lane in neighbour.lanes):
+            self._core.call_later(PUSH_SECONDS, lambda: self._push(node))
+            return
         for client in [c for c in self.mesh.table.clients(node) if self.queues.owes_any(c)]:
             if self.mesh.table.home(client) == node and (kept := self.queues.take(client)):
                 for payload in wire.encode_late(since(client), client, kept, now):

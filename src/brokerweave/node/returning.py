@@ -33,13 +33,15 @@ UNCLEAR_SECONDS = 0.05
 class _Client:
     """One that may be owed something."""
 
-    __slots__ = ("attempts", "last", "sources", "sure", "ticks")
+    __slots__ = ("attempts", "last", "open", "sources", "sure", "ticks")
 
     def __init__(self, sure: bool) -> None:
         self.sure = sure
         """It is known to have been elsewhere; else only that this node may not know it."""
         self.ticks: list[int] = []
         """Of SUBSCRIBEs that the broker has not answered yet."""
+        self.open: list[int] = []
+        """Of SUBSCRIBEs that it was judged for: what the broker got since is remembered as long."""
         self.last: Cutover | None = None
         self.attempts = 0
         """Under way."""
@@ -91,18 +93,26 @@ class Returns:
 
     def expect(self, client: str, sure: bool = True) -> None:
         """The client was elsewhere, or its session here is lost."""
+        self.none(client)
         entry = self._clients[client] = _Client(sure)
         self._core.call_later(self._failover.window, lambda: self._forget(client, entry))
 
     def none(self, client: str) -> None:
-        self._clients.pop(client, None)
+        entry = self._clients.pop(client, None)
+        if entry is not None:
+            self._close(entry)
+
+    def _close(self, entry: _Client) -> None:
+        for tick in entry.open:
+            self._failover.log.close(tick)
+        entry.open.clear()
 
     def expects(self, client: str) -> bool:
         return client in self._clients
 
     def _forget(self, client: str, entry: _Client) -> None:
         if self._clients.get(client) is entry:
-            del self._clients[client]
+            self.none(client)
 
     def accepted(self, client: str) -> None:
         """A new session begins here."""
@@ -112,6 +122,7 @@ class Returns:
         if entry is not None:
             entry.last = None
             entry.ticks.clear()
+            self._close(entry)
 
     def subscribing(self, pair: Pair) -> None:
         """SUBSCRIBE is about to go to the broker."""
@@ -139,6 +150,7 @@ class Returns:
         own = {f: qos for f, qos in filters if shared_filter(f)[0] is None}
         nodes = mesh.reachable()
         subscribed = entry.ticks.pop(0) if entry.ticks else log.open()
+        entry.open.append(subscribed)
         cutover = Cutover(subscribed, log.tick(), own, log, me=core.node_id, nodes=nodes, before=entry.last)
         entry.last = cutover
         mesh.flush()
@@ -245,6 +257,9 @@ class Returns:
         entry = self._clients.get(attempt.client)
         if offered and entry is not None:
             entry.sources.add(node)
+            had = [one.id for one in offered if attempt.cutover.has(one)]
+            if had:
+                self._failover.got(attempt.client, had, {node})
 
     def _check(self, number: int) -> None:
         attempt = self._attempts.get(number)
@@ -341,7 +356,7 @@ class Returns:
             if attempt.client == client:
                 attempt.cutover.offer(held)
                 return
-        later = [one.id for one in held if entry.last.routed_here(one)]
+        later = [one.id for one in held if entry.last.routed_here(one) or entry.last.has(one)]
         if later:
             self._failover.got(client, later, {node})
         given = [each for one in held for each in entry.last.late(one, self._core.now())]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 IN_FLIGHT = "on its way to its subscriber when its site died"
 ON_ITS_WAY = "its receipt was on its way when the site died"
+COPY_ON_ITS_WAY = "a copy was on its way to who keeps it when the site died"
 KEEPER_AWAY = "who kept it was away when its subscriber got it"
 
 
@@ -45,12 +46,21 @@ class Doubts:
         """A client's connection, or its site, ends now. `away`: nodes that are down, and since when."""
         node = self._nodes[client.site]
         unanswered = self._unanswered(node, client.name)
+        on_its_way = {
+            payload
+            for each in self._nodes.values()
+            for outbox in each.outboxes
+            if outbox.place.startswith("lanes/")
+            for payload in outbox.held()
+        }
         for payload, at in self._got[client.name].items():
             content = content_hash(publications[payload].topic, payload)
             if content in unanswered:
                 self._doubts[client.name][payload] = IN_FLIGHT
             elif any(at >= since for since in away.values()):
                 self._doubts[client.name].setdefault(payload, KEEPER_AWAY)
+            elif payload in on_its_way:
+                self._doubts[client.name].setdefault(payload, COPY_ON_ITS_WAY)
             elif site_dies and self._kept_unheard(node, client.name, content):
                 self._doubts[client.name].setdefault(payload, ON_ITS_WAY)
 

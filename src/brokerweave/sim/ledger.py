@@ -102,8 +102,8 @@ class Ledger:
         self.reaches: Callable[[str, str], bool] = lambda node, other: True
         """Whether a node has a link with another that is up."""
         self.sites_clients: Callable[[str], list[ModelClient]] = lambda site: []
-        self._redelivered: dict[tuple[str, bytes], bool] = {}
-        """What nodes gave to a client: whether somebody who had sent it was out of reach."""
+        self._redelivered: dict[tuple[str, bytes], str] = {}
+        """What nodes gave to a client, and why its broker may give it, too."""
         self.cyclic = False
         """Whether nodes take care of cycles: then order can break, also in a tree, when links fail in quick
         succession (row "order")."""
@@ -408,6 +408,8 @@ class Ledger:
 
     def node_starts(self, node: SimNode) -> None:
         self._starts[node.name] = self.world.now
+        if isinstance(self.owed, OwedInOneHop):
+            self.owed.restarted(node.name)
         if self.ends[node.name]:
             self.ends[node.name][-1].restarted = self.world.now
         if node.disk.failing and self.ends[node.name]:  # row "failing disk"
@@ -537,16 +539,30 @@ class Ledger:
         """In a mesh: what was on its way to a client when its connection ended may come to it again."""
         for payload in filter(None, payloads):
             if self.deliveries[client_id, payload]:
-                why = self.doubts.explain(client_id, payload)
+                why = self.doubts.explain(client_id, payload) or self._came_another_way(payload)
                 if not why:
                     self.broken(f"{node} gives {payload!r} to {client_id}, which has it")
                 self.excuses[f"doubled: {why}"] += 1
             publication = self.publications[payload]
             origins = {key[0] for key in publication.keys}
             if not self.deliveries[client_id, payload]:
-                blind = not all(self.reaches(node, each) for each in origins)
-                self._redelivered[client_id, payload] = blind
+                self._redelivered[client_id, payload] = ""
+                if not all(self.reaches(node, each) for each in origins):
+                    self._redelivered[client_id, payload] = "redelivered while its origin was out of reach"
+                elif any(v.local for v in self.visits[node, payload]) and not self._takes[node, payload]:
+                    self._redelivered[client_id, payload] = "redelivered while a slow broker was given it"
             self._given[client_id, payload] += 1
+
+    def _came_another_way(self, payload: bytes) -> str:
+        """Why the copy that a client has may not be the one that is kept for it."""
+        publication = self.publications[payload]
+        if len(publication.keys) > 1:
+            return "its publisher had no answer when a site died, and sent it again"
+        repaired = any(visit.repair for visits in self.visits_of(payload) for visit in visits)
+        return "its site had got it by comparison" if publication.retain and repaired else ""
+
+    def visits_of(self, payload: bytes) -> list[list[Visit]]:
+        return [visits for (_, each), visits in self.visits.items() if each == payload]
 
     def unsure_topics(self) -> set[str]:
         """Cluster delivery forwards what the broker acknowledged: a node killed before that leaves a message
@@ -631,9 +647,9 @@ class Ledger:
         publication = self.publications[payload]
         if publication.is_will and self._first_hand[publication.site, payload]:
             self.excuses["doubled: a will of a node that died before its broker"] += 1
-        elif self._redelivered.pop((client.name, payload)):
+        elif why := self._redelivered.pop((client.name, payload)):
             # Who sent it sends it to the site, too, once it can.
-            self.excuses["doubled: redelivered while its origin was out of reach"] += 1
+            self.excuses[f"doubled: {why}"] += 1
         elif not self.doubts.explain(client.name, payload):
             self.broken(f"{client.name} got {payload!r} from its broker, and redelivered")
 

@@ -39,6 +39,12 @@ class OwedInOneHop(Owed):
         """Its session ended because its site died."""
         self._orphans.update(key for key in self._subscriptions if key[0] == client)
 
+    def restarted(self, node: str) -> None:
+        """Of clients of its own that lost their sessions with it a node knows nothing: others do."""
+        for key in self._orphans:
+            if self._homes.get(key) == node:
+                self._subscriptions[key].settled.discard(node)
+
     def unsubscribed(self, client: str, topic_filter: str) -> None:
         super().unsubscribed(client, topic_filter)
         self._orphans.discard((client, topic_filter))
