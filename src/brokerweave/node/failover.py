@@ -131,9 +131,11 @@ class Failover:
         owed: dict[str, tuple[str, int]] = {}
         old = self._core.now() - run.born > STALE_SECONDS
         for node in run.holds:
-            if old and node in self.mesh.live:
-                continue  # this node was away itself, and will not hear who has it by now
+            # Where this node was away itself it will not hear which clients have it by now.
+            had = old and node in self.mesh.live
             for client, qos in self.mesh.table.clients_wanting(node, publish.topic).items():
+                if had and self.mesh.table.home(client) == node:
+                    continue
                 # Where it was counts: its origin may not have known yet where it is.
                 if client not in owed or self.mesh.table.home(client) != node:
                     owed[client] = (node, qos)

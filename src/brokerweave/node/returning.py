@@ -301,7 +301,8 @@ class Returns:
         attempt.cutover.reborn(self._core.node_id, here.epoch, here.sequences)
         given = attempt.cutover.ready(self._core.now())
         self._core.counters.add("redelivery_doubted", attempt.cutover.doubted)
-        if entry is not None and not entry.sure and not entry.sources:
+        unasked = set(self._core.neighbours()) - set(self._failover.mesh.reachable())
+        if entry is not None and not entry.sure and not entry.sources and not unasked:
             self.none(attempt.client)  # nobody knows of anything
         if attempt.cutover.later and entry is not None:
             self._failover.got(attempt.client, attempt.cutover.later, entry.sources)
@@ -360,5 +361,8 @@ class Returns:
         if later:
             self._failover.got(client, later, {node})
         given = [each for one in held for each in entry.last.late(one, self._core.now())]
+        had = [one.id for one in held if one.id not in later and entry.last.has(one)]
+        if had:
+            self._failover.got(client, had, {node})
         if given:
             self._give(record.owner, client, entry.last, given)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from brokerweave.mqtt.content import content_hash
 from brokerweave.sim.client import ModelClient
+from brokerweave.sim.disk import HELD
 
 if TYPE_CHECKING:
     from brokerweave.sim.ledger import Publication
@@ -31,6 +32,8 @@ class Doubts:
         self._nodes = nodes
         self._sound = sound
         self._doubts: defaultdict[str, dict[bytes, str]] = defaultdict(dict)
+        self.failed: Callable[[str, str, float], bool] = lambda node, other, since: False
+        """Whether a link failed since then: it may have taken receipts with it."""
         self._got: defaultdict[str, dict[bytes, float]] = defaultdict(dict)
 
     def delivered(self, client: str, payload: bytes, now: float) -> None:
@@ -40,10 +43,15 @@ class Doubts:
         self,
         client: ModelClient,
         publications: Mapping[bytes, Publication],
-        away: Mapping[str, float],
         site_dies: bool,
     ) -> None:
-        """A client's connection, or its site, ends now. `away`: nodes that are down, and since when."""
+        """A client's connection, or its site, ends now."""
+        away = [
+            record
+            for other in self._nodes.values()
+            if not other.up and HELD in other.disk.journals
+            for record in other.disk.journals[HELD].contents()
+        ]
         node = self._nodes[client.site]
         unanswered = self._unanswered(node, client.name)
         on_its_way = {
@@ -57,11 +65,11 @@ class Doubts:
             content = content_hash(publications[payload].topic, payload)
             if content in unanswered:
                 self._doubts[client.name][payload] = IN_FLIGHT
-            elif any(at >= since for since in away.values()):
+            elif site_dies and any(payload in record for record in away):
                 self._doubts[client.name].setdefault(payload, KEEPER_AWAY)
             elif payload in on_its_way:
                 self._doubts[client.name].setdefault(payload, COPY_ON_ITS_WAY)
-            elif site_dies and self._kept_unheard(node, client.name, content):
+            elif site_dies and self._kept_unheard(node, client.name, content, at):
                 self._doubts[client.name].setdefault(payload, ON_ITS_WAY)
 
     def explain(self, client: str, payload: bytes) -> str:
@@ -72,7 +80,7 @@ class Doubts:
         pairs = [pair for pair in node.relays if pair.client.client_id == client] if node.up else []
         return set().union(*(pair.undelivered for pair in pairs))
 
-    def _kept_unheard(self, node: SimNode, client: str, content: bytes) -> bool:
+    def _kept_unheard(self, node: SimNode, client: str, content: bytes, at: float) -> bool:
         """Whether somebody keeps it who has yet to hear that the client has it."""
         for other in self._nodes.values():
             if other is node or not other.up or other.core.failover is None:
@@ -80,6 +88,8 @@ class Doubts:
             if other.core.failover.queues.keeps(client, content):
                 mine = node.core.failover if node.up else None
                 if mine is None or mine.receipts.waits_for(client) or not self._sound(other, node):
+                    return True
+                if other.name not in mine.mesh.reachable() or self.failed(node.name, other.name, at):
                     return True
         return False
 

@@ -102,6 +102,8 @@ class Ledger:
         self.reaches: Callable[[str, str], bool] = lambda node, other: True
         """Whether a node has a link with another that is up."""
         self.sites_clients: Callable[[str], list[ModelClient]] = lambda site: []
+        self._came_blind: dict[str, bool] = {}
+        """By client: whether its site did not reach all others when it subscribed there."""
         self._redelivered: dict[tuple[str, bytes], str] = {}
         """What nodes gave to a client, and why its broker may give it, too."""
         self.cyclic = False
@@ -455,11 +457,11 @@ class Ledger:
     def site_dies(self, site: str) -> None:
         """In a mesh a node, or a broker, is about to die: before anything is lost."""
         for client in self.sites_clients(site):
-            self.doubts.ending(client, self.publications, self._away(), site_dies=True)
+            self.doubts.ending(client, self.publications, site_dies=True)
 
-    def _away(self) -> dict[str, float]:
-        """Nodes that are down, and since when."""
-        return {node: ends[-1].at for node, ends in self.ends.items() if ends and ends[-1].restarted == inf}
+    def link_failed_since(self, node: str, other: str, since: float) -> bool:
+        """Or a moment before: one end may have noticed it earlier."""
+        return any(link == {node, other} and at >= since - 0.1 for at, link in self._failures)
 
     def protocol_error(self, node: SimNode, error: str) -> None:
         self.broken(f"{node.name}: {error}")
@@ -609,6 +611,7 @@ class Ledger:
     def granted(self, client: ModelClient, topic_filter: str, qos: int) -> None:
         if topic_filter not in self.owed.filters(client.name):
             self._subscribed[client.name, topic_filter] = self.world.now
+        self._came_blind[client.name] = not all(self.reaches(client.site, each) for each in self.barriers)
         self.owed.granted(client, topic_filter, qos, self.barriers[client.site])
 
     def unsubscribing(self, client: ModelClient, topic_filter: str) -> None:
@@ -616,7 +619,7 @@ class Ledger:
 
     def disconnected(self, client: ModelClient) -> None:
         if self.mesh:
-            self.doubts.ending(client, self.publications, self._away(), site_dies=False)
+            self.doubts.ending(client, self.publications, site_dies=False)
         if not client.persistent:
             self._session_over(client.name, "its session ended")
 
@@ -640,7 +643,7 @@ class Ledger:
         if not first and not message.dup and key in self._redelivered:
             self._check_redelivered(client, payload)
         if first and not publication.is_will:  # a will has no place among its client's messages
-            self._check_order(client, publication)
+            self._check_order(client, publication, message.qos)
 
     def _check_redelivered(self, client: ModelClient, payload: bytes) -> None:
         """It came to a client from its broker, and because it missed it."""
@@ -650,7 +653,9 @@ class Ledger:
         elif why := self._redelivered.pop((client.name, payload)):
             # Who sent it sends it to the site, too, once it can.
             self.excuses[f"doubled: {why}"] += 1
-        elif not self.doubts.explain(client.name, payload):
+        elif why := self.doubts.explain(client.name, payload) or self._came_another_way(payload):
+            self.excuses[f"doubled: {why}"] += 1
+        else:
             self.broken(f"{client.name} got {payload!r} from its broker, and redelivered")
 
     def _compared(self, site: str, publication: Publication) -> bool:
@@ -687,16 +692,25 @@ class Ledger:
         ]
         return any(visit.flood for visit in first) and bool(since) and min(since) > publication.at
 
-    def _redelivered_out_of_turn(self, client: ModelClient, publication: Publication, last: int) -> bool:
+    def _redelivered_out_of_turn(
+        self, client: ModelClient, publication: Publication, last: int, qos: int
+    ) -> bool:
         """Whether a client got this one, or the later one, because it had missed it, when the broker of its
         site had not got, or was not to get, the other."""
         later = f"{publication.client}:{last}".encode()
         if publication.site != self.publications[later].site:
             self.excuses["order: its publisher lost its site, and published the later one elsewhere"] += 1
             return True
-        if (client.name, publication.payload) in self._redelivered and self.drops[publication.payload]:
-            self.excuses["order: a full queue dropped it in its turn, and it was redelivered"] += 1
-            return True
+        if (client.name, publication.payload) in self._redelivered:
+            if self.drops[publication.payload]:
+                self.excuses["order: a full queue dropped it in its turn, and it was redelivered"] += 1
+                return True
+            if self._came_blind.get(client.name):
+                self.excuses["order: who kept it was out of reach when its subscriber came"] += 1
+                return True
+            if qos == 0:
+                self.excuses["order: at QoS 0 it had been lost, and was redelivered"] += 1
+                return True
         if (client.name, later) in self._redelivered:
             if self.drops[later]:
                 self.excuses["order: a full queue dropped a later one, which was redelivered before it"] += 1
@@ -710,13 +724,13 @@ class Ledger:
             return True
         return False
 
-    def _check_order(self, client: ModelClient, publication: Publication) -> None:
+    def _check_order(self, client: ModelClient, publication: Publication, qos: int) -> None:
         """Row "order"."""
         stream = (client.name, publication.client, publication.topic, publication.qos)
         last = self._last.get(stream, 0)
         if publication.number > last:
             self._last[stream] = publication.number
-        elif self.mesh and self._redelivered_out_of_turn(client, publication, last):
+        elif self.mesh and self._redelivered_out_of_turn(client, publication, last, qos):
             pass
         elif publication.resent and self.drops[publication.payload]:
             self.excuses["order: its first copy was dropped, its publisher sent it again"] += 1

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from brokerweave.mqtt.topics import matches
 from brokerweave.sim.client import ModelClient
-from brokerweave.sim.owed import Debt, Owed, Subscription
+from brokerweave.sim.owed import RESTARTED, Debt, Owed, Subscription
 
 
 class OwedInOneHop(Owed):
@@ -21,6 +21,8 @@ class OwedInOneHop(Owed):
         self._homes: dict[tuple[str, str], str] = {}
         """By client and filter: the site that granted it last."""
         self._orphans: set[tuple[str, str]] = set()
+        self._loose: set[tuple[bytes, str]] = set()
+        """Messages, and clients, whose origins may not have known where the client is."""
         self._unsure: dict[tuple[str, str], set[str]] = {}
         """Nodes that knew it where it was, and have not been seen to know where it is."""
 
@@ -62,6 +64,9 @@ class OwedInOneHop(Owed):
             self._unsure.get(key, set()).discard(node)
             if self._homes.get(key) == node and key not in self._orphans:
                 subscription.settled.clear()
+        for _, debt in self.open():
+            if debt.path[-1] == node and (debt.client, debt.topic_filter) not in self._orphans:
+                debt.doubt = RESTARTED  # should it be lost
 
     def _settle(self, subscription: Subscription) -> None:
         client, settled = subscription.client, subscription.settled
@@ -96,6 +101,8 @@ class OwedInOneHop(Owed):
                 continue
             path = (node,) if node == home else (node, home)
             debts[client] = Debt(client, topic_filter, subscription.qos, path)
+            if node in self._unsure.get(key, ()):
+                self._loose.add((payload, client))
         if debts:
             self.promised += len(debts)
             self._debts[payload] = list(debts.values())
@@ -109,7 +116,8 @@ class OwedInOneHop(Owed):
             if subscription is None or debt.let_go:
                 continue
             at = {self._homes[key], subscription.client.site}
-            if key in self._orphans or at != {debt.path[-1]} or node in self._unsure.get(key, ()):
+            loose = (payload, debt.client) in self._loose or node in self._unsure.get(key, ())
+            if key in self._orphans or at != {debt.path[-1]} or loose:
                 moved.append(debt)
         checked = [debt for debt in self._debts.get(payload, ()) if debt not in moved]
         if checked:
@@ -130,5 +138,5 @@ class OwedInOneHop(Owed):
             for debt in super().open_of(payload)
             if (key := (debt.client, debt.topic_filter)) not in self._orphans
             and self._homes.get(key) == debt.path[-1]
-            and debt.path[0] not in self._unsure.get(key, ())
+            and (payload, debt.client) not in self._loose
         ]
