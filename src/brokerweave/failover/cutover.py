@@ -364,6 +364,7 @@ class Cutover:
         for identifier, injection in self._log.items():
             if self._judge_by_cut(identifier, final=True) is None:
                 self._kept[identifier] = replace(injection)
+        self._log.close(self._subscribed)
 
     def _unwant(self) -> None:
         """What the broker will give to the client, or gave, although no holder owes it any more."""

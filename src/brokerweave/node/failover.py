@@ -232,7 +232,7 @@ class Failover:
         if not client:
             return
         if session_present:
-            self.returns.none(client)  # the broker has it all
+            self.returns.goes_on(client)
         else:
             if lost:
                 self.returns.expect(client)

@@ -102,6 +102,13 @@ class Returns:
         if entry is not None:
             self._close(entry)
 
+    def goes_on(self, client: str) -> None:
+        """The broker has its session, and all that came for it; unless it came here in this session, and
+        somebody who kept something has yet to be heard."""
+        entry = self._clients.get(client)
+        if entry is not None and entry.last is None:
+            self.none(client)
+
     def _close(self, entry: _Client) -> None:
         for tick in entry.open:
             self._failover.log.close(tick)
@@ -150,7 +157,7 @@ class Returns:
         own = {f: qos for f, qos in filters if shared_filter(f)[0] is None}
         nodes = mesh.reachable()
         subscribed = entry.ticks.pop(0) if entry.ticks else log.open()
-        entry.open.append(subscribed)
+        entry.open.append(log.open())
         cutover = Cutover(subscribed, log.tick(), own, log, me=core.node_id, nodes=nodes, before=entry.last)
         entry.last = cutover
         mesh.flush()
@@ -336,7 +343,7 @@ class Returns:
         for one in hashes:
             found = entry.last.received((one,))
             ids += found
-            if not found:
+            if not found or found[0].origin == self._core.node_id:  # which the holders of this node have
                 rest.append(one)
         if ids:
             self._failover.got(client, ids, entry.sources)

@@ -43,7 +43,6 @@ class Doubts:
         self,
         client: ModelClient,
         publications: Mapping[bytes, Publication],
-        site_dies: bool,
     ) -> None:
         """A client's connection, or its site, ends now."""
         away = [
@@ -65,11 +64,11 @@ class Doubts:
             content = content_hash(publications[payload].topic, payload)
             if content in unanswered:
                 self._doubts[client.name][payload] = IN_FLIGHT
-            elif site_dies and any(payload in record for record in away):
+            elif any(payload in record for record in away):
                 self._doubts[client.name].setdefault(payload, KEEPER_AWAY)
             elif payload in on_its_way:
                 self._doubts[client.name].setdefault(payload, COPY_ON_ITS_WAY)
-            elif site_dies and self._kept_unheard(node, client.name, content, at):
+            elif self._kept_unheard(node, client.name, content, at):
                 self._doubts[client.name].setdefault(payload, ON_ITS_WAY)
 
     def explain(self, client: str, payload: bytes) -> str:
@@ -94,6 +93,10 @@ class Doubts:
         return False
 
 
+NOTICED = 3.0
+"""Seconds in which the death of a site is noticed everywhere."""
+
+
 class Losses:
     """Which sites lost what they kept, and when: where as many died as there were copies, nothing is owed."""
 
@@ -106,4 +109,5 @@ class Losses:
         self._lost.append((now, site))
 
     def too_many(self, since: float) -> bool:
-        return len({site for at, site in self._lost if at >= since}) >= self.copies
+        """Since then, or so shortly before that they were taken for alive."""
+        return len({site for at, site in self._lost if at >= since - NOTICED}) >= self.copies

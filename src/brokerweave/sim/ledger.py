@@ -457,7 +457,7 @@ class Ledger:
     def site_dies(self, site: str) -> None:
         """In a mesh a node, or a broker, is about to die: before anything is lost."""
         for client in self.sites_clients(site):
-            self.doubts.ending(client, self.publications, site_dies=True)
+            self.doubts.ending(client, self.publications)
 
     def link_failed_since(self, node: str, other: str, since: float) -> bool:
         """Or a moment before: one end may have noticed it earlier."""
@@ -545,6 +545,7 @@ class Ledger:
                 if not why:
                     self.broken(f"{node} gives {payload!r} to {client_id}, which has it")
                 self.excuses[f"doubled: {why}"] += 1
+                self._redelivered.pop((client_id, payload), None)
             publication = self.publications[payload]
             origins = {key[0] for key in publication.keys}
             if not self.deliveries[client_id, payload]:
@@ -619,7 +620,7 @@ class Ledger:
 
     def disconnected(self, client: ModelClient) -> None:
         if self.mesh:
-            self.doubts.ending(client, self.publications, site_dies=False)
+            self.doubts.ending(client, self.publications)
         if not client.persistent:
             self._session_over(client.name, "its session ended")
 
