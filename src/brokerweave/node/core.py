@@ -252,9 +252,11 @@ class NodeCore:
         sent = tuple(lane.outbox.last for lane in lanes)
         return Cut(self.settings.epoch, tuple(self._sequences), sent)
 
-    def stamp(self) -> int:
-        """A hybrid time that no other moment of this node has."""
-        return self.retained.index.clock.reserve(1, self.host.now())
+    def stamp(self, client: str) -> int:
+        """A hybrid time that no other moment of this node has, for a client that comes: later than when it
+        came to another site, whose clock may be ahead."""
+        stamp = self.retained.index.clock.reserve(1, self.host.now())
+        return max(stamp, self.failover.mesh.table.since(client) + 1) if self.failover is not None else stamp
 
     def routes_changed(self) -> None:
         self.router.changed()

@@ -250,8 +250,8 @@ class Ledger:
             at_home = not (publication.is_will or known)
             self.owed.published(payload, publication.topic, publication.qos, node, at_home)
         hops = {neighbour: min(run.cap, qos) for neighbour, qos in group.hops}
-        again = came_from is None and len(publication.keys) > 1
-        if not (self.mesh and (again or (publication.is_will and node == publication.site))):
+        sent_again = came_from is None and len(publication.keys) > 1
+        if not (self.mesh and (sent_again or (publication.is_will and node == publication.site))):
             self.owed.passing(node, payload, hops, group.local)
 
     def _check_resent(
