@@ -91,6 +91,8 @@ class Cutover:
         # Ids that were given, or are left to the broker; shared by all cutovers of the client here.
         self._settled: dict[MessageId, None] = before._settled if before is not None else {}
         self._unreceived: dict[bytes, list[MessageId]] = before._unreceived if before is not None else {}
+        # What the client has from the broker that was none of what it is owed, as far as was known then.
+        self._others: Counter[bytes] = before._others if before is not None else Counter()
 
     # What becomes known
 
@@ -223,6 +225,8 @@ class Cutover:
                 ids.append(waiting.pop(0))
                 if not waiting:
                     del self._unreceived[one]
+            elif len(self._others) < MOST_SETTLED:
+                self._others[one] += 1
         return ids
 
     def finished(self, held: Iterable[Held]) -> list[MessageId]:
@@ -257,7 +261,11 @@ class Cutover:
         verdict = self._judge(held, self._live, final=True)
         if verdict in (Verdict.FOREIGN, Verdict.LATER):
             return False  # a later SUBSCRIBE may want it; the broker's receipts end it
-        self._settle(held)
+        if verdict is Verdict.BROKER and self._others[held.hash] > 0:
+            self._others[held.hash] -= 1
+            self._settled[held.id] = None  # it has it already
+        else:
+            self._settle(held)
         return verdict is Verdict.MINE
 
     def _settle(self, held: Held) -> None:
@@ -279,6 +287,8 @@ class Cutover:
         if by_cut is not None:
             return by_cut
         injection = self._kept.get(held.id) if self.done else self._log.find(held.id)
+        if injection is None and self.done and self._log.find(held.id) is not None:
+            return Verdict.BROKER  # it came here after SUBACK
         if injection is None:
             return Verdict.MINE
         if not self._in_between(injection):

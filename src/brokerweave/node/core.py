@@ -252,9 +252,11 @@ class NodeCore:
         sent = tuple(lane.outbox.last for lane in lanes)
         return Cut(self.settings.epoch, tuple(self._sequences), sent)
 
-    def stamp(self) -> int:
-        """A hybrid time that no other moment of this node has."""
-        return self.retained.index.clock.reserve(1, self.host.now())
+    def stamp(self, client: str) -> int:
+        """A hybrid time that no other moment of this node has, for a client that comes: later than when it
+        came to another site, whose clock may be ahead."""
+        stamp = self.retained.index.clock.reserve(1, self.host.now())
+        return max(stamp, self.failover.mesh.table.since(client) + 1) if self.failover is not None else stamp
 
     def routes_changed(self) -> None:
         self.router.changed()
@@ -519,6 +521,7 @@ class NodeCore:
     def _send_will(self, pair: Pair, will: Will) -> None:
         if will.topic.startswith("$") or not self.admission.may_write(pair, will.topic):
             return
+        sender = self.failover.will_due(pair, will) if self.failover is not None else None
         group = self._local_routes.lookup(will.topic.encode(), will.retain)
         if group is None:
             return
@@ -527,7 +530,12 @@ class NodeCore:
         publish = Publish(will.topic, will.payload, will.qos, will.retain, False, packet_id, properties)
         blob = codec.encode(publish, pair.version)
         self.record_publications(pair, Routed(group, 1, blob, will.qos))
-        self.forward(group, 1, blob, will.qos, pair.version)
+        if sender is None:
+            self.forward(group, 1, blob, will.qos, pair.version)
+        elif isinstance(group, Group) and (group.hops or group.retained or (will.qos and group.kept)):
+            self.settle()
+            run = self._new_run(group, 1, blob, will.qos, pair.version)
+            self._dispatch(run.sent_by(*sender), group)
         self.counters.add("wills_forwarded")
 
     def redelivering(self, client: str, publishes: list[Publish]) -> None:

@@ -16,7 +16,6 @@ from brokerweave.cooperation.api import Cut, Timer
 from brokerweave.failover import wire
 from brokerweave.failover.cutover import Cutover
 from brokerweave.failover.held import Held
-from brokerweave.failover.ids import MessageId
 from brokerweave.mqtt.topics import shared_filter
 from brokerweave.session.pair import Pair
 from brokerweave.session.standing import Stand
@@ -34,20 +33,20 @@ UNCLEAR_SECONDS = 0.05
 class _Client:
     """One that may be owed something."""
 
-    __slots__ = ("attempts", "last", "own", "sources", "sure", "ticks")
+    __slots__ = ("attempts", "last", "open", "sources", "sure", "ticks")
 
     def __init__(self, sure: bool) -> None:
         self.sure = sure
         """It is known to have been elsewhere; else only that this node may not know it."""
         self.ticks: list[int] = []
         """Of SUBSCRIBEs that the broker has not answered yet."""
+        self.open: list[int] = []
+        """Of SUBSCRIBEs that it was judged for: what the broker got since is remembered as long."""
         self.last: Cutover | None = None
         self.attempts = 0
         """Under way."""
         self.sources: set[str] = set()
         """Nodes that kept something for it."""
-        self.own: set[MessageId] = set()
-        """Of what it may lack, published here since it came: that this node's own holders keep."""
 
 
 class _Attempt:
@@ -97,18 +96,33 @@ class Returns:
 
     def expect(self, client: str, sure: bool = True) -> None:
         """The client was elsewhere, or its session here is lost."""
+        self.none(client)
         entry = self._clients[client] = _Client(sure)
         self._core.call_later(self._failover.window, lambda: self._forget(client, entry))
 
     def none(self, client: str) -> None:
-        self._clients.pop(client, None)
+        entry = self._clients.pop(client, None)
+        if entry is not None:
+            self._close(entry)
+
+    def goes_on(self, client: str) -> None:
+        """The broker has its session, and all that came for it; unless it came here in this session, and
+        somebody who kept something has yet to be heard."""
+        entry = self._clients.get(client)
+        if entry is not None and entry.last is None:
+            self.none(client)
+
+    def _close(self, entry: _Client) -> None:
+        for tick in entry.open:
+            self._failover.log.close(tick)
+        entry.open.clear()
 
     def expects(self, client: str) -> bool:
         return client in self._clients
 
     def _forget(self, client: str, entry: _Client) -> None:
         if self._clients.get(client) is entry:
-            del self._clients[client]
+            self.none(client)
 
     def accepted(self, client: str) -> None:
         """A new session begins here."""
@@ -118,6 +132,7 @@ class Returns:
         if entry is not None:
             entry.last = None
             entry.ticks.clear()
+            self._close(entry)
 
     def subscribing(self, pair: Pair) -> None:
         """SUBSCRIBE is about to go to the broker."""
@@ -145,6 +160,7 @@ class Returns:
         own = {f: qos for f, qos in filters if shared_filter(f)[0] is None}
         nodes = mesh.reachable()
         subscribed = entry.ticks.pop(0) if entry.ticks else log.open()
+        entry.open.append(log.open())
         cutover = Cutover(subscribed, log.tick(), own, log, me=core.node_id, nodes=nodes, before=entry.last)
         entry.last = cutover
         mesh.flush()
@@ -176,8 +192,6 @@ class Returns:
         for attempt in self._attempts.values():
             if (pair, packet_id) in attempt.unanswered:
                 attempt.cutover.offer((held,))
-                if attempt.client in self._clients:
-                    self._clients[attempt.client].own.add(held.id)
 
     def up(self, neighbour: str) -> None:
         self._epochs.pop(neighbour, None)
@@ -254,6 +268,9 @@ class Returns:
         entry = self._clients.get(attempt.client)
         if offered and entry is not None:
             entry.sources.add(node)
+            had = [one.id for one in offered if attempt.cutover.has(one)]
+            if had:
+                self._failover.got(attempt.client, had, {node})
 
     def _check(self, number: int) -> None:
         attempt = self._attempts.get(number)
@@ -308,7 +325,8 @@ class Returns:
         attempt.cutover.reborn(self._core.node_id, here.epoch, here.sequences)
         given = attempt.cutover.ready(self._core.now())
         self._core.counters.add("redelivery_doubted", attempt.cutover.doubted)
-        if entry is not None and not entry.sure and not entry.sources:
+        unasked = set(self._core.neighbours()) - set(self._failover.mesh.reachable())
+        if entry is not None and not entry.sure and not entry.sources and not unasked:
             self.none(attempt.client)  # nobody knows of anything
         if attempt.cutover.later and entry is not None:
             self._failover.got(attempt.client, attempt.cutover.later, entry.sources)
@@ -343,9 +361,8 @@ class Returns:
         for one in hashes:
             found = entry.last.received((one,))
             ids += found
-            if not found or not entry.own.isdisjoint(found):
+            if not found or found[0].origin == self._core.node_id:  # which the holders of this node have
                 rest.append(one)
-                entry.own.difference_update(found)
         if ids:
             self._failover.got(client, ids, entry.sources)
         return rest
@@ -365,9 +382,12 @@ class Returns:
             if attempt.client == client:
                 attempt.cutover.offer(held)
                 return
-        had = [one.id for one in held if entry.last.routed_here(one) or entry.last.has(one)]
+        later = [one.id for one in held if entry.last.routed_here(one) or entry.last.has(one)]
+        if later:
+            self._failover.got(client, later, {node})
+        given = [each for one in held for each in entry.last.late(one, self._core.now())]
+        had = [one.id for one in held if one.id not in later and entry.last.has(one)]
         if had:
             self._failover.got(client, had, {node})
-        given = [each for one in held for each in entry.last.late(one, self._core.now())]
         if given:
             self._give(record.owner, client, entry.last, given)

@@ -112,6 +112,7 @@ class Pair:
         "_upstream",
         "_will_discarded",
         "broker",
+        "came",
         "client",
         "connect",
         "connect_number",
@@ -143,6 +144,8 @@ class Pair:
         self.connect: Connect | None = None
         self.connect_number = 0
         """The host counts CONNECTs: a later one has a higher number."""
+        self.came = 0
+        """When its client came here, as a hybrid time; in a mesh the host sets it."""
         self.expiry = 0.0
         self.error: BrokerweaveError | None = None
         self._host = host
@@ -182,6 +185,11 @@ class Pair:
         self._will_discarded = False
 
     # What the other layers ask
+
+    @property
+    def undelivered(self) -> set[bytes]:
+        """In a mesh: content of what is on its way to the client, as far as is known here."""
+        return self._redelivery.unanswered if self._redelivery is not None else set()
 
     @property
     def record(self) -> SessionRecord | None:
