@@ -90,6 +90,10 @@ class InjectionLog:
         if entry.sent is None:
             entry.sent = self.tick()
 
+    def sent_before(self, identifier: MessageId) -> None:
+        """An earlier start of this node wrote it to the broker."""
+        self._entry(identifier).sent = 0
+
     def ended(self, identifier: MessageId) -> None:
         if not self._open:
             self._entries.pop(identifier, None)
@@ -133,6 +137,9 @@ class LaneWatch:
         self._log.sent(identifier)
         if mark:
             self._unproven.append((mark, identifier))
+
+    def sent_before(self, origin: str, epoch: int, sequence: int) -> None:
+        self._log.sent_before(MessageId(origin, epoch, self._lane, sequence))
 
     def ended(self, origin: str, epoch: int, sequence: int, taken: bool) -> None:
         identifier = MessageId(origin, epoch, self._lane, sequence)

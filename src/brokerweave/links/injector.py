@@ -135,10 +135,7 @@ class Injector:
 
     @watch.setter
     def watch(self, watch: Watch | None) -> None:
-        self._sender.watch = watch
-        if watch is not None:
-            for run in self.outbox.everything():
-                watch.queued(run)  # from before a restart
+        self._sender.watch_with(watch)
 
     @property
     def counters(self) -> Counters:

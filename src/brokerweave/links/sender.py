@@ -93,6 +93,8 @@ class Sender:
         self._pings: deque[tuple[int, float]] = deque()
         # What became of messages before a crash, by record and offset, until the disk gives their runs.
         self._known: dict[tuple[int, int], Mark] = {}
+        # What became of messages in an earlier start, for whoever will watch: by name, whether they are done.
+        self._unwatched: dict[tuple[str, int, int], bool] = {}
         if progress is not None and progress.session:
             self._restore(progress.marks())
 
@@ -214,22 +216,22 @@ class Sender:
                 self._bury(run.born, b"", frame[0] >> 1 & 3, run.version, str(error), frame)
                 ended += 1
                 continue
-            if self.watch is not None and message.published_qos:
+            inherited = 0 < record <= self._outbox.inherited
+            if message.published_qos and (self.watch is not None or inherited):
                 message.name = (run.origin, run.epoch, run.first + offset)
             if mark is not None and mark.step is Step.DONE:
                 self._inflight.hold(mark.packet_id, sequence)
                 ended += 1
-                if self.watch is not None and message.name is not None:
-                    self.watch.ended(*message.name, True)
-            elif 0 < record <= self._outbox.inherited and not message.published_qos:
+                self._tell_earlier(message.name, True)
+            elif inherited and not message.published_qos:
                 self.counters.maybe_lost_qos0 += 1  # an earlier start may have written it: at most once
                 ended += 1
             elif mark is None or self._inflight.get(mark.packet_id) is not None:
                 self._queue.append(message)
             else:
                 message.qos = mark.qos
-                if mark.qos == 2 and self.watch is not None and message.name is not None:
-                    self.watch.ended(*message.name, False)  # the broker has most likely passed it on
+                if mark.qos == 2:
+                    self._tell_earlier(message.name, False)
                 self._inflight.restore(message, mark.packet_id, mark.step is Step.RECEIVED)
                 again.append(message)
                 if mark.step is not Step.RECEIVED:
@@ -486,6 +488,27 @@ class Sender:
     def _tell_ended(self, message: Message, taken: bool) -> None:
         if self.watch is not None and message.name is not None:
             self.watch.ended(*message.name, taken)
+
+    def watch_with(self, watch: Watch | None) -> None:
+        self.watch = watch
+        for run in self._outbox.everything() if watch is not None else ():
+            watch.queued(run)  # from before a restart
+        if watch is not None:
+            for name, done in self._unwatched.items():
+                self._tell_earlier(name, done)
+            self._unwatched.clear()
+
+    def _tell_earlier(self, name: tuple[str, int, int] | None, done: bool) -> None:
+        """An earlier start got the broker's last word on a message, or wrote it: one of QoS 2 the broker may
+        have passed on then, and will not when it comes again."""
+        if name is None:
+            return
+        if self.watch is None:
+            self._unwatched[name] = done
+        elif done:
+            self.watch.ended(*name, True)
+        else:
+            self.watch.sent_before(*name)
 
     def _end(self, sequence: int, count: int = 1) -> bool:
         """Whether the run is acknowledged by that, with all before it."""

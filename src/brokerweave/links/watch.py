@@ -17,6 +17,9 @@ class Watch(Protocol):
     def sent(self, origin: str, epoch: int, sequence: int, mark: int) -> None:
         """A message was written; at QoS 0 with a mark above 0, since no answer will name it."""
 
+    def sent_before(self, origin: str, epoch: int, sequence: int) -> None:
+        """A message of QoS 2 was written by an earlier start of this node, and is not done."""
+
     def ended(self, origin: str, epoch: int, sequence: int, taken: bool) -> None:
         """The broker has it, all handshakes over; or, without `taken`, it will not get it."""
 
