@@ -25,12 +25,16 @@ PACKET_BYTES = 60_000
 CHANGE, WHOLE, BEGIN, MORE, END = "change", "whole", "begin", "more", "end"
 UNKNOWN = -1
 """In the place of a digest."""
+GONE, ELSEWHERE = 0, 1
+"""In the place of `since`, of a client that a node has no longer: its session is over, or it is at another
+node, of which whoever hears this may not have heard yet."""
 _PARTS = frozenset((CHANGE, WHOLE, BEGIN, MORE, END))
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A client since when, and changes of its filters (None: no longer); no changes at all: it left."""
+    """A client since when, and changes of its filters (None: no longer); no changes at all: it left, and
+    `since` says whether for good (`GONE`) or not (`ELSEWHERE`)."""
 
     client: str
     since: int

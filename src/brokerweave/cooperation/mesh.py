@@ -224,7 +224,7 @@ class Mesh(Strategy):
         changes, self._changes = self._changes, {}
         mine = self.table.clients(self.context.node_id)
         told = [
-            Told(client, mine[client].since if client in mine else 0, filters)
+            Told(client, mine[client].since if client in mine else self._elsewhere(client), filters)
             for client, filters in changes.items()
         ]
         packets = adverts.changes(self._life, self.version, self.table.digest(self.context.node_id), told)
@@ -232,6 +232,10 @@ class Mesh(Strategy):
         for neighbour in sorted(self._up):
             self._send(neighbour, packets)
         self.told()
+
+    def _elsewhere(self, client: str) -> int:
+        """In the place of `since`, of a client that this node has no longer."""
+        return adverts.GONE if self.table.home(client) is None else adverts.ELSEWHERE
 
     def _send(self, neighbour: str, messages: Iterable[Advert]) -> None:
         for message in messages:
@@ -376,13 +380,17 @@ class Mesh(Strategy):
         """Clients that a neighbour does not name any more: they left, or it was restarted and has forgotten
         them. Those are owed what they miss, as the clients of a node that is gone."""
         for client in [c for c in self.table.clients(neighbour) if c not in named]:
-            if same_life or self.table.home(client) != neighbour:
-                self._take_one(neighbour, Told(client, 0, None), None)
-                continue
-            self._keep_no_more(neighbour, client)
-            self.table.lose(neighbour, client)
-            window = self.context.option("window")
-            self.context.call_later(window, partial(self.forget_former, neighbour, client))
+            gone = same_life or self.table.home(client) != neighbour
+            told = Told(client, adverts.GONE if gone else adverts.ELSEWHERE, None)
+            self._take_one(neighbour, told, None)
+
+    def _lose(self, neighbour: str, client: str) -> None:
+        """A client's session did not end, and nobody has said yet where it is."""
+        self._keep_no_more(neighbour, client)
+        self.table.lose(neighbour, client)
+        self.context.call_later(
+            self.context.option("window"), partial(self.forget_former, neighbour, client)
+        )
 
     def forget_former(self, node: str, client: str) -> None:
         self.table.forget_former(node, client)
@@ -398,6 +406,9 @@ class Mesh(Strategy):
             entry = self.table.clients(neighbour).get(client)
             if entry is not None:
                 at_home = self.table.home(client) == neighbour
+                if at_home and told.since == adverts.ELSEWHERE:
+                    self._lose(neighbour, client)
+                    return
                 self._keep_no_more(neighbour, client)
                 self.table.drop(neighbour, client)
                 if at_home:

@@ -95,9 +95,13 @@ class Returns:
     # Who may be owed something
 
     def expect(self, client: str, sure: bool = True) -> None:
-        """The client was elsewhere, or its session here is lost."""
-        self.none(client)
+        """The client was elsewhere, or its session here is lost; or it goes on, as `accepted` or `goes_on`
+        says next, and what it is owed from before it came here it is owed still."""
+        before = self._clients.get(client)
         entry = self._clients[client] = _Client(sure)
+        if before is not None:
+            entry.ticks, entry.open, entry.last = before.ticks, before.open, before.last
+            entry.attempts, entry.sources = before.attempts, before.sources
         self._core.call_later(self._failover.window, lambda: self._forget(client, entry))
 
     def none(self, client: str) -> None:
