@@ -226,6 +226,17 @@ class Queues:
             del self._homes[client]
         fit(self._queues)
 
+    def stepped(self, step: float, before: float) -> None:
+        """The clock was set by so many seconds, at some time after `before`: what came until then is as old
+        as it was."""
+        bodies = {id(body): body for queue in self._queues.values() for body in queue.bodies.values()}
+        for body in bodies.values():
+            if body.added <= before:
+                body.added += step
+        for client, (since, home, at) in self._homes.items():
+            if at <= before:
+                self._homes[client] = (since, home, at + step)
+
     def flush(self) -> None:
         """Once per loop turn, before a confirmation of what was held goes out: the disk has it then."""
         self.shelf.flush()

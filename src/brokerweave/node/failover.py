@@ -8,6 +8,7 @@ pair here. Must not know: sockets, clocks, how a client is judged to lack a mess
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
 
 TICK_SECONDS = 1.0
+STEP_SECONDS = 5.0
+"""What the clock goes on, or back, between two ticks beyond this it was set by."""
 LEFT_SECONDS = 2.0
 """How long a client whose session ended may turn up elsewhere before its queue is given up: news of the two
 take different ways."""
@@ -66,6 +69,9 @@ class Failover:
         self.started = core.now()
         """Nothing from before is kept for clients of nodes that live: nobody waited for this one."""
         self._ticking = False
+        self._ticked = 0.0
+        self._pushing: Counter[str] = Counter()
+        """Nodes that are about to hear what is kept here for their clients."""
         self._restored = 0.0
         """When queues were read back; what is older may be of clients that got it meanwhile."""
         self._recalled: dict[str, dict[str, int]] = {}
@@ -168,11 +174,16 @@ class Failover:
     def _tick_later(self) -> None:
         if not self._ticking:
             self._ticking = True
+            self._ticked = self._core.now()
             self._core.call_later(TICK_SECONDS, self._tick)
 
     def _tick(self) -> None:
         self._ticking = False
-        self.queues.expire(self._core.now())
+        now = self._core.now()
+        step = now - self._ticked - TICK_SECONDS
+        if abs(step) > STEP_SECONDS:  # the clock was set: nothing has aged by that
+            self.queues.stepped(step, self._ticked)
+        self.queues.expire(now)
         self.queues.flush()
         if len(self.queues):
             self._tick_later()
@@ -374,17 +385,26 @@ class Failover:
             if before.get(client) == entry.since and self.queues.owes_any(client):
                 self.queues.forget(client, node, before=self._restored)
         if len(self.queues):
-            self._core.call_later(PUSH_SECONDS, lambda: self._push(node))
+            self._push_later(node)
+
+    @property
+    def pushing(self) -> bool:
+        return any(self._pushing.values())
+
+    def _push_later(self, node: str) -> None:
+        self._pushing[node] += 1
+        self._core.call_later(PUSH_SECONDS, lambda: self._push(node))
 
     def _push(self, node: str) -> None:
         """A node that was out of reach told its clients: it may not have got, when they came to it, what is
         kept for them here. First it gets what is owed to it as such, so that it knows what it has."""
+        self._pushing[node] -= 1
         since, now = self.mesh.table.since, self._core.now()
         neighbour = self._core.neighbour_table.get(node)
         if neighbour is None or not neighbour.up:
             return  # with the next link
         if any(lane.outbox.backlog_runs for lane in neighbour.lanes):
-            self._core.call_later(PUSH_SECONDS, lambda: self._push(node))
+            self._push_later(node)
             return
         for client in [c for c in self.mesh.table.clients(node) if self.queues.owes_any(c)]:
             if self.mesh.table.home(client) == node and (kept := self.queues.take(client)):

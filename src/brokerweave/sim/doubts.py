@@ -108,6 +108,7 @@ class Losses:
     def lost(self, site: str, now: float) -> None:
         self._lost.append((now, site))
 
-    def too_many(self, since: float) -> bool:
-        """Since then, or so shortly before that they were taken for alive."""
-        return len({site for at, site in self._lost if at >= since - NOTICED}) >= self.copies
+    def too_many(self, since: float, own: str = "") -> bool:
+        """Since then, or so shortly before that they were taken for alive. `own`: the subscriber's site, where
+        that lost the subscriber's session: it counts as one of the copies."""
+        return len({site for at, site in self._lost if at >= since - NOTICED} | {own} - {""}) >= self.copies

@@ -459,6 +459,12 @@ class Ledger:
         for client in self.sites_clients(site):
             self.doubts.ending(client, self.publications)
 
+    def own_copy_lost(self, site: str, since: float) -> str:
+        """The site, if its node was killed since then, or its broker lost its sessions: with that goes what
+        it had for clients whose sessions end."""
+        killed = self._killed_since(site, since)
+        return site if killed or any(at >= since for at in self._broker_losses[site]) else ""
+
     def link_failed_since(self, node: str, other: str, since: float) -> bool:
         """Or a moment before: one end may have noticed it earlier."""
         return any(link == {node, other} and at >= since - 0.1 for at, link in self._failures)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 def unrest(simulation: Simulation) -> str:
     """The first thing that is not at rest."""
-    found = _links(simulation) or _queues(simulation) or _clients(simulation) or _interest(simulation)
+    found = _links(simulation) or _queues(simulation) or _pushes(simulation)
+    found = found or _clients(simulation) or _interest(simulation)
     if not found and simulation.options.promises.retained:
         found = _retained(simulation)
     return found
@@ -68,6 +69,14 @@ def _queues(simulation: Simulation) -> str:
         for outbox in node.outboxes:
             if outbox.backlog_runs:
                 return f"{name} {outbox.place} still owes {outbox.backlog_runs} runs"
+    return ""
+
+
+def _pushes(simulation: Simulation) -> str:
+    """In a mesh who keeps something for others' clients tells them, some time after a link is up."""
+    for name, node in simulation.nodes.items():
+        if node.core.failover is not None and node.core.failover.pushing:
+            return f"{name} has yet to say what it keeps for others' clients"
     return ""
 
 

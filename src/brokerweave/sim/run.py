@@ -305,6 +305,8 @@ def _carry_out(simulation: Simulation, actions: list[Action]) -> None:
     world.run(simulation.options.duration)
     actor.heal()
     _wait(simulation, "did not come to rest", REST_BOUND, lambda: unrest(simulation))
+    if simulation.mesh:
+        world.run(world.elapsed + LOOK_SECONDS)  # what was pushed at last is on its way
     _check_debts(simulation)
     for client in simulation.clients.values():
         client.end_session()
@@ -335,7 +337,8 @@ def _check_debts(simulation: Simulation) -> None:
         if ledger.publications[payload].is_will and not ledger.had(debt.path[0], payload):
             ledger.excuses["lost: a will of a node that was killed"] += 1  # row "will" of docs/guarantees.md
             continue
-        if simulation.mesh and ledger.losses.too_many(ledger.publications[payload].at):
+        since = ledger.publications[payload].at
+        if simulation.mesh and ledger.losses.too_many(since, ledger.own_copy_lost(debt.path[-1], since)):
             ledger.excuses["lost: as many sites died as there were copies"] += 1
             continue
         had = [node for node in debt.path if ledger.had(node, payload)] or [debt.path[0]]
