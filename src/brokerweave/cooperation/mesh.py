@@ -112,7 +112,13 @@ class Mesh(Strategy):
         for node in sorted(wanted):
             for holder in self.holders(node):
                 holds.setdefault(holder, []).append(node)
-        own = tuple(holds.pop(self.context.node_id, ()))
+        # Holders that were started, or cut off, when a node died may not know its clients; this one does.
+        own = tuple(
+            node
+            for node in sorted(wanted)
+            if node in holds.get(self.context.node_id, ()) or node not in self.live
+        )
+        holds.pop(self.context.node_id, None)
         linked = set(self.context.neighbours())
         hops = [
             Hop(node, there.get(node, -1), tuple(holds.get(node, ())))

@@ -24,7 +24,7 @@ from brokerweave.node.wiring import SETTLE_LIMIT
 from brokerweave.sim.client import ModelClient
 from brokerweave.sim.deletions import Deletions
 from brokerweave.sim.disk import DAYBOOK, HELD
-from brokerweave.sim.doubts import Doubts, Losses
+from brokerweave.sim.doubts import NOTICED, Doubts, Losses
 from brokerweave.sim.node import SimNode
 from brokerweave.sim.owed import Owed
 from brokerweave.sim.owed_in_one_hop import OwedInOneHop
@@ -460,8 +460,9 @@ class Ledger:
             self.doubts.ending(client, self.publications)
 
     def own_copy_lost(self, site: str, since: float) -> str:
-        """The site, if its node was killed since then, or its broker lost its sessions: with that goes what
-        it had for clients whose sessions end."""
+        """The site, if its node was killed since then (or so shortly before that it was taken for alive), or
+        its broker lost its sessions: with that goes what it had for clients whose sessions end."""
+        since -= NOTICED
         killed = self._killed_since(site, since)
         return site if killed or any(at >= since for at in self._broker_losses[site]) else ""
 
