@@ -101,6 +101,7 @@ class Ledger:
         """In a mesh: whether the site of a client is dead, or its broker."""
         self.reaches: Callable[[str, str], bool] = lambda node, other: True
         """Whether a node has a link with another that is up."""
+        self.is_up: Callable[[str], bool] = lambda node: True
         self.sites_clients: Callable[[str], list[ModelClient]] = lambda site: []
         self._came_blind: dict[str, bool] = {}
         """By client: whether its site did not reach all others when it subscribed there."""
@@ -248,6 +249,9 @@ class Ledger:
             # have had before its publisher sent it again: it was for those who subscribed by then.
             known = self.cluster and publication.qos == 2 and publication.resent
             at_home = not (publication.is_will or known)
+            if isinstance(self.owed, OwedInOneHop) and publication.is_will and self.is_up(publication.site):
+                # Another node thinks that it is dead: whether its own subscribers get it, its broker decides.
+                self.owed.spared = publication.site
             self.owed.published(payload, publication.topic, publication.qos, node, at_home)
         hops = {neighbour: min(run.cap, qos) for neighbour, qos in group.hops}
         sent_again = came_from is None and len(publication.keys) > 1

@@ -18,6 +18,8 @@ from brokerweave.sim.owed import RESTARTED, Debt, Owed, Subscription
 class OwedInOneHop(Owed):
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
+        self.spared = ""
+        """The site whose subscribers are not owed what is published next, unless they lost their sessions."""
         self._homes: dict[tuple[str, str], str] = {}
         """By client and filter: the site that granted it last."""
         self._orphans: set[tuple[str, str]] = set()
@@ -85,6 +87,7 @@ class OwedInOneHop(Owed):
                 unsure.discard(node)
 
     def published(self, payload: bytes, topic: str, qos: int, node: str, at_home: bool = True) -> None:
+        spared, self.spared = self.spared, ""
         if qos == 0:
             return
         debts: dict[str, Debt] = {}
@@ -93,7 +96,7 @@ class OwedInOneHop(Owed):
             if subscription.qos == 0 or client in debts or not matches(topic_filter, topic):
                 continue
             home = self._homes.get(key, subscription.client.site)
-            if not at_home and home == node:
+            if (not at_home and home == node) or (home == spared and key not in self._orphans):
                 continue
             knows = node in subscription.settled and (home in subscription.settled or key in self._orphans)
             if not knows:

@@ -150,6 +150,7 @@ class Simulation:
         ledger.reaches = lambda node, other: node == other or self.linked(node, other)
         ledger.sites_clients = lambda site: [c for c in self.clients.values() if c.site == site]
         ledger.site_died = self._site_died
+        ledger.is_up = lambda node: self.nodes[node].up
         for client in self.clients.values():
             client.balance = self._balance
 
