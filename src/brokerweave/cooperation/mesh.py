@@ -391,12 +391,19 @@ class Mesh(Strategy):
             self._take_one(neighbour, told, None)
 
     def _lose(self, neighbour: str, client: str) -> None:
-        """A client's session did not end, and nobody has said yet where it is."""
-        self._keep_no_more(neighbour, client)
+        """A client's session did not end, and nobody has said yet where it is. What it wants is kept, so that
+        a restart here does not forget it."""
+        filters = list(self.table.clients(neighbour)[client].filters)
         self.table.lose(neighbour, client)
         self.context.call_later(
-            self.context.option("window"), partial(self.forget_former, neighbour, client)
+            self.context.option("window"), partial(self._give_up, neighbour, client, filters)
         )
+
+    def _give_up(self, neighbour: str, client: str, filters: list[str]) -> None:
+        entry = self.table.clients(neighbour).get(client)
+        names = [_kept(client, f) for f in filters if entry is None or f not in entry.filters]
+        self.context.keep(neighbour, dict.fromkeys(names if entry is not None else [*names, _kept(client)]))
+        self.forget_former(neighbour, client)
 
     def forget_former(self, node: str, client: str) -> None:
         self.table.forget_former(node, client)

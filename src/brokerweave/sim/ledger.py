@@ -254,7 +254,8 @@ class Ledger:
                 self.owed.spared = publication.site
             self.owed.published(payload, publication.topic, publication.qos, node, at_home)
         hops = {neighbour: min(run.cap, qos) for neighbour, qos in group.hops}
-        sent_again = came_from is None and len(publication.keys) > 1
+        # Sent again, elsewhere perhaps: that it goes on is another node's part, or was this one's before.
+        sent_again = (came_from is None or node in publication.sites) and len(publication.keys) > 1
         if not (self.mesh and (sent_again or (publication.is_will and node == publication.site))):
             self.owed.passing(node, payload, hops, group.local)
 
