@@ -71,6 +71,10 @@ class ClientTable:
         home = self._homes.get(client)
         return self._nodes[home][client].since if home is not None else 0
 
+    def adrift(self, node: str) -> bool:
+        """Whether a client of the node is nowhere, and owed what it misses."""
+        return node in self._adrift.values()
+
     def nodes_wanting(self, topic: str) -> dict[str, int]:
         """Nodes with clients that want a topic, and the highest QoS among them."""
         return self._forward.match(topic)
@@ -168,6 +172,7 @@ class ClientTable:
         self._linger(node, client, filters)
         self.drop(node, client)
         self._adrift[client] = self._was[client] = node
+        self.changed = True
 
     def forget(self, node: str) -> None:
         for client in list(self._former.get(node, ())):

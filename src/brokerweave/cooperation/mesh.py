@@ -113,12 +113,12 @@ class Mesh(Strategy):
             for holder in self.holders(node):
                 holds.setdefault(holder, []).append(node)
         # Holders that were started, or cut off, when a node died may not know its clients; this one does.
+        mine = holds.pop(self.context.node_id, [])
         own = tuple(
             node
             for node in sorted(wanted)
-            if node in holds.get(self.context.node_id, ()) or node not in self.live
+            if node in mine or node not in self.live or self.table.adrift(node)
         )
-        holds.pop(self.context.node_id, None)
         linked = set(self.context.neighbours())
         hops = [
             Hop(node, there.get(node, -1), tuple(holds.get(node, ())))

@@ -91,6 +91,8 @@ class Cutover:
         # Ids that were given, or are left to the broker; shared by all cutovers of the client here.
         self._settled: dict[MessageId, None] = before._settled if before is not None else {}
         self._unreceived: dict[bytes, list[MessageId]] = before._unreceived if before is not None else {}
+        # Given from here, and not known to be received.
+        self._given: dict[MessageId, bytes] = before._given if before is not None else {}
         # What the client has from the broker that was none of what it is owed, as far as was known then.
         self._others: Counter[bytes] = before._others if before is not None else Counter()
 
@@ -223,6 +225,7 @@ class Cutover:
             waiting = self._unreceived.get(one)
             if waiting:
                 ids.append(waiting.pop(0))
+                self._given.pop(ids[-1], None)
                 if not waiting:
                     del self._unreceived[one]
             elif len(self._others) < MOST_SETTLED:
@@ -236,10 +239,28 @@ class Cutover:
             waiting = self._unreceived.get(one.hash)
             if waiting and one.id in waiting:
                 waiting.remove(one.id)
+                self._given.pop(one.id, None)
                 ids.append(one.id)
                 if not waiting:
                     del self._unreceived[one.hash]
         return ids
+
+    @property
+    def owes(self) -> bool:
+        """Whether something that was given from here is not known to be received."""
+        return bool(self._given)
+
+    def interrupted(self) -> None:
+        """The client's connection ended: what was given to it from here, and it did not answer, it is owed
+        still. Offered again it is given again."""
+        for identifier, hash in self._given.items():
+            waiting = self._unreceived.get(hash, [])
+            if identifier in waiting:
+                waiting.remove(identifier)
+                self._settled.pop(identifier, None)
+                if not waiting:
+                    del self._unreceived[hash]
+        self._given.clear()
 
     # The judgement
 
@@ -355,6 +376,8 @@ class Cutover:
             if current is not None:
                 qos = min(current.publish.qos, self._qos(current.publish.topic))
                 publish = replace(current.publish, qos=qos, retain=False)  # [MQTT-3.3.1-9]
+                if qos:
+                    self._given[held.id] = held.hash
                 fitted.append(replace(current, publish=publish))
         return fitted
 

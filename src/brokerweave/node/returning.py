@@ -33,7 +33,7 @@ UNCLEAR_SECONDS = 0.05
 class _Client:
     """One that may be owed something."""
 
-    __slots__ = ("attempts", "last", "open", "sources", "sure", "ticks")
+    __slots__ = ("attempts", "interrupted", "last", "open", "sources", "sure", "ticks")
 
     def __init__(self, sure: bool) -> None:
         self.sure = sure
@@ -45,6 +45,8 @@ class _Client:
         self.last: Cutover | None = None
         self.attempts = 0
         """Under way."""
+        self.interrupted = False
+        """Its connection ended before it had all that it is owed."""
         self.sources: set[str] = set()
         """Nodes that kept something for it."""
 
@@ -102,6 +104,7 @@ class Returns:
         if before is not None:
             entry.ticks, entry.open, entry.last = before.ticks, before.open, before.last
             entry.attempts, entry.sources = before.attempts, before.sources
+            entry.interrupted = before.interrupted
         self._core.call_later(self._failover.window, lambda: self._forget(client, entry))
 
     def none(self, client: str) -> None:
@@ -113,8 +116,23 @@ class Returns:
         """The broker has its session, and all that came for it; unless it came here in this session, and
         somebody who kept something has yet to be heard."""
         entry = self._clients.get(client)
-        if entry is not None and entry.last is None:
+        if entry is None:
+            return
+        if entry.last is None:
             self.none(client)
+        elif entry.interrupted:
+            entry.interrupted = False
+            self._core.call_later(0, lambda: self._ask_again(client))
+
+    def _ask_again(self, client: str) -> None:
+        """It left before it had all that it was owed: who keeps something says so once more."""
+        self._round += 1
+        ask = wire.encode_ask(wire.Ask(self._round, self._failover.mesh.table.since(client), client))
+        for node in self._failover.mesh.reachable():
+            self._core.send_own(node, wire.ASK, ask)
+        held = self._failover.queues.take(client)
+        if held:
+            self.late(client, held, self._core.node_id)
 
     def _close(self, entry: _Client) -> None:
         for tick in entry.open:
@@ -135,6 +153,7 @@ class Returns:
         entry = self._clients.get(client)
         if entry is not None:
             entry.last = None
+            entry.interrupted = False
             entry.ticks.clear()
             self._close(entry)
 
@@ -145,10 +164,15 @@ class Returns:
             entry.ticks.append(self._failover.log.open())
 
     def ended(self, pair: Pair) -> None:
-        for number in [number for number, attempt in self._attempts.items() if attempt.pair is pair]:
-            self._finish(number)
         entry = self._clients.get(pair.client.client_id)
+        for number in [number for number, attempt in self._attempts.items() if attempt.pair is pair]:
+            if entry is not None:
+                entry.interrupted = True
+            self._finish(number)
         if entry is not None:
+            if entry.last is not None and entry.last.owes:
+                entry.interrupted = True
+                entry.last.interrupted()
             for tick in entry.ticks:
                 self._failover.log.close(tick)
             entry.ticks.clear()
@@ -330,12 +354,13 @@ class Returns:
         given = attempt.cutover.ready(self._core.now())
         self._core.counters.add("redelivery_doubted", attempt.cutover.doubted)
         unasked = set(self._core.neighbours()) - set(self._failover.mesh.reachable())
-        if entry is not None and not entry.sure and not entry.sources and not unasked:
+        interrupted = entry is not None and entry.interrupted
+        if entry is not None and not (entry.sure or entry.sources or unasked or interrupted):
             self.none(attempt.client)  # nobody knows of anything
         if attempt.cutover.later and entry is not None:
             self._failover.got(attempt.client, attempt.cutover.later, entry.sources)
         attempt.pair.go_on(attempt.stand)
-        if given:
+        if given and not interrupted:
             self._give(attempt.pair, attempt.client, attempt.cutover, given, attempt.behind)
         else:
             attempt.pair.go_on(attempt.behind)

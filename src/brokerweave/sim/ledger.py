@@ -129,6 +129,8 @@ class Ledger:
         """When a client got a subscription that it did not have."""
         self._broker_losses: defaultdict[str, list[float]] = defaultdict(list)
         self._injector_losses: defaultdict[str, list[float]] = defaultdict(list)
+        self._deaths: defaultdict[str, list[float]] = defaultdict(list)
+        """When a site's node, or its broker, died."""
         self._goodbyes: set[bytes] = set()
         self._cancelled: set[bytes] = set()
         self._starts: dict[str, float] = {}
@@ -461,15 +463,14 @@ class Ledger:
 
     def site_dies(self, site: str) -> None:
         """In a mesh a node, or a broker, is about to die: before anything is lost."""
+        self._deaths[site].append(self.world.now)
         for client in self.sites_clients(site):
             self.doubts.ending(client, self.publications)
 
     def own_copy_lost(self, site: str, since: float) -> str:
-        """The site, if its node was killed since then (or so shortly before that it was taken for alive), or
-        its broker lost its sessions: with that goes what it had for clients whose sessions end."""
-        since -= NOTICED
-        killed = self._killed_since(site, since)
-        return site if killed or any(at >= since for at in self._broker_losses[site]) else ""
+        """The site, if its node or its broker died since then, or so shortly before that it was taken for
+        alive: with that goes what it had for clients whose sessions end."""
+        return site if any(at >= since - NOTICED for at in self._deaths[site]) else ""
 
     def link_failed_since(self, node: str, other: str, since: float) -> bool:
         """Or a moment before: one end may have noticed it earlier."""
