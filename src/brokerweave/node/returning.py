@@ -404,8 +404,11 @@ class Returns:
         """Publications for a client that came here, from one who was to keep them elsewhere."""
         entry = self._clients.get(client)
         record = self._core.interest.records.get(client)
-        if entry is None or entry.last is None or record is None or not isinstance(record.owner, Pair):
+        if entry is None or entry.last is None:
             return  # it asks for its queue when it subscribes
+        if record is None or not isinstance(record.owner, Pair):
+            entry.interrupted = True  # it is away: who keeps it is asked again when it goes on
+            return
         entry.sources.add(node)
         for attempt in self._attempts.values():
             if attempt.client == client:
