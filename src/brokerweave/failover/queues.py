@@ -146,10 +146,12 @@ class Queues:
             self._gone(client, done)
 
     def moved(self, client: str, home: str, since: int, now: float) -> bool:
-        """The client is at this node since then. False: it is known to be elsewhere since later. What one node
-        says later counts, though its clock may have been set back with a restart."""
+        """The client is at this node since then. False: it is known to be elsewhere since later. What a
+        node says later counts, though its clock may have been set back with a restart."""
         known = self._homes.get(client)
-        if known is not None and (known[:2] == (since, home) or (known[1] != home and known[:2] > (since, home))):
+        if known is not None and (
+            known[:2] == (since, home) or (known[1] != home and known[:2] > (since, home))
+        ):
             return known[1] == home
         self._homes.pop(client, None)
         self._homes[client] = (since, home, now)

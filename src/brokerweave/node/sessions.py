@@ -40,7 +40,9 @@ class Sessions:
             expiry.cancel()
         if record is not None and not session_present:
             if self._core.failover is not None and pair.connect is not None and not pair.connect.clean_start:
-                record.lost = True  # it asked for a session that should be there: the broker lost it meanwhile
+                record.lost = (
+                    True  # it asked for a session that should be there: the broker lost it meanwhile
+                )
             # What it missed since its broker lost the session it is still to get.
             self._core.interest.forget(record, left=not record.lost)
             record = None

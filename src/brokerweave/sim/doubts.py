@@ -109,6 +109,7 @@ class Losses:
         self._lost.append((now, site))
 
     def too_many(self, since: float, own: str = "") -> bool:
-        """Since then, or so shortly before that they were taken for alive. `own`: the subscriber's site, where
-        that lost the subscriber's session: it counts as one of the copies."""
-        return len({site for at, site in self._lost if at >= since - NOTICED} | {own} - {""}) >= self.copies
+        """Since then, or so shortly before that they were taken for alive. `own`: the subscriber's site,
+        where its node or broker died: it was one of the copies."""
+        lost = {site for at, site in self._lost if at >= since - NOTICED}
+        return len(lost | {own} - {""}) >= self.copies

@@ -248,3 +248,44 @@ def test_a_hop_that_only_holds_has_no_qos_of_its_own(mesh: Network) -> None:
     (holder,) = strategy(mesh, publisher).holders("d")
     assert Hop(holder, -1, ("d",)) in strategy(mesh, publisher).route("t", None).hops
     assert isinstance(strategy(mesh, publisher), Mesh)
+
+
+def test_a_client_that_its_site_gives_up_for_another_is_owed_until_that_one_is_heard(mesh: Network) -> None:
+    """p hears from d that the client went, and cannot hear e, where it is."""
+    older = Guest(mesh, "d", "c")
+    older.subscribe("t")
+    mesh.settle()
+    mesh.cut("e", "p")
+    Guest(mesh, "e", "c").subscribe("t")
+    mesh.settle()
+    table = strategy(mesh, "p").table
+    assert (table.home("c"), table.adrift("d")) == (None, True)
+    assert "d" in strategy(mesh, "p").route("t", None).holds
+    mesh.link("e", "p")
+    mesh.settle()
+    assert (table.home("c"), table.adrift("d")) == ("e", False)
+
+
+def test_a_client_whose_session_ends_is_owed_nothing(mesh: Network) -> None:
+    client = Guest(mesh, "d", "c")
+    client.subscribe("t")
+    mesh.settle()
+    client.pair.ended()
+    mesh.settle()
+    assert strategy(mesh, "p").route("t", None) == Route((), local=False)
+
+
+def test_what_a_restarted_neighbour_forgot_is_kept_until_the_window_is_over(mesh: Network) -> None:
+    Guest(mesh, "d", "c").subscribe("t")
+    mesh.settle()
+    kept: dict[str, int | None] = {}
+    there = strategy(mesh, "p")
+    there.context.keep = lambda neighbour, changes: kept.update(changes)  # type: ignore[method-assign]
+    life = adverts.Advert(adverts.WHOLE, 1, 10**18, adverts.UNKNOWN, ())
+    there.packet_arrived("d", adverts.encode(life))
+    assert there.table.adrift("d")
+    assert kept == {}
+    for _ in range(61):
+        mesh.advance(1.0)
+    assert kept == {'["c"]': None, '["c","t"]': None}
+    assert not there.table.adrift("d")

@@ -248,3 +248,24 @@ def test_no_order_of_publications_receipts_and_restarts_loses_or_doubles(
     assert (queues.bytes, queues.shelf.memory_bytes) == (0, 0)
     queues.flush()
     assert journal.records == 0
+
+
+def test_what_a_node_says_later_of_a_client_of_its_own_counts_though_its_clock_was_set_back() -> None:
+    queues = table()
+    assert queues.moved("c", "d", since=100, now=0)
+    queues.add("c", held(1), now=1, home="d")
+    assert queues.take("c") == []  # its broker there has it
+    assert queues.moved("c", "d", since=50, now=2)
+    assert sequences(queues.take("c")) == [1]
+    assert not queues.moved("c", "a", since=40, now=3)
+
+
+def test_a_clock_that_is_set_makes_older_only_what_came_after_it_was() -> None:
+    queues = table(window=60.0)
+    queues.add("c", held(1), now=10)
+    queues.add("c", held(2), now=1011)
+    queues.stepped(1000.0, before=10.5)
+    queues.expire(1069)
+    assert sequences(queues.take("c")) == [1, 2]
+    queues.expire(1070)
+    assert sequences(queues.take("c")) == [2]

@@ -71,14 +71,22 @@ def injected(network: Network, name: str) -> list[bytes]:
 class Guest:
     """A client of a mesh, with a broker that accepts and grants."""
 
-    def __init__(self, network: Network, node: str, name: str, version: int = 4, **connect: Any) -> None:
+    def __init__(
+        self,
+        network: Network,
+        node: str,
+        name: str,
+        version: int = 4,
+        session_present: bool = False,
+        **connect: Any,
+    ) -> None:
         self.node = network.nodes[node]
         self.version = version
         self.pair = self.node.core.new_pair()
         self.to_broker = b""
         self._packet_id = 100
         self.send(Connect(name, version, **connect))
-        self.broker(ConnAck())
+        self.broker(ConnAck(session_present=session_present))
 
     def send(self, packet: Packet) -> None:
         self.to_broker = self.pair.from_client(codec.encode(packet, self.version))

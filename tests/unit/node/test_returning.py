@@ -1,0 +1,146 @@
+"""A client comes back, and something comes between: it is owed what it misses all the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.node.mesh_sites import DEAD_SECONDS, Guest, failover, kill, mesh_of, strategy
+from tests.unit.node.network import Network
+
+
+@pytest.fixture
+def mesh() -> Network:
+    return mesh_of("deph")
+
+
+def missed(mesh: Network, *payloads: bytes) -> None:
+    """A client of d, whose site dies, is owed these."""
+    Guest(mesh, "d", "c", clean_start=False).subscribe("t")
+    mesh.settle()
+    publisher = Guest(mesh, "p", "publisher")
+    for payload in payloads:
+        publisher.publish("t", payload)
+    mesh.settle()
+    kill(mesh, "d")
+    mesh.settle()
+
+
+def test_what_a_client_did_not_answer_before_its_connection_ended_is_given_again(mesh: Network) -> None:
+    missed(mesh, b"1", b"2")
+    back = Guest(mesh, "e", "c", clean_start=False)
+    back.subscribe("t")
+    mesh.settle()
+    assert back.payloads() == [b"1", b"2"]
+    back.pair.ended()
+    mesh.settle()
+    again = Guest(mesh, "e", "c", session_present=True, clean_start=False)
+    mesh.advance(1.0)
+    assert again.payloads() == [b"1", b"2"]
+    again.answer_all()
+    again.pair.ended()
+    mesh.settle()
+    once_more = Guest(mesh, "e", "c", session_present=True, clean_start=False)
+    mesh.advance(1.0)
+    assert once_more.payloads() == []
+
+
+def test_a_client_that_leaves_before_holders_have_answered_gets_it_when_it_goes_on(mesh: Network) -> None:
+    missed(mesh, b"1")
+    back = Guest(mesh, "e", "c", clean_start=False)
+    mesh.stuck |= {(other, "e") for other in "ph"}
+    back.subscribe("t")
+    mesh.settle()
+    back.pair.ended()
+    mesh.stuck.clear()
+    mesh.settle()
+    assert back.payloads() == []
+    again = Guest(mesh, "e", "c", session_present=True, clean_start=False)
+    mesh.advance(1.0)
+    assert again.payloads() == [b"1"]
+
+
+def test_what_comes_late_for_a_client_that_is_away_it_gets_when_it_goes_on() -> None:
+    mesh = mesh_of("deph")
+    Guest(mesh, "d", "c", clean_start=False).subscribe("t")
+    mesh.settle()
+    (holder,) = strategy(mesh, "d").holders("d")
+    origin, home = [name for name in "eph" if name != holder]
+    for other in (holder, home):
+        mesh.cut(origin, other)
+    Guest(mesh, origin, "publisher").publish("t", b"1")
+    mesh.settle()
+    kill(mesh, "d")
+    back = Guest(mesh, home, "c", clean_start=False)
+    back.subscribe("t")
+    mesh.advance(1.0)
+    back.pair.ended()
+    mesh.settle()
+    mesh.link(origin, holder)
+    mesh.advance(1.0)
+    again = Guest(mesh, home, "c", session_present=True, clean_start=False)
+    mesh.advance(1.0)
+    assert again.payloads() == [b"1"]
+
+
+def test_a_session_that_the_broker_lost_while_its_client_was_away_is_owed_what_it_missed(
+    mesh: Network,
+) -> None:
+    client = Guest(mesh, "d", "c", clean_start=False)
+    client.subscribe("t")
+    mesh.settle()
+    client.pair.ended()
+    mesh.settle()
+    Guest(mesh, "p", "publisher").publish("t", b"1")
+    mesh.settle()
+    watch = mesh.nodes["d"].core.injectors[0].watch
+    assert watch is not None
+    watch.sent("p", 1, 1, 0)
+    watch.ended("p", 1, 1, True)  # and the broker dies with it
+    back = Guest(mesh, "d", "c", clean_start=False)
+    back.subscribe("t")
+    mesh.advance(1.0)
+    assert back.payloads() == [b"1"]
+
+
+def test_one_that_asks_for_a_new_session_gets_nothing_from_the_old_one(mesh: Network) -> None:
+    client = Guest(mesh, "d", "c", clean_start=False)
+    client.subscribe("t")
+    mesh.settle()
+    client.pair.ended()
+    Guest(mesh, "p", "publisher").publish("t", b"1")
+    mesh.settle()
+    watch = mesh.nodes["d"].core.injectors[0].watch
+    assert watch is not None
+    watch.sent("p", 1, 1, 0)
+    watch.ended("p", 1, 1, True)
+    back = Guest(mesh, "d", "c", clean_start=True)
+    back.subscribe("t")
+    mesh.advance(1.0)
+    assert back.payloads() == []
+
+
+def test_what_is_kept_does_not_age_by_a_clock_that_is_set() -> None:
+    mesh = mesh_of("deph")
+    Guest(mesh, "d", "c").subscribe("t")
+    mesh.settle()
+    (holder,) = strategy(mesh, "d").holders("d")
+    publisher = next(name for name in "eph" if name != holder)
+    Guest(mesh, publisher, "publisher").publish("t", b"1")
+    mesh.advance(0.5)
+    queues = failover(mesh, holder).queues
+    assert queues.owes_any("c")
+    mesh.time += 1000.0
+    mesh.advance(DEAD_SECONDS)
+    assert queues.owes_any("c")
+    for _ in range(62):
+        mesh.advance(1.0)
+    assert not queues.owes_any("c")
+
+
+def test_the_origin_keeps_for_clients_of_a_dead_node_that_holders_may_not_know(mesh: Network) -> None:
+    Guest(mesh, "d", "c").subscribe("t")
+    mesh.settle()
+    kill(mesh, "d")
+    mesh.advance(DEAD_SECONDS)
+    for name in "eph":
+        assert "d" in strategy(mesh, name).route("t", None).holds
