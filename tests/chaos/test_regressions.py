@@ -19,6 +19,33 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(17.258, "kill", ("a", 0, 1.04, False)),
         ],
     ),
+    "what a broker was sent before its node was killed counted as not sent, and a client missed it": (
+        600037,
+        Options("mesh", 4),
+        [
+            Action(0.05488, "subscribe", ("c-2", "a/b", 2)),
+            Action(0.09544, "arrive", ("c-2",)),
+            Action(5.53445, "drop", ("c-2",)),
+            Action(5.54266, "arrive", ("a-2",)),
+            Action(6.99957, "site", ("a+c", 2.18956)),
+            Action(14.2123, "delay", ("d", "d/broker", 0.23342, 0.0, 0.0, 3.0)),
+            Action(14.82953, "publish", ("a-2", "a/b", 1, False)),
+            Action(15.03155, "kill", ("d", 0, 2.91982, False)),
+        ],
+    ),
+    "a client that dropped its connection was not given what holders kept that were heard later": (
+        600095,
+        Options("mesh", 4),
+        [
+            Action(0.03306425361060772, "arrive", ("a-2",)),
+            Action(0.2125549523876334, "arrive", ("c-2",)),
+            Action(0.5447822540976999, "subscribe", ("a-2", "+", 2)),
+            Action(14.582755119703888, "stop", ("c", 3.5654929917636715)),
+            Action(17.77810878209416, "publish", ("c-2", "a", 2, False)),
+            Action(18.28259284401389, "site", ("a+d", 3.998370862174078)),
+            Action(18.696449142362187, "drop", ("a-2",)),
+        ],
+    ),
     "a spilled outbox whose disk failed waited for the next message for ever": (
         108,
         Options("sf", 3, wiring="tree"),
@@ -684,6 +711,15 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(9.8, "publish", ("a-1", "a", 2, False)),
         ],
     ),
+    "a site that others take for dead keeps a will from its own subscribers while its client is there": (
+        600107,
+        Options("mesh", 4),
+        [
+            Action(0.08075, "arrive", ("b-1",)),
+            Action(0.49387, "subscribe", ("b-1", "#", 2)),
+            Action(9.325, "partition", ("b", 9.74435)),
+        ],
+    ),
 }
 """What once was taken for a broken promise, and was none."""
 
@@ -697,6 +733,13 @@ MESH_SEEDS = {
     "who was heard afterwards was not told what the client had got meanwhile": 500027,
     "of what was published here while a client came back holders were not told that it had it": 500003,
     "a client that came from a site whose clock is ahead stayed there for others": 500009,
+    "a broker lost a session while its client was away, and holders gave up what it was owed": 600044,
+    "a client's old site said that it went before its new site was heard, and it was owed nothing": 600101,
+    "a clock was set, and what was kept for others' clients was too old at once": 600107,
+    "holders that were restarted did not know a dead site's clients, and nobody kept for them": 600070,
+    "a site began anew with a clock set back, and holders did not believe where a client was": 600115,
+    "a node was restarted and forgot what clients want that a restarted neighbour had forgotten": 650052,
+    "what came late for a client that was away for a moment was not asked for again": 660053,
 }
 """Whole runs that once found a bug of the mesh, sites dying and all."""
 

@@ -491,12 +491,13 @@ class Sender:
 
     def watch_with(self, watch: Watch | None) -> None:
         self.watch = watch
-        for run in self._outbox.everything() if watch is not None else ():
+        if watch is None:
+            return
+        for run in self._outbox.everything():
             watch.queued(run)  # from before a restart
-        if watch is not None:
-            for name, done in self._unwatched.items():
-                self._tell_earlier(name, done)
-            self._unwatched.clear()
+        for name, done in self._unwatched.items():
+            self._tell_earlier(name, done)
+        self._unwatched.clear()
 
     def _tell_earlier(self, name: tuple[str, int, int] | None, done: bool) -> None:
         """An earlier start got the broker's last word on a message, or wrote it: one of QoS 2 the broker may
