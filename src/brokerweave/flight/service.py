@@ -31,9 +31,9 @@ from brokerweave.mqtt.trie import FilterTrie
 
 POLL_SECONDS = 0.02
 """As often as a call that waits looks at how far the log may be read."""
-BATCH_ROWS = 20_000
+BATCH_ROWS = 50_000
 """Enough for Arrow and Spark to work in bulk; a batch has up to a block's rows more."""
-BATCH_BYTES = 4 << 20
+BATCH_BYTES = 8 << 20
 LARGEST_CLIENTS = 16 << 20
 """Bytes of the clients' names in one batch."""
 QUIET_BYTES = 64 << 20

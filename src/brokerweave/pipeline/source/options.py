@@ -19,7 +19,7 @@ from brokerweave.errors import ConfigError
 from brokerweave.pipeline.source.offsets import Offsets, decode
 
 EARLIEST, LATEST = "earliest", "latest"
-ROWS_PER_PARTITION = 500_000
+ROWS_PER_PARTITION = 1_250_000
 _NAMES = {
     name.lower(): name
     for name in (
