@@ -469,6 +469,21 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(19.31, "delete", ("a-1", "a/c", 1)),
         ],
     ),
+    "a node frozen while a link joined flooded from disk what overtook the rest at the restarted hub": (
+        12987,
+        Options("pf", 5, cycles=True),
+        [
+            Action(0.0, "queues", ("d", 600, 4000)),
+            Action(0.17, "arrive", ("a-1",)),
+            Action(0.23, "arrive", ("d-2",)),
+            Action(1.371, "subscribe", ("b-1", "#", 2)),
+            Action(10.17, "kill", ("a", 7, 3.61, False)),
+            Action(10.262, "publish", ("a-1", "a/b", 1, False)),
+            Action(18.048, "freeze", ("d", 3.92)),
+            *[Action(18.652, "publish", ("d-1", "a/b", 1, False))] * 3,
+            Action(18.677, "publish", ("d-2", "a/c", 2, False)),
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {

@@ -236,6 +236,7 @@ class Outbox:
         Runs that came here by different ways, while nothing could be sent, may stand in any order. What is
         so much that it went to disk stays as it is.
         """
+        self._load()  # a restart leaves everything on disk, however little it is
         waiting = list(islice(self._memory, self._sent, None))
         ordered = sorted(waiting, key=_published)
         if self._spilled or all(map(operator.is_, ordered, waiting)):
