@@ -253,13 +253,13 @@ def read_part(options: SourceOptions, partition: InputPartition) -> Iterator[pa.
     if not isinstance(partition, Part):  # Spark's stand-in for a batch without parts
         return
     rows = partition.range
-    address = _find(options, partition)
-    if address is None:
+    served = _find(options, partition)
+    if served is None:
         _log.warning("%s; its rows after %s are skipped", _nobody_line(options, rows.log_id), rows.after)
         return
     # The node has just answered: that the first rows take longer than an answer is no silence.
     patient = replace(options, node_timeout=READ_PATIENCE * options.node_timeout)
-    with nodes.client_for(patient, address, rows.log_id) as client:
+    with nodes.client_for(patient, served.address, rows.log_id) as client:
         try:
             yield from client.read(
                 rows.after,
@@ -267,6 +267,7 @@ def read_part(options: SourceOptions, partition: InputPartition) -> Iterator[pa.
                 topics=options.topics,
                 columns=options.columns,
                 skip=options.skip_trimmed,
+                near=served.state if options.local else None,
             )
         except TrimmedRows as error:
             gone = error.first.sequence - 1 - rows.after.sequence
@@ -282,16 +283,16 @@ def read_part(options: SourceOptions, partition: InputPartition) -> Iterator[pa.
             )
 
 
-def _find(options: SourceOptions, part: Part) -> str | None:
+def _find(options: SourceOptions, part: Part) -> Served | None:
     """Who serves the log. None: nobody does, and that may be skipped. Raises `BrokerweaveError`."""
     log_id = part.range.log_id
     if part.address is not None:
         first = Nodes(replace(options, nodes=(part.address,))).ask()
         if log_id in first.served:
-            return part.address
+            return first.served[log_id]
     found = Nodes(options).ask()
     if log_id in found.served:
-        return found.served[log_id].address
+        return found.served[log_id]
     if found.silent:
         raise Unavailable(f"nobody who answers serves log {log_id}: {'; '.join(found.silent.values())}")
     if options.skip_trimmed:
