@@ -17,9 +17,9 @@ from brokerweave.flight.protocol import ReadRequest
 from brokerweave.mqtt.frames import RouteCache, client_bytes
 from brokerweave.mqtt.trie import FilterTrie
 
-BATCH_ROWS = 50_000
+BATCH_ROWS = 20_000
 """Enough for Arrow and Spark to work in bulk; a batch has up to a block's rows more."""
-BATCH_BYTES = 8 << 20
+BATCH_BYTES = 4 << 20
 LARGEST_CLIENTS = 16 << 20
 """Bytes of the clients' names in one batch."""
 QUIET_BYTES = 64 << 20

@@ -2,7 +2,7 @@
 
 Owns the calls, their deadlines and what their failures mean here. Invariants: no call waits for ever; a read
 gives each row of its range once, also when its consumer is slower than the deadline; a library's exception
-never comes out. Must not know: how files are read, Spark.
+never comes out. Must not know: files, Spark.
 
 gRPC does not survive a fork, so a client belongs to the process that made it and cannot be pickled.
 """
@@ -21,7 +21,7 @@ from brokerweave.edgelog import arrow
 from brokerweave.edgelog.layout import Position
 from brokerweave.edgelog.reader import Skipped
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
-from brokerweave.flight import local, protocol
+from brokerweave.flight import protocol
 from brokerweave.flight.protocol import LogState, Progress, ReadRequest
 
 __all__ = ["LogClient", "LogState"]
@@ -112,21 +112,17 @@ class LogClient:
         topics: Sequence[str] = (),
         columns: Sequence[str] | None = None,
         skip: bool = False,
-        near: LogState | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows after `after` up to `up_to`, in order, whose topics match one of the filters `topics`.
 
         Raises `TrimmedRows` or `DamagedLog` where rows are missing; with `skip` goes on, and counts them in
         `skipped`. Raises `Unavailable` if no batch comes within the deadline.
-
-        With `near`, which `state` or `wait` has just answered, rows come from the log's own files if they are
-        on this machine and may be read; no deadline is on those.
         """
         chosen = None if columns is None else tuple(columns)
         request = ReadRequest(after, up_to, tuple(topics), chosen, skip, self.log_id)
         protocol.check_filters(request.topics)
         arrow.project(chosen)
-        return self._batches(request, near)
+        return self._batches(request)
 
     def missing(self, after: Position, up_to: Position) -> Skipped:
         """What a read of a range with `skip` goes over. The node reads it all; no row is sent."""
@@ -138,15 +134,10 @@ class LogClient:
         finally:
             self.skipped = before
 
-    def _batches(self, request: ReadRequest, near: LogState | None) -> Iterator[pa.RecordBatch]:
+    def _batches(self, request: ReadRequest) -> Iterator[pa.RecordBatch]:
         """One call where it can be; one more where the deadline came, but batches did, too."""
         columns = _Columns(request.columns)
         at = request.after
-        if near is not None and at < request.up_to:
-            for batch, reached in local.read(near, request):
-                at = reached
-                if batch.num_rows:
-                    yield batch
         while at < request.up_to:
             asked = replace(request, after=at, columns=columns.sent)
             before, skipped, reader = at, Skipped(), None

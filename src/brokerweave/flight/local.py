@@ -43,7 +43,7 @@ def _boot() -> str:
 def read(state: LogState, request: ReadRequest) -> Iterator[tuple[pa.RecordBatch, Position]]:
     """The batches of a read, each with how far it is; less than was asked for, or none, if they are not here.
 
-    `state` is what the service has just said.
+    `state` is what the service has said since its log was last replaced, if it was: else there are none.
     """
     if state.folder is None or state.mark is None or mark(Path(state.folder)) != state.mark:
         return

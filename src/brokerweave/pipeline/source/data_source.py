@@ -8,9 +8,11 @@ sinks, checkpoints.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
@@ -36,6 +38,8 @@ from brokerweave.edgelog.arrow import SCHEMA
 from brokerweave.edgelog.layout import DamagedLog, Position
 from brokerweave.edgelog.reader import TrimmedRows
 from brokerweave.errors import BrokerweaveError, Unavailable
+from brokerweave.flight.memory import keep_memory
+from brokerweave.flight.protocol import LogState, ReadRequest
 from brokerweave.pipeline.source import nodes, offsets
 from brokerweave.pipeline.source.nodes import Nodes, Round, Served
 from brokerweave.pipeline.source.offsets import Mark, Offsets, Range, RowsGone
@@ -88,6 +92,8 @@ class Part(InputPartition):
     range: Range
     address: str | None
     """Where the log was served last. Only saves asking around: the log's id decides."""
+    state: LogState | None = None
+    """What was said there: with it a worker on the log's machine reads the log's own files."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -249,17 +255,36 @@ def commit_offsets(options: Mapping[str, str], end: Mapping[str, Any]) -> dict[s
 
 
 def read_part(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """On a worker: the rows of one part."""
+    """On a worker: the rows of one part, from the log's own files as far as they are here, else of a node."""
     if not isinstance(partition, Part):  # Spark's stand-in for a batch without parts
         return
+    _settle()
     rows = partition.range
-    served = _find(options, partition)
-    if served is None:
+    if options.local and partition.state is not None:
+        request = ReadRequest(rows.after, rows.up_to, options.topics, options.columns, log_id=rows.log_id)
+        for batch, at in _local(partition.state, request):
+            rows = replace(rows, after=at)
+            if batch.num_rows:
+                yield batch
+    if rows.after < rows.up_to:
+        yield from _read_node(options, replace(partition, range=rows))
+
+
+def _local(state: LogState, request: ReadRequest) -> Iterator[tuple[pa.RecordBatch, Position]]:
+    from brokerweave.flight import local  # the process that plans starts without it
+
+    return local.read(state, request)
+
+
+def _read_node(options: SourceOptions, part: Part) -> Iterator[pa.RecordBatch]:
+    rows = part.range
+    address = _find(options, part)
+    if address is None:
         _log.warning("%s; its rows after %s are skipped", _nobody_line(options, rows.log_id), rows.after)
         return
     # The node has just answered: that the first rows take longer than an answer is no silence.
     patient = replace(options, node_timeout=READ_PATIENCE * options.node_timeout)
-    with nodes.client_for(patient, served.address, rows.log_id) as client:
+    with nodes.client_for(patient, address, rows.log_id) as client:
         try:
             yield from client.read(
                 rows.after,
@@ -267,7 +292,6 @@ def read_part(options: SourceOptions, partition: InputPartition) -> Iterator[pa.
                 topics=options.topics,
                 columns=options.columns,
                 skip=options.skip_trimmed,
-                near=served.state if options.local else None,
             )
         except TrimmedRows as error:
             gone = error.first.sequence - 1 - rows.after.sequence
@@ -283,16 +307,23 @@ def read_part(options: SourceOptions, partition: InputPartition) -> Iterator[pa.
             )
 
 
-def _find(options: SourceOptions, part: Part) -> Served | None:
+@cache
+def _settle() -> None:
+    """Once in each worker: what it does for every batch, and Spark after every task, then costs less."""
+    keep_memory()
+    gc.freeze()  # Spark lets the collector look at everything after each task: modules are no garbage
+
+
+def _find(options: SourceOptions, part: Part) -> str | None:
     """Who serves the log. None: nobody does, and that may be skipped. Raises `BrokerweaveError`."""
     log_id = part.range.log_id
     if part.address is not None:
         first = Nodes(replace(options, nodes=(part.address,))).ask()
         if log_id in first.served:
-            return first.served[log_id]
+            return part.address
     found = Nodes(options).ask()
     if log_id in found.served:
-        return found.served[log_id]
+        return found.served[log_id].address
     if found.silent:
         raise Unavailable(f"nobody who answers serves log {log_id}: {'; '.join(found.silent.values())}")
     if options.skip_trimmed:
@@ -322,7 +353,11 @@ def _resolve(options: SourceOptions, place: Place, served: Mapping[str, Served])
 
 
 def _with_addresses(parts: Iterable[Range], served: Mapping[str, Served]) -> list[InputPartition]:
-    return [Part(each, served[each.log_id].address if each.log_id in served else None) for each in parts]
+    return [_part(each, served.get(each.log_id)) for each in parts]
+
+
+def _part(rows: Range, served: Served | None) -> Part:
+    return Part(rows, None) if served is None else Part(rows, served.address, served.state)
 
 
 def _nobody_line(options: SourceOptions, log_id: str) -> str:
