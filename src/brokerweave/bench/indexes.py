@@ -46,11 +46,17 @@ _MILLI = 1e3
 _PERCENTILES = (0.5, 0.9, 0.99, 0.999)
 SETTINGS = {
     "spark.driver.memory": "2g",
-    # Small ones are put together again; a long run's are many.
-    "spark.sql.shuffle.partitions": "32",
     # Both sides lie by measurement and publisher already: enough for a join by message too.
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
 }
+_PARTITION_BYTES = 32 << 20
+"""Of logs for one task of a shuffle: it sorts in memory, and a small run is not cut to pieces."""
+
+
+def settings(folders: Iterable[RunFolder]) -> dict[str, str]:
+    """What a session that computes these runs had better be opened with."""
+    size = sum(log.stat().st_size for each in folders for log in each.path.glob("measurements/*/*.arrow"))
+    return SETTINGS | {"spark.sql.shuffle.partitions": str(max(size // _PARTITION_BYTES, 2))}
 
 
 def compute(spark: SparkSession, folder: RunFolder) -> list[Indexes]:

@@ -15,6 +15,10 @@ from brokerweave.pipeline.plot import COLOURS, NAMESPACE, Points
 WIDTH, HEIGHT = 640, 340
 LEFT, RIGHT, TOP, BOTTOM = 74, 130, 36, 52
 _GRID, _QUIET = "#e3e6ea", "#5b6470"
+_DASHES = ("", "6 3", "2 2")
+"""Lines beyond the number of colours are told apart by these."""
+_HEADROOM = 1.12
+"""Bars leave this much for their numbers."""
 _LABEL_WIDTH = 6.6
 """Pixels of a letter, about; names that would run into each other are slanted."""
 
@@ -60,7 +64,8 @@ class _Scale:
 def bars(title: str, up: str, groups: Mapping[str, Mapping[str, float]]) -> str:
     """Groups side by side, in each a bar for each series that it has (ILDM, Figs. 11 and 12)."""
     series = list(dict.fromkeys(name for group in groups.values() for name in group))
-    ys = _Scale.over([v for group in groups.values() for v in group.values()], HEIGHT - BOTTOM, TOP)
+    most = max((v for group in groups.values() for v in group.values()), default=0.0)
+    ys = _Scale.over([_HEADROOM * most], HEIGHT - BOTTOM, TOP)
     parts = [*_frame(title, "", up), *_up_axis(ys)]
     room = (WIDTH - RIGHT - LEFT) / max(len(groups), 1)
     slanted = any(len(name) * _LABEL_WIDTH > room for name in groups)
@@ -76,10 +81,9 @@ def bars(title: str, up: str, groups: Mapping[str, Mapping[str, float]]) -> str:
                 f'<rect x="{x}" y="{y}" width="{round(width - 2, 1)}" height="{tall}" fill="{colour}">'
                 f"<title>{escape(f'{name} {each}'.strip())}: {number_text(value)}</title></rect>"
             )
-            style = f'text-anchor="middle" font-size="9" fill="{_QUIET}"'
-            parts.append(_text(round(x + width / 2 - 1, 1), y - 3, _short(value), style))
+            parts.append(_over(round(x + width / 2 - 1, 1), y - 3, _short(value), width))
         parts.append(_under(round(left + room / 2, 1), name, slanted))
-    return _finished(parts, [each for each in series if each])
+    return _finished(parts, series)
 
 
 def lines(
@@ -95,11 +99,10 @@ def lines(
     xs, ys = _scales(drawn, [mark.at for mark in marks])
     parts = [*_frame(title, across, up), *_up_axis(ys), *_across_axis(xs), *_marks(marks, xs)]
     for number, points in enumerate(drawn.values()):
-        colour = COLOURS[number % len(COLOURS)]
-        parts.append(_path(points, xs, ys, f'stroke="{colour}" stroke-width="1.6"'))
+        parts.append(_path(points, xs, ys, _stroke(number)))
         if dots:
-            parts += _dots(points, xs, ys, colour, 3)
-    return _finished(parts, list(drawn))
+            parts += _dots(points, xs, ys, COLOURS[number % len(COLOURS)], 3)
+    return _finished(parts, list(drawn), as_lines=True)
 
 
 def histogram(
@@ -113,7 +116,7 @@ def histogram(
         x, y = xs.place(low), ys.place(height)
         wide, tall = max(round(xs.place(high) - x, 1), 0.3), round(HEIGHT - BOTTOM - y, 1)
         parts.append(f'<rect x="{x}" y="{y}" width="{wide}" height="{tall}" fill="{COLOURS[0]}"/>')
-    parts.append(_path(curve, xs, ys, f'stroke="{COLOURS[1]}" stroke-width="1.6"'))
+    parts.append(_path(curve, xs, ys, _stroke(1)))
     return _finished(parts, ["measured", "normal"])
 
 
@@ -126,7 +129,7 @@ def against(title: str, across: str, up: str, points: Points, line: Points, name
         *_across_axis(xs),
         *_dots(points, xs, ys, COLOURS[0], 2),
     ]
-    parts.append(_path(line, xs, ys, f'stroke="{COLOURS[1]}" stroke-width="1.6"'))
+    parts.append(_path(line, xs, ys, _stroke(1)))
     return _finished(parts, list(named))
 
 
@@ -223,12 +226,35 @@ def _under(x: float, name: str, slanted: bool) -> str:
     return _text(x, y, name, f'text-anchor="end" transform="rotate(-25 {x} {y})"')
 
 
-def _finished(parts: list[str], names: Sequence[str]) -> str:
+def _over(x: float, y: float, text: str, width: float) -> str:
+    """A bar's number, upright where the bar is narrow."""
+    style = f'font-size="9" fill="{_QUIET}"'
+    if len(text) * 5.5 <= width:
+        return _text(x, y, text, f'text-anchor="middle" {style}')
+    return _text(x + 3, y, text, f'transform="rotate(-90 {x + 3} {y})" {style}')
+
+
+def _stroke(number: int) -> str:
+    dashes = _DASHES[number // len(COLOURS) % len(_DASHES)]
+    dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
+    return f'stroke="{COLOURS[number % len(COLOURS)]}" stroke-width="1.6"{dashed}'
+
+
+def _finished(parts: list[str], names: Sequence[str], *, as_lines: bool = False) -> str:
+    """With a legend of all names but those without a word."""
+    row = min(17.0, (HEIGHT - TOP) / max(len(names), 1))
+    y = TOP + 10.0
     for number, name in enumerate(names):
-        y = TOP + 10 + 17 * number
-        colour = COLOURS[number % len(COLOURS)]
-        parts.append(f'<rect x="{WIDTH - RIGHT + 10}" y="{y - 8}" width="9" height="9" fill="{colour}"/>')
-        parts.append(_text(WIDTH - RIGHT + 23, y, name))
+        if not name:
+            continue
+        left = WIDTH - RIGHT + 10
+        if as_lines:
+            parts.append(f'<path d="M{left - 3} {y - 4}h15" {_stroke(number)}/>')
+        else:
+            colour = COLOURS[number % len(COLOURS)]
+            parts.append(f'<rect x="{left}" y="{y - 8}" width="9" height="9" fill="{colour}"/>')
+        parts.append(_text(left + 16, y, name))
+        y = round(y + row, 1)
     return "\n".join([*filter(None, parts), "</svg>", ""])
 
 

@@ -76,20 +76,27 @@ def over_publishers(found: Sequence[Result]) -> list[str]:
     return drawn
 
 
-def search(measured: Sequence[Indexes]) -> str:
-    """What part was delivered at each rate that a search tried: the limit is where it falls."""
-    named: dict[str, Points] = {}
+def searches(measured: Sequence[Indexes]) -> list[str]:
+    """What part was delivered at each rate that searches tried, a picture for each group of bars."""
+    groups: dict[str, dict[str, Points]] = {}
     for each in measured:
         label = f"{each.name} #{each.repeat + 1}" if each.repeat else each.name
-        named.setdefault(label, []).append((each.ingress_per_s, each.delivered))
-    rates = [x for points in named.values() for x, _ in points]
-    named = {name: sorted(points) for name, points in named.items()}
-    named[f"limit {UNDER_LIMIT}"] = [(0, UNDER_LIMIT), (max(rates), UNDER_LIMIT)]
+        lines = groups.setdefault(each.name.partition(" ")[0], {})
+        lines.setdefault(label, []).append((each.ingress_per_s, each.delivered))
+    return [
+        _search(group, {name: sorted(points) for name, points in lines.items()})
+        for group, lines in groups.items()
+    ]
+
+
+def _search(group: str, lines: dict[str, Points]) -> str:
+    fastest = max(x for points in lines.values() for x, _ in points)
+    limit: Points = [(0, UNDER_LIMIT), (fastest, UNDER_LIMIT)]
     return charts.lines(
-        "Delivered part at each rate tried",
+        f"{group}: part delivered at each rate tried",
         "messages a second, in",
         "egress / (ingress x sp-ratio)",
-        named,
+        {**lines, f"limit {UNDER_LIMIT}": limit},
         dots=True,
     )
 
