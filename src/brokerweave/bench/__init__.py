@@ -1,0 +1,1 @@
+"""The benchmark system: load, indexes, the search for a limit, patterns of cooperating brokers, reports."""
