@@ -1,1 +1,1 @@
-"""The benchmark system: load, indexes, the search for a limit, patterns of cooperating brokers, reports."""
+"""The benchmark system (ILDM 5): loads brokers and nodes, searches limits, computes indexes, reports."""

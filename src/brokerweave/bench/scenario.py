@@ -14,34 +14,17 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from brokerweave.bench.folder import HEADER, L_CLIENT, T_CLIENT, Times
 from brokerweave.config import nearest
 from brokerweave.errors import ConfigError
 
-THROUGHPUT = 0
-LATENCY = 1
-"""What a client is for (ILDM 5.1): t-clients load the brokers, l-clients measure the time through them."""
-
 FRONTS = ("none", "node", "haproxy")
 JOINS = ("none", "pf", "sf", "mesh", "bridges")
-HEADER_BYTES = 20
-
 _Made = TypeVar("_Made")
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Seconds. Clients publish in all three parts; only the middle one counts (ILDM 6.1)."""
-
-    warm_up: float
-    measured: float
-    cool_down: float
-
-    @property
-    def total(self) -> float:
-        return self.warm_up + self.measured + self.cool_down
-
-
 PRESETS = {"short": Times(1, 4, 1), "paper": Times(10, 60, 10)}
+"""Clients publish in all three parts; only the middle one counts (ILDM 6.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +54,7 @@ class Group:
 
     @property
     def kind(self) -> int:
-        return LATENCY if self.latency else THROUGHPUT
+        return L_CLIENT if self.latency else T_CLIENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +173,8 @@ def _check(scenario: Scenario) -> None:
         wrong = "two places have one name"
     elif scenario.publishers == 0 or scenario.sp_ratio == 0:
         wrong = "there must be a t-publisher, and a subscriber for it"
-    elif scenario.payload < HEADER_BYTES:
-        wrong = f"payload must be at least {HEADER_BYTES} bytes"
+    elif scenario.payload < HEADER.size:
+        wrong = f"payload must be at least {HEADER.size} bytes"
     elif min(scenario.interval, scenario.latency_interval, scenario.times.measured) <= 0:
         wrong = "intervals and the measured time must be above 0"
     elif scenario.qos not in (0, 1, 2) or scenario.subscriber_qos not in (0, 1, 2):
