@@ -1,8 +1,9 @@
-"""What a measurement does: where brokers are, which clients sit at them, how often they publish, for how long.
+"""What a measurement does: where brokers are, which clients sit at them, how often they publish, for how
+long.
 
 Owns the scenario file and its checks. Invariants: a scenario is plain data, equal to what `to_dict` and
-`from_dict` make of it, so that a run's folder says all of it; everybody's topic has one group of publishers and
-one QoS at each place. Must not know: how brokers are started or load is made.
+`from_dict` make of it, so that a run's folder says all of it; everybody's topic has one group of publishers
+and one QoS at each place. Must not know: how brokers are started or load is made.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The clients of one worker: opening them all, sending one publisher's messages, taking in what a subscriber gets.
+"""The clients of one worker: opening them all, sending one publisher's messages, taking in what a subscriber
+gets.
 
-Invariants: a full socket never holds the schedule up: what it does not take waits here. A message's time of sending is
-when its publisher handed it over, so a slow broker cannot hide behind a full socket. Must not know: the schedule, logs.
+Invariants: a full socket never holds the schedule up: what it does not take waits here. A message's time of
+sending is when its publisher handed it over, so a slow broker cannot hide behind a full socket. Must not
+know: the schedule, logs.
 """
 
 from __future__ import annotations
@@ -98,7 +100,8 @@ class Publisher(Connection):
 
 
 class Subscriber(Connection):
-    """Takes in deliveries, and answers those of QoS 1 and 2. `place` is its place among the worker's subscribers."""
+    """Takes in deliveries, and answers those of QoS 1 and 2. `place` is its place among the worker's
+    subscribers."""
 
     def __init__(self, client: Client, sock: socket.socket, plan: WorkerPlan, place: int) -> None:
         self.place = place

@@ -1,9 +1,10 @@
 """One worker's logs: what its clients sent and received, taken apart in blocks and written as Arrow.
 
-Owns turning chunks of PUBLISH frames into columns. Invariants: while the load runs, a received chunk costs one append;
-every `_BLOCK_BYTES` a block is taken apart by numpy and written. Deliveries of one chunk came at the same moment; each
-is logged a nanosecond after the one before it, so that their order is not lost. What was sent before this measurement
-began belongs to another one, and is left out. Must not know: sockets, packets other than PUBLISH.
+Owns turning chunks of PUBLISH frames into columns. Invariants: while the load runs, a received chunk costs
+one append; every `_BLOCK_BYTES` a block is taken apart by numpy and written. Deliveries of one chunk came at
+the same moment; each is logged a nanosecond after the one before it, so that their order is not lost. What
+was sent before this measurement began belongs to another one, and is left out. Must not know: sockets,
+packets other than PUBLISH.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from brokerweave.bench.folder import HEADER, LATE_NS, RECEIVES, SENDS, T_CLIENT, log_writer
+from brokerweave.bench.folder import LATE_NS, RECEIVES, SENDS, T_CLIENT, log_writer
 from brokerweave.bench.load.plan import Client, WorkerPlan
 from brokerweave.bench.load.tally import Deliveries, Tally
 from brokerweave.errors import RemoteProtocolError
@@ -27,8 +28,8 @@ _BLOCK_BYTES = 1 << 21
 
 
 class ReceiveLog:
-    """Takes chunks of PUBLISH frames, all of one length for one subscriber: `lengths` says how long a frame is and
-    where its payload begins."""
+    """Takes chunks of PUBLISH frames, all of one length for one subscriber: `lengths` says how long a frame
+    is and where its payload begins."""
 
     def __init__(self, plan: WorkerPlan, lengths: list[tuple[int, int]], tally: Tally, began: int) -> None:
         self._subscribers = [client for client in plan.clients if not client.publishes]
@@ -103,7 +104,8 @@ def _taken_apart(chunks: list[tuple[int, int, bytes]], length: int, payload: int
 
 @dataclass(slots=True)
 class SendLog:
-    """What publishers of one kind sent, in turn: message `n` was the `n // count`-th of publisher `n % count`."""
+    """What publishers of one kind sent, in turn: message `n` was the `n // count`-th of publisher `n %
+    count`."""
 
     publishers: list[Client]
     interval: float
@@ -115,7 +117,8 @@ class SendLog:
         count = len(self.publishers)
         turn = np.arange(len(self.sent))
         phases = np.array([client.phase for client in self.publishers])
-        return self.began + ((turn // count + phases[turn % count]) * self.interval * 1e9).astype(np.int64)
+        after: NDArray[np.int64] = (turn // count + phases[turn % count]) * self.interval * 1e9 // 1
+        return self.began + after.astype(np.int64)
 
     def columns(self, copies: tuple[int, ...]) -> list[NDArray[Any]]:
         """In the order of `SENDS`."""

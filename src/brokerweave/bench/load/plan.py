@@ -1,8 +1,8 @@
 """Who does what in one measurement: the clients of a scenario, numbered and dealt out to worker processes.
 
-Invariants: a client's number is its own in the whole measurement; publishers are dealt out so that the messages of
-one moment spread over all topics and workers; l-clients have the last worker for themselves. Must not know: sockets,
-processes.
+Invariants: a client's number is its own in the whole measurement; publishers are dealt out so that the
+messages of one moment spread over all topics and workers; l-clients have the last worker for themselves. Must
+not know: sockets, processes.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ _DROPS = ("TCPRcvQDrop", "TCPBacklogDrop", "ListenDrops", "TCPOFODrop", "PFMemal
 
 
 def machine_counts(path: Path = Path("/proc/net/netstat")) -> dict[str, int]:
-    """Zero windows and local drops of the whole machine so far: on loopback they stand in for PAUSE frames."""
+    """Zero windows and local drops of the whole machine so far: on loopback they stand in for PAUSE
+    frames."""
     found: dict[str, int] = {}
     try:
         lines = path.read_text().splitlines()

@@ -1,7 +1,8 @@
 """Counts, while a measurement runs, what one worker's subscribers received.
 
-Owns the receiving half of `Counters`, by the definitions in `bench.folder`. Invariants: a delivery is counted once
-it was taken in, whole blocks at a time, in numpy: nothing happens for a single message. Must not know: sockets, files.
+Owns the receiving half of `Counters`, by the definitions in `bench.folder`. Invariants: a delivery is counted
+once it was taken in, whole blocks at a time, in numpy: nothing happens for a single message. Must not know:
+sockets, files.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ class Tally:
         before = np.concatenate(([-1], np.maximum.accumulate(key)[:-1])) if key.size else key
         highest = np.maximum(before, self._highest[row])
         behind = key < highest
-        # The highest key of a smaller row is below every key of this one, so `before` needs no cutting at rows.
+        # The highest key of a smaller row is below every key of this one, so `before` needs no cutting at
+        # rows.
         np.maximum.at(self._highest, row, key)
         inside = self._inside(block.sent)
         first = self._first(key)
@@ -96,7 +98,7 @@ class Tally:
 
     def _first(self, key: Numbers) -> NDArray[np.bool_]:
         """Which deliveries are the first of their message to their subscriber."""
-        first = self._seen[key] == 0
+        first: NDArray[np.bool_] = self._seen[key] == 0
         if not np.all(key[1:] > key[:-1]):  # in good order there is nothing twice, and nothing to sort
             again = np.ones(key.size, dtype=np.bool_)
             again[np.unique(key, return_index=True)[1]] = False
