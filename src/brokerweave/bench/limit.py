@@ -11,15 +11,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from brokerweave.bench.folder import Measurement, RunFolder
+from brokerweave.bench.folder import Measurement, RunFolder, Times
 from brokerweave.bench.load.driver import Progress, Target, measure, silent
 from brokerweave.bench.resources import cpu_seconds
-from brokerweave.bench.scenario import Scenario
+from brokerweave.bench.scenario import PRESETS, Scenario
 from brokerweave.bench.search import Outcome, Search
 from brokerweave.bench.search.adaptive import adaptive
 from brokerweave.bench.search.exact import exact
+from brokerweave.errors import ConfigError
 
-SEARCHES: dict[str, Callable[[float], Search]] = {"adaptive": adaptive, "exact": exact}
+SEARCHES: dict[str, Callable[..., Search]] = {"adaptive": adaptive, "exact": exact}
 
 _REST = 0.05
 """A share of a core below which servers that were loaded count as resting."""
@@ -100,3 +101,13 @@ def rest(target: Target, limit: float = 10.0, look: float = 0.2) -> None:
 def _kept(folder: RunFolder, name: str) -> Iterator[Measurement]:
     """What an earlier run of the same search measured, in order."""
     return iter([each for each in folder.measurements() if each.name == name])
+
+
+def chosen_search(kind: str | None, times: Times, start: float | None = None) -> tuple[str, Search]:
+    """The search by its name; without one the paper's for its own times, the quick one for shorter ones.
+    `start`: the first interval, in seconds."""
+    kind = kind or ("exact" if times.measured >= PRESETS["paper"].measured else "adaptive")
+    if kind not in SEARCHES:
+        raise ConfigError(f"search {kind!r} is unknown; known: {', '.join(SEARCHES)}")
+    make = SEARCHES[kind]
+    return kind, make() if start is None else make(start)

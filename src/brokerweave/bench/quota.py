@@ -38,8 +38,8 @@ class Quotas:
         self._groups: list[tuple[Path, int]] = []
         self.impossible = ""
 
-    def hold(self, pid: int, share: float) -> bool:
-        """Hold a process to a share of a core from now on; whether that was possible."""
+    def hold(self, pid: int, share: float) -> None:
+        """Hold a process to a share of a core from now on, if that is possible."""
         parent = _own_group()
         group = parent / f"brokerweave-bench-{pid}"
         try:
@@ -49,11 +49,7 @@ class Quotas:
                 (group / name).write_text(str(value))
             (group / "cgroup.procs").write_text(str(pid))
         except OSError as error:
-            self.impossible = (
-                f"CPU groups cannot be used here ({error.strerror}): nothing is held to its quota"
-            )
-            return False
-        return True
+            self.impossible = f"CPU groups cannot be used here ({error.strerror}): no quota is kept"
 
     def __enter__(self) -> Self:
         return self

@@ -61,7 +61,10 @@ def serving(scenario: Scenario, show: Progress = silent) -> Iterator[Target]:
 def _held(site: _Site, quotas: Quotas) -> Server:
     pids = {role: each.pid for role, each in site.running.items()}
     quota = site.place.quota or None
-    if quota is not None and not all([quotas.hold(pid, quota) for pid in pids.values()]):
+    if quota is not None:
+        for pid in pids.values():
+            quotas.hold(pid, quota)
+    if quotas.impossible:
         quota = None
     return Server(site.place.name, quota, pids)
 

@@ -1,0 +1,229 @@
+"""`brokerweave bench`: load, limits, patterns of cooperating brokers.
+
+Owns the flags and how results are shown. Nothing of the benchmark is imported before a command needs it. Must
+not know: how anything is measured.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brokerweave.cli.output import console, help_text, progress, table
+from brokerweave.cli.running_commands import Json, print_json
+
+if TYPE_CHECKING:
+    from brokerweave.bench.folder import Measurement
+    from brokerweave.bench.scenario import Scenario
+
+_HELP = """Measure one broker, or many that cooperate.
+
+Every measurement is kept in a folder, with each message that was sent and received. It needs:
+pip install 'brokerweave\\[bench]'.
+
+\b
+Examples:
+  brokerweave bench limit --broker 127.0.0.1:1883
+  brokerweave bench load scenario.toml
+"""
+_LOAD_HELP = """Load brokers as a scenario says, once, and show what came of it.
+
+Clients publish on schedule whether or not earlier messages arrived. If the tool itself could not keep up, it
+says so. The scenario names places (brokers that run, or that are to be started here, with a share of a core)
+and the clients at them:
+
+\b
+  interval = 0.025            # seconds between two messages of one publisher
+  times = "short"             # or "paper", or {warm_up = 1, measured = 4, cool_down = 1}
+  [[place]]
+  name = "a"
+  address = "127.0.0.1:1883"  # or: broker = "mosquitto", quota = 0.1, front = "node"
+  [[clients]]
+  place = "a"
+  topic = "topic1"
+  publishers = 10
+  subscribers = 10            # latency = true: these measure latency, apart from the load
+
+\b
+Examples:
+  brokerweave bench load scenario.toml
+  brokerweave bench load scenario.toml --rate 2000 --json
+"""
+_LIMIT_HELP = """Find the highest rate that brokers can serve for ever.
+
+A rate is under the limit if at least 99 % of what is owed to subscribers goes out while it comes in. The
+result is within 5 % of the limit. The same --to goes on where an earlier search was interrupted.
+
+\b
+Examples:
+  brokerweave bench limit --broker 127.0.0.1:1883 --json
+  brokerweave bench limit scenario.toml --search exact --to run1
+"""
+
+To = Annotated[Path | None, typer.Option("--to", metavar="DIR", help="The run's folder; default: a new one.")]
+Preset = Annotated[
+    str | None, typer.Option(metavar="short|paper", help="Times: 1 + 4 + 1 s or 10 + 60 + 10 s.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    bench = typer.Typer(help=help_text(_HELP))
+    bench.command("load", help=help_text(_LOAD_HELP))(load)
+    bench.command("limit", help=help_text(_LIMIT_HELP))(limit)
+    app.add_typer(bench, name="bench")
+
+
+def load(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO.toml")],
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Messages a second of all publishers, instead of the file's interval."),
+    ] = None,
+    preset: Preset = None,
+    to: To = None,
+    as_json: Json = False,
+) -> int:
+    _need()
+    from brokerweave.bench.load.driver import measure
+    from brokerweave.bench.scenario import load_file
+    from brokerweave.bench.servers import serving
+    from brokerweave.bench.starting import one_benchmark, open_run
+
+    wanted = _timed(load_file(scenario), preset)
+    if rate is not None:
+        wanted = wanted.every(wanted.publishers / rate)
+    with one_benchmark(tell):
+        folder = open_run("load", wanted.to_dict(), to)
+        with serving(wanted, tell) as target:
+            done = measure(wanted, target, folder, tell)
+    tell("")
+    if as_json:
+        print_json({"folder": str(folder.path), **_figures(done)})
+    else:
+        _show([done], folder.path)
+    return 0
+
+
+def limit(
+    scenario: Annotated[Path | None, typer.Argument(metavar="[SCENARIO.toml]")] = None,
+    broker: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The broker, or node, to be measured.")
+    ] = None,
+    topics: Annotated[int, typer.Option(min=1, help="Topics.")] = 5,
+    publishers: Annotated[int, typer.Option(min=1, help="Publishers of each topic.")] = 10,
+    subscribers: Annotated[int, typer.Option(min=1, help="Subscribers of each topic.")] = 10,
+    preset: Preset = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            metavar="adaptive|exact", help="Few measurements, or all of the paper's; default: as the preset."
+        ),
+    ] = None,
+    start: Annotated[
+        float | None, typer.Option(help="Milliseconds between two messages of a publisher, to begin with.")
+    ] = None,
+    to: To = None,
+    as_json: Json = False,
+) -> int:
+    _need()
+    from brokerweave.bench.limit import chosen_search, find_limit
+    from brokerweave.bench.patterns import one_place
+    from brokerweave.bench.scenario import load_file
+    from brokerweave.bench.servers import serving
+    from brokerweave.bench.starting import one_benchmark, open_run
+    from brokerweave.errors import ConfigError
+
+    if (scenario is None) == (broker is None):
+        raise ConfigError("give either a SCENARIO.toml or --broker HOST:PORT")
+    if scenario is not None:
+        wanted = load_file(scenario)
+    else:
+        wanted = one_place("broker", address=broker or "", topics=topics, clients=(publishers, subscribers))
+    wanted = _timed(wanted, preset)
+    kind, asked = chosen_search(search, wanted.times, start / 1000 if start else None)
+    with one_benchmark(tell):
+        folder = open_run("limit", {**wanted.to_dict(), "search": kind}, to)
+        with serving(wanted, tell) as target:
+            found = find_limit(wanted, target, folder, asked, tell)
+    tell("")
+    if found.best is None:
+        typer.echo("brokerweave: nothing held: no rate was under the limit", err=True)
+    best = found.best
+    if as_json:
+        print_json(
+            {
+                "folder": str(folder.path),
+                "search": kind,
+                "measurements": found.measurements,
+                "ingress_per_second": best.counters.ingress_per_s if best else 0.0,
+                "egress_per_second": best.counters.egress_per_s if best else 0.0,
+                **(_figures(best) if best else {}),
+            }
+        )
+    elif best is not None:
+        _show([best], folder.path)
+    return 0 if best else 1
+
+
+def _need() -> None:
+    """One line instead of a traceback where the extra is not installed."""
+    from importlib.util import find_spec
+
+    from brokerweave.errors import ConfigError
+
+    if not (find_spec("pyarrow") and find_spec("numpy")):
+        raise ConfigError("bench needs more than is installed: pip install 'brokerweave[bench]'")
+
+
+def _timed(scenario: Scenario, preset: str | None) -> Scenario:
+    from dataclasses import replace
+
+    from brokerweave.bench.scenario import times
+
+    return replace(scenario, times=times(preset)) if preset else scenario
+
+
+def tell(text: str) -> None:
+    """Progress: in place on a terminal; whole lines are kept, also in a pipe."""
+    if text.endswith("\n"):
+        progress("")
+        print(text, end="", file=sys.stderr, flush=True)
+    else:
+        progress(text)
+
+
+def _figures(done: Measurement) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "measurement": done.id,
+        "rate": done.rate,
+        "interval_s": done.interval_s,
+        "counters": asdict(done.counters),
+        "bottleneck": asdict(done.bottleneck),
+    }
+
+
+def _show(measurements: Sequence[Measurement], folder: Path) -> None:
+    shown = table("what", "in/s", "out/s", "lost", "doubled", "disordered", "latency, ms (p50, p99)", "late")
+    for each in measurements:
+        c = each.counters
+        shown.add_row(
+            each.name,
+            f"{c.ingress_per_s:,.0f}",
+            f"{c.egress_per_s:,.0f}",
+            f"{c.lost:,}",
+            f"{c.doubled:,}",
+            f"{c.disordered:,}",
+            f"{c.latency_mean_ms:.2f} ({c.latency_p50_ms:.2f}, {c.latency_p99_ms:.2f})",
+            f"{c.late_sends:,}",
+        )
+    console().print(shown)
+    for each in measurements:
+        if each.bottleneck.tool:
+            console().print(f"{each.name}: the tool was the bottleneck: {each.bottleneck.reason}")
+    console().print(f"kept in {folder}")

@@ -29,7 +29,7 @@ def adaptive(start: float = 0.02) -> Search:
     while asked < _MOST:
         outcome = yield start / rate
         asked += 1
-        if NARROW < outcome.fulfilled and not outcome.under_limit and rate not in doubted:
+        if outcome.fulfilled > NARROW and not outcome.under_limit and rate not in doubted:
             doubted.add(rate)
             continue
         state.note(rate, outcome)
@@ -67,7 +67,7 @@ class _State:
 
     def next_rate(self, rate: float, outcome: Outcome) -> float:
         if not self._misses:
-            return rate * 2 ** min(self._in_a_row, 3)
+            return rate * (2.0, 4.0, 8.0)[min(self._in_a_row, 3) - 1]
         # What was delivered is what can be served, if serving costs no more under pressure.
         guess = rate * max(outcome.fulfilled, _LEAST_PART) * 0.99
         # Where that misled, it leads down by small steps only: then less is asked for than was delivered.
@@ -76,7 +76,7 @@ class _State:
             return guess
         if outcome.under_limit:
             # Near the limit, so the next one probably closes the gap; else in ever larger steps.
-            step = 1 + PRECISION * 4 ** (self._in_a_row - 1)
+            step = 1 + PRECISION * float(2 ** (self._in_a_row - 1))
             return min(self.good * step, max(sqrt(self.good * self.bad), self.good * (1 + PRECISION)))
         if self.good * (1 + PRECISION) < guess < self.bad and self._misses_in_a_row < 2:
             return guess
