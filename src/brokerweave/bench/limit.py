@@ -8,7 +8,8 @@ to rest. Must not know: how a search decides, how load is made.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from brokerweave.bench.folder import Measurement, RunFolder, Times
@@ -24,6 +25,9 @@ SEARCHES: dict[str, Callable[..., Search]] = {"adaptive": adaptive, "exact": exa
 
 _REST = 0.05
 """A share of a core below which servers that were loaded count as resting."""
+_TRIES = 3
+"""How often a rate is measured at most that was missed while the tool itself could not keep up: such a miss
+says nothing about the broker, unless it stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +51,45 @@ def find_limit(
 ) -> Found:
     """Run the search to its end. `name` tells this search's measurements from others in the folder."""
     name = name or scenario.name
-    kept = _kept(folder, name)
+    source = _Source(scenario, target, folder, show, name)
     done: dict[Outcome, Measurement] = {}
-    reused = 0
     try:
         interval = next(search)
         while True:
-            measurement = next(kept, None)
-            if measurement is None or abs(measurement.interval_s / interval - 1) > 1e-9:
-                kept = iter(())
-                rest(target)
-                measurement = measure(scenario.every(interval), target, folder, show, name)
-            else:
-                reused += 1
-            outcome = outcome_of(measurement, scenario.sp_ratio)
-            show(f"{name}: {verdict(measurement, outcome)}\n")
+            for _ in range(_TRIES):
+                measurement = source.at(interval)
+                outcome = outcome_of(measurement, scenario.sp_ratio)
+                show(f"{name}: {verdict(measurement, outcome)}\n")
+                if outcome.under_limit or not measurement.bottleneck.tool:
+                    break
             done[outcome] = measurement
             interval = search.send(outcome)
     except StopIteration as end:
         best = end.value.best
-        return Found(name, done[best] if best is not None else None, end.value.measurements, reused)
+        return Found(name, done[best] if best is not None else None, source.given, source.reused)
+
+
+class _Source:
+    """Measurements of one search: first those that an earlier run of it kept, in order, then new ones."""
+
+    def __init__(
+        self, scenario: Scenario, target: Target, folder: RunFolder, show: Progress, name: str
+    ) -> None:
+        self._scenario, self._target, self._folder = scenario, target, folder
+        self._show, self._name = show, name
+        self._kept = deque(each for each in folder.measurements() if each.name == name)
+        self.given = 0
+        self.reused = 0
+
+    def at(self, interval: float) -> Measurement:
+        self.given += 1
+        if self._kept and abs(self._kept[0].interval_s / interval - 1) < 1e-9:
+            self.reused += 1
+            return self._kept.popleft()
+        self._kept.clear()
+        rest(self._target)
+        wanted = self._scenario.every(interval)
+        return measure(wanted, self._target, self._folder, self._show, self._name)
 
 
 def outcome_of(measurement: Measurement, sp_ratio: float) -> Outcome:
@@ -96,11 +119,6 @@ def rest(target: Target, limit: float = 10.0, look: float = 0.2) -> None:
         if now - before < _REST * look:
             return
         before = now
-
-
-def _kept(folder: RunFolder, name: str) -> Iterator[Measurement]:
-    """What an earlier run of the same search measured, in order."""
-    return iter([each for each in folder.measurements() if each.name == name])
 
 
 def chosen_search(kind: str | None, times: Times, start: float | None = None) -> tuple[str, Search]:

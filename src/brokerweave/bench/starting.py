@@ -24,6 +24,7 @@ from typing import Any
 import brokerweave
 from brokerweave.bench.folder import Run, RunFolder
 from brokerweave.bench.load.driver import Progress, silent
+from brokerweave.bench.quota import Quotas
 from brokerweave.errors import ConfigError
 from brokerweave.lab.broker import find_program, first_line
 from brokerweave.mqtt import frames
@@ -89,7 +90,8 @@ def commit() -> str:
 
 @contextmanager
 def one_benchmark(show: Progress = silent) -> Iterator[None]:
-    """Wait until no other benchmark runs on this machine; let SIGTERM end this one in good order."""
+    """Wait until no other benchmark runs on this machine, then go before all other work; SIGTERM ends it
+    well."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with (Path(tempfile.gettempdir()) / "brokerweave-bench.lock").open("a") as lock:
         try:
@@ -97,7 +99,9 @@ def one_benchmark(show: Progress = silent) -> Iterator[None]:
         except BlockingIOError:
             show("another benchmark is running: waiting for its end")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        with Quotas() as quotas:
+            quotas.go_first()
+            yield
 
 
 def _processor() -> str:

@@ -63,10 +63,40 @@ Examples:
   brokerweave bench limit --broker 127.0.0.1:1883 --json
   brokerweave bench limit scenario.toml --search exact --to run1
 """
+_PATTERNS_HELP = """Find the limits of the paper's patterns, and of what they are compared with, in one run.
+
+One Mosquitto alone (S1), with ten times the share of a core (S2), behind HAProxy, behind a node (A); five in
+a row without locality (B), with high (C) and with low locality (D), joined by nodes with PF, SF and mesh, and
+by Mosquitto's own bridges. The same --to goes on where an earlier run was interrupted.
+
+\b
+Examples:
+  brokerweave bench patterns --quota 0.06
+  brokerweave bench patterns --only "mosquitto S1" --only "C sf" --preset paper
+"""
+_PAIRS_HELP = """Many one-to-one pairs at a constant rate, through one broker and through four nodes.
+
+Publishers use QoS 2, subscribers QoS 0. The number of pairs grows, the messages a second of all together do
+not.
+
+\b
+Examples:
+  brokerweave bench pairs
+  brokerweave bench pairs --count 50 --count 2000 --join sf --join none
+"""
 
 To = Annotated[Path | None, typer.Option("--to", metavar="DIR", help="The run's folder; default: a new one.")]
 Preset = Annotated[
     str | None, typer.Option(metavar="short|paper", help="Times: 1 + 4 + 1 s or 10 + 60 + 10 s.")
+]
+SearchKind = Annotated[
+    str | None,
+    typer.Option(
+        metavar="adaptive|exact", help="Few measurements, or all of the paper's; default: as the preset."
+    ),
+]
+Quota = Annotated[
+    float, typer.Option(min=0.01, max=1, help="The share of a core of each broker, and of each node.")
 ]
 
 
@@ -74,6 +104,8 @@ def register(app: typer.Typer) -> None:
     bench = typer.Typer(help=help_text(_HELP))
     bench.command("load", help=help_text(_LOAD_HELP))(load)
     bench.command("limit", help=help_text(_LIMIT_HELP))(limit)
+    bench.command("patterns", help=help_text(_PATTERNS_HELP))(patterns)
+    bench.command("pairs", help=help_text(_PAIRS_HELP))(pairs)
     app.add_typer(bench, name="bench")
 
 
@@ -117,12 +149,7 @@ def limit(
     publishers: Annotated[int, typer.Option(min=1, help="Publishers of each topic.")] = 10,
     subscribers: Annotated[int, typer.Option(min=1, help="Subscribers of each topic.")] = 10,
     preset: Preset = None,
-    search: Annotated[
-        str | None,
-        typer.Option(
-            metavar="adaptive|exact", help="Few measurements, or all of the paper's; default: as the preset."
-        ),
-    ] = None,
+    search: SearchKind = None,
     start: Annotated[
         float | None, typer.Option(help="Milliseconds between two messages of a publisher, to begin with.")
     ] = None,
@@ -167,6 +194,90 @@ def limit(
     elif best is not None:
         _show([best], folder.path)
     return 0 if best else 1
+
+
+def patterns(
+    quota: Quota = 0.06,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this pattern, such as 'C sf'; may be repeated."),
+    ] = None,
+    maker: Annotated[
+        list[str] | None, typer.Option(metavar="BROKER", help="A single broker of another maker beside them.")
+    ] = None,
+    preset: Preset = "short",
+    search: SearchKind = None,
+    to: To = None,
+    as_json: Json = False,
+) -> int:
+    _need()
+    from brokerweave.bench.patterns import patterns as all_patterns
+    from brokerweave.bench.scenario import times
+    from brokerweave.bench.series import Failed, find_limits
+    from brokerweave.bench.starting import one_benchmark, open_run
+    from brokerweave.config import nearest
+    from brokerweave.errors import ConfigError
+
+    made = all_patterns(quota, times(preset or "short"), tuple(maker or ()))
+    for name in only or ():
+        if name not in made:
+            raise ConfigError(f"no pattern is called '{name}'{nearest(name, made)}")
+    chosen = [made[name] for name in made if not only or name in only]
+    scenarios = {each.scenario.name: each.scenario.to_dict() for each in chosen}
+    described = {"quota": quota, "preset": preset, "search": search, "patterns": scenarios}
+    with one_benchmark(tell):
+        folder = open_run("patterns", described, to)
+        results = find_limits(chosen, search, folder, tell)
+    found = [each for each in results if not isinstance(each, Failed)]
+    failed = [each for each in results if isinstance(each, Failed)]
+    best = [each.best for each in found if each.best is not None]
+    if as_json:
+        print_json(
+            {
+                "folder": str(folder.path),
+                "limits": {each.name: _figures(each) for each in best},
+                "failed": {each.name: each.reason for each in failed},
+            }
+        )
+    else:
+        _show(best, folder.path)
+    return 1 if failed or len(best) < len(found) else 0
+
+
+def pairs(
+    count: Annotated[
+        list[int] | None, typer.Option(min=1, max=9000, help="Pairs; may be repeated. Default: 50 to 2,000.")
+    ] = None,
+    join: Annotated[
+        list[str] | None,
+        typer.Option(metavar="none|sf|pf|mesh", help="none: one broker; else four sites. May be repeated."),
+    ] = None,
+    rate: Annotated[float, typer.Option(help="Messages a second of all together.", min=1)] = 1000.0,
+    quota: Quota = 0.15,
+    preset: Preset = "short",
+    to: To = None,
+    as_json: Json = False,
+) -> int:
+    _need()
+    from brokerweave.bench.pairs import COUNTS, series
+    from brokerweave.bench.scenario import times
+    from brokerweave.bench.series import Failed, measure_all
+    from brokerweave.bench.starting import one_benchmark, open_run
+
+    joins, counts = tuple(join or ("none", "sf")), tuple(count or COUNTS)
+    scenarios = series(joins, counts, quota, times(preset or "short"), rate)
+    described = {"quota": quota, "preset": preset, "rate": rate, "joins": joins, "counts": counts}
+    with one_benchmark(tell):
+        folder = open_run("pairs", described, to)
+        results = measure_all(scenarios, folder, tell)
+    done = [each for each in results if not isinstance(each, Failed)]
+    failed = {each.name: each.reason for each in results if isinstance(each, Failed)}
+    if as_json:
+        figures = {each.name: _figures(each) for each in done}
+        print_json({"folder": str(folder.path), "measurements": figures, "failed": failed})
+    else:
+        _show(done, folder.path)
+    return 1 if failed else 0
 
 
 def _need() -> None:
