@@ -83,6 +83,10 @@ class Times:
     measured: float
     cool_down: float
 
+    @property
+    def total(self) -> float:
+        return self.warm_up + self.measured + self.cool_down
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
