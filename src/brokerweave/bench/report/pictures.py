@@ -26,7 +26,6 @@ BARS: Sequence[tuple[str, str, Value]] = (
 )
 OVER_PUBLISHERS: Sequence[tuple[str, str, Value]] = (
     ("Throughput", "messages a second, delivered", lambda each: each.egress_per_s),
-    ("Throughput of one publisher", "messages a second", lambda each: each.ingress_per_s / each.publishers),
     ("Latency, mean", "milliseconds", lambda each: each.latency.mean),
     ("Latency, worst", "milliseconds", lambda each: each.latency.worst),
     ("Jitter, 90th percentile", "milliseconds", lambda each: each.jitter.p90),
