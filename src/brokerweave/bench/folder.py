@@ -54,7 +54,7 @@ SENDS = pa.schema(
 )
 RECEIVES = pa.schema(
     [
-        ("client", _I32),  # the subscriber
+        ("client", _I32),  # the subscriber; all its rows are in one file, in the order of arrival
         ("publisher", _I32),
         ("message", _I64),
         ("topic", _I32),

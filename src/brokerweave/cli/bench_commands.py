@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from brokerweave.cli import bench_report_command
 from brokerweave.cli.output import console, help_text, progress, table
 from brokerweave.cli.running_commands import Json, print_json
 
@@ -106,6 +107,7 @@ def register(app: typer.Typer) -> None:
     bench.command("limit", help=help_text(_LIMIT_HELP))(limit)
     bench.command("patterns", help=help_text(_PATTERNS_HELP))(patterns)
     bench.command("pairs", help=help_text(_PAIRS_HELP))(pairs)
+    bench_report_command.register(bench)
     app.add_typer(bench, name="bench")
 
 
