@@ -108,7 +108,7 @@ def verdict(measurement: Measurement, outcome: Outcome) -> str:
     )
 
 
-def rest(target: Target, limit: float = 10.0, look: float = 0.2) -> None:
+def rest(target: Target, limit: float = 30.0, look: float = 0.2) -> None:
     """Wait until the servers have next to nothing left to do."""
     pids = list(target.processes.values())
     end = time.monotonic() + limit

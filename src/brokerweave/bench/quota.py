@@ -32,6 +32,18 @@ def settings_for(share: float) -> dict[str, int]:
     }
 
 
+_open: list[Quotas] = []
+
+
+def all_in_place() -> bool:
+    """Put every process of every open `Quotas` back into its group; whether all were still there.
+
+    Whoever manages this machine's groups may move processes between them, and they are free of their quota
+    then.
+    """
+    return all([quotas.in_place() for quotas in _open])  # noqa: C419  each one, also after the first that is not
+
+
 class Quotas:
     """All groups of one benchmark; gone when the block ends. `impossible` says why processes are not held."""
 
@@ -58,10 +70,22 @@ class Quotas:
         except OSError as error:
             self.impossible = f"CPU groups cannot be used here ({error.strerror}): no quota is kept"
 
+    def in_place(self) -> bool:
+        """Put its processes back into their groups; whether all that still run were there."""
+        there = True
+        for group, pid in self._groups:
+            with contextlib.suppress(OSError):
+                if str(pid) not in (group / "cgroup.procs").read_text().split():
+                    (group / "cgroup.procs").write_text(str(pid))
+                    there = False
+        return there
+
     def __enter__(self) -> Self:
+        _open.append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
+        _open.remove(self)
         for group, pid in self._groups:
             with contextlib.suppress(OSError):
                 (group.parent / "cgroup.procs").write_text(str(pid))

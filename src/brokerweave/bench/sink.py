@@ -164,6 +164,10 @@ class _Server:
             if client in topic.subscribers:
                 topic.subscribers.remove(client)
         client.sock.close()
+        if not self._clients:
+            # Nobody is left who could want it; the next measurement must not wait behind it.
+            self._waiting.clear()
+            self._count = 0
 
     def _deliver(self, allowed: int) -> None:
         touched: dict[int, _Topic] = {}

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from brokerweave.bench import quota
 from brokerweave.bench.folder import Bottleneck, Counters, Measurement, RunFolder, Server
 from brokerweave.bench.load.plan import WorkerPlan, worker_plans
 from brokerweave.bench.load.sockets import machine_counts
@@ -58,6 +59,7 @@ def measure(
 ) -> Measurement:
     """Run the scenario once against the target; logs and figures are in the folder when this returns."""
     number, path = folder.begin_measurement()
+    quota.all_in_place()
     plans = worker_plans(
         scenario, target.addresses, str(path), f"bench{number}-{time.monotonic_ns() % 10**9}"
     )
@@ -75,6 +77,7 @@ def measure(
             results = _results(workers, scenario, begin, show)
         finally:
             sampler.stop()
+    held = quota.all_in_place()
     counts = {key: value - counts[key] for key, value in machine_counts().items()}
     sampler.write(path / "resources.arrow")
     times = scenario.times
@@ -89,7 +92,7 @@ def measure(
         window_ns=window,
         servers=target.servers,
         counters=counters,
-        bottleneck=_bottleneck(results, counters, counts),
+        bottleneck=_bottleneck(results, counters, counts, held),
     )
     folder.end_measurement(done)
     return done
@@ -210,7 +213,9 @@ def _counters(results: list[dict[str, Any]], seconds: float, latencies: np.ndarr
     )
 
 
-def _bottleneck(results: list[dict[str, Any]], counters: Counters, counts: Mapping[str, int]) -> Bottleneck:
+def _bottleneck(
+    results: list[dict[str, Any]], counters: Counters, counts: Mapping[str, int], held: bool
+) -> Bottleneck:
     reasons = [
         f"load process {number} used {result['cpu_share']:.0%} of a core"
         for number, result in enumerate(results)
@@ -218,6 +223,8 @@ def _bottleneck(results: list[dict[str, Any]], counters: Counters, counts: Mappi
     ]
     if counters.late_sends > LATE * counters.sent:
         reasons.append(f"{counters.late_sends / max(1, counters.sent):.1%} of the messages were sent late")
+    if not held:
+        reasons.append("somebody took processes out of their CPU groups meanwhile")
     return Bottleneck(
         tool=bool(reasons),
         reason="; ".join(reasons),
