@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
+from brokerweave import lab
 from brokerweave.bench import indexes
 from brokerweave.bench.figures import Indexes
-from brokerweave.bench.folder import RECEIVES, SENDS, Event, RunFolder
+from brokerweave.bench.folder import RECEIVES, SENDS, Event, RunFolder, Server, Times
+from brokerweave.bench.load.driver import Target, measure
+from brokerweave.bench.scenario import Group, Place, Scenario
 from tests.support.bench_runs import BEGIN, SECOND, Recipe, write_log, write_run
 
 CLEAN = Recipe("A sf")
@@ -17,6 +20,22 @@ PAIRS = Recipe("pairs", topics=4, publishers=1, subscribers=1, l_clients=False, 
 ONE_PAIR = Recipe("jitter", rate=10.0, topics=1, publishers=1, subscribers=1, l_clients=False)
 KILLED = (Event(BEGIN + 4 * SECOND // 10, "killed site1/broker"),)
 SILENT = Recipe("D sf", outage_s=(0.4, 2.0), l_clients=False, seed=5, events=KILLED)
+REAL = Scenario(
+    "real load",
+    (Place("a"),),
+    (Group("a", "topic1", 4, 3), Group("a", "topic6", 1, 2, latency=True)),
+    Times(0.3, 1, 0.2),
+    interval=0.01,
+    latency_interval=0.05,
+)
+REAL_PAIRS = Scenario(
+    "real pairs",
+    (Place("a"),),
+    tuple(Group("a", f"pair{number}", 1, 1) for number in range(10)),
+    Times(0.3, 1, 0.2),
+    interval=0.02,
+    qos=2,
+)
 
 
 @pytest.fixture(scope="session")
@@ -32,6 +51,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     receives = [(2, 1, n, 0, 0, at + 1_000_000 + (30_000_000 if n == 3 else 0)) for n, at in enumerate(due)]
     write_log(folder.folder_of(6) / "sends-0.arrow", SENDS, sends)
     write_log(folder.folder_of(6) / "receives-0.arrow", RECEIVES, receives)
+    with lab.start("mosquitto") as broker:
+        target = Target({"a": (broker.host, broker.port)}, (Server("a", None, {"broker": broker.pid}),))
+        for scenario in (REAL, REAL_PAIRS):
+            measure(scenario, target, folder)
     return folder
 
 

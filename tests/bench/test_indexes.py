@@ -22,7 +22,10 @@ pytestmark = pytest.mark.timeout(300)
 def test_every_quick_counter_agrees_with_spark_within_a_thousandth(
     computed: list[Indexes], folder: RunFolder
 ) -> None:
-    for found, counted in list(zip(computed, truth(folder), strict=True))[:5]:
+    """Of five measurements that never ran, with faults, and of two by the load tool on a real broker."""
+    pairs = [each for each in zip(computed, truth(folder), strict=True) if each[0].name != "jitter"]
+    assert [found.name for found, _ in pairs[5:]] == ["real load", "real pairs"]
+    for found, counted in pairs:
         latency = {
             f"latency_{name}_ms": getattr(found.latency, name) for name in ("mean", "p50", "p99", "worst")
         }
