@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from brokerweave.bench.folder import Measurement, RunFolder, Times
-from brokerweave.bench.load.driver import Progress, Target, measure, silent
+from brokerweave.bench.load.driver import Progress, Target, late_reason, measure, silent
 from brokerweave.bench.resources import cpu_seconds
 from brokerweave.bench.scenario import PRESETS, Scenario
 from brokerweave.bench.search import Outcome, Search
@@ -60,7 +60,7 @@ def find_limit(
                 measurement = source.at(interval)
                 outcome = outcome_of(measurement, scenario.sp_ratio)
                 show(f"{name}: {verdict(measurement, outcome)}\n")
-                if outcome.under_limit or not measurement.bottleneck.tool:
+                if not in_doubt(measurement, outcome):
                     break
             done[outcome] = measurement
             interval = search.send(outcome)
@@ -95,6 +95,16 @@ class _Source:
 def outcome_of(measurement: Measurement, sp_ratio: float) -> Outcome:
     counters = measurement.counters
     return Outcome(measurement.interval_s, counters.ingress_per_s, counters.egress_per_s, sp_ratio)
+
+
+def in_doubt(measurement: Measurement, outcome: Outcome) -> bool:
+    """Whether the tool's own trouble may be why a rate was missed. Lateness of a few messages is no excuse
+    for a broker that misses by far more."""
+    if outcome.under_limit or not measurement.bottleneck.tool:
+        return False
+    counters = measurement.counters
+    only_late = measurement.bottleneck.reason == late_reason(counters)
+    return not only_late or counters.late_sends / counters.sent > (1 - outcome.fulfilled) / 2
 
 
 def verdict(measurement: Measurement, outcome: Outcome) -> str:

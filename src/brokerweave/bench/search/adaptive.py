@@ -67,7 +67,7 @@ class _State:
 
     def next_rate(self, rate: float, outcome: Outcome) -> float:
         if not self._misses:
-            return rate * (2.0, 4.0, 8.0)[min(self._in_a_row, 3) - 1]
+            return rate * (2.0, 2.0, 4.0)[min(self._in_a_row, 3) - 1]
         # What was delivered is what can be served, if serving costs no more under pressure.
         guess = rate * max(outcome.fulfilled, _LEAST_PART) * 0.99
         # Where that misled, it leads down by small steps only: then less is asked for than was delivered.
