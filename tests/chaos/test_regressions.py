@@ -688,6 +688,24 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
 """What once was taken for a broken promise, and was none."""
 
 
+MESH_SEEDS = {
+    "a will was published by its node and by one that took that for dead": 500015,
+    "what was to be held for a client that had come here was given to it, and to the broker": 500018,
+    "what waited for the broker when the node was killed was redelivered, too": 500016,
+    "a client whose broker still had its session got its queue besides": 500031,
+    "who kept something, and was out of reach when the client came, was not heard afterwards": 500038,
+    "who was heard afterwards was not told what the client had got meanwhile": 500027,
+    "of what was published here while a client came back holders were not told that it had it": 500003,
+    "a client that came from a site whose clock is ahead stayed there for others": 500009,
+}
+"""Whole runs that once found a bug of the mesh, sites dying and all."""
+
+
+@pytest.mark.parametrize("name", MESH_SEEDS)
+def test_a_run_that_once_broke_the_mesh_holds(name: str) -> None:
+    assert run(MESH_SEEDS[name], Options("mesh", 4)).problem == ""
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_bug_once_found_does_not_return(name: str) -> None:
     seed, options, actions = CASES[name]

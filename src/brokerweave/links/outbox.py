@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 
@@ -29,6 +29,8 @@ UNSURE = "peer_forgot"
 
 _LOAD_BYTES = 1 << 20
 """Read from the disk at once: enough for a full window, too little to hold anyone up."""
+
+_READ_BYTES = 1 << 20
 
 
 class Outbox:
@@ -208,6 +210,14 @@ class Outbox:
     def kept(self) -> list[Run]:
         """The runs in memory, acknowledged by nobody yet; those that are only on disk are not among them."""
         return [run for run, _ in self._memory]
+
+    def everything(self) -> Iterator[Run]:
+        """What nobody has acknowledged yet, in memory or only on disk."""
+        yield from self.kept()
+        first, last = self.on_disk_only
+        while first and (found := self.read(first, last, _READ_BYTES)):
+            yield from (run for _, run in found)
+            first = found[-1][0] + 1
 
     @property
     def on_disk_only(self) -> tuple[int, int]:
