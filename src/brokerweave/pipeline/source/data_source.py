@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -310,8 +311,9 @@ def _read_node(options: SourceOptions, part: Part) -> Iterator[pa.RecordBatch]:
 @cache
 def _settle() -> None:
     """Once in each worker: what it does for every batch, and Spark after every task, then costs less."""
-    keep_memory()
-    gc.freeze()  # Spark lets the collector look at everything after each task: modules are no garbage
+    if "pyspark.worker" in sys.modules:  # else the process is not Spark's, but a caller's own
+        keep_memory()
+        gc.freeze()  # Spark has the collector look at everything after each task: modules are no garbage
 
 
 def _find(options: SourceOptions, part: Part) -> str | None:
