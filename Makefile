@@ -40,7 +40,7 @@ endif
 	@mkdir -p $(@D) && touch $@
 	@$(RUN) -m brokerweave --version
 
-demo: setup ## three to five sites with different brokers, for about a minute
+demo: setup ## three to five sites with different brokers, then a mesh behind HAProxy; two minutes
 	$(RUN) -m brokerweave demo
 
 test: setup ## unit and integration tests, some minutes

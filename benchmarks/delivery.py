@@ -37,6 +37,8 @@ from brokerweave.lab.node import Node
 MODES = ("local", "cluster")
 PUBLISHERS = 5
 _ID = struct.Struct("!H")
+BROKER = (*MOSQUITTO_CONFIG, "max_queued_messages 0")
+"""What a broker drops by its own bound is nothing that a node delivered or did not."""
 _PATIENCE = 1000  # hundredths of a second to wait for what is still under way
 
 
@@ -182,7 +184,7 @@ class Sites:
 def sites() -> Iterator[Sites]:
     with contextlib.ExitStack() as stack:
         start = stack.enter_context
-        brokers = [start(lab.start("mosquitto", config=MOSQUITTO_CONFIG)) for _ in range(2)]
+        brokers = [start(lab.start("mosquitto", config=BROKER)) for _ in range(2)]
         far = start(Node("far", brokers[1].port))
         near = {
             mode: start(Node(mode, brokers[0].port, (far,), settings={"node": {"delivery": mode}}))

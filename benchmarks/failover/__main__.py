@@ -45,6 +45,7 @@ def plans(flags: argparse.Namespace) -> Iterator[Plan]:
             copies=flags.copies or flags.at_once + 1,
             calm=flags.calm,
             watched=flags.watched,
+            how=flags.how,
         )
         yield from _whole(plan) if flags.whole else (plan,)
 
@@ -98,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--copies", type=int, help="mesh's; default: one more than are killed at once")
     parser.add_argument("--calm", type=float, default=3.0, help="seconds before each kill")
     parser.add_argument("--watched", type=float, default=4.0, help="seconds after each, before the restart")
+    parser.add_argument("--how", choices=("site", "broker", "drain"), default="site", help="what ends")
     parser.add_argument("--whole", action="store_true", help="both shapes, one and two sites, each QoS")
     parser.add_argument("--json", type=Path, help="also write all figures here")
     return parser

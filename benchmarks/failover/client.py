@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from typing import cast
+from typing import TypeAlias, cast
 
 from benchmarks.failover.record import Life, Published, Received
 
@@ -25,6 +25,8 @@ WINDOW = 20
 
 _CONNACK, _PUBLISH, _PUBACK, _PUBREC, _PUBREL, _PUBCOMP, _SUBACK = 2, 3, 4, 5, 6, 7, 9
 now = time.monotonic
+
+Address: TypeAlias = tuple[str, int]
 
 
 def packet(first: int, body: bytes) -> bytes:
@@ -40,11 +42,11 @@ def text(value: str) -> bytes:
 class Client(asyncio.Protocol):
     """What both kinds share: being connected."""
 
-    def __init__(self, port: int, life: Life, persistent: bool) -> None:
+    def __init__(self, address: Address, life: Life, persistent: bool) -> None:
         self.life = life
         self.ready = False
         """Connected, and subscribed if it subscribes."""
-        self._port = port
+        self._address = address
         self._persistent = persistent
         self._transport: asyncio.Transport | None = None
         self._rest = b""
@@ -57,7 +59,7 @@ class Client(asyncio.Protocol):
 
     async def _dial(self) -> None:
         try:
-            await asyncio.get_running_loop().create_connection(lambda: self, "127.0.0.1", self._port)
+            await asyncio.get_running_loop().create_connection(lambda: self, *self._address)
         except OSError:
             self._again()
 
@@ -129,8 +131,8 @@ class Client(asyncio.Protocol):
 
 
 class Publisher(Client):
-    def __init__(self, port: int, record: Published, qos: int, persistent: bool) -> None:
-        super().__init__(port, record.life, persistent)
+    def __init__(self, address: Address, record: Published, qos: int, persistent: bool) -> None:
+        super().__init__(address, record.life, persistent)
         self.record = record
         self._qos = qos
         self._topic = text(f"failover/{record.topic}")
@@ -193,8 +195,8 @@ class Publisher(Client):
 
 
 class Subscriber(Client):
-    def __init__(self, port: int, record: Received, qos: int, persistent: bool) -> None:
-        super().__init__(port, record.life, persistent)
+    def __init__(self, address: Address, record: Received, qos: int, persistent: bool) -> None:
+        super().__init__(address, record.life, persistent)
         self.record = record
         self._filter = text(f"failover/{record.topic}") + bytes((qos,))
         self._open: set[bytes] = set()

@@ -1,6 +1,6 @@
 """The load: all clients in one process, publishing by the clock until its standard input ends.
 
-    python -m benchmarks.failover.load '{"port": 1883, "out": "/tmp/record", ...}'
+    python -m benchmarks.failover.load '{"addresses": [["127.0.0.1", 1883]], "out": "/tmp/record", ...}'
 
 Prints `ready` when everybody is connected and subscribed; then publishes. When its input ends it waits, in
 bounds, until nothing arrives any more, and writes the record. Invariant: publications are due by the clock
@@ -16,12 +16,13 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvloop
 
-from benchmarks.failover.client import Client, Publisher, Subscriber
+from benchmarks.failover.client import Address, Client, Publisher, Subscriber
 from benchmarks.failover.record import Life, Published, Received, Record
 
 TICK = 0.004
@@ -31,9 +32,13 @@ BATCH = 20
 
 @dataclass(frozen=True, slots=True)
 class LoadSpec:
-    """`rate` is publications a second in all; `topics` publishers, with `subscribers` each."""
+    """`rate` is publications a second in all; `topics` publishers, with `subscribers` each.
 
-    port: int
+    Publisher n, and the nth subscriber of each topic, connect to the nth of `addresses`, and then from the
+    first one on again.
+    """
+
+    addresses: Sequence[Address]
     out: str
     rate: float
     topics: int
@@ -51,13 +56,17 @@ class Load:
     def __init__(self, spec: LoadSpec) -> None:
         self.spec = spec
         self.late = 0.0
+        places = [(str(host), int(port)) for host, port in spec.addresses]
         self.publishers = [
-            Publisher(spec.port, Published(Life(f"p{n}"), n), spec.publish_qos, spec.persistent)
+            Publisher(places[n % len(places)], Published(Life(f"p{n}"), n), spec.publish_qos, spec.persistent)
             for n in range(spec.topics)
         ]
         self.subscribers = [
             Subscriber(
-                spec.port, Received(Life(f"s{n}"), n % spec.topics), spec.subscribe_qos, spec.persistent
+                places[n // spec.topics % len(places)],
+                Received(Life(f"s{n}"), n % spec.topics),
+                spec.subscribe_qos,
+                spec.persistent,
             )
             for n in range(spec.topics * spec.subscribers)
         ]

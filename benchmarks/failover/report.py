@@ -17,6 +17,8 @@ from benchmarks.failover.scene import Plan
 IN_FLIGHT = 20
 """What Mosquitto sends a client of MQTT 3.1.1 before it is acknowledged: no more than this may come twice."""
 
+ENDS = {"site": "killed", "broker": "brokers killed", "drain": "drained"}
+
 Run = tuple[Plan, Account]
 
 
@@ -53,7 +55,7 @@ def title(plan: Plan) -> str:
     copies = f", {plan.copies} copies" if plan.strategy == "mesh" else ""
     return (
         f"{plan.strategy}{copies}: {shape}, {plan.rate:g}/s, QoS {plan.publish_qos} to {plan.subscribe_qos}, "
-        f"{plan.kills} x {plan.at_once} of {plan.sites} killed"
+        f"{plan.kills} x {plan.at_once} of {plan.sites} {ENDS[plan.how]}"
     )
 
 

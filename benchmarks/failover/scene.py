@@ -20,17 +20,21 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.failover.account import Kill
+from benchmarks.failover.client import Address
 from benchmarks.failover.load import LoadSpec
 from benchmarks.failover.record import Record
 from brokerweave.errors import Unavailable
 from brokerweave.lab.balancer import Balancer, served
-from brokerweave.lab.broker import HOST, free_port
+from brokerweave.lab.broker import HOST, answers_mqtt, free_port
 from brokerweave.lab.debian import Mosquitto
 from brokerweave.lab.node import Node
 
 PATIENCE = 60.0
+DRAIN_SECONDS = 2.0
+"""How long a site that ends in good order goes on serving, while the balancer takes its clients away."""
 Settings = Mapping[str, Mapping[str, object]]
 
 
@@ -56,29 +60,72 @@ class Plan:
     """Before each kill, with all sites ready."""
     watched: float = 4.0
     """After each kill, before what was killed is started again."""
+    how: str = "site"
+    """What ends: a whole `site`, at once and with its disk; its `broker` alone; or the site in good order
+    (`drain`)."""
+
+
+class _Broker(Mosquitto):
+    def __init__(self, host: str, inside: Sequence[str]) -> None:
+        super().__init__(config=("max_queued_messages 100000", "set_tcp_nodelay true"))
+        self.host = host
+        self._inside = inside
+
+    def command(self) -> list[str]:
+        return [*self._inside, *super().command()]
+
+    def ready(self) -> bool:
+        return answers_mqtt(self.port, host=self.host)
+
+
+class _Node(Node):
+    def __init__(self, inside: Sequence[str], *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._inside = inside
+
+    def command(self) -> list[str]:
+        return [*self._inside, *super().command()]
 
 
 class Site:
-    def __init__(self, name: str, plan: Plan, others: Sequence[Site]) -> None:
+    """`inside` is a command that starts another one where `host` is an address of this machine."""
+
+    def __init__(
+        self,
+        name: str,
+        plan: Plan,
+        others: Sequence[Site],
+        host: str = HOST,
+        inside: Sequence[str] = (),
+    ) -> None:
         self.name = name
+        self.host = host
         self.health_port = free_port()
         self.member_port = free_port()
-        self.broker = Mosquitto(config=("max_queued_messages 100000", "set_tcp_nodelay true"))
+        self.broker = _Broker(host, inside)
         nodes = tuple(site.node for site in others) if plan.strategy != "mesh" else ()
-        self.node: Node = Node(
-            name, self.broker.port, nodes, strategy=plan.strategy, settings=self._settings(plan, others)
+        self.node: Node = _Node(
+            inside,
+            name,
+            self.broker.port,
+            nodes,
+            strategy=plan.strategy,
+            settings=self._settings(plan, others),
         )
+        self.node.host = host
 
     def _settings(self, plan: Plan, others: Sequence[Site]) -> Settings:
         settings: dict[str, dict[str, object]] = {
-            "node": {"health": f"{HOST}:{self.health_port}"},
+            "node": {"health": f"{self.host}:{self.health_port}"},
             "links": {"reconnect_min": 0.05, "reconnect_max": 0.5},
         }
+        if plan.how == "drain":
+            settings["limits"] = {"drain_notice": DRAIN_SECONDS}
         if plan.strategy == "mesh":
             key = self.broker.directory / "key"
             key.write_text("the key that all members share\n")
-            join = [f"{HOST}:{site.member_port}" for site in others]
-            bind = f"{HOST}:{self.member_port}"
+            join = [f"{site.host}:{site.member_port}" for site in others]
+            bind = f"{self.host}:{self.member_port}"
             settings["membership"] = {"bind": bind, "join": join, "key_file": str(key)}
             settings["mesh"] = {"copies": plan.copies}
         else:
@@ -89,20 +136,24 @@ class Site:
         self.broker.start()
         self.node.start()
 
-    def kill(self) -> None:
+    def end(self, how: str) -> None:
         """At once, and without waiting for the end."""
-        for process in (self.node, self.broker):
+        if how == "drain":
+            os.kill(self.node.pid, signal.SIGTERM)
+            return
+        for process in (self.broker,) if how == "broker" else (self.node, self.broker):
             os.killpg(process.pid, signal.SIGKILL)
 
-    def bury(self) -> None:
-        """What is left of a killed site: its disk goes as well."""
-        for process in (self.node, self.broker):
-            process.stop(kill=True)
-        shutil.rmtree(self.node.directory / "data", ignore_errors=True)
+    def bury(self, how: str) -> None:
+        """What is left of it: the disk of a killed site goes as well."""
+        self.broker.stop(kill=True)
+        if how != "broker":
+            self.node.stop(kill=how == "site")
+            shutil.rmtree(self.node.directory / "data", ignore_errors=True)
 
     def is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://{HOST}:{self.health_port}/", timeout=2) as answer:
+            with urllib.request.urlopen(f"http://{self.host}:{self.health_port}/", timeout=2) as answer:
                 return bool(answer.status == 200)
         except urllib.error.HTTPError as error:
             error.close()
@@ -144,11 +195,11 @@ class Scene:
         chosen = [self.sites[(begin + each) % len(self.sites)] for each in range(self.plan.at_once)]
         at = time.monotonic()
         for site in chosen:
-            site.kill()
+            site.end(self.plan.how)
         time.sleep(self.plan.watched)
         until = time.monotonic()
         for site in chosen:
-            site.bury()
+            site.bury(self.plan.how)
             site.start()
         return Kill(tuple(site.name for site in chosen), at, until)
 
@@ -171,7 +222,7 @@ def run(plan: Plan, said: Callable[[str], None] = lambda _: None) -> tuple[Recor
     try:
         scene.start()
         said("sites are up; clients connect")
-        with _load(plan, scene.balancer.port) as (load, out):
+        with loaded(plan, [(HOST, scene.balancer.port)]) as (load, out):
             kills = []
             for number in range(plan.kills):
                 time.sleep(plan.calm)
@@ -193,11 +244,11 @@ def run(plan: Plan, said: Callable[[str], None] = lambda _: None) -> tuple[Recor
 
 
 @contextlib.contextmanager
-def _load(plan: Plan, port: int) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+def loaded(plan: Plan, addresses: Sequence[Address]) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     with tempfile.TemporaryDirectory(prefix="brokerweave-failover-") as folder:
         out = Path(folder) / "record.json"
         spec = LoadSpec(
-            port=port,
+            addresses=addresses,
             out=str(out),
             rate=plan.rate,
             topics=plan.topics,

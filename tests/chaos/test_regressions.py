@@ -469,6 +469,21 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(19.31, "delete", ("a-1", "a/c", 1)),
         ],
     ),
+    "a node frozen while a link joined flooded from disk what overtook the rest at the restarted hub": (
+        12987,
+        Options("pf", 5, cycles=True),
+        [
+            Action(0.0, "queues", ("d", 600, 4000)),
+            Action(0.17, "arrive", ("a-1",)),
+            Action(0.23, "arrive", ("d-2",)),
+            Action(1.371, "subscribe", ("b-1", "#", 2)),
+            Action(10.17, "kill", ("a", 7, 3.61, False)),
+            Action(10.262, "publish", ("a-1", "a/b", 1, False)),
+            Action(18.048, "freeze", ("d", 3.92)),
+            *[Action(18.652, "publish", ("d-1", "a/b", 1, False))] * 3,
+            Action(18.677, "publish", ("d-2", "a/c", 2, False)),
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
@@ -671,6 +686,24 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
 }
 """What once was taken for a broken promise, and was none."""
+
+
+MESH_SEEDS = {
+    "a will was published by its node and by one that took that for dead": 500015,
+    "what was to be held for a client that had come here was given to it, and to the broker": 500018,
+    "what waited for the broker when the node was killed was redelivered, too": 500016,
+    "a client whose broker still had its session got its queue besides": 500031,
+    "who kept something, and was out of reach when the client came, was not heard afterwards": 500038,
+    "who was heard afterwards was not told what the client had got meanwhile": 500027,
+    "of what was published here while a client came back holders were not told that it had it": 500003,
+    "a client that came from a site whose clock is ahead stayed there for others": 500009,
+}
+"""Whole runs that once found a bug of the mesh, sites dying and all."""
+
+
+@pytest.mark.parametrize("name", MESH_SEEDS)
+def test_a_run_that_once_broke_the_mesh_holds(name: str) -> None:
+    assert run(MESH_SEEDS[name], Options("mesh", 4)).problem == ""
 
 
 @pytest.mark.parametrize("name", CASES)

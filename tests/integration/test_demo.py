@@ -18,7 +18,7 @@ import pytest
 from brokerweave import lab
 
 BROKERS = ["--broker", "amqtt", "--broker", "mosquitto", "--broker", "amqtt"]
-SHORT = ["--seconds", "6", "--no-pipeline", *BROKERS]
+SHORT = ["--seconds", "6", "--no-pipeline", "--no-mesh", *BROKERS]
 START_SECONDS = 30.0
 END_SECONDS = 60.0
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from brokerweave import lab
-from brokerweave.lab.broker import free_port
+from brokerweave.lab.broker import HOST, free_port
+from brokerweave.mqtt import codec, packets
 from tests.integration.conftest import Connect
+from tests.support.raw import FakeBroker
 from tests.support.sites import QUICK, Network, Settings, merged, network
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT, wait_until
 
 NAMES = "deph"
 EDGES = [(a, b) for number, a in enumerate(NAMES) for b in NAMES[:number]]
@@ -111,3 +116,33 @@ def test_members_that_find_each_other_keep_what_a_dead_ones_client_missed(
     back.wait_for_payload(b"now")
     assert back.payloads()[-3:] == [b"after", b"later", b"now"]
     assert len(back.payloads()) <= 4  # `before` may have been on its way when d was killed
+
+
+def test_a_connection_that_was_given_up_does_not_call_a_client_away_from_where_it_is(
+    connect: Connect,
+) -> None:
+    arrived, answer = threading.Event(), threading.Event()
+
+    def slowly(packet: packets.Packet) -> None:
+        if isinstance(packet, packets.Connect) and packet.client_id == "c":
+            arrived.set()
+            answer.wait(LIMIT)
+
+    with (
+        FakeBroker(slowly) as slow,
+        network([("d", "e")], strategy="mesh", settings=MESH, brokers={"d": slow}) as net,
+    ):
+        here = connect(net.port("e"), "c")
+        here.subscribe("t", 1)
+        forsaken = socket.create_connection((HOST, net.port("d")), timeout=LIMIT)
+        forsaken.sendall(codec.encode(packets.Connect("c", 4), 4))
+        assert arrived.wait(LIMIT)
+        net.node("d").pause()  # so that CONNACK and the end of the connection are there at once
+        answer.set()
+        time.sleep(0.2)
+        forsaken.close()
+        net.node("d").resume()
+        wait_until(lambda: net.counted("forsaken_connects")["d"] == 1, "the end of the connection noticed")
+        here.publish("t", b"still here", 1)
+        here.wait_for_payload(b"still here")
+        assert not here.ended.is_set()

@@ -229,7 +229,7 @@ def count(
         disordered += inside and highest.get((client, publisher, topic), -1) > message
         highest[client, publisher, topic] = max(highest.get((client, publisher, topic), -1), message)
         if inside and kind in timing:
-            latencies.append(round((at - sent_ns) / 1e3) / 1e3)
+            latencies.append((at - sent_ns) // 1000 / 1e3)
     latencies.sort()
     expected = sum(row[7] for row in ours)
     seconds = (end - begin) / SECOND

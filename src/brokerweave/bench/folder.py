@@ -125,8 +125,8 @@ class Counters:
     egress_per_s: float = 0.0
     """`received` by the window's seconds."""
     latency_mean_ms: float = 0.0
-    """Latency is `received_ns - sent_ns` of first deliveries of the window's messages, in whole microseconds:
-    of l-clients if there are any, else of all. Percentiles are interpolated linearly between ranks."""
+    """Latency is `received_ns - sent_ns` of first deliveries of the window's messages, in whole microseconds
+    that passed: of l-clients if there are any, else of all. Percentiles are interpolated linearly."""
     latency_p50_ms: float = 0.0
     latency_p99_ms: float = 0.0
     latency_worst_ms: float = 0.0

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
@@ -125,8 +126,8 @@ def _rows_of(measurement: int, path: str, whole: pa.Schema) -> Iterator[pa.Recor
             batch = log.get_batch(number)
             for start in range(0, batch.num_rows, _ROWS):
                 part = batch.slice(start, _ROWS)
-                ids = pa.array([measurement] * part.num_rows, pa.int32())
-                places = pa.array(range(position, position + part.num_rows), pa.int64())
+                ids = pa.repeat(pa.scalar(measurement, pa.int32()), part.num_rows)
+                places = pa.array(np.arange(position, position + part.num_rows))
                 position += part.num_rows
                 yield pa.RecordBatch.from_arrays([ids, places, *part.columns], schema=whole)
 
@@ -166,7 +167,7 @@ def _first_deliveries(logs: _Logs) -> DataFrame:
         f.max("message").over(before).alias("highest"),
         f.lag("received_ns").over(stream).alias("previous_ns"),
         ((f.col("timing_kind") == T_CLIENT) | (f.col("kind") == L_CLIENT)).alias("timed"),
-        f.round((f.col("received_ns") - f.col("sent_ns")) / 1e3).cast("long").alias("latency_us"),
+        f.expr("(received_ns - sent_ns) div 1000").alias("latency_us"),
     )
 
 

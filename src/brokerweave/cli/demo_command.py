@@ -13,7 +13,8 @@ _HELP = """Show several sites with different brokers at work, on this machine, f
 
 Sensors publish at every site and are heard at every other; a node is killed and comes back; the summary says
 what was published, delivered, lost and doubled; with Spark, the pipeline brings it all to a lake, and gold is
-shown. Ends by itself; exit code 0 if nothing was lost or doubled.
+shown. With HAProxy, one of four sites of a mesh is killed, and its clients miss nothing. Ends by itself; exit
+code 0 if nothing was lost or doubled.
 
 \b
 Examples:
@@ -39,7 +40,10 @@ def demo(
     lake: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where the lake is made anew; default: in your caches.")
     ] = None,
+    mesh: Annotated[
+        bool, typer.Option(help="Then kill one of four sites of a mesh behind HAProxy, if that is installed.")
+    ] = True,
 ) -> int:
     from brokerweave.demo import run
 
-    return run(seconds, plain=plain, brokers=broker, pipeline=pipeline, lake=lake)
+    return run(seconds, plain=plain, brokers=broker, pipeline=pipeline, lake=lake, mesh=mesh)

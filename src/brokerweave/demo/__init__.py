@@ -19,12 +19,14 @@ def run(
     brokers: Sequence[str] | None = None,
     pipeline: bool = True,
     lake: Path | None = None,
+    mesh: bool = True,
 ) -> int:
     """Show it: sensors publish for `seconds`; 0 if nothing was lost or doubled, else 1.
 
     `plain` prints lines instead of a live picture. `brokers` are the lab's names, one for each site; by
     default as many different ones as this machine has. `pipeline`: bring what was sent
-    to a lake, in `lake` or where the user's caches are. Raises `BrokerweaveError` if it cannot start.
+    to a lake, in `lake` or where the user's caches are. `mesh`: show four more sites behind
+    HAProxy, one of them killed. Raises `BrokerweaveError` if it cannot start.
     """
     if find_spec("paho") is None:
         raise Unavailable("the demo's clients need paho-mqtt: pip install 'brokerweave[demo]'")
@@ -37,6 +39,6 @@ def run(
     with tempfile.TemporaryDirectory(prefix="brokerweave-demo-", ignore_cleanup_errors=True) as folder:
         tempfile.tempdir = folder
         try:
-            return tell(seconds, plain=plain, brokers=brokers, lake=place)
+            return tell(seconds, plain=plain, brokers=brokers, lake=place, mesh=mesh)
         finally:
             tempfile.tempdir = None

@@ -22,6 +22,8 @@ from brokerweave.demo.clients import FILTER, Measuring, Sensor, Subscriber
 from brokerweave.demo.lake import Pipeline
 from brokerweave.demo.lake import missing as missing_pipeline
 from brokerweave.demo.ledger import Outage, Summary, summarise
+from brokerweave.demo.mesh import Mesh
+from brokerweave.demo.mesh import missing as missing_mesh
 from brokerweave.demo.sites import FEWEST_SITES, Row, Site, choose, missing
 from brokerweave.demo.view import Scene, View, show_gold, show_summary
 from brokerweave.errors import ConfigError, Unavailable
@@ -44,7 +46,9 @@ LATE_COPIES_SECONDS = 1.0
 FRAME_SECONDS = 0.25
 
 
-def tell(seconds: float, *, plain: bool, brokers: Sequence[str] | None, lake: Path | None) -> int:
+def tell(
+    seconds: float, *, plain: bool, brokers: Sequence[str] | None, lake: Path | None, mesh: bool = False
+) -> int:
     live = sys.stdout.isatty() and not plain
     console = Console(width=None if sys.stdout.isatty() else 110, highlight=False, markup=False)
     names = _brokers(brokers, console)
@@ -67,7 +71,25 @@ def tell(seconds: float, *, plain: bool, brokers: Sequence[str] | None, lake: Pa
         show_gold(console, readings, pipeline.lake)
         rows = sum(each.count for each in readings)
         good = good and summary.published <= rows <= summary.published + summary.unacknowledged
+    if mesh:
+        good = _tell_mesh(console) and good
     return 0 if good else 1
+
+
+def _tell_mesh(console: Console) -> bool:
+    if (why_not := missing_mesh()) is not None:
+        console.print(f"note: the demo goes without a mesh: {why_not}", soft_wrap=True)
+        return True
+    console.print()
+    view = View(console, Scene(), live=False)
+    sites = Mesh()
+    with _stop_signals():
+        try:
+            tally = sites.play(view.event)
+        finally:
+            sites.close()
+    view.event(tally.sentence())
+    return tally.ok
 
 
 def _brokers(asked: Sequence[str] | None, console: Console) -> list[str]:

@@ -91,6 +91,8 @@ class Cutover:
         # Ids that were given, or are left to the broker; shared by all cutovers of the client here.
         self._settled: dict[MessageId, None] = before._settled if before is not None else {}
         self._unreceived: dict[bytes, list[MessageId]] = before._unreceived if before is not None else {}
+        # What the client has from the broker that was none of what it is owed, as far as was known then.
+        self._others: Counter[bytes] = before._others if before is not None else Counter()
 
     # What becomes known
 
@@ -200,6 +202,10 @@ class Cutover:
         first = self._first(held.publish.topic)
         return first is not None and first._judge_by_cut(held.id, final=True) is Verdict.LATER
 
+    def has(self, held: Held) -> bool:
+        """Whether the client is known to have it: it was given, from here or by the broker, and answered."""
+        return held.id in self._settled and held.id not in self._unreceived.get(held.hash, ())
+
     def swallows(self, hash: bytes) -> bool:
         """Asked of each delivery of the broker to the client, after `ready`, those that waited included: True
         if the client had it where it was before. The node acknowledges it in the client's stead."""
@@ -219,6 +225,8 @@ class Cutover:
                 ids.append(waiting.pop(0))
                 if not waiting:
                     del self._unreceived[one]
+            elif len(self._others) < MOST_SETTLED:
+                self._others[one] += 1
         return ids
 
     def finished(self, held: Iterable[Held]) -> list[MessageId]:
@@ -253,7 +261,11 @@ class Cutover:
         verdict = self._judge(held, self._live, final=True)
         if verdict in (Verdict.FOREIGN, Verdict.LATER):
             return False  # a later SUBSCRIBE may want it; the broker's receipts end it
-        self._settle(held)
+        if verdict is Verdict.BROKER and self._others[held.hash] > 0:
+            self._others[held.hash] -= 1
+            self._settled[held.id] = None  # it has it already
+        else:
+            self._settle(held)
         return verdict is Verdict.MINE
 
     def _settle(self, held: Held) -> None:
@@ -275,6 +287,8 @@ class Cutover:
         if by_cut is not None:
             return by_cut
         injection = self._kept.get(held.id) if self.done else self._log.find(held.id)
+        if injection is None and self.done and self._log.find(held.id) is not None:
+            return Verdict.BROKER  # it came here after SUBACK
         if injection is None:
             return Verdict.MINE
         if not self._in_between(injection):

@@ -47,8 +47,9 @@ class Held:
 
 def hold(identifier: MessageId, publish: Publish, version: int, born: float) -> Held:
     """`publish` as it was published, whatever packet id it had."""
-    plain = replace(publish, packet_id=0, dup=False)
-    return Held(identifier, plain, version, content_hash(publish.topic, publish.payload), born)
+    topic, payload = publish.topic, publish.payload
+    plain = Publish(topic, payload, publish.qos, publish.retain, properties=publish.properties)
+    return Held(identifier, plain, version, content_hash(topic, payload), born)
 
 
 def aged(held: Held, now: float) -> Held | None:

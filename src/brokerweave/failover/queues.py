@@ -162,6 +162,11 @@ class Queues:
         queue = self._queues.get(client)
         return queue is not None and identifier in queue.bodies
 
+    def keeps(self, client: str, hash: bytes) -> bool:
+        """Whether a publication of this content is kept for a client."""
+        queue = self._queues.get(client)
+        return queue is not None and hash in queue.hashes
+
     def owes_any(self, client: str) -> bool:
         return client in self._queues
 

@@ -44,6 +44,10 @@ class Receipts:
             self._ids.setdefault(node, {}).setdefault(client, []).extend(ids)
         return first and self.waiting
 
+    def waits_for(self, client: str) -> bool:
+        """Whether receipts of a client are about to go out."""
+        return client in self._hashes or any(client in ids for ids in self._ids.values())
+
     @property
     def waiting(self) -> bool:
         return bool(self._hashes or self._ids)

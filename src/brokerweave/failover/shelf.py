@@ -26,6 +26,9 @@ from brokerweave.links.journal import Journal, StorageError
 
 SLACK = 4 << 20
 """Bytes that the journal may take beyond twice what is alive in it."""
+TRIMMED = 256
+"""Records that may be dead at the journal's beginning before they are cut off: that costs a write, and in a
+quiet mesh, where all is dead a moment later, a new file."""
 SMALL = 300
 """Bytes that a body takes while its publication is only on disk, about."""
 
@@ -49,12 +52,19 @@ class Body:
 
 
 class Shelf:
-    def __init__(self, journal: Journal | None = None, memory: int = 16 << 20, slack: int = SLACK) -> None:
+    def __init__(
+        self,
+        journal: Journal | None = None,
+        memory: int = 16 << 20,
+        slack: int = SLACK,
+        trim_after: int = TRIMMED,
+    ) -> None:
         self.failures = 0
         """Records that the disk did not take, or did not give back."""
         self.memory_bytes = 0
         self._memory = memory
         self._slack = slack
+        self._trim_after = trim_after
         self._journal = journal
         self._pending: list[bytes] = []
         self._unplaced: list[Body] = []
@@ -62,6 +72,8 @@ class Shelf:
         # Of each record in the journal, in order: the bodies in it that somebody is owed.
         self._live: dict[int, dict[MessageId, Body]] = {}
         self._live_bytes = 0
+        self._dead = 0
+        self._done = 0
         self._replaying = False
 
     def put(self, held: Held, owed: dict[str, tuple[str, int]], now: float) -> Body:
@@ -169,14 +181,15 @@ class Shelf:
         return number
 
     def _trim(self) -> None:
-        done = 0
         while self._live and not self._live[oldest := next(iter(self._live))]:
             del self._live[oldest]
-            done = oldest
-        if not done or self._journal is None:
+            self._dead += 1
+            self._done = oldest
+        if self._journal is None or self._dead < self._trim_after:
             return
+        self._dead = 0
         try:
-            self._journal.trim(done)
+            self._journal.trim(self._done)
         except StorageError:
             self.failures += 1
 

@@ -53,10 +53,10 @@ def find_program(name: str) -> str | None:
     return shutil.which(name) or shutil.which(name, path="/usr/local/sbin:/usr/sbin:/sbin")
 
 
-def answers_mqtt(port: int, timeout: float = 1.0, *, proxied: bool = False) -> bool:
+def answers_mqtt(port: int, timeout: float = 1.0, *, proxied: bool = False, host: str = HOST) -> bool:
     """Does the port answer CONNECT (after a PROXY header) with a CONNACK? A refusal is an answer too."""
     try:
-        with socket.create_connection((HOST, port), timeout=timeout) as sock:
+        with socket.create_connection((host, port), timeout=timeout) as sock:
             header = proxy_header.encode(sock.getsockname(), sock.getpeername()) if proxied else b""
             sock.sendall(header + _CONNECT)
             answer = sock.recv(4)

@@ -60,9 +60,9 @@ class Node(Broker):
     def command(self) -> list[str]:
         node: dict[str, object] = {
             "id": self.id,
-            "listen": f"{HOST}:{self.port}",
-            "broker": f"{HOST}:{self._broker_port}",
-            "link_listen": f"{HOST}:{self.link_port}",
+            "listen": f"{self.host}:{self.port}",
+            "broker": f"{self.host}:{self._broker_port}",
+            "link_listen": f"{self.host}:{self.link_port}",
             "strategy": self._strategy,
             "data_dir": str(self.directory / "data"),
             "admin_socket": str(self._socket),

@@ -136,6 +136,9 @@ class Injector:
     @watch.setter
     def watch(self, watch: Watch | None) -> None:
         self._sender.watch = watch
+        if watch is not None:
+            for run in self.outbox.everything():
+                watch.queued(run)  # from before a restart
 
     @property
     def counters(self) -> Counters:

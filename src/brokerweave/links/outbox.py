@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 
@@ -29,6 +29,8 @@ UNSURE = "peer_forgot"
 
 _LOAD_BYTES = 1 << 20
 """Read from the disk at once: enough for a full window, too little to hold anyone up."""
+
+_READ_BYTES = 1 << 20
 
 
 class Outbox:
@@ -209,6 +211,14 @@ class Outbox:
         """The runs in memory, acknowledged by nobody yet; those that are only on disk are not among them."""
         return [run for run, _ in self._memory]
 
+    def everything(self) -> Iterator[Run]:
+        """What nobody has acknowledged yet, in memory or only on disk."""
+        yield from self.kept()
+        first, last = self.on_disk_only
+        while first and (found := self.read(first, last, _READ_BYTES)):
+            yield from (run for _, run in found)
+            first = found[-1][0] + 1
+
     @property
     def on_disk_only(self) -> tuple[int, int]:
         """The numbers on disk between which all runs are that are not in memory; (0, 0) if there are none."""
@@ -236,6 +246,7 @@ class Outbox:
         Runs that came here by different ways, while nothing could be sent, may stand in any order. What is
         so much that it went to disk stays as it is.
         """
+        self._load()  # a restart leaves everything on disk, however little it is
         waiting = list(islice(self._memory, self._sent, None))
         ordered = sorted(waiting, key=_published)
         if self._spilled or all(map(operator.is_, ordered, waiting)):

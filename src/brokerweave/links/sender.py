@@ -219,6 +219,8 @@ class Sender:
             if mark is not None and mark.step is Step.DONE:
                 self._inflight.hold(mark.packet_id, sequence)
                 ended += 1
+                if self.watch is not None and message.name is not None:
+                    self.watch.ended(*message.name, True)
             elif 0 < record <= self._outbox.inherited and not message.published_qos:
                 self.counters.maybe_lost_qos0 += 1  # an earlier start may have written it: at most once
                 ended += 1
@@ -226,6 +228,8 @@ class Sender:
                 self._queue.append(message)
             else:
                 message.qos = mark.qos
+                if mark.qos == 2 and self.watch is not None and message.name is not None:
+                    self.watch.ended(*message.name, False)  # the broker has most likely passed it on
                 self._inflight.restore(message, mark.packet_id, mark.step is Step.RECEIVED)
                 again.append(message)
                 if mark.step is not Step.RECEIVED:

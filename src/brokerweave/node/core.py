@@ -252,9 +252,11 @@ class NodeCore:
         sent = tuple(lane.outbox.last for lane in lanes)
         return Cut(self.settings.epoch, tuple(self._sequences), sent)
 
-    def stamp(self) -> int:
-        """A hybrid time that no other moment of this node has."""
-        return self.retained.index.clock.reserve(1, self.host.now())
+    def stamp(self, client: str) -> int:
+        """A hybrid time that no other moment of this node has, for a client that comes: later than when it
+        came to another site, whose clock may be ahead."""
+        stamp = self.retained.index.clock.reserve(1, self.host.now())
+        return max(stamp, self.failover.mesh.table.since(client) + 1) if self.failover is not None else stamp
 
     def routes_changed(self) -> None:
         self.router.changed()
@@ -447,13 +449,13 @@ class NodeCore:
             return True  # only a tap wants it
         self.settle()
         blob = codec.encode(publish, version)
-        run = replace(self._new_run(group, 1, blob, publish.qos, version), confirm=True)
+        sender = self.failover.sender(publish, pair) if self.failover is not None else None
+        run = self._new_run(group, 1, blob, publish.qos, version, confirm=True, sender=sender)
         if self.failover is not None:
-            run = self.failover.mark(run, publish, pair)
             if ack.resent:  # the broker has it, and so has who holds it here
                 group = replace(group, holds=())
             else:
-                self.failover.published(run, max(group.lane, 0), publish)
+                self.failover.published(run, max(group.lane, 0), publish, pair)
         publication = Publication(run.origin, run.epoch, max(group.lane, 0), run.first)
         record = self.sessions.of(pair) if publish.qos == 2 else None
         kept = record is not None and record.stored
@@ -470,7 +472,16 @@ class NodeCore:
         self.confirmations.abandon(publication)  # where it was not heard of in time
         pair.release(ack)
 
-    def _new_run(self, group: Group, count: int, blob: bytes, max_qos: int, version: int) -> Run:
+    def _new_run(
+        self,
+        group: Group,
+        count: int,
+        blob: bytes,
+        max_qos: int,
+        version: int,
+        confirm: bool = False,
+        sender: tuple[str, int] | None = None,
+    ) -> Run:
         lane = max(group.lane, 0)
         first = self._sequences[lane] + 1
         self._sequences[lane] += count
@@ -484,6 +495,8 @@ class NodeCore:
             cap=2,
             born=self.host.now(),
             blob=blob,
+            confirm=confirm,
+            sender=sender,
         )
         return self.retained.published(run) if group.retained else run
 
@@ -508,6 +521,7 @@ class NodeCore:
     def _send_will(self, pair: Pair, will: Will) -> None:
         if will.topic.startswith("$") or not self.admission.may_write(pair, will.topic):
             return
+        sender = self.failover.will_due(pair, will) if self.failover is not None else None
         group = self._local_routes.lookup(will.topic.encode(), will.retain)
         if group is None:
             return
@@ -516,7 +530,12 @@ class NodeCore:
         publish = Publish(will.topic, will.payload, will.qos, will.retain, False, packet_id, properties)
         blob = codec.encode(publish, pair.version)
         self.record_publications(pair, Routed(group, 1, blob, will.qos))
-        self.forward(group, 1, blob, will.qos, pair.version)
+        if sender is None:
+            self.forward(group, 1, blob, will.qos, pair.version)
+        elif isinstance(group, Group) and (group.hops or group.retained or (will.qos and group.kept)):
+            self.settle()
+            run = self._new_run(group, 1, blob, will.qos, pair.version)
+            self._dispatch(run.sent_by(*sender), group)
         self.counters.add("wills_forwarded")
 
     def redelivering(self, client: str, publishes: list[Publish]) -> None:
@@ -875,4 +894,4 @@ def _bound_for(run: Run, cap: int, holds: tuple[str, ...]) -> Run:
     """A run as it goes to one neighbour."""
     if cap >= run.cap and not holds:
         return run
-    return replace(run, cap=min(cap, run.cap), holds=holds)
+    return run.bound_for(min(cap, run.cap), holds)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from brokerweave.failover import wire
 from brokerweave.failover.wills import OwedWill, OwedWills
 from brokerweave.mqtt.content import content_hash
+from brokerweave.mqtt.packets import Will
 from brokerweave.session.pair import Pair
 
 if TYPE_CHECKING:
@@ -42,10 +43,10 @@ class DeadWills:
     def accepted(self, pair: Pair) -> None:
         client = pair.client.client_id
         before = self._own.pop(client, None)
+        pair.came = self._failover.mesh.table.since(client)
         if pair.will is not None:
             expiry = _NEVER if math.isinf(pair.expiry) else int(pair.expiry)
-            since = self._failover.mesh.table.since(client)
-            owed = OwedWill(client, self._core.node_id, since, pair.version, pair.will, expiry)
+            owed = OwedWill(client, self._core.node_id, pair.came, pair.version, pair.will, expiry)
             self._own[client] = owed
             self._tell(wire.encode_will(owed), self._failover.holders())
         elif before is not None:
@@ -58,6 +59,20 @@ class DeadWills:
         if owed is not None and (record is None or record.owner in (None, pair)):
             del self._own[owed.client]
             self._clear(owed)
+
+    def mark(self, pair: Pair, will: Will) -> tuple[str, int]:
+        """The sender of a will that is due here. Others may think that this node is dead, and publish it,
+        too: what they send is not for the broker here, unless that died with its client."""
+        sender = _sender(pair.client.client_id, pair.came)
+        if pair.record is None or not pair.record.lost:
+            content = content_hash(will.topic, will.payload)
+            self._failover.senders.note(*sender, content, self._core.now())
+        return sender
+
+    def is_own(self, sender: tuple[str, int]) -> bool:
+        """Whether it is the sender of a will whose client is connected here: its broker has it."""
+        owed = self._own.get(sender[0].removeprefix(WILL_OF))
+        return owed is not None and _sender(owed.client, owed.since) == sender
 
     def _clear(self, owed: OwedWill) -> None:
         cleared = wire.Cleared(owed.client, owed.node, owed.since)
@@ -113,7 +128,7 @@ class DeadWills:
             self._core.call_later(due - now, self.look)
 
     def _publish(self, owed: OwedWill) -> None:
-        sender = WILL_OF + owed.client[:_LONGEST], zlib.crc32(b"%d" % owed.since) & 0xFFFF or 1
+        sender = _sender(owed.client, owed.since)
         senders, hash = self._failover.senders, content_hash(owed.will.topic, owed.will.payload)
         if not senders.seen(*sender, hash, self._core.now()):  # else another holder was first
             senders.note(*sender, hash, self._core.now())
@@ -121,3 +136,7 @@ class DeadWills:
             self._core.publish_will(owed.will, owed.version, sender)
         cleared = wire.encode_will(wire.Cleared(owed.client, owed.node, owed.since))
         self._tell(cleared, list(self._failover.mesh.reachable()))
+
+
+def _sender(client: str, since: int) -> tuple[str, int]:
+    return WILL_OF + client[:_LONGEST], zlib.crc32(b"%d" % since) & 0xFFFF or 1

@@ -24,7 +24,8 @@ from brokerweave.links.journal import Journal
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
-from brokerweave.mqtt.packets import Publish
+from brokerweave.mqtt.frames import publish_head
+from brokerweave.mqtt.packets import Publish, Will
 from brokerweave.node.dead_wills import WILL_OF, DeadWills
 from brokerweave.node.returning import Returns
 from brokerweave.session.pair import Pair
@@ -39,6 +40,8 @@ LEFT_SECONDS = 2.0
 take different ways."""
 STALE_SECONDS = 3.0
 """What comes later than this for clients of a node that lives is not kept: the node has had it."""
+PUSH_SECONDS = 0.5
+"""After a link is up: how long a node may take what it is owed before it hears what its clients are owed."""
 SHOWN = 20
 """Clients that `status` names, those with the most drops."""
 _DUP = 0x08
@@ -60,6 +63,8 @@ class Failover:
         self.wills = DeadWills(core, self)
         self._holders: dict[str, float] = {}
         """Nodes that hold for this one, or did lately, and until when they are told what clients have."""
+        self.started = core.now()
+        """Nothing from before is kept for clients of nodes that live: nobody waited for this one."""
         self._ticking = False
         self._restored = 0.0
         """When queues were read back; what is older may be of clients that got it meanwhile."""
@@ -115,17 +120,24 @@ class Failover:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""
         if run.holds:
             self.hold(run, lane)
+        if run.max_qos and not run.cap:
+            # Its origin did not know yet who wants more here; at QoS 0 nobody would hear who has it.
+            head = publish_head(run.blob, run.version)
+            wanted = self.mesh.table.nodes_wanting(head.topic.decode())
+            run = replace(run, cap=wanted.get(self._core.node_id, 0))
         if run.blob[0] & _DUP:
             return replace(run, blob=bytes((run.blob[0] & ~_DUP,)) + run.blob[1:])
         return run
 
     def _hold_one(self, run: Run, lane: int, publish: Publish) -> None:
         owed: dict[str, tuple[str, int]] = {}
-        old = self._core.now() - run.born > STALE_SECONDS
+        old = self._core.now() - run.born > STALE_SECONDS or run.born < self.started
         for node in run.holds:
-            if old and node in self.mesh.live:
-                continue  # this node was away itself, and will not hear who has it by now
+            # Where this node was away itself it will not hear which clients have it by now.
+            had = old and node in self.mesh.live
             for client, qos in self.mesh.table.clients_wanting(node, publish.topic).items():
+                if had and self.mesh.table.home(client) == node:
+                    continue
                 # Where it was counts: its origin may not have known yet where it is.
                 if client not in owed or self.mesh.table.home(client) != node:
                     owed[client] = (node, qos)
@@ -142,7 +154,8 @@ class Failover:
         """It came when its client was somewhere else already."""
         self._core.counters.add("late_publications")
         if node == self._core.node_id:
-            self.returns.late(client, [late], node)
+            # Not yet: it is about to be handed to the broker here, too, where others want it.
+            self._core.call_later(0, lambda: self.returns.late(client, [late], node))
             return
         since, now = self.mesh.table.since(client), self._core.now()
         for payload in wire.encode_late(since, client, [late], now):
@@ -221,10 +234,11 @@ class Failover:
         if not client:
             return
         if session_present:
-            self.returns.none(client)  # the broker has it all
-        elif lost:
-            self.returns.expect(client)
-        self.returns.accepted(client)
+            self.returns.goes_on(client)
+        else:
+            if lost:
+                self.returns.expect(client)
+            self.returns.accepted(client)
         self.wills.accepted(pair)
 
     def ended(self, pair: Pair) -> None:
@@ -243,23 +257,28 @@ class Failover:
             self.mesh.forget_wait,
         )
 
+    def will_due(self, pair: Pair, will: Will) -> tuple[str, int] | None:
+        """The broker publishes a will here: the sender by which others know it, if its client has a name."""
+        return self.wills.mark(pair, will) if pair.client.client_id else None
+
     # Publications that are resent
 
-    def mark(self, run: Run, publish: Publish, pair: Pair) -> Run:
-        """The run of a publication that a client here made, by which others know it should it come again."""
+    def sender(self, publish: Publish, pair: Pair) -> tuple[str, int] | None:
+        """By what others know a publication that a client here made, should it come again."""
         client = pair.client.client_id
         if not client or not publish.packet_id:
-            return run
+            return None
         self.senders.note(client, publish.packet_id, _hash(publish), self._core.now())
-        return run.sent_by(client, publish.packet_id)
+        return client, publish.packet_id
 
-    def published(self, run: Run, lane: int, publish: Publish) -> None:
+    def published(self, run: Run, lane: int, publish: Publish, pair: Pair) -> None:
         """The broker here has acknowledged what a client published."""
         lane = lane if self._core.settings.ordered else 0
         identifier = MessageId(run.origin, run.epoch, lane, run.first)
         self.log.own(identifier)
         if self.returns.under_way:
-            self.returns.published(held.hold(identifier, publish, run.version, run.born))
+            kept = held.hold(identifier, publish, run.version, run.born)
+            self.returns.published(kept, pair, publish.packet_id)
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
         """Whether this node has acted on a publication that a client sends again."""
@@ -271,11 +290,12 @@ class Failover:
         """Whether this node has acted on what a run of a resent publication, or of a will, brings."""
         if run.sender is None:
             return False
-        publish, now = codec.decode(run.blob, run.version), self._core.now()
-        assert isinstance(publish, Publish)
+        head, now = publish_head(run.blob, run.version), self._core.now()
+        name = content_hash(head.topic, run.blob[head.payload_start :])
         again = run.blob[0] & _DUP or run.sender[0].startswith(WILL_OF)
-        known = bool(again) and self.senders.seen(*run.sender, _hash(publish), now)
-        self.senders.note(*run.sender, _hash(publish), now)
+        known = bool(again) and self.senders.seen(*run.sender, name, now)
+        known = known or self.wills.is_own(run.sender)
+        self.senders.note(*run.sender, name, now)
         return known
 
     # What an operator sees
@@ -353,6 +373,23 @@ class Failover:
         for client, entry in self.mesh.table.clients(node).items():
             if before.get(client) == entry.since and self.queues.owes_any(client):
                 self.queues.forget(client, node, before=self._restored)
+        if len(self.queues):
+            self._core.call_later(PUSH_SECONDS, lambda: self._push(node))
+
+    def _push(self, node: str) -> None:
+        """A node that was out of reach told its clients: it may not have got, when they came to it, what is
+        kept for them here. First it gets what is owed to it as such, so that it knows what it has."""
+        since, now = self.mesh.table.since, self._core.now()
+        neighbour = self._core.neighbour_table.get(node)
+        if neighbour is None or not neighbour.up:
+            return  # with the next link
+        if any(lane.outbox.backlog_runs for lane in neighbour.lanes):
+            self._core.call_later(PUSH_SECONDS, lambda: self._push(node))
+            return
+        for client in [c for c in self.mesh.table.clients(node) if self.queues.owes_any(c)]:
+            if self.mesh.table.home(client) == node and (kept := self.queues.take(client)):
+                for payload in wire.encode_late(since(client), client, kept, now):
+                    self._core.send_own(node, wire.LATE, payload)
 
     def _up(self, neighbour: str) -> None:
         # It may have been restarted, and have thought until now that this node is dead.

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
     from brokerweave.node.failover import Failover
 
-POLL_SECONDS = 0.01
-"""Between two looks at what the broker has yet to acknowledge."""
+POLL_SECONDS = 0.004
+"""Between two looks at what the broker has yet to acknowledge, or to deliver."""
 UNCLEAR_SECONDS = 0.05
 """How long to wait for the broker to deliver what it may or may not, once all else is known."""
 
@@ -33,13 +33,15 @@ UNCLEAR_SECONDS = 0.05
 class _Client:
     """One that may be owed something."""
 
-    __slots__ = ("attempts", "last", "sources", "sure", "ticks")
+    __slots__ = ("attempts", "last", "open", "sources", "sure", "ticks")
 
     def __init__(self, sure: bool) -> None:
         self.sure = sure
         """It is known to have been elsewhere; else only that this node may not know it."""
         self.ticks: list[int] = []
         """Of SUBSCRIBEs that the broker has not answered yet."""
+        self.open: list[int] = []
+        """Of SUBSCRIBEs that it was judged for: what the broker got since is remembered as long."""
         self.last: Cutover | None = None
         self.attempts = 0
         """Under way."""
@@ -58,6 +60,7 @@ class _Attempt:
         "stand",
         "timer",
         "unanswered",
+        "unclear",
         "unheard",
         "version",
     )
@@ -73,6 +76,8 @@ class _Attempt:
         self.arriving: dict[str, tuple[int, ...]] = {}
         self.seen = 0
         self.unanswered: list[tuple[Pair, int]] = []
+        self.unclear = False
+        """All is known but what the broker is about to deliver."""
         self.timer: Timer | None = None
 
 
@@ -91,18 +96,33 @@ class Returns:
 
     def expect(self, client: str, sure: bool = True) -> None:
         """The client was elsewhere, or its session here is lost."""
+        self.none(client)
         entry = self._clients[client] = _Client(sure)
         self._core.call_later(self._failover.window, lambda: self._forget(client, entry))
 
     def none(self, client: str) -> None:
-        self._clients.pop(client, None)
+        entry = self._clients.pop(client, None)
+        if entry is not None:
+            self._close(entry)
+
+    def goes_on(self, client: str) -> None:
+        """The broker has its session, and all that came for it; unless it came here in this session, and
+        somebody who kept something has yet to be heard."""
+        entry = self._clients.get(client)
+        if entry is not None and entry.last is None:
+            self.none(client)
+
+    def _close(self, entry: _Client) -> None:
+        for tick in entry.open:
+            self._failover.log.close(tick)
+        entry.open.clear()
 
     def expects(self, client: str) -> bool:
         return client in self._clients
 
     def _forget(self, client: str, entry: _Client) -> None:
         if self._clients.get(client) is entry:
-            del self._clients[client]
+            self.none(client)
 
     def accepted(self, client: str) -> None:
         """A new session begins here."""
@@ -112,6 +132,7 @@ class Returns:
         if entry is not None:
             entry.last = None
             entry.ticks.clear()
+            self._close(entry)
 
     def subscribing(self, pair: Pair) -> None:
         """SUBSCRIBE is about to go to the broker."""
@@ -139,6 +160,7 @@ class Returns:
         own = {f: qos for f, qos in filters if shared_filter(f)[0] is None}
         nodes = mesh.reachable()
         subscribed = entry.ticks.pop(0) if entry.ticks else log.open()
+        entry.open.append(log.open())
         cutover = Cutover(subscribed, log.tick(), own, log, me=core.node_id, nodes=nodes, before=entry.last)
         entry.last = cutover
         mesh.flush()
@@ -164,11 +186,12 @@ class Returns:
     def under_way(self) -> bool:
         return bool(self._attempts)
 
-    def published(self, held: Held) -> None:
-        """A client here published something: it may have been before the broker knew a subscription, and be
-        routed after the node did."""
+    def published(self, held: Held, pair: Pair, packet_id: int) -> None:
+        """The broker acknowledged what a client here published. Where it got that before SUBACK came, it may
+        have been before it knew the subscription, and be routed after the node did."""
         for attempt in self._attempts.values():
-            attempt.cutover.offer((held,))
+            if (pair, packet_id) in attempt.unanswered:
+                attempt.cutover.offer((held,))
 
     def up(self, neighbour: str) -> None:
         self._epochs.pop(neighbour, None)
@@ -245,6 +268,9 @@ class Returns:
         entry = self._clients.get(attempt.client)
         if offered and entry is not None:
             entry.sources.add(node)
+            had = [one.id for one in offered if attempt.cutover.has(one)]
+            if had:
+                self._failover.got(attempt.client, had, {node})
 
     def _check(self, number: int) -> None:
         attempt = self._attempts.get(number)
@@ -255,17 +281,30 @@ class Returns:
         self._look_at_broker(attempt)
         if attempt.cutover.complete:
             self._finish(number)
-        elif attempt.cutover.heard and attempt.timer is not None:
-            attempt.timer.cancel()
+        elif attempt.cutover.heard and not attempt.unclear:
+            attempt.unclear = True
+            if attempt.timer is not None:
+                attempt.timer.cancel()
             attempt.timer = self._core.call_later(UNCLEAR_SECONDS, lambda: self._finish(number))
+            self._core.call_later(POLL_SECONDS, lambda: self._look_again(number))
 
-    def _look_at_broker(self, attempt: _Attempt) -> None:
-        """What the broker delivered since SUBACK stands behind it."""
-        deliveries = attempt.behind.deliveries
+    def _look_again(self, number: int) -> None:
+        attempt = self._attempts.get(number)
+        if attempt is None:
+            return
+        if self._look_at_broker(attempt) and attempt.cutover.complete:
+            self._finish(number)
+        else:
+            self._core.call_later(POLL_SECONDS, lambda: self._look_again(number))
+
+    def _look_at_broker(self, attempt: _Attempt) -> bool:
+        """What the broker delivered since SUBACK stands behind it. Whether there was more of it."""
+        deliveries, before = attempt.behind.deliveries, attempt.seen
         for _, content in deliveries[attempt.seen :]:
             if content is not None:
                 attempt.cutover.live(content)
         attempt.seen = len(deliveries)
+        return attempt.seen > before
 
     def _time_is_up(self, number: int) -> None:
         if number in self._attempts:
@@ -286,7 +325,8 @@ class Returns:
         attempt.cutover.reborn(self._core.node_id, here.epoch, here.sequences)
         given = attempt.cutover.ready(self._core.now())
         self._core.counters.add("redelivery_doubted", attempt.cutover.doubted)
-        if entry is not None and not entry.sure and not entry.sources:
+        unasked = set(self._core.neighbours()) - set(self._failover.mesh.reachable())
+        if entry is not None and not entry.sure and not entry.sources and not unasked:
             self.none(attempt.client)  # nobody knows of anything
         if attempt.cutover.later and entry is not None:
             self._failover.got(attempt.client, attempt.cutover.later, entry.sources)
@@ -312,7 +352,8 @@ class Returns:
     # Afterwards
 
     def received(self, client: str, hashes: list[bytes]) -> list[bytes]:
-        """A client here has these: those of them that nobody kept for it when it came."""
+        """A client here has these: those of them that this node's own holders keep, and not only others that
+        kept them for it when it came."""
         entry = self._clients.get(client)
         if entry is None or entry.last is None:
             return hashes
@@ -320,7 +361,7 @@ class Returns:
         for one in hashes:
             found = entry.last.received((one,))
             ids += found
-            if not found:
+            if not found or found[0].origin == self._core.node_id:  # which the holders of this node have
                 rest.append(one)
         if ids:
             self._failover.got(client, ids, entry.sources)
@@ -341,9 +382,12 @@ class Returns:
             if attempt.client == client:
                 attempt.cutover.offer(held)
                 return
-        later = [one.id for one in held if entry.last.routed_here(one)]
+        later = [one.id for one in held if entry.last.routed_here(one) or entry.last.has(one)]
         if later:
             self._failover.got(client, later, {node})
         given = [each for one in held for each in entry.last.late(one, self._core.now())]
+        had = [one.id for one in held if one.id not in later and entry.last.has(one)]
+        if had:
+            self._failover.got(client, had, {node})
         if given:
             self._give(record.owner, client, entry.last, given)

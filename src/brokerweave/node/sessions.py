@@ -48,7 +48,7 @@ class Sessions:
             unknown = session_present
         record.owner = pair
         record.since = None
-        record.joined = self._core.stamp()
+        record.joined = self._core.stamp(client_id)
         self._core.guarded.client_joined(client_id, record.joined)
         self._core.interest.tell(record)
         if unknown:

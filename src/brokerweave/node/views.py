@@ -74,9 +74,9 @@ def decode_talk(payload: bytes) -> Talk:
 
 
 class PeerLane:
-    """One lane, as it comes in."""
+    """One lane, as it comes in, and what was said of the one that goes out."""
 
-    __slots__ = ("mark", "stash", "stashed")
+    __slots__ = ("mark", "said", "stash", "stashed")
 
     def __init__(self) -> None:
         self.mark = Mark(NO_VIEW, 0)
@@ -84,6 +84,8 @@ class PeerLane:
         """Batches that came before both nodes see the same tree: (first, runs)."""
         self.stashed = 0
         """Their bytes."""
+        self.said = 0
+        """The boundary in this node's own mark."""
 
 
 class Peer:

@@ -393,6 +393,9 @@ class Wiring:
                     self._core.flood(index, run, (), once=True)
             if runs:
                 self._on_disk[neighbour, index] = (runs[-1][0] + 1, last)
+                said = self[neighbour].lanes[index].said
+                if said:  # not if one of them found no room
+                    self._mark(neighbour, index, said + len(runs))
             else:
                 del self._on_disk[neighbour, index]
                 self._hold_lane(neighbour, index)
@@ -414,6 +417,7 @@ class Wiring:
     # Views
 
     def _mark(self, neighbour: str, lane: int, boundary: int) -> None:
+        self[neighbour].lanes[lane].said = boundary
         mark = views.encode_mark(views.Mark(self.view, boundary))
         self._core.neighbour_table[neighbour].lanes[lane].announce(Publish(MARK_TOPIC, mark))
         self._core.host.lane_ready(neighbour, lane)

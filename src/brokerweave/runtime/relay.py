@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import select
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -25,6 +26,9 @@ from brokerweave.session.handle import SessionHandle
 from brokerweave.session.pair import Pair, Phase
 
 log = logging.getLogger("brokerweave.relay")
+
+_ENDED: int = getattr(select, "POLLRDHUP", 0)
+"""On systems without it the end of a connection that is not read is not seen."""
 
 SERVER_UNAVAILABLE_3 = 0x03
 SERVER_UNAVAILABLE_5 = 0x88
@@ -70,6 +74,13 @@ def _write_now(transport: asyncio.Transport, file: int, data: bytes) -> None:
             return
         data = data[written:]
     transport.write(data)
+
+
+def _has_ended(file: int) -> bool:
+    """Whether the other side of a connection has ended it, be there unread bytes before that or not."""
+    poll = select.poll()
+    poll.register(file, _ENDED)
+    return bool(poll.poll(0))
 
 
 def _lead(passage: Passage, transport: asyncio.Transport, file: int) -> None:
@@ -299,6 +310,15 @@ class ClientConnection(asyncio.Protocol):
         self.pause_reading()
         self._host.dial_broker(self)
 
+    def end_forsaken(self) -> bool:
+        """End a client that has hung up before it was accepted, and asked for nothing. In a mesh it may be at
+        another site by now: a CONNECT that a busy node came to late must not call it away from there."""
+        if self._host.core.failover is None or not self.pair.bare or not _has_ended(self._file):
+            return False
+        self._host.core.count("forsaken_connects")
+        self.end()
+        return True
+
     def shut_down(self) -> None:
         """The node stops: MQTT 5 clients are told so, then the pair ends."""
         if self.pair.version == 5 and self.pair.phase is Phase.ACCEPTED:
@@ -404,6 +424,8 @@ class BrokerConnection(asyncio.Protocol):
         client = self._client
         pair = client.pair
         watched = pair.phase is not Phase.ACCEPTED or client.read_paused
+        if pair.phase is Phase.CONNECTING and client.end_forsaken():
+            return
         out = self._feed(data)
         if out:
             client.write(out)

@@ -37,6 +37,7 @@ from brokerweave.mqtt.packets import (
 from brokerweave.mqtt.properties import Property, get_int, get_str, without
 from brokerweave.session.aliases import Aliases
 from brokerweave.session.asked import Asked
+from brokerweave.session.deliveries import read_answer
 from brokerweave.session.handle import SessionHandle
 from brokerweave.session.host import Limits, PairHost
 from brokerweave.session.judgement import Judgement
@@ -67,6 +68,7 @@ _ACKNOWLEDGED_ONE_BY_ONE = 1 << 1 | 1 << 2
 _PUBLISH_ACKS = 1 << PacketType.PUBACK | 1 << PacketType.PUBREC
 _ANSWERS = frozenset({PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP, PacketType.PINGREQ})
 """What the client of a mesh says to the broker, or to the node that sent something in its stead."""
+_ANSWERED = frozenset({PacketType.PUBACK, PacketType.PUBREC})
 _DELIVERS = frozenset({PacketType.PUBLISH, PacketType.PUBREL})
 _TAKEN_OVER = 0x8E
 _REFUSED = 0x80
@@ -110,6 +112,7 @@ class Pair:
         "_upstream",
         "_will_discarded",
         "broker",
+        "came",
         "client",
         "connect",
         "connect_number",
@@ -141,6 +144,8 @@ class Pair:
         self.connect: Connect | None = None
         self.connect_number = 0
         """The host counts CONNECTs: a later one has a higher number."""
+        self.came = 0
+        """When its client came here, as a hybrid time; in a mesh the host sets it."""
         self.expiry = 0.0
         self.error: BrokerweaveError | None = None
         self._host = host
@@ -182,6 +187,11 @@ class Pair:
     # What the other layers ask
 
     @property
+    def undelivered(self) -> set[bytes]:
+        """In a mesh: content of what is on its way to the client, as far as is known here."""
+        return self._redelivery.unanswered if self._redelivery is not None else set()
+
+    @property
     def record(self) -> SessionRecord | None:
         """Of its session; None before the broker accepted the client."""
         return self._record
@@ -198,6 +208,11 @@ class Pair:
     @property
     def version(self) -> int:
         return self.client.mqtt_version
+
+    @property
+    def bare(self) -> bool:
+        """The client has sent nothing but CONNECT that anybody would miss."""
+        return not self._held and self._asked is None and not self._upstream.pending
 
     @property
     def unanswered(self) -> list[int]:
@@ -508,6 +523,9 @@ class Pair:
             return overtakes
         if frame.type not in _ACTED_ON and not (judgement and judgement.asked(Side.BROKER, frame.type)):
             return overtakes
+        if judgement is None and frame.type in _ANSWERED and self._unconfirmed is not None:
+            answer = read_answer(frame.data, self.version)
+            return b"" if self._unconfirmed.answered(*answer, frame.data) else overtakes
         packet = codec.decode(frame.data, self.version)
         if judgement is not None:
             judgement.verdict(Side.BROKER, packet)
@@ -519,7 +537,8 @@ class Pair:
             case UnsubAck():
                 self._unsuback(packet)
             case PubAck() | PubRec() if self._unconfirmed is not None:
-                return b"" if self._unconfirmed.answered(packet, frame.data) else overtakes
+                answer = packet.packet_id, packet.reason_code
+                return b"" if self._unconfirmed.answered(*answer, frame.data) else overtakes
             case PubAck() | PubRec() if self._recorder is not None:
                 self._recorder.answered(packet.packet_id, packet.reason_code)
         return overtakes

@@ -119,6 +119,13 @@ class Redelivery:
         unanswered = sum(content is not None for content, _ in self._in_flight.values())
         return unanswered + sum(len(queue.left) for queue in self._standing.queues)
 
+    @property
+    def unanswered(self) -> set[bytes]:
+        """Content of what was written to the client and is not known to have reached it."""
+        own = [content for content, _ in self._in_flight.values()]
+        contents = {*own, *self._deliveries.in_flight.values(), *self._deliveries.received}
+        return {content for content in contents if content is not None}
+
     def subscribed(self, packet: Subscribe) -> None:
         self._deliveries.subscribed(packet)
 

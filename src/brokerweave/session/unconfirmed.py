@@ -65,20 +65,20 @@ class Unconfirmed:
         self._awaiting[publish.packet_id] = publish, self._host.latest_version()
         self.size += size_of(publish) - (size_of(before[0]) if before else 0)
 
-    def answered(self, packet: PubAck | PubRec, frame: bytes) -> bool:
+    def answered(self, packet_id: int, reason_code: int, frame: bytes) -> bool:
         """Pass on what the broker has acknowledged; True if the client must wait for the cluster, too."""
-        publish, since = self._awaiting.pop(packet.packet_id, (None, 0))
+        publish, since = self._awaiting.pop(packet_id, (None, 0))
         ack = self._hold(frame)
         confirmed = True
         if publish is not None:
             self.size -= size_of(publish)
-            if packet.reason_code < _REFUSED:
+            if reason_code < _REFUSED:
                 if publish.retain:
                     self._host.uncertain(publish.topic, since)
                 confirmed = self._confirm(publish, ack)
             else:
                 self._host.count("refused_publications")
-        resent = self._resent_behind(packet.packet_id) if self._resent else ()
+        resent = self._resent_behind(packet_id) if self._resent else ()
         if confirmed:
             released = self._release(ack)
             if released == frame and not resent:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LONGEST = 12.0
 """Seconds: no fault lasts longer."""
 _FAULTS = frozenset(
-    ("delay", "cut", "partition", "kill", "stop", "broker", "freeze", "disk", "skew", "move", "link")
+    ("delay", "cut", "partition", "kill", "stop", "broker", "freeze", "disk", "skew", "move", "link", "site")
 )
 
 
@@ -144,6 +144,20 @@ class Actor:
 
         self._world.later(down * (2 if writes else 1), again)
 
+    def _do_site(self, names: str, down: float) -> None:
+        """Whole sites die at once, node, disk and broker; they come back empty."""
+        for name in names.split("+"):
+            self._sim.nodes[name].kill()
+            self._do_broker(name, False, down)
+
+        def again() -> None:
+            for name in names.split("+"):
+                if not self._sim.nodes[name].up:
+                    self._sim.nodes[name].lose_disk()
+                self._start(name)
+
+        self._world.later(down, again)
+
     def _do_stop(self, name: str, down: float) -> None:
         self._sim.nodes[name].stop()
         self._world.later(down, lambda: self._start(name))
@@ -160,6 +174,9 @@ class Actor:
             return
         if not keep_state:
             self._sim.ledger.broker_lost_state(name)
+            self._sim.gone.add(name)
+        if self._sim.mesh:
+            self._sim.ledger.site_dies(name)
         broker.die(keep_state)
         self._world.later(down, lambda: self._start_broker(name))
 
@@ -167,6 +184,7 @@ class Actor:
         if not self._sim.brokers[name].host.up:
             self._world.note(f"{name}/broker", "starts")
             self._sim.brokers[name].host.start()
+            self._sim.gone.discard(name)
 
     def _do_freeze(self, name: str, lasts: float) -> None:
         host = self._sim.nodes[name].host

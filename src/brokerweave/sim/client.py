@@ -9,6 +9,7 @@ beyond the port it connects to, what is promised.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,6 +50,8 @@ class Observer(Protocol):
     def made(self, client: ModelClient, payload: bytes, topic: str, qos: int, retain: bool) -> None: ...
 
     def acknowledged(self, payload: bytes) -> None: ...
+
+    def sent(self, client: ModelClient, payload: bytes) -> None: ...
 
     def resent(self, payload: bytes) -> None: ...
 
@@ -93,6 +96,10 @@ class ModelClient:
         self.online = False
         """Whether it wants to be connected."""
         self.connected = False
+        self.balance: Callable[[ModelClient], str] = lambda client: client.site
+        """Which site it is to come back to."""
+        self._was = site
+        """The site of its last session."""
         self._network = network
         self._observer = observer
         self._will_topic = will_topic
@@ -185,6 +192,7 @@ class ModelClient:
     def _connect(self) -> None:
         if not self.online or self._connection is not None:
             return
+        self.site = self.balance(self)
         self._network.connect(self.host, self.site, self._made_connection, self._retry)
 
     def _retry(self) -> None:
@@ -270,7 +278,10 @@ class ModelClient:
                 self._observer.will_cancelled(payload)
         else:
             self._taken.clear()
-            self._out = {i: out for i, out in self._out.items() if out.message.qos == 1}
+            # At another site of a mesh what it sends again is known there.
+            moved = self.site != self._was
+            self._out = {i: out for i, out in self._out.items() if out.message.qos == 1 or moved}
+        self._was = self.site
         for packet_id, out in self._out.items():
             if out.released:
                 self._send(PubRel(packet_id))
@@ -303,6 +314,7 @@ class ModelClient:
 
     def _publish_now(self, message: Publish, packet_id: int, dup: bool) -> None:
         packet = Publish(message.topic, message.payload, message.qos, message.retain, dup, packet_id)
+        self._observer.sent(self, message.payload)
         self._send(packet)
         if self._connection is not None:
             end = self._connection.end

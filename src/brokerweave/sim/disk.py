@@ -17,6 +17,8 @@ from brokerweave.node.retained import MemoryStore
 from brokerweave.sim.world import Killed
 
 DAYBOOK = "daybook"
+HELD = "held"
+"""The journal of what a node of a mesh keeps for clients of others."""
 
 
 class DiskJournal(MemoryJournal):

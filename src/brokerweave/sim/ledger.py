@@ -9,7 +9,8 @@ lets it pass. Must not know: how faults are made.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from typing import NoReturn
@@ -22,16 +23,16 @@ from brokerweave.node.router import Group
 from brokerweave.node.wiring import SETTLE_LIMIT
 from brokerweave.sim.client import ModelClient
 from brokerweave.sim.deletions import Deletions
-from brokerweave.sim.disk import DAYBOOK
+from brokerweave.sim.disk import DAYBOOK, HELD
+from brokerweave.sim.doubts import Doubts, Losses
 from brokerweave.sim.node import SimNode
 from brokerweave.sim.owed import Owed
+from brokerweave.sim.owed_in_one_hop import OwedInOneHop
 from brokerweave.sim.promises import Broken, Promises
 from brokerweave.sim.watching import Key, WatchedOutbox, copies, in_daybook, in_journal
 from brokerweave.sim.world import World
 
 INJECTOR = "brokerweave-"
-IN_FLIGHT = 25
-"""Publications that may be on their way to a client, about."""
 
 
 @dataclass(slots=True)
@@ -47,6 +48,8 @@ class Publication:
     at: float
     acknowledged: bool = False
     resent: int = 0
+    sites: list[str] = field(default_factory=list)
+    """Where it was sent to: more than one if its publisher lost its site."""
     keys: list[Key] = field(default_factory=list)
     """The numbers its own node gave it: more than one if its publisher sent it again."""
 
@@ -92,9 +95,17 @@ class Ledger:
         self.promises = promises
         self.excuses = owed.excuses
         self.mesh = False
-        self._recent: defaultdict[str, deque[bytes]] = defaultdict(lambda: deque(maxlen=IN_FLIGHT))
-        self._doubtful: defaultdict[str, set[bytes]] = defaultdict(set)
-        """By client: what it got last on connections that ended."""
+        self.doubts = Doubts({}, lambda node, other: False)
+        self.losses = Losses(1)
+        self.site_died: Callable[[str], bool] = lambda client: False
+        """In a mesh: whether the site of a client is dead, or its broker."""
+        self.reaches: Callable[[str, str], bool] = lambda node, other: True
+        """Whether a node has a link with another that is up."""
+        self.sites_clients: Callable[[str], list[ModelClient]] = lambda site: []
+        self._came_blind: dict[str, bool] = {}
+        """By client: whether its site did not reach all others when it subscribed there."""
+        self._redelivered: dict[tuple[str, bytes], str] = {}
+        """What nodes gave to a client, and why its broker may give it, too."""
         self.cyclic = False
         """Whether nodes take care of cycles: then order can break, also in a tree, when links fail in quick
         succession (row "order")."""
@@ -146,6 +157,8 @@ class Ledger:
             payload, name, int(number.lstrip("!")), client.site, topic, qos, retain, is_will, self.world.now
         )
         self.counts["wills" if is_will else "publications"] += 1
+        if is_will:
+            self.sent(client, payload)
 
     def acknowledged(self, payload: bytes) -> None:
         if not payload:
@@ -157,6 +170,13 @@ class Ledger:
                 missing = [node for node in debt.path if not self.visits[node, payload]]
                 if missing:
                     self.broken(f"{payload!r} was acknowledged before {missing} had it")
+
+    def sent(self, client: ModelClient, payload: bytes) -> None:
+        publication = self.publications.get(payload)
+        if publication is not None and client.site not in publication.sites:
+            publication.sites.append(client.site)
+            if len(publication.sites) == 1:
+                publication.site = client.site
 
     def resent(self, payload: bytes) -> None:
         if payload:
@@ -205,6 +225,8 @@ class Ledger:
         if publication is None:
             self.broken(f"{node} passes on {payload!r}, which nobody published")
         before = self.visits[node, payload]
+        if self.mesh:
+            self._check_resent(node, came_from, publication, key, before)
         acts = bool(group.hops or group.local or not run.flood)
         if run.repair:
             self.excuses["retained: sent again to repair an index"] += 1
@@ -228,7 +250,23 @@ class Ledger:
             at_home = not (publication.is_will or known)
             self.owed.published(payload, publication.topic, publication.qos, node, at_home)
         hops = {neighbour: min(run.cap, qos) for neighbour, qos in group.hops}
-        self.owed.passing(node, payload, hops, group.local)
+        sent_again = came_from is None and len(publication.keys) > 1
+        if not (self.mesh and (sent_again or (publication.is_will and node == publication.site))):
+            self.owed.passing(node, payload, hops, group.local)
+
+    def _check_resent(
+        self, node: str, came_from: str | None, publication: Publication, key: Key, before: list[Visit]
+    ) -> None:
+        """In a mesh a node knows a publication again that its publisher, or another node, sends once more."""
+        others = [visit for visit in before if visit.key != key and visit.local and not visit.repair]
+        if publication.is_will and self._first_hand[node, publication.payload]:
+            others = before  # its broker published it
+        if not others or publication.qos == 0 or key[1] == 0 or came_from is None:
+            return  # what was sent again here goes on to the others, under its old name
+        if any(end.at >= others[0].at for end in self.ends[node]):
+            self.excuses["doubled: sent again to a node that was restarted"] += 1  # it remembers in memory
+        elif publication.is_will or self.publications[publication.payload].resent:
+            self.broken(f"{node} acts on {publication.payload!r} again, as {key} after {others[-1].key}")
 
     def flooded(self, node: str, view: int, payload: bytes, key: Key) -> None:
         view += len(self.ends[node]) << 32
@@ -252,13 +290,15 @@ class Ledger:
             self.broken(f"{node} sends the will {payload!r} of a client that said good-bye")
         if payload in self._cancelled:
             self.broken(f"{node} sends the delayed will {payload!r} of a client that had come back")
-        if node != publication.site:
+        if node not in publication.sites:
             self.broken(f"{node} forwards {payload!r}, which was published at {publication.site}")
         publication.keys.append(key)
         if not before:
             return
         if not publication.resent:
             self.broken(f"{node} forwards {payload!r} twice, though its publisher sent it once")
+        if self.mesh and publication.resent and key[0] != before[0].key[0]:
+            return  # to those who may not have had it; who has knows it again
         if publication.qos == 2:
             killed = [end for end in self._ended(node, before[0].at) if not self._keeps_ids(end)]
             if not killed:
@@ -306,8 +346,18 @@ class Ledger:
         lost = [end for end in self.ends[node] if not self._keeps_window(end)]
         forgot = max((end.at for end in lost if not end.disk_kept or not end.disk_failed), default=0.0)
         for payload in payloads:
+            if self.mesh and self._knows_already(node, payload):
+                continue
             if not any(visit.at > forgot for visit in self.visits[node, payload]):
                 self.owed.passing(node, payload, {}, False)
+
+    def _knows_already(self, node: str, payload: bytes) -> bool:
+        """In a mesh: a node need not act on the will of a client of its own, which its broker publishes, nor
+        on what was sent to it as its publisher's node."""
+        publication = self.publications.get(payload)
+        if publication is None:
+            return False
+        return node in publication.sites and (publication.is_will or bool(self._first_hand[node, payload]))
 
     def dropped(self, node: str, where: str, payloads: list[bytes], cause: str) -> None:
         for payload in payloads:
@@ -324,16 +374,19 @@ class Ledger:
             for name in owing:
                 written[name].add(payload)
         for name, journal in disk.journals.items():
-            if name != DAYBOOK:
+            if name not in (DAYBOOK, HELD):
                 written[name].update(in_journal(journal))
         if node.mid_write:
             self._undo(
-                node.name, {copy for n, j in disk.journals.items() for copy in copies(j, n == DAYBOOK)}
+                node.name,
+                {copy for n, j in disk.journals.items() if n != HELD for copy in copies(j, n == DAYBOOK)},
             )
         for outbox in node.outboxes:
             self._lose(node, outbox, written[outbox.place])
         held = frozenset().union(*(kept for name, kept in written.items() if name.startswith("injectors/")))
         end = NodeEnd(self.world.now, graceful, node.mid_write, disk.failed, disk.ever_failed, held)
+        if self.mesh and not graceful:
+            self.site_dies(node.name)
         self.ends[node.name].append(end)
         if disk.failed or not self.promises.interest_survives_restart:
             self.owed.node_forgot(node.name)
@@ -357,6 +410,8 @@ class Ledger:
 
     def node_starts(self, node: SimNode) -> None:
         self._starts[node.name] = self.world.now
+        if isinstance(self.owed, OwedInOneHop):
+            self.owed.restarted(node.name)
         if self.ends[node.name]:
             self.ends[node.name][-1].restarted = self.world.now
         if node.disk.failing and self.ends[node.name]:  # row "failing disk"
@@ -369,10 +424,11 @@ class Ledger:
         self._wired.append(self.world.now)
 
     def disk_lost(self, node: SimNode) -> None:
+        self.losses.lost(node.name, self.ends[node.name][-1].at if self.ends[node.name] else self.world.now)
         if self.ends[node.name]:
             self.ends[node.name][-1].disk_kept = False
         for name, journal in node.disk.journals.items():
-            if name != DAYBOOK:
+            if name not in (DAYBOOK, HELD):
                 self.dropped(node.name, name, list(in_journal(journal)), "disk lost")
         daybook = node.disk.journals.get(DAYBOOK)
         self.dropped(node.name, DAYBOOK, [payload for payload, _ in in_daybook(daybook)], "disk lost")
@@ -386,7 +442,26 @@ class Ledger:
 
     def relay_ended(self, client_id: str, persistent: bool) -> None:
         if not persistent:
-            self.owed.session_over(client_id, "its session ended")
+            self._session_over(client_id, "its session ended")
+
+    def _session_over(self, client: str, reason: str) -> None:
+        if isinstance(self.owed, OwedInOneHop) and self.site_died(client):
+            self.owed.orphaned(client)
+        else:
+            self.owed.session_over(client, reason)
+
+    def session_forgotten(self, client: str) -> None:
+        """By its broker."""
+        self._session_over(client, "its broker forgot its session")
+
+    def site_dies(self, site: str) -> None:
+        """In a mesh a node, or a broker, is about to die: before anything is lost."""
+        for client in self.sites_clients(site):
+            self.doubts.ending(client, self.publications)
+
+    def link_failed_since(self, node: str, other: str, since: float) -> bool:
+        """Or a moment before: one end may have noticed it earlier."""
+        return any(link == {node, other} and at >= since - 0.1 for at, link in self._failures)
 
     def protocol_error(self, node: SimNode, error: str) -> None:
         self.broken(f"{node.name}: {error}")
@@ -404,6 +479,8 @@ class Ledger:
     def took(self, site: str, client_id: str, message: Publish) -> None:
         payload = message.payload
         if not client_id.startswith(INJECTOR):
+            if self.mesh and payload:
+                self._check_first_hand(site, payload)
             self._first_hand[site, payload].append(self.world.now)
             return
         if not payload:
@@ -434,6 +511,16 @@ class Ledger:
         name = "node restarted" if restarts else "broker lost its state" if losses else "QoS 1 cut"
         self.excuses[f"doubled: in flight to the broker, {name}"] += 1
 
+    def _check_first_hand(self, site: str, payload: bytes) -> None:
+        """What a broker had from its node it does not get from the publisher, who sends it again."""
+        before = [visit.at for visit in self.visits[site, payload] if visit.local and visit.came_from]
+        if not before:
+            return
+        if any(end.at >= before[0] for end in self.ends[site]):
+            self.excuses["doubled: sent again to a node that was restarted"] += 1
+        else:
+            self.broken(f"the broker of {site} got {payload!r} from its publisher, after it had it")
+
     def _copies(self, site: str, payload: bytes, times: list[float]) -> int:
         """How many copies for its broker a node had got by each of these times, in sum: a publisher that
         sends a message again makes another copy."""
@@ -452,12 +539,33 @@ class Ledger:
 
     def redelivering(self, node: str, client_id: str, payloads: list[bytes]) -> None:
         """In a mesh: what was on its way to a client when its connection ended may come to it again."""
-        for payload in payloads:
+        for payload in filter(None, payloads):
             if self.deliveries[client_id, payload]:
-                if payload not in self._doubtful[client_id]:
+                why = self.doubts.explain(client_id, payload) or self._came_another_way(payload)
+                if not why:
                     self.broken(f"{node} gives {payload!r} to {client_id}, which has it")
-                self.excuses["doubled: on its way to its subscriber when the connection ended"] += 1
+                self.excuses[f"doubled: {why}"] += 1
+                self._redelivered.pop((client_id, payload), None)
+            publication = self.publications[payload]
+            origins = {key[0] for key in publication.keys}
+            if not self.deliveries[client_id, payload]:
+                self._redelivered[client_id, payload] = ""
+                if not all(self.reaches(node, each) for each in origins):
+                    self._redelivered[client_id, payload] = "redelivered while its origin was out of reach"
+                elif any(v.local for v in self.visits[node, payload]) and not self._takes[node, payload]:
+                    self._redelivered[client_id, payload] = "redelivered while a slow broker was given it"
             self._given[client_id, payload] += 1
+
+    def _came_another_way(self, payload: bytes) -> str:
+        """Why the copy that a client has may not be the one that is kept for it."""
+        publication = self.publications[payload]
+        if len(publication.keys) > 1:
+            return "its publisher had no answer when a site died, and sent it again"
+        repaired = any(visit.repair for visits in self.visits_of(payload) for visit in visits)
+        return "its site had got it by comparison" if publication.retain and repaired else ""
+
+    def visits_of(self, payload: bytes) -> list[list[Visit]]:
+        return [visits for (_, each), visits in self.visits.items() if each == payload]
 
     def unsure_topics(self) -> set[str]:
         """Cluster delivery forwards what the broker acknowledged: a node killed before that leaves a message
@@ -504,15 +612,17 @@ class Ledger:
     def granted(self, client: ModelClient, topic_filter: str, qos: int) -> None:
         if topic_filter not in self.owed.filters(client.name):
             self._subscribed[client.name, topic_filter] = self.world.now
+        self._came_blind[client.name] = not all(self.reaches(client.site, each) for each in self.barriers)
         self.owed.granted(client, topic_filter, qos, self.barriers[client.site])
 
     def unsubscribing(self, client: ModelClient, topic_filter: str) -> None:
         self.owed.unsubscribed(client.name, topic_filter)
 
     def disconnected(self, client: ModelClient) -> None:
-        self._doubtful[client.name].update(self._recent.pop(client.name, ()))
+        if self.mesh:
+            self.doubts.ending(client, self.publications)
         if not client.persistent:
-            self.owed.session_over(client.name, "its session ended")
+            self._session_over(client.name, "its session ended")
 
     def delivered(self, client: ModelClient, message: Publish) -> None:
         if message.retain or not message.payload:
@@ -524,15 +634,30 @@ class Ledger:
         key = (client.name, payload)
         first = not self.deliveries[key]
         self.deliveries[key] += 1
-        self._recent[client.name].append(payload)
+        self.doubts.delivered(client.name, payload, self.world.now)
         self.counts["deliveries"] += 1
         if not first and message.qos == 1 and message.dup:
             self.excuses["doubled: QoS 1 redelivered by the broker"] += 1
             self._given[key] += 1
         if self.deliveries[key] > self._given[key]:
             self.broken(f"{client.name} got {payload!r} more often than its broker passed it on")
+        if not first and not message.dup and key in self._redelivered:
+            self._check_redelivered(client, payload)
         if first and not publication.is_will:  # a will has no place among its client's messages
-            self._check_order(client, publication)
+            self._check_order(client, publication, message.qos)
+
+    def _check_redelivered(self, client: ModelClient, payload: bytes) -> None:
+        """It came to a client from its broker, and because it missed it."""
+        publication = self.publications[payload]
+        if publication.is_will and self._first_hand[publication.site, payload]:
+            self.excuses["doubled: a will of a node that died before its broker"] += 1
+        elif why := self._redelivered.pop((client.name, payload)):
+            # Who sent it sends it to the site, too, once it can.
+            self.excuses[f"doubled: {why}"] += 1
+        elif why := self.doubts.explain(client.name, payload) or self._came_another_way(payload):
+            self.excuses[f"doubled: {why}"] += 1
+        else:
+            self.broken(f"{client.name} got {payload!r} from its broker, and redelivered")
 
     def _compared(self, site: str, publication: Publication) -> bool:
         """Whether a site has a message because its index, or its broker, lacked what it was to retain."""
@@ -568,14 +693,46 @@ class Ledger:
         ]
         return any(visit.flood for visit in first) and bool(since) and min(since) > publication.at
 
-    def _check_order(self, client: ModelClient, publication: Publication) -> None:
+    def _redelivered_out_of_turn(
+        self, client: ModelClient, publication: Publication, last: int, qos: int
+    ) -> bool:
+        """Whether a client got this one, or the later one, because it had missed it, when the broker of its
+        site had not got, or was not to get, the other."""
+        later = f"{publication.client}:{last}".encode()
+        if publication.site != self.publications[later].site:
+            self.excuses["order: its publisher lost its site, and published the later one elsewhere"] += 1
+            return True
+        if (client.name, publication.payload) in self._redelivered:
+            if self.drops[publication.payload]:
+                self.excuses["order: a full queue dropped it in its turn, and it was redelivered"] += 1
+                return True
+            if self._came_blind.get(client.name):
+                self.excuses["order: who kept it was out of reach when its subscriber came"] += 1
+                return True
+            if qos == 0:
+                self.excuses["order: at QoS 0 it had been lost, and was redelivered"] += 1
+                return True
+        if (client.name, later) in self._redelivered:
+            if self.drops[later]:
+                self.excuses["order: a full queue dropped a later one, which was redelivered before it"] += 1
+                return True
+            if any(visit.local for visit in self.visits[client.site, publication.payload]):
+                self.excuses["order: it waited for its broker while a later one was redelivered"] += 1
+                return True
+        visits = self.visits[client.site, later]
+        if publication.retain and visits and visits[0].repair:
+            self.excuses["order: behind a later one that a site got by comparison"] += 1
+            return True
+        return False
+
+    def _check_order(self, client: ModelClient, publication: Publication, qos: int) -> None:
         """Row "order"."""
         stream = (client.name, publication.client, publication.topic, publication.qos)
         last = self._last.get(stream, 0)
         if publication.number > last:
             self._last[stream] = publication.number
-        elif self.mesh and self.drops[publication.payload]:
-            self.excuses["order: it was dropped in its turn, and redelivered"] += 1
+        elif self.mesh and self._redelivered_out_of_turn(client, publication, last, qos):
+            pass
         elif publication.resent and self.drops[publication.payload]:
             self.excuses["order: its first copy was dropped, its publisher sent it again"] += 1
         elif self._compared(client.site, publication):

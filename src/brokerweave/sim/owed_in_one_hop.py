@@ -1,21 +1,142 @@
 """Who must get what where every node is linked with every other, and messages take one hop.
 
 Owns how a subscription settles there: at its own site, then at each other node as that node is seen to route
-to the site. Must not know: strategies.
+to the site. A subscription whose site died with its session is an *orphan*: its client is owed what is
+published meanwhile, too, and what it had not got, until it has subscribed again, wherever that is. Must not
+know: strategies.
 """
 
 from __future__ import annotations
 
-from brokerweave.sim.owed import Owed, Subscription
+from collections.abc import Mapping
+
+from brokerweave.mqtt.topics import matches
+from brokerweave.sim.client import ModelClient
+from brokerweave.sim.owed import RESTARTED, Debt, Owed, Subscription
 
 
 class OwedInOneHop(Owed):
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)  # type: ignore[arg-type]
+        self._homes: dict[tuple[str, str], str] = {}
+        """By client and filter: the site that granted it last."""
+        self._orphans: set[tuple[str, str]] = set()
+        self._loose: set[tuple[bytes, str]] = set()
+        """Messages, and clients, whose origins may not have known where the client is."""
+        self._unsure: dict[tuple[str, str], set[str]] = {}
+        """Nodes that knew it where it was, and have not been seen to know where it is."""
+
+    def granted(self, client: ModelClient, topic_filter: str, qos: int, barrier: bool) -> None:
+        key = (client.name, topic_filter)
+        before = self._homes.get(key)
+        super().granted(client, topic_filter, qos, barrier and before in (None, client.site))
+        self._homes[key] = client.site
+        if key in self._orphans:
+            self._orphans.discard(key)
+            settled = self._subscriptions[key].settled
+            self._unsure[key] = settled - {client.site}
+            settled.add(client.site)
+
+    def orphaned(self, client: str) -> None:
+        """Its session ended because its site died."""
+        self._orphans.update(key for key in self._subscriptions if key[0] == client)
+
+    def restarted(self, node: str) -> None:
+        """Of clients of its own that lost their sessions with it a node knows nothing: others do."""
+        for key in self._orphans:
+            if self._homes.get(key) == node:
+                self._subscriptions[key].settled.discard(node)
+
+    def unsubscribed(self, client: str, topic_filter: str) -> None:
+        super().unsubscribed(client, topic_filter)
+        self._orphans.discard((client, topic_filter))
+
+    def session_over(self, client: str, reason: str) -> None:
+        gone = {key for key in self._subscriptions if key[0] == client} - self._orphans
+        for key in gone:
+            del self._subscriptions[key]
+        self._let_go(reason, lambda debt: (debt.client, debt.topic_filter) in gone)
+
+    def node_forgot(self, node: str) -> None:
+        """What it knew of others' clients is gone; others forget its own, unless those are orphans."""
+        for key, subscription in self._subscriptions.items():
+            subscription.settled.discard(node)
+            self._unsure.get(key, set()).discard(node)
+            if self._homes.get(key) == node and key not in self._orphans:
+                subscription.settled.clear()
+        for _, debt in self.open():
+            if debt.path[-1] == node and (debt.client, debt.topic_filter) not in self._orphans:
+                debt.doubt = RESTARTED  # should it be lost
+
     def _settle(self, subscription: Subscription) -> None:
         client, settled = subscription.client, subscription.settled
-        for node in (client.site, *self._topology.names):
-            if node in settled or (node != client.site and client.site not in settled):
+        key = (client.name, subscription.topic_filter)
+        home = self._homes.get(key, client.site)
+        if key in self._orphans or client.site != home:
+            return
+        unsure = self._unsure.get(key, set())
+        for node in (home, *self._topology.names):
+            if (node in settled and node not in unsure) or (node != home and home not in settled):
                 continue
-            towards = None if node == client.site else client.site
+            towards = None if node == home else home
             asked = (node, towards, client.name, subscription.topic_filter, subscription.qos, True)
             if self._leads(*asked):
                 settled.add(node)
+                unsure.discard(node)
+
+    def published(self, payload: bytes, topic: str, qos: int, node: str, at_home: bool = True) -> None:
+        if qos == 0:
+            return
+        debts: dict[str, Debt] = {}
+        for key, subscription in self._subscriptions.items():
+            client, topic_filter = key
+            if subscription.qos == 0 or client in debts or not matches(topic_filter, topic):
+                continue
+            home = self._homes.get(key, subscription.client.site)
+            if not at_home and home == node:
+                continue
+            knows = node in subscription.settled and (home in subscription.settled or key in self._orphans)
+            if not knows:
+                self.unsettled += 1
+                continue
+            path = (node,) if node == home else (node, home)
+            debts[client] = Debt(client, topic_filter, subscription.qos, path)
+            if node in self._unsure.get(key, ()):
+                self._loose.add((payload, client))
+        if debts:
+            self.promised += len(debts)
+            self._debts[payload] = list(debts.values())
+
+    def passing(self, node: str, payload: bytes, hops: Mapping[str, int], local: bool) -> None:
+        """What is for a client that lost its site, or has moved since, is looked at in the end."""
+        moved = []
+        for debt in self._debts.get(payload, ()):
+            key = (debt.client, debt.topic_filter)
+            subscription = self._subscriptions.get(key)
+            if subscription is None or debt.let_go:
+                continue
+            at = {self._homes[key], subscription.client.site}
+            loose = (payload, debt.client) in self._loose or node in self._unsure.get(key, ())
+            if key in self._orphans or at != {debt.path[-1]} or loose:
+                moved.append(debt)
+        checked = [debt for debt in self._debts.get(payload, ()) if debt not in moved]
+        if checked:
+            every, self._debts[payload] = self._debts[payload], checked
+            try:
+                super().passing(node, payload, hops, local)
+            finally:
+                self._debts[payload] = every
+
+    def read_again(self, node: str, payload: bytes) -> None:
+        if any(debt.path[0] == node for debt in self._debts.get(payload, ())):
+            super().read_again(node, payload)
+
+    def open_of(self, payload: bytes) -> list[Debt]:
+        """Without those whose clients lost their site: they may come back anywhere."""
+        return [
+            debt
+            for debt in super().open_of(payload)
+            if (key := (debt.client, debt.topic_filter)) not in self._orphans
+            and self._homes.get(key) == debt.path[-1]
+            and (payload, debt.client) not in self._loose
+        ]

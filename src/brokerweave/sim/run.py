@@ -22,6 +22,7 @@ from brokerweave.sim import schedule, topology
 from brokerweave.sim.acting import Actor
 from brokerweave.sim.broker import ModelBroker
 from brokerweave.sim.client import ModelClient
+from brokerweave.sim.doubts import Doubts, Losses
 from brokerweave.sim.ledger import Ledger
 from brokerweave.sim.linking import Socket
 from brokerweave.sim.node import NodeOptions, SimNode
@@ -87,6 +88,9 @@ class Simulation:
         mesh = options.strategy == "mesh"
         if mesh:
             wiring = "mesh"
+        self.mesh = mesh
+        self.gone: set[str] = set()
+        """Sites whose brokers died with their sessions, and are not back yet: a balancer avoids them."""
         self.is_tree = wiring not in topology.CYCLIC
         self.cyclic = (options.cycles or not self.is_tree) and not mesh
         """Whether nodes take care of cycles."""
@@ -100,6 +104,7 @@ class Simulation:
         self.ledger = Ledger(world, self.owed, options.promises, cluster)
         self.ledger.cyclic = self.cyclic
         self.ledger.mesh = mesh
+        copies = mesh_copies(seed)
         self.nodes: dict[str, SimNode] = {}
         self.brokers: dict[str, ModelBroker] = {}
         strategy = STRATEGIES[options.strategy]
@@ -110,7 +115,7 @@ class Simulation:
                 cluster_timeout=2.0 if cluster else None,
                 barrier_timeout=0.5 if random.random() < 0.8 or mesh else None,
                 cycles=self.cyclic,
-                options=MESH if mesh else {},
+                options={**MESH, "copies": copies} if mesh else {},
             )
             self._build_site(name, node_options)
         for dialer, dialed in topology.lay(self.names, wiring, random):
@@ -134,6 +139,30 @@ class Simulation:
             for plan in plans
         }
         self.plans = plans
+        if mesh:
+            self._watch_mesh(copies)
+
+    def _watch_mesh(self, copies: int) -> None:
+        ledger = self.ledger
+        ledger.losses = Losses(copies)
+        ledger.doubts = Doubts(self.nodes, self._sound)
+        ledger.doubts.failed = ledger.link_failed_since
+        ledger.reaches = lambda node, other: node == other or self.linked(node, other)
+        ledger.sites_clients = lambda site: [c for c in self.clients.values() if c.site == site]
+        ledger.site_died = self._site_died
+        for client in self.clients.values():
+            client.balance = self._balance
+
+    def _site_died(self, client: str) -> bool:
+        site = self.clients[client].site if client in self.clients else ""
+        return bool(site) and not (self.nodes[site].up and self.brokers[site].host.up)
+
+    def _balance(self, client: ModelClient) -> str:
+        """As a balancer does that knows which sites are well."""
+        if client.site not in self.gone:
+            return client.site
+        well = [n for n in self.names if n not in self.gone and self.nodes[n].up and self.brokers[n].host.up]
+        return self.world.random(f"balance/{client.name}/{self.world.now}").choice(well or [client.site])
 
     def _build_site(self, name: str, options: NodeOptions) -> None:
         world, ledger = self.world, self.ledger
@@ -143,7 +172,7 @@ class Simulation:
             host,
             lambda client, message: ledger.took(name, client, message),
             ledger.passed_on,
-            lambda client: self.owed.session_over(client, "its broker forgot its session"),
+            ledger.session_forgotten,
         )
         self.brokers[name] = broker
         self.network.listen(f"{name}/broker", host, broker.accept)
@@ -206,6 +235,10 @@ class Simulation:
         return not (here.end.closed or there.end.closed or waiting)
 
 
+def mesh_copies(seed: int) -> int:
+    return 2 + seed % 2
+
+
 def plan(seed: int, options: Options) -> list[Action]:
     """The schedule that a seed and options make."""
     if options.wiring not in topology.WIRINGS:
@@ -216,6 +249,9 @@ def plan(seed: int, options: Options) -> list[Action]:
     actions = schedule.make(world.random("schedule"), names, clients, options.faults, options.duration)
     if options.strategy == "mesh":
         actions = [action for action in actions if action.kind != "move"]  # all are linked with all
+        if options.faults:
+            copies, random = mesh_copies(seed), world.random("deaths")
+            actions += schedule.site_deaths(random, names, copies, options.duration)
     actions += schedule.deletions(world.random("deletions"), clients, options.duration)
     return sorted(actions, key=lambda action: action.at)
 
@@ -298,6 +334,9 @@ def _check_debts(simulation: Simulation) -> None:
             continue
         if ledger.publications[payload].is_will and not ledger.had(debt.path[0], payload):
             ledger.excuses["lost: a will of a node that was killed"] += 1  # row "will" of docs/guarantees.md
+            continue
+        if simulation.mesh and ledger.losses.too_many(ledger.publications[payload].at):
+            ledger.excuses["lost: as many sites died as there were copies"] += 1
             continue
         had = [node for node in debt.path if ledger.had(node, payload)] or [debt.path[0]]
         holders = had[-1:]

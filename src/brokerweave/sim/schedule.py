@@ -219,6 +219,17 @@ def _link(random: Random, sites: list[str], at: float, _: float) -> list[Action]
     return [Action(at, "link", (one, other, random.uniform(0.1, 8.0)))]
 
 
+def site_deaths(random: Random, sites: list[str], copies: int, duration: float) -> list[Action]:
+    """In a mesh sites die with their disk and their broker, as many at once as there are copies, less one."""
+    actions = []
+    at = QUIET + random.uniform(1.0, 8.0)
+    while at < duration - 1.0:
+        dead = random.sample(sites, min(random.randint(1, copies - 1), len(sites) - 1))
+        actions.append(Action(at, "site", ("+".join(dead), random.uniform(0.5, 5.0))))
+        at += random.uniform(5.0, 12.0)
+    return actions
+
+
 _MAKERS = {
     "delay": _delay,
     "cut": _cut,

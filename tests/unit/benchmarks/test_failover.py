@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from benchmarks.failover import join, split
 from benchmarks.failover.account import Account, Kill, account
 from benchmarks.failover.client import PAYLOAD, Publisher, Subscriber, packet, text
 from benchmarks.failover.record import Life, Published, Received, Record
@@ -142,7 +144,7 @@ class Wire:
 
 
 def publisher(qos: int) -> tuple[Publisher, Wire]:
-    made, wire = Publisher(0, Published(Life("p"), 7), qos, False), Wire()
+    made, wire = Publisher(("127.0.0.1", 0), Published(Life("p"), 7), qos, False), Wire()
     made.write = wire.write  # type: ignore[method-assign]
     made.data_received(b"\x20\x02\x00\x00")
     return made, wire
@@ -184,7 +186,7 @@ def test_what_is_due_while_the_window_is_full_waits() -> None:
 
 
 def test_a_subscriber_notes_a_qos_2_packet_once_and_answers_it_each_time() -> None:
-    made, wire = Subscriber(0, Received(Life("s"), 7), 2, False), Wire()
+    made, wire = Subscriber(("127.0.0.1", 0), Received(Life("s"), 7), 2, False), Wire()
     made.write = wire.write  # type: ignore[method-assign]
     frame = packet(0x34, text("failover/7") + b"\x00\x05" + PAYLOAD.pack(7, 3))
     made.data_received(frame[:4])
@@ -193,3 +195,43 @@ def test_a_subscriber_notes_a_qos_2_packet_once_and_answers_it_each_time() -> No
     assert wire.take() == [packet(0x50, b"\x00\x05") * 2]
     made.data_received(packet(0x62, b"\x00\x05") + frame)
     assert made.record.numbers == [3, 3]
+
+
+def across(arrivals: dict[int, float]) -> split.Found:
+    """One topic published at site 0, with a subscriber at each of four; these arrive at the last one's."""
+    got = [received() for _ in range(3)]
+    return split.judge(Record([published()], [*got, received(arrivals)], 0.0), 5.0, 15.0, 4)
+
+
+def test_a_split_that_healed_has_lost_and_doubled_nothing_if_all_came_in_the_end() -> None:
+    late = {n: n + 0.05 if n < 5 else max(n, 15.0) + 0.5 for n in range(20)}
+    found = across(late)
+    assert found.good
+    assert (found.lost, found.doubled, found.within_lost, found.across) == (0, 0, 0, 16)
+    assert found.reconciled == pytest.approx(0.5)
+
+
+def test_what_the_other_half_never_got_of_a_split_is_lost() -> None:
+    found = across({n: n + 0.05 for n in range(20) if n != 9})
+    assert (found.lost, found.within_lost, found.good) == (1, 0, False)
+
+
+def test_what_came_only_after_the_split_within_a_half_was_lost_to_it() -> None:
+    slow = {n: n + 0.05 for n in range(20)} | {9: 15.2}
+    got = [received(), received(slow), received(), received()]
+    found = split.judge(Record([published()], got, 0.0), 5.0, 15.0, 4)
+    assert (found.lost, found.within_lost, found.good) == (0, 1, False)
+
+
+def test_a_client_of_a_new_site_is_owed_what_was_made_since_its_suback_once() -> None:
+    got = Counter({(0, n): 1 for n in range(5, 16) if n != 8}) + Counter({(0, 9): 1})
+    stay = join.Stay(4.5, 15.5, got)
+    join.judge([stay], Record([published()], [], 0.0))
+    assert (stay.owed, stay.lost, stay.doubled) == (9, 1, 1)
+
+
+def test_what_others_miss_while_a_site_joins_is_counted() -> None:
+    got = received({n: n + 0.05 for n in range(20) if n != 3})
+    got.numbers.append(4)
+    got.times.append(20.0)
+    assert join.others(Record([published()], [got], 0.0)) == (1, 1)

@@ -204,7 +204,7 @@ def test_no_order_of_publications_receipts_and_restarts_loses_or_doubles(
     slack = 0 if rewrite else 1 << 20
 
     def start() -> Queues:
-        return Queues(ROOM, ROOM, 60, Shelf(journal, memory, slack))
+        return Queues(ROOM, ROOM, 60, Shelf(journal, memory, slack, trim_after=1))
 
     queues = start()
     owed: dict[str, list[tuple[str, Held]]] = {client: [] for client in CLIENTS}

@@ -8,8 +8,8 @@ from tests.unit.failover.messages import held, sequences
 ROOM = 1 << 30
 
 
-def queues_on(journal: MemoryJournal, memory: int = ROOM, slack: int = ROOM) -> Queues:
-    queues = Queues(ROOM, ROOM, 60.0, Shelf(journal, memory, slack))
+def queues_on(journal: MemoryJournal, memory: int = ROOM, slack: int = ROOM, trim_after: int = 1) -> Queues:
+    queues = Queues(ROOM, ROOM, 60.0, Shelf(journal, memory, slack, trim_after=trim_after))
     queues.restore()
     return queues
 
@@ -117,3 +117,20 @@ def test_a_damaged_record_is_counted_and_the_rest_is_found() -> None:
     queues.add("c", held(2), now=0)
     queues.flush()
     assert sequences(queues_on(journal).take("c")) == [1, 2]
+
+
+def test_the_journal_is_not_trimmed_for_each_record() -> None:
+    """That would make a new file whenever a holder owes nothing, which is most of the time."""
+    journal = MemoryJournal()
+    queues = queues_on(journal, trim_after=10)
+    for sequence in range(4):
+        queues.add("c", held(sequence), now=0)
+        queues.flush()
+        queues.received("c", [held(sequence).hash], now=0)
+        queues.flush()
+    assert journal.records == 8
+    queues.add("c", held(4), now=0)
+    queues.flush()
+    queues.received("c", [held(4).hash], now=0)
+    queues.flush()
+    assert journal.records == 0

@@ -343,6 +343,17 @@ class TestSorting:
         outbox.acknowledge(1)
         assert drain(Outbox.restored(2, journal)) == [2, 3]
 
+    def test_includes_the_little_that_a_restart_left_on_disk(self) -> None:
+        journal = MemoryJournal()
+        Outbox(1, journal).append(run(3))
+        outbox = Outbox.restored(2, journal)
+        for sequence in (4, 1, 2):
+            outbox.append(run(sequence))
+        outbox.sort()
+        assert outbox.take(SIZE) == (1, [run(1)])
+        outbox.acknowledge(1)
+        assert drain(Outbox.restored(3, journal)) == [2, 3, 4]
+
     def test_leaves_the_order_as_it_is_when_the_disk_fails(self) -> None:
         journal = MemoryJournal(capacity=500)
         outbox = Outbox(1, journal)

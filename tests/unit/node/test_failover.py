@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from brokerweave.failover.senders import Senders
 from brokerweave.links.journal import MemoryJournal
 from brokerweave.mqtt.packets import Disconnect, PubAck, Publish
 from tests.unit.node.mesh_sites import DEAD_SECONDS, Guest, failover, injected, kill, mesh_of, strategy
@@ -158,6 +159,49 @@ def test_a_holder_that_was_out_of_reach_hears_afterwards_what_clients_have(mesh:
     assert not failover(mesh, holder).queues.owes_any("c")
 
 
+def test_a_holder_that_gets_late_what_a_client_has_by_now_is_told_so() -> None:
+    mesh = mesh_of("deph", copies=3)
+    Guest(mesh, "d", "c").subscribe("t")
+    mesh.settle()
+    late, near = strategy(mesh, "p").holders("d")
+    (home,) = set("eph") - {late, near}
+    mesh.cut(near, late)
+    Guest(mesh, near, "publisher").publish("t", b"1")
+    mesh.settle()
+    kill(mesh, "d")
+    back = Guest(mesh, home, "c")
+    back.subscribe("t")
+    mesh.settle()
+    back.answer_all()
+    mesh.settle()
+    assert back.payloads() == [b"1"]
+    mesh.link(near, late)
+    mesh.settle()
+    assert mesh.nodes[late].core.counters["late_publications"] == 1
+    assert not any(failover(mesh, name).queues.owes_any("c") for name in mesh.nodes)
+
+
+def test_what_is_published_where_a_client_comes_back_is_kept_until_the_client_has_it(mesh: Network) -> None:
+    """Also if the broker had it before SUBACK, and the node routed it after."""
+    Guest(mesh, "d", "c").subscribe("t")
+    publisher = Guest(mesh, "e", "publisher")
+    mesh.settle()
+    (holder,) = strategy(mesh, "e").holders("e")
+    kill(mesh, "d")
+    back = Guest(mesh, "e", "c")
+    publisher.send(Publish("t", b"1", 1, packet_id=7))
+    back.subscribe("t")
+    publisher.broker(PubAck(7))
+    back.broker(Publish("t", b"1", 1, packet_id=1))
+    mesh.settle()
+    assert failover(mesh, holder).queues.owes_any("c")
+    mesh.advance(1.0)
+    assert back.payloads() == [b"1"]
+    back.send(PubAck(1))
+    mesh.settle()
+    assert not failover(mesh, holder).queues.owes_any("c")
+
+
 class TestAPublicationThatIsResent:
     def test_is_not_doubled_where_the_first_one_came(self, mesh: Network) -> None:
         Guest(mesh, "h", "subscriber").subscribe("t")
@@ -170,6 +214,26 @@ class TestAPublicationThatIsResent:
         mesh.settle()
         assert again.acknowledged() == [7]
         assert injected(mesh, "h") == [b"1"]
+
+    def test_is_not_kept_by_who_was_started_since_for_clients_of_a_living_node(self, mesh: Network) -> None:
+        client = Guest(mesh, "e", "c")
+        client.subscribe("t")
+        mesh.settle()
+        (holder,) = strategy(mesh, "e").holders("e")
+        near = next(name for name in "ph" if name != holder)
+        Guest(mesh, "d", "publisher").publish("t", b"1", packet_id=7)
+        mesh.settle()
+        client.delivered(b"1", 1)
+        mesh.settle()
+        kill(mesh, "d")
+        mesh.cut(near, holder)
+        Guest(mesh, near, "publisher").publish("t", b"1", packet_id=7, dup=True)
+        mesh.advance(0.5)
+        restarted = failover(mesh, holder)
+        restarted.senders, restarted.started = Senders(60.0), mesh.nodes[holder].core.now()
+        mesh.link(near, holder)
+        mesh.settle()
+        assert not failover(mesh, holder).queues.owes_any("c")
 
     def test_does_not_reach_a_broker_that_has_it(self, mesh: Network) -> None:
         Guest(mesh, "e", "subscriber").subscribe("t")

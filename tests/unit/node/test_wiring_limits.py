@@ -132,6 +132,28 @@ def test_a_lane_waits_while_what_it_has_on_disk_goes_to_others_as_well(
     assert not any(lane.held for lane in lanes)
 
 
+@pytest.mark.parametrize(("seed", "wait"), [(0, 0.2), (0, 0.3), (1, 0.1), (3, 0.2), (7, 0.05)])
+def test_what_is_flooded_from_disk_does_not_overtake_what_is_flooded_from_memory(
+    seed: int, wait: float
+) -> None:
+    world = settled(ROW, seed=seed)
+    for node in world.nodes.values():
+        for neighbour in node.core.neighbour_table.all():
+            for lane in neighbour.lanes:
+                lane.outbox.memory_bytes = 600
+    world.cut("a", "b")
+    world.run(10)
+    for _ in range(3):
+        world.nodes["a"].publish("t/1")  # b is owed more than fits into memory: that is not sorted
+    world.link("a", "b")
+    world.run(wait)
+    for _ in range(6):
+        world.nodes["c"].publish("t/1")
+        world.run(0.02)
+    world.run(60)
+    check(world)
+
+
 def test_a_repair_passes_to_a_link_that_has_just_joined_though_floods_follow() -> None:
     world = settled(ROW)
     core = world.core("a")

@@ -33,16 +33,20 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """From values to pixels, between two round numbers."""
+    """From values to pixels. `first` is the lowest tick."""
 
     low: float
     high: float
     step: float
+    first: float
     start: float
     end: float
 
     @classmethod
-    def over(cls, values: Sequence[float], start: float, end: float, *, zero: bool = True) -> _Scale:
+    def over(
+        cls, values: Sequence[float], start: float, end: float, *, zero: bool = True, tight: bool = False
+    ) -> _Scale:
+        """Between two round numbers; or, if `tight`, just as far as the values go."""
         known = [value for value in values if isfinite(value)] or [0.0]
         low, high = min(known), max(known)
         if zero:
@@ -50,15 +54,18 @@ class _Scale:
         width = high - low or abs(high) or 1.0
         power = 10.0 ** floor(log10(width))
         step = next(part * power for part in (0.2, 0.5, 1.0, 2.0) if width <= 5 * part * power)
+        if tight and high > low:
+            return cls(low, high, step, ceil(low / step - 1e-9) * step, start, end)
         bottom = floor(low / step + 1e-9) * step
-        return cls(bottom, max(ceil(high / step - 1e-9) * step, bottom + step), step, start, end)
+        return cls(bottom, max(ceil(high / step - 1e-9) * step, bottom + step), step, bottom, start, end)
 
     def place(self, value: float) -> float:
         part = (value - self.low) / (self.high - self.low)
         return round(self.start + part * (self.end - self.start), 1)
 
     def ticks(self) -> list[float]:
-        return [self.low + self.step * n for n in range(round((self.high - self.low) / self.step) + 1)]
+        number = floor((self.high - self.first) / self.step + 1e-9)
+        return [self.first + self.step * n for n in range(number + 1)]
 
 
 def bars(title: str, up: str, groups: Mapping[str, Mapping[str, float]]) -> str:
@@ -156,7 +163,7 @@ def _scales(
     drawn: Mapping[str, Points], more: Sequence[float], *, zero: bool = True
 ) -> tuple[_Scale, _Scale]:
     everything = [point for points in drawn.values() for point in points]
-    xs = _Scale.over([*(x for x, _ in everything), *more], LEFT, WIDTH - RIGHT, zero=zero)
+    xs = _Scale.over([*(x for x, _ in everything), *more], LEFT, WIDTH - RIGHT, zero=zero, tight=True)
     return xs, _Scale.over([y for _, y in everything], HEIGHT - BOTTOM, TOP, zero=zero)
 
 

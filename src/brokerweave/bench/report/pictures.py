@@ -26,7 +26,6 @@ BARS: Sequence[tuple[str, str, Value]] = (
 )
 OVER_PUBLISHERS: Sequence[tuple[str, str, Value]] = (
     ("Throughput", "messages a second, delivered", lambda each: each.egress_per_s),
-    ("Throughput of one publisher", "messages a second", lambda each: each.ingress_per_s / each.publishers),
     ("Latency, mean", "milliseconds", lambda each: each.latency.mean),
     ("Latency, worst", "milliseconds", lambda each: each.latency.worst),
     ("Jitter, 90th percentile", "milliseconds", lambda each: each.jitter.p90),
@@ -171,17 +170,23 @@ def throughput(folder: RunFolder, measurement: Measurement) -> list[str]:
 
 
 def resources(folder: RunFolder, measurement: Measurement) -> list[str]:
-    """CPU and memory of every process over time."""
+    """CPU and memory of every process over time; the machine apart, or all others would lie at zero."""
     cpu: dict[str, Points] = {}
     memory: dict[str, Points] = {}
+    whole: dict[str, Points] = {}
     for row in sorted(_rows(folder, "resources", measurement.id), key=lambda row: row["second"]):
+        ours = row["role"] != MACHINE
         if row["cpu"] is not None:
-            cpu.setdefault(row["role"], []).append((row["second"], row["cpu"]))
-        if row["role"] != MACHINE:
+            (cpu if ours else whole).setdefault(row["role"], []).append((row["second"], row["cpu"]))
+        if ours:
             memory.setdefault(row["role"], []).append((row["second"], row["rss"] / 2**20))
     across = "seconds from the begin of the window"
     marks = [Mark((each.at_ns - measurement.window_ns[0]) / 1e9, each.what) for each in measurement.events]
-    drawn = [("CPU", "cores", cpu), ("Memory", "MiB resident", memory)]
+    drawn = [
+        ("CPU", "cores", cpu),
+        ("Memory", "MiB resident", memory),
+        ("CPU of the whole machine", "cores", whole),
+    ]
     return [charts.lines(title, across, up, named, marks=marks) for title, up, named in drawn if named]
 
 

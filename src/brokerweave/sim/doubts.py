@@ -1,0 +1,113 @@
+"""In a mesh: what may come to a client twice, because nobody could know that it had it.
+
+Owns, for each client, what was on its way to it (or the news of that on its way to those who keep it) at the
+moment when its site, or its connection, ended. Invariants: a doubt is used up by the one repetition that it
+explains; what a client had answered, and all who keep it for the client had heard of, is no doubt. Must not
+know: how much of it is doubled in the end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from brokerweave.mqtt.content import content_hash
+from brokerweave.sim.client import ModelClient
+from brokerweave.sim.disk import HELD
+
+if TYPE_CHECKING:
+    from brokerweave.sim.ledger import Publication
+    from brokerweave.sim.node import SimNode
+
+IN_FLIGHT = "on its way to its subscriber when its site died"
+ON_ITS_WAY = "its receipt was on its way when the site died"
+COPY_ON_ITS_WAY = "a copy was on its way to who keeps it when the site died"
+KEEPER_AWAY = "who kept it was away when its subscriber got it"
+
+
+class Doubts:
+    def __init__(self, nodes: Mapping[str, SimNode], sound: Callable[[SimNode, SimNode], bool]) -> None:
+        """`sound(a, b)`: their link stands, and nothing is on its way from b to a."""
+        self._nodes = nodes
+        self._sound = sound
+        self._doubts: defaultdict[str, dict[bytes, str]] = defaultdict(dict)
+        self.failed: Callable[[str, str, float], bool] = lambda node, other, since: False
+        """Whether a link failed since then: it may have taken receipts with it."""
+        self._got: defaultdict[str, dict[bytes, float]] = defaultdict(dict)
+
+    def delivered(self, client: str, payload: bytes, now: float) -> None:
+        self._got[client][payload] = now
+
+    def ending(
+        self,
+        client: ModelClient,
+        publications: Mapping[bytes, Publication],
+    ) -> None:
+        """A client's connection, or its site, ends now."""
+        away = [
+            record
+            for other in self._nodes.values()
+            if not other.up and HELD in other.disk.journals
+            for record in other.disk.journals[HELD].contents()
+        ]
+        node = self._nodes[client.site]
+        unanswered = self._unanswered(node, client.name)
+        on_its_way = {
+            payload
+            for each in self._nodes.values()
+            for outbox in each.outboxes
+            if outbox.place.startswith("lanes/")
+            for payload in outbox.held()
+        }
+        for payload, at in self._got[client.name].items():
+            content = content_hash(publications[payload].topic, payload)
+            if content in unanswered:
+                self._doubts[client.name][payload] = IN_FLIGHT
+            elif any(payload in record for record in away):
+                self._doubts[client.name].setdefault(payload, KEEPER_AWAY)
+            elif payload in on_its_way:
+                self._doubts[client.name].setdefault(payload, COPY_ON_ITS_WAY)
+            elif self._kept_unheard(node, client.name, content, at):
+                self._doubts[client.name].setdefault(payload, ON_ITS_WAY)
+
+    def explain(self, client: str, payload: bytes) -> str:
+        """Why a client may get this again; empty if it may not."""
+        return self._doubts[client].pop(payload, "")
+
+    def _unanswered(self, node: SimNode, client: str) -> set[bytes]:
+        pairs = [pair for pair in node.relays if pair.client.client_id == client] if node.up else []
+        return set().union(*(pair.undelivered for pair in pairs))
+
+    def _kept_unheard(self, node: SimNode, client: str, content: bytes, at: float) -> bool:
+        """Whether somebody keeps it who has yet to hear that the client has it."""
+        for other in self._nodes.values():
+            if other is node or not other.up or other.core.failover is None:
+                continue
+            if other.core.failover.queues.keeps(client, content):
+                mine = node.core.failover if node.up else None
+                if mine is None or mine.receipts.waits_for(client) or not self._sound(other, node):
+                    return True
+                if other.name not in mine.mesh.reachable() or self.failed(node.name, other.name, at):
+                    return True
+        return False
+
+
+NOTICED = 3.0
+"""Seconds in which the death of a site is noticed everywhere."""
+
+
+class Losses:
+    """Which sites lost what they kept, and when: where as many died as there were copies, nothing is owed."""
+
+    def __init__(self, copies: int) -> None:
+        self.copies = copies
+        self._lost: list[tuple[float, str]] = []
+        self.counts: Counter[str] = Counter()
+
+    def lost(self, site: str, now: float) -> None:
+        self._lost.append((now, site))
+
+    def too_many(self, since: float) -> bool:
+        """Since then, or so shortly before that they were taken for alive."""
+        return len({site for at, site in self._lost if at >= since - NOTICED}) >= self.copies
