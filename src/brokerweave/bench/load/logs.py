@@ -1,10 +1,10 @@
 """One worker's logs: what its clients sent and received, taken apart in blocks and written as Arrow.
 
 Owns turning chunks of PUBLISH frames into columns. Invariants: while the load runs, a received chunk costs
-one append; every `_BLOCK_BYTES` a block is taken apart by numpy and written. Deliveries of one chunk came at
-the same moment; each is logged a nanosecond after the one before it, so that their order is not lost. What
-was sent before this measurement began belongs to another one, and is left out. Must not know: sockets,
-packets other than PUBLISH.
+one append; it is taken apart and written, by numpy, when the run is over or memory fills. Deliveries of one
+chunk came at the same moment; each is logged a nanosecond after the one before it, so that their order is not
+lost. What was sent before this measurement began belongs to another one, and is left out. Must not know:
+sockets, packets other than PUBLISH.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ from brokerweave.bench.load.plan import Client, WorkerPlan
 from brokerweave.bench.load.tally import Deliveries, Tally
 from brokerweave.errors import RemoteProtocolError
 
-_BLOCK_BYTES = 1 << 21
+_MOST_WAITING = 1 << 28
+"""Bytes that wait in memory to be taken apart, with what Python needs for each chunk. That is done when the
+run is over: taking apart what one second brought takes tens of milliseconds, in which sends would be late."""
+_CHUNK_COST = 150
+_BLOCK_CHUNKS = 20_000
 
 
 class ReceiveLog:
@@ -47,15 +51,15 @@ class ReceiveLog:
 
     def add(self, now: int, subscriber: int, frames: bytes) -> None:
         self._chunks[self._lengths[subscriber]].append((now, subscriber, frames))
-        self._waiting += len(frames)
-        if self._waiting > _BLOCK_BYTES:
+        self._waiting += len(frames) + _CHUNK_COST
+        if self._waiting > _MOST_WAITING:
             self.flush()
 
     def flush(self) -> None:
         for (length, payload), chunks in self._chunks.items():
-            if chunks:
-                self._write(_taken_apart(chunks, length, payload))
-                chunks.clear()
+            for at in range(0, len(chunks), _BLOCK_CHUNKS):
+                self._write(_taken_apart(chunks[at : at + _BLOCK_CHUNKS], length, payload))
+            chunks.clear()
         self._waiting = 0
 
     def _write(self, block: Deliveries) -> None:
