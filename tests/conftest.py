@@ -5,8 +5,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 settings.register_profile("brokerweave", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("brokerweave")
@@ -24,3 +30,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group(group(item)))
     first = {name: rank for rank, name in enumerate((LONGEST[0], "spark", *LONGEST[1:]))}
     items.sort(key=lambda item: first.get(group(item), len(first)))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One for all tests, since starting one takes longer than most of them. Two threads and partitions."""
+    from brokerweave.pipeline.spark.session import open_session
+
+    session = open_session(
+        "local[2]",
+        "brokerweave-tests",
+        {
+            "spark.driver.memory": "1g",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.log.level": "ERROR",
+            # A hive metastore or a warehouse folder would be left where the tests are run.
+            "spark.sql.catalogImplementation": "in-memory",
+        },
+    )
+    yield session
+    session.stop()

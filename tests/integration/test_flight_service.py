@@ -19,7 +19,7 @@ from brokerweave.edgelog.layout import START, Position  # noqa: E402
 from brokerweave.edgelog.reader import LogReader  # noqa: E402
 from brokerweave.edgelog.writer import LogWriter, Policy  # noqa: E402
 from brokerweave.errors import ConfigError, Unavailable  # noqa: E402
-from brokerweave.flight import service as service_module  # noqa: E402
+from brokerweave.flight import batches as batches_module  # noqa: E402
 from brokerweave.flight.client import LogClient  # noqa: E402
 from brokerweave.flight.service import Limits, LogService  # noqa: E402
 from tests.support.waiting import wait_until  # noqa: E402
@@ -68,14 +68,14 @@ def test_batches_are_large_and_filtered_ones_are_joined(tmp_path: Path) -> None:
 def test_a_read_whose_consumer_is_slower_than_the_deadline_gets_each_row_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_module, "BATCH_ROWS", 2000)
+    monkeypatch.setattr(batches_module, "BATCH_ROWS", 2000)
     end = write_rows(tmp_path, 100, size=1000)  # more than what gRPC holds for a reader
-    with serving(tmp_path, deadline=0.3) as client:
+    with serving(tmp_path, deadline=2.0) as client:
         found: list[int] = []
         for number, batch in enumerate(client.read(START, end, columns=["sequence", "payload"])):
             found += batch.column("sequence").to_pylist()
             if number in (3, 20):
-                time.sleep(0.4)
+                time.sleep(2.2)
     assert found == list(range(1, 100_001))
 
 

@@ -7,6 +7,7 @@ import logging
 import pickle
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +258,68 @@ def test_a_flipped_bit_stops_the_task_with_its_place(sites: list[Site]) -> None:
         assert client.missing(Position(1, 8), Position(1, 10)).damaged == 2
         assert client.missing(Position(1, 0), Position(1, 5)).damaged == 0
         assert client.skipped == Skipped()
+
+
+def planned(site: Site, after: Position, up_to: Position) -> Part:
+    """A part as `partitions` makes it: with what the node said."""
+    with LogClient(site.address) as client:
+        return Part(Range(site.log_id, after, up_to), site.address, client.state())
+
+
+def test_a_worker_on_the_logs_machine_reads_its_files_unless_that_is_forbidden(sites: list[Site]) -> None:
+    one, _ = sites
+    one.write(numbered(0, 5), topic="a")
+    end = one.write(numbered(5, 5), topic="b")
+    part = planned(one, Position(1, 1), end)
+    chosen = {"topics": "b", "columns": "site,payload"}
+    over_flight = list(Query(one, local="never", **chosen).reader.read(part))
+    one.stop()
+    assert list(Query(one, **chosen).reader.read(part)) == over_flight
+    assert over_flight[0].column("payload").to_pylist() == numbered(5, 5)
+    with pytest.raises(Unavailable):
+        list(Query(one, local="never", nodeTimeout=1).reader.read(part))
+    one.start()
+
+
+def test_what_the_files_lack_is_told_as_by_the_node(
+    sites: list[Site], caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = sites
+    for site in sites:
+        site.write(numbered(0, 5))
+        site.restart_epoch()
+        site.write(numbered(5, 5))
+    trimmed = planned(one, Position(1, 2), Position(2, 10))
+    one.trim_oldest()
+    with pytest.raises(RowsGone, match=r"3 rows after 1:2 .* onTrimmed = skip"):
+        list(Query(one).reader.read(trimmed))
+    (batch,) = Query(one, onTrimmed="skip").reader.read(trimmed)
+    assert batch.column("payload").to_pylist() == numbered(5, 5)
+    assert "skipped 3 trimmed and 0 damaged rows" in caplog.text
+    damaged = planned(two, Position(1, 0), Position(2, 10))
+    newest = max(two.folder.glob("*.seg"))
+    data = bytearray(newest.read_bytes())
+    data[-3] ^= 1
+    newest.write_bytes(data)
+    with pytest.raises(RowsGone, match=r"is damaged at byte \d+.*rows 6 to 10.*onTrimmed = skip"):
+        list(Query(two).reader.read(damaged))
+    (batch,) = Query(two, onTrimmed="skip").reader.read(damaged)
+    assert batch.column("payload").to_pylist() == numbered(0, 5)
+    assert "skipped 0 trimmed and 5 damaged rows" in caplog.text
+
+
+def test_the_rows_of_a_log_whose_files_are_elsewhere_come_from_its_node(sites: list[Site]) -> None:
+    one, two = sites
+    end = one.write(numbered(0, 5))
+    two.write(numbered(5, 5))
+    part = planned(one, Position(1, 0), end)
+    assert part.state is not None
+    here = planned(two, Position(1, 0), end).state
+    assert here is not None
+    for folder, mark in [("/no/folder", part.state.mark), (here.folder, here.mark)]:
+        moved = replace(part, state=replace(part.state, folder=folder, mark=mark))
+        (batch,) = Query(one).reader.read(moved)
+        assert batch.column("payload").to_pylist() == numbered(0, 5)
 
 
 def test_a_named_reader_is_committed_also_after_the_last_batch(sites: list[Site]) -> None:

@@ -14,6 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from brokerweave.cli import (
+    bench_commands,
     dead_letter_commands,
     demo_command,
     haproxy_command,
@@ -53,6 +54,7 @@ running_commands.register(app)
 dead_letter_commands.register(app)
 log_commands.register(app)
 pipeline_commands.register(app)
+bench_commands.register(app)
 probe_command.register(app)
 haproxy_command.register(app)
 demo_command.register(app)

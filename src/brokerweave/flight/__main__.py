@@ -8,19 +8,14 @@ however that ended. Must not know: the node's configuration.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 import os
 import signal
 import sys
 from pathlib import Path
 
 from brokerweave.errors import BrokerweaveError, ConfigError
+from brokerweave.flight.memory import keep_memory
 from brokerweave.flight.protocol import authorization
-
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""As glibc's `mallopt` names them."""
-_KEPT_BYTES = 32 << 20
 
 
 def main() -> int:
@@ -31,7 +26,7 @@ def main() -> int:
     arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the node, which then lets go of our stdin
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    _keep_memory()
+    keep_memory()
     try:
         token = _token(arguments.token_file)
         from brokerweave.flight.service import LogService
@@ -45,14 +40,6 @@ def main() -> int:
     while os.read(0, 4096):
         pass
     os._exit(0)
-
-
-def _keep_memory() -> None:
-    """Keep what batches needed for the next ones: else the kernel clears fresh pages for each of them."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
-        mallopt(_MMAP_THRESHOLD, _KEPT_BYTES)
 
 
 def _token(file: Path | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Reads a node's edge log over Arrow Flight: the only way in for the pipeline and for people's own jobs.
+"""Reads a node's edge log over Arrow Flight: the way in for the pipeline and for people's own jobs.
 
 Owns the calls, their deadlines and what their failures mean here. Invariants: no call waits for ever; a read
 gives each row of its range once, also when its consumer is slower than the deadline; a library's exception

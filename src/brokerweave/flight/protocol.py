@@ -50,6 +50,10 @@ class LogState:
     """When that row came, in microseconds since 1970; 0 if there is none."""
     starts: tuple[Position, ...] = ()
     """The first row of each epoch of which something is kept: they tell how many rows a range has."""
+    folder: str | None = None
+    """Where the service has the log."""
+    mark: str | None = None
+    """Who finds the same mark at that folder is on the same machine, and may read the files instead."""
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -63,6 +67,8 @@ class LogState:
             read_position(plain["end"]),
             int(plain["received"]),
             tuple(read_position(start) for start in plain["starts"]),
+            _text(plain.get("folder")),
+            _text(plain.get("mark")),
         )
 
 
@@ -164,6 +170,10 @@ def _texts(plain: object) -> tuple[str, ...]:
     if not isinstance(plain, (list, tuple)) or not all(isinstance(each, str) for each in plain):
         raise ValueError(f"a list of texts was expected, not {str(plain)[:60]}")
     return tuple(plain)
+
+
+def _text(plain: object) -> str | None:
+    return plain if isinstance(plain, str) else None
 
 
 # Errors

@@ -20,24 +20,15 @@ import pyarrow.compute  # else the first read waits for it
 from pyarrow import flight
 
 from brokerweave.edgelog import arrow
-from brokerweave.edgelog.layout import START, Block, Position
+from brokerweave.edgelog.layout import START, Position
 from brokerweave.edgelog.reader import LogReader, Skipped
 from brokerweave.edgelog.readers import Readers
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
-from brokerweave.flight import protocol
+from brokerweave.flight import batches, local, protocol
 from brokerweave.flight.protocol import LogState, Progress, ReadRequest
-from brokerweave.mqtt.frames import RouteCache, client_bytes
-from brokerweave.mqtt.trie import FilterTrie
 
 POLL_SECONDS = 0.02
 """As often as a call that waits looks at how far the log may be read."""
-BATCH_ROWS = 20_000
-"""Enough for Arrow and Spark to work in bulk; a batch has up to a block's rows more."""
-BATCH_BYTES = 4 << 20
-LARGEST_CLIENTS = 16 << 20
-"""Bytes of the clients' names in one batch."""
-QUIET_BYTES = 64 << 20
-"""Of the log, after which a reader hears how far it is, though its filter matches nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,82 +164,27 @@ class _Newest:
             if self._received[0] != end:
                 self._received = end, reader.received(end)
             received, starts = self._received[1], reader.starts()
-            return LogState(identity.log_id, identity.node, reader.first(), end, received, starts)
+            folder = self._folder.absolute()
+            return LogState(
+                identity.log_id,
+                identity.node,
+                reader.first(),
+                end,
+                received,
+                starts,
+                str(folder),
+                local.mark(folder),
+            )
 
 
 def _batches(reader: LogReader, request: ReadRequest) -> Iterator[tuple[pa.RecordBatch, bytes]]:
     """The batches of a read, each with how far it is."""
-    identity, wanted = reader.identity(), _wanted(request.topics)
     skipped = Skipped() if request.skip else None
-    found: list[pa.RecordBatch] = []
-    size = rows = 0
-
-    def sent(at: Position) -> tuple[pa.RecordBatch, bytes]:
-        batch = found[0] if len(found) == 1 else pa.concat_batches(found)
-        found.clear()
-        return batch, Progress(at, skipped or Skipped()).encode()
-
     try:
-        for blocks, after, at in _gathered(reader.blocks(request.after, request.up_to, skipped), request):
-            found.append(arrow.batch(identity, blocks, after, at, wanted, request.columns))
-            rows += found[-1].num_rows
-            size += sum(len(block.body) for block in blocks)
-            if wanted is None or rows >= BATCH_ROWS or size >= QUIET_BYTES:
-                yield sent(at)
-                size = rows = 0
-        found.append(arrow.batch(identity, [], columns=request.columns))
-        yield sent(request.up_to)
+        for batch, at in batches.read(reader, request, skipped):
+            yield batch, Progress(at, skipped or Skipped()).encode()
     except BrokerweaveError as error:
         raise _carried(error) from error
-
-
-def _gathered(
-    blocks: Iterator[Block], request: ReadRequest
-) -> Iterator[tuple[list[Block], Position, Position]]:
-    """Blocks together, so many that a batch of them is large enough, and which of their rows to take."""
-    found: list[Block] = []
-    size = rows = 0
-    for block in blocks:
-        clients = client_bytes(block.body)
-        if clients > LARGEST_CLIENTS:
-            if found:
-                yield found, request.after, _last(found, request)
-            yield from _parts(block, clients // LARGEST_CLIENTS + 1, request)
-            found, size, rows = [], 0, 0
-            continue
-        found.append(block)
-        rows += block.rows
-        size += len(block.body) + clients
-        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-            yield found, request.after, _last(found, request)
-            found, size, rows = [], 0, 0
-    if found:
-        yield found, request.after, _last(found, request)
-
-
-def _parts(
-    block: Block, parts: int, request: ReadRequest
-) -> Iterator[tuple[list[Block], Position, Position]]:
-    """A block whose clients have very long names, in parts: else their column may not fit into memory."""
-    step = -(-block.rows // parts)
-    for before in range(block.first - 1, block.last, step):
-        low = max(Position(block.epoch, before), request.after)
-        high = min(Position(block.epoch, min(before + step, block.last)), request.up_to)
-        if low < high:
-            yield [block], low, high
-
-
-def _last(blocks: list[Block], request: ReadRequest) -> Position:
-    return min(Position(blocks[-1].epoch, blocks[-1].last), request.up_to)
-
-
-def _wanted(topics: tuple[str, ...]) -> RouteCache | None:
-    if not topics:
-        return None
-    trie = FilterTrie()
-    for each in topics:
-        trie.add(each, "", 0)
-    return RouteCache(lambda topic, retain: trie.match(topic.decode()) or None)
 
 
 def _texts(values: dict[str, str | int]) -> dict[str, str]:

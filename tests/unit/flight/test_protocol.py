@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from brokerweave.edgelog.layout import Damage, DamagedLog, Position
@@ -54,6 +56,10 @@ def test_state_and_progress_arrive_as_they_were_sent() -> None:
         (Position(1, 3), Position(2, 7)),
     )
     assert LogState.read(protocol.decode(protocol.encode(state.plain()))) == state
+    near = replace(state, folder="/var/log", mark="a machine")
+    assert LogState.read(protocol.decode(protocol.encode(near.plain()))) == near
+    older = {name: value for name, value in near.plain().items() if name not in {"folder", "mark"}}
+    assert LogState.read(protocol.decode(protocol.encode(older))) == state
     progress = Progress(Position(2, 9), Skipped(3, 4, Position(2, 7)))
     assert Progress.decode(progress.encode()) == progress
 

@@ -8,9 +8,12 @@ sinks, checkpoints.
 
 from __future__ import annotations
 
+import gc
 import logging
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
@@ -36,6 +39,8 @@ from brokerweave.edgelog.arrow import SCHEMA
 from brokerweave.edgelog.layout import DamagedLog, Position
 from brokerweave.edgelog.reader import TrimmedRows
 from brokerweave.errors import BrokerweaveError, Unavailable
+from brokerweave.flight.memory import keep_memory
+from brokerweave.flight.protocol import LogState, ReadRequest
 from brokerweave.pipeline.source import nodes, offsets
 from brokerweave.pipeline.source.nodes import Nodes, Round, Served
 from brokerweave.pipeline.source.offsets import Mark, Offsets, Range, RowsGone
@@ -88,6 +93,8 @@ class Part(InputPartition):
     range: Range
     address: str | None
     """Where the log was served last. Only saves asking around: the log's id decides."""
+    state: LogState | None = None
+    """What was said there: with it a worker on the log's machine reads the log's own files."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -249,11 +256,30 @@ def commit_offsets(options: Mapping[str, str], end: Mapping[str, Any]) -> dict[s
 
 
 def read_part(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """On a worker: the rows of one part."""
+    """On a worker: the rows of one part, from the log's own files as far as they are here, else of a node."""
     if not isinstance(partition, Part):  # Spark's stand-in for a batch without parts
         return
+    _settle()
     rows = partition.range
-    address = _find(options, partition)
+    if options.local and partition.state is not None:
+        request = ReadRequest(rows.after, rows.up_to, options.topics, options.columns, log_id=rows.log_id)
+        for batch, at in _local(partition.state, request):
+            rows = replace(rows, after=at)
+            if batch.num_rows:
+                yield batch
+    if rows.after < rows.up_to:
+        yield from _read_node(options, replace(partition, range=rows))
+
+
+def _local(state: LogState, request: ReadRequest) -> Iterator[tuple[pa.RecordBatch, Position]]:
+    from brokerweave.flight import local  # the process that plans starts without it
+
+    return local.read(state, request)
+
+
+def _read_node(options: SourceOptions, part: Part) -> Iterator[pa.RecordBatch]:
+    rows = part.range
+    address = _find(options, part)
     if address is None:
         _log.warning("%s; its rows after %s are skipped", _nobody_line(options, rows.log_id), rows.after)
         return
@@ -280,6 +306,14 @@ def read_part(options: SourceOptions, partition: InputPartition) -> Iterator[pa.
             _log.warning(
                 "skipped %d trimmed and %d damaged rows of log %s", lost.trimmed, lost.damaged, rows.log_id
             )
+
+
+@cache
+def _settle() -> None:
+    """Once in each worker: what it does for every batch, and Spark after every task, then costs less."""
+    if "pyspark.worker" in sys.modules:  # else the process is not Spark's, but a caller's own
+        keep_memory()
+        gc.freeze()  # Spark has the collector look at everything after each task: modules are no garbage
 
 
 def _find(options: SourceOptions, part: Part) -> str | None:
@@ -321,7 +355,11 @@ def _resolve(options: SourceOptions, place: Place, served: Mapping[str, Served])
 
 
 def _with_addresses(parts: Iterable[Range], served: Mapping[str, Served]) -> list[InputPartition]:
-    return [Part(each, served[each.log_id].address if each.log_id in served else None) for each in parts]
+    return [_part(each, served.get(each.log_id)) for each in parts]
+
+
+def _part(rows: Range, served: Served | None) -> Part:
+    return Part(rows, None) if served is None else Part(rows, served.address, served.state)
 
 
 def _nobody_line(options: SourceOptions, log_id: str) -> str:

@@ -37,6 +37,7 @@ _NAMES = {
         "token",
         "tokenFile",
         "onTrimmed",
+        "local",
     )
 }
 
@@ -77,6 +78,8 @@ class SourceOptions:
     """Read where it is used: the file must be at the same path on driver and workers."""
     skip_trimmed: bool = False
     """`onTrimmed`: `stop` (default) the query, or `skip` and count."""
+    local: bool = True
+    """`auto` (default) reads a log's own files where a worker is on its machine and may; `never` does not."""
 
     def secret(self) -> str | None:
         """The token. Raises `ConfigError`."""
@@ -108,6 +111,9 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
     on_trimmed = plain.get("ontrimmed", "stop")
     if on_trimmed not in {"stop", "skip"}:
         raise ConfigError(f"the option onTrimmed is stop or skip, not {on_trimmed!r}")
+    local = plain.get("local", "auto")
+    if local not in {"auto", "never"}:
+        raise ConfigError(f"the option local is auto or never, not {local!r}")
     return SourceOptions(
         nodes=tuple(dict.fromkeys(nodes)),
         topics=_texts(plain.get("topics", "")),
@@ -121,6 +127,7 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
         token=plain.get("token"),
         token_file=plain.get("tokenfile"),
         skip_trimmed=on_trimmed == "skip",
+        local=local == "auto",
     )
 
 

@@ -38,6 +38,8 @@ LOCAL = {
     # Nobody else has to reach a driver whose executors are inside it.
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    # Rows come from Python's workers with less work for both sides than over TCP.
+    "spark.python.unix.domain.socket.enabled": "true" if os.name == "posix" else "false",
 }
 
 

@@ -21,6 +21,8 @@ def test_what_is_not_given_has_a_default() -> None:
     assert options.columns == tuple(SCHEMA.names)
     assert (options.starting, options.ending) == (Place(EARLIEST), Place(LATEST))
     assert (options.max_rows, options.reader, options.skip_trimmed) == (None, None, False)
+    assert options.local
+    assert not parse(NODES | {"local": "never"}).local
 
 
 def test_names_are_taken_in_any_case_since_spark_lowers_them() -> None:
@@ -56,6 +58,7 @@ def test_a_beginning_is_a_word_a_time_or_positions(text: str, place: Place) -> N
     [
         ({}, "the option nodes is needed"),
         ({"nodes": " , "}, "the option nodes is needed"),
+        (NODES | {"local": "always"}, "the option local is auto or never, not 'always'"),
         (NODES | {"topic": "a"}, "there is no option topic; known are columns, endingOffsets"),
         (NODES | {"columns": "payload,pay"}, "there is no column 'pay'; known are log_id"),
         (NODES | {"columns": "topic,topic"}, "names one twice"),

@@ -1,0 +1,1 @@
+"""The benchmark system (ILDM 5): loads brokers and nodes, searches limits, computes indexes, reports."""

@@ -1,0 +1,184 @@
+"""The indexes of a run as plain data, and which of its measurements stand for what was measured.
+
+Owns `Indexes` (what `bench.indexes` computes), its file, and Definition 1 of ILDM 5.3. Must not know: Spark,
+how a report looks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from brokerweave.bench.folder import Measurement, Run, RunFolder, write_json
+from brokerweave.errors import ConfigError
+
+UNDER_LIMIT = 0.99
+"""Definition 1: with a smaller part delivered, messages pile up for as long as the load lasts."""
+
+SEARCHES = ("limit", "patterns")
+"""Kinds of runs that measure one thing at many rates; the others measure each thing once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Of one quantity in one measurement, in milliseconds. All zero if there was nothing to measure."""
+
+    count: int = 0
+    mean: float = 0.0
+    deviation: float = 0.0
+    least: float = 0.0
+    p50: float = 0.0
+    p90: float = 0.0
+    p99: float = 0.0
+    p999: float = 0.0
+    worst: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one process used while it was measured. `cpu` is in cores."""
+
+    role: str
+    cpu: float
+    cpu_worst: float
+    rss_worst: int
+
+
+@dataclass(frozen=True, slots=True)
+class Indexes:
+    """One measurement's indexes, from its logs; names shared with `folder.Counters` mean the same."""
+
+    id: int
+    name: str
+    repeat: int
+    rate: float
+    sent: int
+    acknowledged: int
+    received: int
+    expected: int
+    lost: int
+    surplus: int
+    """Deliveries of the window's messages to more subscribers than were owed."""
+    strays: int
+    """Deliveries of messages that no log says were sent."""
+    doubled: int
+    disordered: int
+    late_sends: int
+    publishers: int
+    """T-clients that sent something in the window."""
+    sp_ratio: float
+    """Subscribers that a publication goes to, on average over publishers (ILDM 5.3)."""
+    ingress_per_s: float
+    egress_per_s: float
+    ingress_least: float
+    """The least of any whole second in the window."""
+    egress_least: float
+    latency: Distribution
+    jitter: Distribution
+    """Of the amounts, whatever their sign, by which messages came too early or late after the one before."""
+    usage: tuple[Usage, ...]
+    noise: float | None
+    """Cores that processes of others kept busy; None if the whole machine was not watched."""
+
+    @property
+    def delivered(self) -> float:
+        """Egress by what ingress ought to become; 0 if nothing was sent."""
+        owed = self.ingress_per_s * self.sp_ratio
+        return self.egress_per_s / owed if owed else 0.0
+
+    @property
+    def under_limit(self) -> bool:
+        return self.delivered >= UNDER_LIMIT
+
+    @property
+    def loss_rate(self) -> float:
+        return self.lost / self.expected if self.expected else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run found for one name (and, where a run varies them, one number of publishers)."""
+
+    name: str
+    publishers: int
+    repeat: int
+    measurement: Measurement
+    indexes: Indexes
+    tried: int
+    """How many measurements it was chosen from."""
+    searched: bool
+
+    @property
+    def found(self) -> bool:
+        """False if the search never saw a rate that the servers could keep up with."""
+        return self.indexes.under_limit or not self.searched
+
+
+def write(folder: RunFolder, found: Iterable[Indexes]) -> None:
+    write_json(folder.indexes_json, {"measurements": [asdict(each) for each in found]})
+
+
+def up_to_date(folder: RunFolder) -> bool:
+    """Do the indexes cover every measurement, and nothing that was measured again since?"""
+    try:
+        made = folder.indexes_json.stat().st_mtime_ns
+        known = {each.id for each in read(folder)}
+    except (FileNotFoundError, ConfigError):
+        return False
+    ended = {m.id: folder.folder_of(m.id) / "measurement.json" for m in folder.measurements()}
+    return known == ended.keys() and all(path.stat().st_mtime_ns <= made for path in ended.values())
+
+
+def read(folder: RunFolder) -> list[Indexes]:
+    """Raises `ConfigError` if the file is damaged."""
+    path = folder.indexes_json
+    try:
+        return [_indexes(each) for each in json.loads(path.read_text())["measurements"]]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+
+
+def results(run: Run, measurements: Iterable[Measurement], indexes: Iterable[Indexes]) -> list[Result]:
+    """One for each name and number of publishers and repetition, in the order in which they were measured.
+
+    A search's result is its highest rate (smallest interval) under the limit: Step 5 of ILDM 5.3.
+    """
+    by_id = {each.id: each for each in indexes}
+    searched = run.kind in SEARCHES
+    groups: dict[tuple[str, int, int], list[Result]] = {}
+    for measurement in measurements:
+        if (index := by_id.get(measurement.id)) is None:
+            continue
+        publishers = 0 if searched else index.publishers
+        same = groups.setdefault((measurement.name, publishers, measurement.repeat), [])
+        same.append(Result(index.name, index.publishers, index.repeat, measurement, index, 1, searched))
+    found = []
+    for same in groups.values():
+        if searched:
+            found.append(replace(max(same, key=_rank), tried=len(same)))
+        else:
+            found += [replace(each, repeat=number) for number, each in enumerate(same, same[0].repeat)]
+    return found
+
+
+def _rank(each: Result) -> tuple[bool, float]:
+    """The best last. If all were over the limit, the slowest is the nearest to it."""
+    under = each.indexes.under_limit
+    return under, each.indexes.rate if under else -each.indexes.rate
+
+
+def _indexes(value: dict[str, Any]) -> Indexes:
+    parts = {
+        "latency": Distribution(**value["latency"]),
+        "jitter": Distribution(**value["jitter"]),
+        "usage": tuple(Usage(**each) for each in value["usage"]),
+    }
+    return Indexes(**(value | parts))
+
+
+def table(folder: RunFolder, name: str) -> Path:
+    """Where `bench.indexes` puts a table: "timeline", "latencies" or "resources"."""
+    return folder.indexes / name

@@ -1,0 +1,255 @@
+"""One measurement: starts the workers, lets them begin together, and makes one account of what they counted.
+
+Owns the worker processes; they end with it, whatever happens. Says when the tool itself was the bottleneck.
+Must not know: how brokers were started, why this rate was chosen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from brokerweave.bench import quota
+from brokerweave.bench.folder import Bottleneck, Counters, Measurement, RunFolder, Server
+from brokerweave.bench.load.plan import WorkerPlan, worker_plans
+from brokerweave.bench.load.sockets import machine_counts
+from brokerweave.bench.resources import Sampler
+from brokerweave.bench.scenario import Scenario
+from brokerweave.errors import Unavailable
+
+BUSY = 0.9
+"""A worker that used more of a core than this may have been what limited the measurement, ..."""
+LATE = 0.01
+"""... and so may a tool that sent a larger part than this late."""
+_HEAD_START = 0.3
+"""Seconds between the last client's SUBACK and the first message."""
+
+_TRIES = 3
+_MOVED = "somebody took processes out of their CPU groups"
+"""Such a measurement is worth nothing: brokers were free of their quota. It is made again, so many times in
+all."""
+
+Progress = Callable[[str], None]
+
+
+def silent(_text: str) -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is measured: where each place's clients connect, and the processes that serve them."""
+
+    addresses: Mapping[str, tuple[str, int]]
+    servers: tuple[Server, ...] = ()
+
+    @property
+    def processes(self) -> dict[str, int]:
+        return {f"{each.name}/{role}": pid for each in self.servers for role, pid in each.pids.items()}
+
+
+def measure(
+    scenario: Scenario, target: Target, folder: RunFolder, show: Progress = silent, name: str = ""
+) -> Measurement:
+    """Run the scenario once against the target; logs and figures are in the folder when this returns."""
+    for _ in range(_TRIES):
+        done, held = _measured(scenario, target, folder, show, name or scenario.name)
+        if held:
+            break
+        show(f"{done.name}: once more, since {_MOVED}\n")
+    folder.end_measurement(done)
+    return done
+
+
+def _measured(
+    scenario: Scenario, target: Target, folder: RunFolder, show: Progress, name: str
+) -> tuple[Measurement, bool]:
+    """A measurement that does not count yet, and whether all processes stayed in their CPU groups."""
+    number, path = folder.begin_measurement()
+    quota.all_in_place()
+    plans = worker_plans(
+        scenario, target.addresses, str(path), f"bench{number}-{time.monotonic_ns() % 10**9}"
+    )
+    with _workers(plans) as workers:
+        for worker in workers:
+            worker.expect("ready", 120.0)
+        roles = {f"load/{each.plan.worker}": each.process.pid for each in workers}
+        sampler = Sampler({**target.processes, **roles})
+        counts = machine_counts()
+        begin = time.monotonic_ns() + int(_HEAD_START * 1e9)
+        sampler.start()
+        try:
+            for worker in workers:
+                worker.tell(str(begin))
+            results = _results(workers, scenario, begin, show)
+        finally:
+            sampler.stop()
+    held = quota.all_in_place()
+    counts = {key: value - counts[key] for key, value in machine_counts().items()}
+    sampler.write(path / "resources.arrow")
+    times = scenario.times
+    window = begin + int(times.warm_up * 1e9), begin + int((times.warm_up + times.measured) * 1e9)
+    counters = _counters(results, times.measured, _latencies(path, plans))
+    done = Measurement(
+        id=number,
+        name=name,
+        rate=scenario.rate,
+        interval_s=scenario.interval,
+        times=times,
+        window_ns=window,
+        servers=target.servers,
+        counters=counters,
+        bottleneck=_bottleneck(results, counters, counts, held),
+    )
+    return done, held
+
+
+class _Worker:
+    """A worker process and the lines that it prints."""
+
+    def __init__(self, plan: WorkerPlan) -> None:
+        self.plan = plan
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "brokerweave.bench.load.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def tell(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def expect(self, key: str, limit: float, other: Callable[[dict[str, Any]], None] | None = None) -> Any:
+        """The value of the next line with this key; other lines go to `other`."""
+        end = time.monotonic() + limit
+        while (left := end - time.monotonic()) > 0:
+            try:
+                text = self._lines.get(timeout=left)
+            except queue.Empty:
+                break
+            if not text:
+                raise Unavailable(f"load process {self.plan.worker} ended with {self.process.wait(10)}")
+            line = json.loads(text)
+            if "error" in line:
+                raise Unavailable(line["error"])
+            if key in line:
+                return line[key]
+            if other is not None:
+                other(line)
+        raise Unavailable(f"load process {self.plan.worker} was not {key} in {limit:g} s")
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+        self._reader.join()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+
+@contextlib.contextmanager
+def _workers(plans: list[WorkerPlan]) -> Iterator[list[_Worker]]:
+    workers: list[_Worker] = []
+    try:
+        for plan in plans:
+            workers.append(_Worker(plan))
+            workers[-1].tell(json.dumps(plan.to_dict()))
+        yield workers
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+def _results(workers: list[_Worker], scenario: Scenario, begin: int, show: Progress) -> list[dict[str, Any]]:
+    limit = scenario.times.total + 60
+    results = []
+    for worker in workers:
+
+        def told(line: dict[str, Any], worker: _Worker = worker) -> None:
+            if worker is workers[0]:
+                seconds = (time.monotonic_ns() - begin) / 1e9
+                part = f"{line['sent']:,} sent, {line['received']:,} received by the first of {len(workers)}"
+                show(f"{scenario.rate:,.0f} messages/s: {seconds:.0f} of {scenario.times.total:g} s, {part}")
+
+        results.append(worker.expect("result", limit, told))
+    show("")
+    return results
+
+
+def _latencies(path: Path, plans: list[WorkerPlan]) -> np.ndarray[Any, Any]:
+    """Of all workers, in microseconds; the files were only a way to hand them over."""
+    files = [path / f"latencies-{plan.worker}" for plan in plans]
+    found = np.concatenate([np.fromfile(file, dtype=np.int64) for file in files])
+    for file in files:
+        file.unlink()
+    return found
+
+
+def _counters(results: list[dict[str, Any]], seconds: float, latencies: np.ndarray[Any, Any]) -> Counters:
+    total = {key: sum(result[key] for result in results) for key in results[0]}
+    some = latencies.size > 0
+    p50, p99 = np.percentile(latencies, [50, 99]) / 1000 if some else (0.0, 0.0)
+    return Counters(
+        sent=total["sent"],
+        acknowledged=total["acknowledged"],
+        received=total["received"],
+        expected=total["expected"],
+        lost=total["expected"] - total["taken"],
+        doubled=total["doubled"],
+        disordered=total["disordered"],
+        late_sends=total["late_sends"],
+        ingress_per_s=total["sent"] / seconds,
+        egress_per_s=total["received"] / seconds,
+        latency_mean_ms=float(latencies.mean()) / 1000 if some else 0.0,
+        latency_p50_ms=float(p50),
+        latency_p99_ms=float(p99),
+        latency_worst_ms=float(latencies.max()) / 1000 if some else 0.0,
+    )
+
+
+def late_reason(counters: Counters) -> str:
+    return f"{counters.late_sends / max(1, counters.sent):.1%} of the messages were sent late"
+
+
+def _bottleneck(
+    results: list[dict[str, Any]], counters: Counters, counts: Mapping[str, int], held: bool
+) -> Bottleneck:
+    reasons = [
+        f"load process {number} used {result['cpu_share']:.0%} of a core"
+        for number, result in enumerate(results)
+        if result["cpu_share"] > BUSY
+    ]
+    if counters.late_sends > LATE * counters.sent:
+        reasons.append(late_reason(counters))
+    if not held:
+        reasons.append(_MOVED)
+    return Bottleneck(
+        tool=bool(reasons),
+        reason="; ".join(reasons),
+        retransmissions=sum(result["retransmissions"] for result in results),
+        zero_windows=counts["zero_windows"],
+        drops=counts["drops"],
+    )

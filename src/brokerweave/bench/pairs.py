@@ -1,0 +1,57 @@
+"""One-to-one pairs (the cluster thesis, 5.1): 50 to 2,000 publishers with a subscriber each, at a constant
+rate.
+
+Invariants: the messages a second of all together are the same whatever the number of pairs, so that only the
+number of clients varies; publishers use QoS 2, subscribers QoS 0, payloads are 32 bytes. A pair's two clients
+are at different sites half of the time, as behind a balancer that knows nothing of topics. Must not know: how
+it is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from brokerweave.bench.folder import Times
+from brokerweave.bench.patterns import one_place
+from brokerweave.bench.scenario import Group, Place, Scenario
+
+RATE = 1000.0
+SITES = 4
+COUNTS = (50, 250, 500, 1000, 2000)
+
+
+def pairs(count: int, join: str, quota: float, times: Times, rate: float = RATE) -> Scenario:
+    """`join`: "none" for a single broker, else how four sites cooperate."""
+    if join == "none":
+        base = one_place(f"single {count} pairs", quota=quota, times=times)
+    else:
+        places = tuple(Place(f"site{number + 1}", quota=quota, front="node") for number in range(SITES))
+        base = Scenario(f"{join} {count} pairs", places, _groups(places, 1), times, join=join)
+    return replace(
+        base,
+        groups=_groups(base.places, count),
+        interval=count / rate,
+        qos=2,
+        subscriber_qos=0,
+        tick=0.0,
+    )
+
+
+def _groups(places: Sequence[Place], count: int) -> tuple[Group, ...]:
+    groups: list[Group] = []
+    for number in range(count):
+        publisher = places[number % len(places)].name
+        subscriber = places[(number + number // len(places) % 2) % len(places)].name
+        if publisher == subscriber:
+            groups.append(Group(publisher, f"pair{number:04}", 1, 1))
+        else:
+            groups.append(Group(publisher, f"pair{number:04}", publishers=1))
+            groups.append(Group(subscriber, f"pair{number:04}", subscribers=1))
+    return tuple(groups)
+
+
+def series(
+    joins: Sequence[str], counts: Sequence[int], quota: float, times: Times, rate: float = RATE
+) -> list[Scenario]:
+    return [pairs(count, join, quota, times, rate) for join in joins for count in counts]

@@ -1,0 +1,90 @@
+"""The patterns of the paper's Table 3, and what they are compared with, as scenarios.
+
+Invariants: all have 5 topics with 10 publishers and 10 subscribers each, and a sixth for latency with one
+subscriber a site; five sites stand in a row. Must not know: how a scenario is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from brokerweave.bench.folder import Times
+from brokerweave.bench.scenario import PRESETS, Group, Place, Scenario
+
+SITES = 5
+TOPICS = 5
+LATENCY_TOPIC = "topic6"
+STRONGER = 10
+"""How much more of a core the large server (S2) has than a small one (S1)."""
+
+# Publishers, and as many subscribers, of each topic at site 0; at site n the topics are n further on.
+PLACEMENTS: Mapping[str, tuple[int, ...]] = {
+    "B": (2, 2, 2, 2, 2),
+    "C": (10, 0, 0, 0, 0),
+    "D": (8, 1, 1, 0, 0),
+}
+
+
+def topic(number: int) -> str:
+    return f"topic{number % TOPICS + 1}"
+
+
+def one_place(
+    name: str,
+    *,
+    address: str = "",
+    broker: str = "mosquitto",
+    quota: float = 0.0,
+    front: str = "none",
+    topics: int = TOPICS,
+    clients: tuple[int, int] = (10, 10),
+    times: Times = PRESETS["short"],
+) -> Scenario:
+    """All clients at one place; `clients` are publishers and subscribers of each topic."""
+    place = Place("site1", address, broker, quota, front)
+    groups = [Group("site1", f"topic{number + 1}", *clients) for number in range(topics)]
+    groups.append(Group("site1", f"topic{topics + 1}", 1, 1, latency=True))
+    return Scenario(name, (place,), tuple(groups), times)
+
+
+def five_places(name: str, placement: str, join: str, quota: float, times: Times) -> Scenario:
+    """Pattern B, C or D. Latency is measured from the row's end to every site."""
+    front = "none" if join == "bridges" else "node"
+    places = tuple(Place(f"site{number + 1}", quota=quota, front=front) for number in range(SITES))
+    groups = [
+        Group(places[site].name, topic(site + further), count, count)
+        for site in range(SITES)
+        for further, count in enumerate(PLACEMENTS[placement])
+        if count
+    ]
+    groups += [
+        Group(place.name, LATENCY_TOPIC, publishers=int(place is places[0]), subscribers=1, latency=True)
+        for place in places
+    ]
+    return Scenario(name, places, tuple(groups), times, join=join)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One bar of the chart; `guess` is its limit over the single broker's, where a search may well begin."""
+
+    scenario: Scenario
+    guess: float = 1.0
+
+
+def patterns(quota: float, times: Times, makers: tuple[str, ...] = ()) -> dict[str, Pattern]:
+    """All of them by name, the single broker first. `makers`: single brokers of others, as in Fig. 11."""
+    made = [
+        Pattern(one_place("mosquitto S1", quota=quota, times=times)),
+        Pattern(one_place("mosquitto S2", quota=quota * STRONGER, times=times), 8.0),
+        Pattern(one_place("haproxy S1", quota=quota, front="haproxy", times=times)),
+        Pattern(one_place("A node", quota=quota, front="node", times=times)),
+    ]
+    for placement, guess in (("B", 1.5), ("C", 4.0), ("D", 2.5)):
+        for join in ("pf", "sf", "mesh", "bridges"):
+            local = placement == "C" and join in ("sf", "mesh")
+            scenario = five_places(f"{placement} {join}", placement, join, quota, times)
+            made.append(Pattern(scenario, guess if local or placement != "C" else 2.0))
+    made += [Pattern(one_place(f"{maker} S1", broker=maker, quota=quota, times=times)) for maker in makers]
+    return {pattern.scenario.name: pattern for pattern in made}

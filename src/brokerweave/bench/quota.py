@@ -1,0 +1,113 @@
+"""Holding a process to a share of a core, by a CPU control group (v1): a broker held to a tenth stands for a
+small edge server.
+
+Owns the groups that it makes, and removes them. Where groups are not writable it says so, once, and the
+benchmark goes on without. Must not know: what is held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import Self
+
+_GROUPS = Path("/sys/fs/cgroup/cpu")
+_PERIOD_US = 10_000
+"""Short, so that a held process never freezes for long."""
+_LEAST_QUOTA_US = 1_000
+"""What the kernel takes at least: below a tenth of a core the period gets longer instead."""
+_HIGHEST_SHARES = 262_144
+"""Held processes go before all others on the machine, up to their quota: what else runs must not count."""
+
+
+def settings_for(share: float) -> dict[str, int]:
+    """The group's files and what to write into them, for a share of a core."""
+    period = max(_PERIOD_US, round(_LEAST_QUOTA_US / share))
+    return {
+        "cpu.cfs_period_us": period,
+        "cpu.cfs_quota_us": max(_LEAST_QUOTA_US, round(period * share)),
+        "cpu.shares": _HIGHEST_SHARES,
+    }
+
+
+_open: list[Quotas] = []
+
+
+def all_in_place() -> bool:
+    """Put every process of every open `Quotas` back into its group; whether all were still there.
+
+    Whoever manages this machine's groups may move processes between them, and they are free of their quota
+    then.
+    """
+    return all([quotas.in_place() for quotas in _open])  # noqa: C419  each one, also after the first that is not
+
+
+class Quotas:
+    """All groups of one benchmark; gone when the block ends. `impossible` says why processes are not held."""
+
+    def __init__(self) -> None:
+        self._groups: list[tuple[Path, int]] = []
+        self.impossible = ""
+
+    def hold(self, pid: int, share: float) -> None:
+        """Hold a process to a share of a core from now on, if that is possible."""
+        self._move(pid, settings_for(share))
+
+    def go_first(self) -> None:
+        """Let this process and all that it starts go before everybody else on the machine, if possible."""
+        self._move(os.getpid(), {"cpu.shares": _HIGHEST_SHARES})
+
+    def _move(self, pid: int, settings: dict[str, int]) -> None:
+        group = _own_group() / f"brokerweave-bench-{pid}"
+        try:
+            group.mkdir()
+            self._groups.append((group, pid))
+            for name, value in settings.items():
+                (group / name).write_text(str(value))
+            (group / "cgroup.procs").write_text(str(pid))
+        except OSError as error:
+            self.impossible = f"CPU groups cannot be used here ({error.strerror}): no quota is kept"
+
+    def in_place(self) -> bool:
+        """Put its processes back into their groups; whether all that still run were there."""
+        there = True
+        for group, pid in self._groups:
+            with contextlib.suppress(OSError):
+                if str(pid) not in (group / "cgroup.procs").read_text().split():
+                    (group / "cgroup.procs").write_text(str(pid))
+                    there = False
+        return there
+
+    def __enter__(self) -> Self:
+        _open.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _open.remove(self)
+        for group, pid in self._groups:
+            with contextlib.suppress(OSError):
+                (group.parent / "cgroup.procs").write_text(str(pid))
+            _remove(group)
+
+
+def _remove(group: Path) -> None:
+    """A group stays busy for a moment after its last process ended."""
+    for _ in range(30):
+        try:
+            group.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _own_group() -> Path:
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(","):
+            return _GROUPS / path.lstrip("/")
+    return _GROUPS

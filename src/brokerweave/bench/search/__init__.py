@@ -1,0 +1,46 @@
+"""Searching for the limit of performance (ILDM 5.3). Pure: a search asks for measurements and is told the
+outcome.
+
+A search is a generator: it yields the interval that it wants measured, gets an `Outcome`, and returns a
+`Limit`. The same outcomes lead to the same questions, so a search that was interrupted is resumed by telling
+it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+ENOUGH = 0.99
+"""Definition 1: the least part of what is owed that must have gone out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one measurement. Rates in messages a second; `interval` in seconds, of one publisher."""
+
+    interval: float
+    ingress: float
+    egress: float
+    sp_ratio: float
+
+    @property
+    def fulfilled(self) -> float:
+        owed = self.ingress * self.sp_ratio
+        return self.egress / owed if owed else 0.0
+
+    @property
+    def under_limit(self) -> bool:
+        """Definition 1. Otherwise what waits inside the brokers grows and grows."""
+        return self.fulfilled >= ENOUGH
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Where a search ended: the outcome with the smallest interval found to be under the limit, or None."""
+
+    best: Outcome | None
+    measurements: int
+
+
+Search = Generator[float, Outcome, Limit]

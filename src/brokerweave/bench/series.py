@@ -1,0 +1,80 @@
+"""Several searches or measurements in one run's folder: each scenario in turn, with its servers started for
+it alone.
+
+Invariants: the same folder goes on where it was interrupted; a scenario that fails is named and does not stop
+the others. Must not know: what the scenarios are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from brokerweave.bench.folder import Measurement, RunFolder
+from brokerweave.bench.limit import Found, chosen_search, find_limit, rest
+from brokerweave.bench.load.driver import Progress, measure
+from brokerweave.bench.patterns import Pattern
+from brokerweave.bench.scenario import Scenario
+from brokerweave.bench.servers import serving
+from brokerweave.errors import BrokerweaveError
+
+FIRST_RATE = 15_000.0
+"""Messages a second that a search for a whole core's limit begins with: about what one serves, so that the
+first answer says where to go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A scenario that could not be measured, and why."""
+
+    name: str
+    reason: str
+
+
+def find_limits(
+    patterns: Iterable[Pattern], search: str | None, folder: RunFolder, show: Progress
+) -> list[Found | Failed]:
+    """The limit of each pattern. What is found of the first helps to begin with the next."""
+    results: list[Found | Failed] = []
+    single = 0.0
+    for pattern in patterns:
+        scenario = pattern.scenario
+        try:
+            rate = single * pattern.guess or FIRST_RATE * (scenario.places[0].quota or 1.0)
+            start = scenario.publishers / rate
+            _, asked = chosen_search(search, scenario.times, start if search != "exact" else None)
+            with serving(scenario, show) as target:
+                found = find_limit(scenario, target, folder, asked, show)
+        except BrokerweaveError as error:
+            show(f"{scenario.name}: failed: {error}\n")
+            results.append(Failed(scenario.name, str(error)))
+            continue
+        if found.best is not None and not single:
+            single = found.best.counters.ingress_per_s / pattern.guess
+        results.append(found)
+    return results
+
+
+def measure_all(
+    scenarios: Iterable[Scenario], folder: RunFolder, show: Progress
+) -> list[Measurement | Failed]:
+    """One measurement of each; what the folder holds of the same name is not measured again."""
+    kept = {each.name: each for each in folder.measurements()}
+    results: list[Measurement | Failed] = []
+    for scenario in scenarios:
+        if scenario.name in kept:
+            results.append(kept[scenario.name])
+            continue
+        try:
+            with serving(scenario, show) as target:
+                rest(target)
+                done = measure(scenario, target, folder, show)
+        except BrokerweaveError as error:
+            show(f"{scenario.name}: failed: {error}\n")
+            results.append(Failed(scenario.name, str(error)))
+            continue
+        counters = done.counters
+        figures = f"{counters.egress_per_s:,.0f} out a second, latency {counters.latency_mean_ms:.2f} ms"
+        show(f"{scenario.name}: {figures}, {counters.lost} lost\n")
+        results.append(done)
+    return results

@@ -1,0 +1,125 @@
+"""The edge servers of a scenario on this machine: brokers, what stands in front of them, how they are joined.
+
+Owns the order of starting and everything that it started; all of it is gone when the block ends. Invariants:
+a place with an address is somebody else's, and is left alone; what stands in front of a broker is held to the
+same quota as the broker. Must not know: load, measurements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+from brokerweave import lab
+from brokerweave.bench.folder import Server
+from brokerweave.bench.load.driver import Progress, Target, silent
+from brokerweave.bench.quota import Quotas
+from brokerweave.bench.scenario import Place, Scenario
+from brokerweave.config import Address
+from brokerweave.config.values import BadValue
+from brokerweave.errors import ConfigError
+from brokerweave.lab.broker import Broker
+from brokerweave.lab.node import Node
+
+STRATEGIES = ("pf", "sf", "mesh")
+# Nagle's algorithm in the broker would hide everything else behind the 40 ms of a delayed acknowledgement.
+_MOSQUITTO = ("set_tcp_nodelay true",)
+
+
+@dataclass(slots=True)
+class _Site:
+    """What was started for one place; clients connect to the last."""
+
+    place: Place
+    running: dict[str, Broker] = field(default_factory=dict)
+
+    @property
+    def door(self) -> Broker:
+        return list(self.running.values())[-1]
+
+
+@contextmanager
+def serving(scenario: Scenario, show: Progress = silent) -> Iterator[Target]:
+    """Everything that the scenario's places need, running; `show` is told what is being started."""
+    addresses = {place.name: _address(place) for place in scenario.places if place.address}
+    ours = [place for place in scenario.places if not place.address]
+    if addresses and scenario.join != "none":
+        raise ConfigError(f"join = {scenario.join!r} is for places that are started here, without an address")
+    with ExitStack() as stack:
+        sites = [_Site(place) for place in ours]
+        _start_brokers(scenario, sites, stack, show)
+        _start_fronts(scenario, sites, stack, show)
+        quotas = stack.enter_context(Quotas())
+        held = [_held(site, quotas) for site in sites]
+        if quotas.impossible:
+            show(quotas.impossible)
+        addresses |= {site.place.name: (site.door.host, site.door.port) for site in sites}
+        yield Target(addresses, tuple(held))
+
+
+def _held(site: _Site, quotas: Quotas) -> Server:
+    pids = {role: each.pid for role, each in site.running.items()}
+    quota = site.place.quota or None
+    if quota is not None:
+        for pid in pids.values():
+            quotas.hold(pid, quota)
+    if quotas.impossible:
+        quota = None
+    return Server(site.place.name, quota, pids)
+
+
+def _start_brokers(scenario: Scenario, sites: list[_Site], stack: ExitStack, show: Progress) -> None:
+    """With bridges from the last to the first: each one calls the one after it."""
+    after: _Site | None = None
+    for site in reversed(sites):
+        show(f"starting {site.place.broker} for {site.place.name}")
+        if site.place.broker == "mosquitto":
+            lines = _bridge(after, scenario.qos) if scenario.join == "bridges" and after else ()
+            broker = lab.start("mosquitto", config=(*_MOSQUITTO, *lines))
+        elif scenario.join == "bridges":
+            raise ConfigError(f"{site.place.name}: only Mosquitto has bridges, {site.place.broker} does not")
+        else:
+            broker = lab.start(site.place.broker)
+        site.running["broker"] = stack.enter_context(broker)
+        after = site
+
+
+def _bridge(to: _Site, qos: int) -> tuple[str, ...]:
+    broker = to.running["broker"]
+    return (
+        f"connection to-{to.place.name}-{broker.port}",
+        f"address {broker.host}:{broker.port}",
+        f"topic # both {qos}",
+        "cleansession true",
+        "notifications false",
+        "restart_timeout 1",
+    )
+
+
+def _start_fronts(scenario: Scenario, sites: list[_Site], stack: ExitStack, show: Progress) -> None:
+    nodes: list[Node] = []
+    for site in sites:
+        port = site.running["broker"].port
+        if scenario.join in STRATEGIES or site.place.front == "node":
+            show(f"starting the node of {site.place.name}")
+            strategy = scenario.join if scenario.join in STRATEGIES else "sf"
+            # In a row each node calls the one before it, in a mesh all before it.
+            called = tuple(nodes if strategy == "mesh" else nodes[-1:]) if scenario.join in STRATEGIES else ()
+            nodes.append(Node(site.place.name, port, called, strategy=strategy))
+            site.running["node"] = stack.enter_context(nodes[-1])
+        elif site.place.front == "haproxy":
+            site.running["haproxy"] = stack.enter_context(lab.HAProxy(backend_port=port))
+    for number, node in enumerate(nodes):
+        if scenario.join == "mesh":
+            node.wait_for_links(len(nodes) - 1)
+        elif scenario.join in STRATEGIES:
+            node.wait_for_links((number > 0) + (number < len(nodes) - 1))
+
+
+def _address(place: Place) -> tuple[str, int]:
+    try:
+        address = Address.parse(place.address)
+    except BadValue as error:
+        raise ConfigError(f"place {place.name}: address {place.address!r}: {error}") from None
+    return address.host, address.port

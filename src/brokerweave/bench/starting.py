@@ -1,0 +1,121 @@
+"""What every benchmark run begins with: its folder, the facts without which a result means nothing, its turn.
+
+Owns `run.json`, and that two benchmarks never measure each other. Every fact that cannot be read is
+"unknown", never a failure. Must not know: what is measured.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import brokerweave
+from brokerweave.bench.folder import Run, RunFolder
+from brokerweave.bench.load.driver import Progress, silent
+from brokerweave.bench.quota import Quotas
+from brokerweave.errors import ConfigError
+from brokerweave.lab.broker import find_program, first_line
+from brokerweave.mqtt import frames
+
+UNKNOWN = "unknown"
+RUNS = Path("bench-runs")
+
+
+def open_run(kind: str, scenario: Mapping[str, Any], path: Path | None) -> RunFolder:
+    """The folder of a run: a new one, or the one at `path`, to go on with if it is of the same kind and
+    scenario."""
+    now = datetime.now(UTC)
+    folder = RunFolder(path or RUNS / f"{kind}-{now:%Y%m%d-%H%M%S}")
+    if (folder.path / "run.json").exists():
+        before = folder.run()
+        if before.kind != kind or _plain(before.scenario) != _plain(scenario):
+            raise ConfigError(f"{folder.path}: holds another run; give another --to, or remove it")
+        return folder
+    started = now.isoformat(timespec="seconds")
+    folder.write_run(Run(kind, _plain(scenario), machine(), versions(), commit(), started))
+    return folder
+
+
+def _plain(value: Any) -> Any:
+    """As JSON gives it back."""
+    return json.loads(json.dumps(value))
+
+
+def machine() -> dict[str, Any]:
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": memory,
+        "kernel": f"{platform.system()} {platform.release()}",
+    }
+
+
+def versions() -> dict[str, str]:
+    found = {
+        "brokerweave": brokerweave.__version__,
+        "frame scanner": "compiled" if frames.compiled else "plain Python",
+        "python": platform.python_version(),
+    }
+    for package in ("uvloop", "pyarrow", "numpy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = UNKNOWN
+    for program, flag in (("mosquitto", "-h"), ("haproxy", "-v")):
+        path = find_program(program)
+        found[program] = first_line(path, flag) if path else "not installed"
+    return found
+
+
+def commit() -> str:
+    """The commit of the working tree that this runs from, with `+` if tracked files differ from it."""
+    here = str(Path(__file__).resolve().parent)
+    head = _output("git", "-C", here, "rev-parse", "--short", "HEAD")
+    changed = _output("git", "-C", here, "status", "--porcelain", "--untracked-files=no")
+    return f"{head or UNKNOWN}{'+' if changed else ''}"
+
+
+@contextmanager
+def one_benchmark(show: Progress = silent) -> Iterator[None]:
+    """Wait until no other benchmark runs on this machine, then go before all other work; SIGTERM ends it
+    well."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with (Path(tempfile.gettempdir()) / "brokerweave-bench.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            show("another benchmark is running: waiting for its end")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        with Quotas() as quotas:
+            quotas.go_first()
+            yield
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine() or UNKNOWN
+
+
+def _output(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip()

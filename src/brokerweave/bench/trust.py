@@ -1,0 +1,112 @@
+"""Whether a figure may be relied on: two runs agree and only the broker was the limit; and if not, why not.
+
+Owns the rule (10 %) and the words of each reason. Pure. Must not know: files, how a report looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from brokerweave.bench.figures import Result
+from brokerweave.bench.folder import Run
+
+AGREE = 0.10
+"""Two runs of the same thing may differ by this part of the smaller one."""
+NOISE = 0.10
+"""Cores that others may use before they count as a reason."""
+LATE = 0.001
+"""The part of sends that may be late before it counts as a reason."""
+
+TRUSTED, DOUBTED, ONCE = "trustworthy", "not trustworthy", "not repeated"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Of one name (and number of publishers), over all its repetitions."""
+
+    name: str
+    publishers: int
+    state: str
+    difference: float | None
+    """Of the throughput that differs most, as part of its smallest; None if there is but one run."""
+    reasons: tuple[str, ...]
+
+
+def judge(found: Iterable[Result], also: Sequence[str] = ()) -> list[Verdict]:
+    """One verdict for each thing measured. `also` are reasons known beforehand, such as different commits."""
+    groups: dict[tuple[str, int], list[Result]] = {}
+    for each in found:
+        groups.setdefault((each.name, each.publishers), []).append(each)
+    return [_judged(name, publishers, same, also) for (name, publishers), same in groups.items()]
+
+
+def causes(result: Result) -> list[str]:
+    """All that may have falsified one measurement, in words (ILDM 5.3, and the noise of a shared machine)."""
+    bottleneck, indexes = result.measurement.bottleneck, result.indexes
+    found = []
+    if bottleneck.tool:
+        found.append(f"the load tool was the bottleneck: {bottleneck.reason or 'no reason given'}")
+    if indexes.sent and indexes.late_sends / indexes.sent > LATE:
+        found.append(f"{indexes.late_sends / indexes.sent:.1%} of messages were sent late")
+    if indexes.noise is not None and indexes.noise > NOISE:
+        found.append(f"processes of others kept {indexes.noise:.2f} cores busy")
+    if bottleneck.retransmissions:
+        found.append(f"{bottleneck.retransmissions} TCP retransmissions")
+    if bottleneck.zero_windows:
+        found.append(f"a TCP window was closed {bottleneck.zero_windows} times: a receiver did not keep up")
+    if bottleneck.drops:
+        found.append(f"the machine dropped {bottleneck.drops} packets by itself")
+    return found
+
+
+def differences(one: Run, other: Run) -> list[str]:
+    """What two runs did not have in common: then they may differ for a good reason, but repeat nothing."""
+    found = []
+    if one.commit != other.commit:
+        found.append(f"the commits differ ({one.commit}, {other.commit}): this may be a real change")
+    pairs: Sequence[tuple[str, Mapping[str, object], Mapping[str, object]]] = (
+        ("scenario", one.scenario, other.scenario),
+        ("machine", one.machine, other.machine),
+        ("version", one.versions, other.versions),
+    )
+    for word, mine, theirs in pairs:
+        names = [name for name in sorted(mine.keys() | theirs.keys()) if mine.get(name) != theirs.get(name)]
+        if names:
+            found.append(
+                f"the {word}s differ ({', '.join(names)})"
+                if word != "machine"
+                else f"the machine differs ({', '.join(names)})"
+            )
+    return found
+
+
+def apart(values: Sequence[float]) -> float:
+    """How far the largest is above the smallest, as part of the smallest."""
+    low, high = min(values), max(values)
+    return high / low - 1 if low > 0 else (0.0 if high == low else float("inf"))
+
+
+def _judged(name: str, publishers: int, same: list[Result], also: Sequence[str]) -> Verdict:
+    seen = list(dict.fromkeys(cause for each in same for cause in causes(each)))
+    if any(not each.found for each in same):
+        return Verdict(name, publishers, DOUBTED, None, ("no rate was under the limit", *seen))
+    tool = any(each.measurement.bottleneck.tool for each in same)
+    if len(same) == 1:
+        return Verdict(name, publishers, DOUBTED if tool else ONCE, None, tuple(seen))
+    difference = max(
+        apart([each.indexes.ingress_per_s for each in same]),
+        apart([each.indexes.egress_per_s for each in same]),
+    )
+    if difference <= AGREE:
+        return Verdict(name, publishers, DOUBTED if tool else TRUSTED, difference, tuple(seen))
+    first = f"{len(same)} runs differ by {difference:.0%}, more than {AGREE:.0%}"
+    why = [*also, *seen] or [_NOTHING_SEEN + _unwatched(same)]
+    return Verdict(name, publishers, DOUBTED, difference, (first, *why))
+
+
+_NOTHING_SEEN = "none of the causes that are watched was seen (load tool, others' CPU, TCP): measure again"
+
+
+def _unwatched(same: list[Result]) -> str:
+    return "; others' CPU was not watched" if any(each.indexes.noise is None for each in same) else ""

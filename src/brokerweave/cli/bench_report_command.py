@@ -1,0 +1,82 @@
+"""`brokerweave bench report`: a page of one run, or of two side by side.
+
+Owns its arguments and what it prints. Must not know: how indexes are computed, what a report says.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from brokerweave.cli.output import console, help_text, progress
+from brokerweave.errors import ConfigError
+
+if TYPE_CHECKING:
+    from brokerweave.bench.folder import RunFolder
+
+_HELP = """Make a page (HTML, with all its pictures) and Markdown tables of a benchmark run.
+
+The indexes are computed from the run's logs by Spark first, unless that was done since the last measurement.
+Two runs are shown side by side, with their differences; where they differ by more than 10 %, the report says
+that they are not trustworthy, and why.
+
+\b
+Examples:
+  brokerweave bench report runs/monday
+  brokerweave bench report runs/monday runs/tuesday --out compared
+"""
+_QUIET = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
+
+
+def register(bench: typer.Typer) -> None:
+    bench.command("report", help=help_text(_HELP))(report)
+
+
+def report(
+    run: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder.")],
+    other: Annotated[Path | None, typer.Argument(metavar="[DIR2]", help="Another, to compare.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Write the report there, not to the first DIR."),
+    ] = None,
+    master: Annotated[str, typer.Option("--master", help="The Spark master.")] = "local[*]",
+    again: Annotated[
+        bool, typer.Option("--again", help="Compute the indexes even if they are there.")
+    ] = False,
+) -> None:
+    from brokerweave.pipeline.spark.needs import SPARK, need
+
+    need(*SPARK)
+    from brokerweave.bench import figures
+    from brokerweave.bench import report as reports
+    from brokerweave.bench.folder import RunFolder
+
+    folders = [RunFolder(path) for path in (run, other) if path is not None]
+    for each in folders:
+        each.run()
+        if not each.measurements():
+            raise ConfigError(f"{each.path}: no measurement has ended, so there is nothing to report")
+    _compute([each for each in folders if again or not figures.up_to_date(each)], master)
+    made = reports.document(folders)
+    for path in reports.write(made, out or run):
+        console().print(f"written: {path}", soft_wrap=True)
+
+
+def _compute(folders: list[RunFolder], master: str) -> None:
+    """One session for all of them, and none if there is nothing to do: it takes seconds to start."""
+    if not folders:
+        return
+    from brokerweave.bench import indexes
+    from brokerweave.pipeline.spark.session import open_session
+
+    progress("starting Spark")
+    spark = open_session(master, "brokerweave-bench", indexes.settings(folders) | _QUIET)
+    try:
+        for each in folders:
+            progress(f"computing the indexes of {each.path}")
+            indexes.compute(spark, each)
+    finally:
+        progress("")
+        spark.stop()

@@ -1,0 +1,100 @@
+"""The report of a run as it comes from the logs: what it says and shows, and of two runs what differs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from brokerweave.bench import report
+from brokerweave.bench.figures import Indexes
+from brokerweave.bench.folder import RunFolder
+from brokerweave.bench.report.document import Chart, Document, Table, html, markdown
+from brokerweave.cli.main import main
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def charts(made: Document) -> list[Chart]:
+    return [part for section in made.sections for part in section.parts if isinstance(part, Chart)]
+
+
+def changed(folder: RunFolder, to: Path, name: str, scale: float) -> RunFolder:
+    """A copy of a run in which one name's throughput was another."""
+    shutil.copytree(folder.path, to)
+    copy = RunFolder(to)
+    indexes: dict[str, Any] = json.loads(copy.indexes_json.read_text())
+    for each in indexes["measurements"]:
+        if each["name"] == name:
+            each["ingress_per_s"] *= scale
+            each["egress_per_s"] *= scale
+    copy.indexes_json.write_text(json.dumps(indexes))
+    return copy
+
+
+def test_every_picture_is_whole_and_says_of_what_it_is(folder: RunFolder, computed: list[Indexes]) -> None:
+    made = report.document([folder])
+    drawn = charts(made)
+    titles = [ElementTree.fromstring(each.svg).findtext("{http://www.w3.org/2000/svg}text") for each in drawn]
+    for title in ("Ingress throughput", "Egress throughput", "Latency, mean", "Histogram", "CPU", "Memory"):
+        assert title in titles
+    for title in ("Cumulative distribution", "Q-Q against normal", "P-P against normal"):
+        assert titles.count(title) >= 4
+    assert all("commit 0123abc" in each.caption and "mosquitto" in each.caption for each in drawn)
+    assert html(made).count("<svg") == len(drawn)
+
+
+def test_the_tables_have_the_figures_that_were_computed(folder: RunFolder, computed: list[Indexes]) -> None:
+    text = markdown(report.document([folder]))
+    clean = computed[0]
+    row = next(line for line in text.splitlines() if line.startswith("| A sf | 6 |"))
+    assert f"| {clean.ingress_per_s:,.0f} | {clean.egress_per_s:,.0f} |" in row
+    assert "no rate was under the limit" in text
+
+
+def test_a_kill_is_shown_with_what_throughput_did(folder: RunFolder, computed: list[Indexes]) -> None:
+    made = report.document([folder])
+    (section,) = [each for each in made.sections if each.title == "Across failures"]
+    (table,) = [part for part in section.parts if isinstance(part, Table)]
+    (row,) = table.rows
+    before, least, _, below = (float(row[n].replace(",", "")) for n in (2, 3, 4, 5))
+    assert row[1] == "killed site1/broker at 0.4 s"
+    assert before == pytest.approx(600, rel=0.1)
+    assert least == 0
+    assert below == pytest.approx(1.5, abs=0.11)
+    assert any("killed site1/broker" in each.svg for each in charts(made))
+
+
+def test_two_runs_that_differ_by_more_than_a_tenth_are_called_not_trustworthy(
+    folder: RunFolder, computed: list[Indexes], tmp_path: Path
+) -> None:
+    other = changed(folder, tmp_path / "b", "A sf", 1.2)
+    text = markdown(report.document([folder, other]))
+    assert "A sf (6 publishers) is not trustworthy: 2 runs differ by 20%, more than 10%; none of the" in text
+    near = markdown(report.document([folder, changed(folder, tmp_path / "c", "A sf", 1.05)]))
+    assert "| A sf (6 publishers) | trustworthy | 5.0% |" in near
+    assert "+5.0%" in near
+
+
+def test_the_command_writes_both_files_and_starts_no_spark_for_what_is_computed(
+    folder: RunFolder, computed: list[Indexes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "report", str(folder.path), "--out", str(tmp_path / "out"), "--master", "nowhere"])
+    assert ended.value.code == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.html", "report.md"}
+    assert "report.html" in capsys.readouterr().out
+
+
+def test_a_folder_of_something_else_is_one_line_and_bad_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "report", str(tmp_path)])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "no run's folder" in line

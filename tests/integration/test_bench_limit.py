@@ -1,0 +1,54 @@
+"""Limits found by real measurements: of a sink whose limit is known, and after an interruption."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from brokerweave.bench.folder import RunFolder, Times
+from brokerweave.bench.limit import chosen_search, find_limit
+from brokerweave.bench.load.driver import Target
+from brokerweave.bench.scenario import Group, Place, Scenario
+from brokerweave.bench.sink import Sink
+
+SCENARIO = Scenario(
+    "sink", (Place("a"),), (Group("a", "topic1", 10, 5),), Times(0.4, 1, 0.1), interval=0.1, workers=1
+)
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_the_limit_of_a_sink_is_found_and_an_interrupted_search_goes_on(tmp_path: Path) -> None:
+    folder, rate = RunFolder(tmp_path), 700.0
+    with Sink(rate) as sink:
+        target = Target({"a": (sink.host, sink.port)})
+
+        def stop_after_two(_: str) -> None:
+            if len(folder.measurements()) >= 2:
+                raise Interrupted
+
+        search = chosen_search("adaptive", SCENARIO.times)[1]
+        with pytest.raises(Interrupted):
+            find_limit(SCENARIO, target, folder, search, stop_after_two)
+        assert len(folder.measurements()) == 2
+        found = find_limit(SCENARIO, target, folder, chosen_search("adaptive", SCENARIO.times)[1])
+        again = find_limit(SCENARIO, target, folder, chosen_search("adaptive", SCENARIO.times)[1])
+    assert found.best is not None
+    assert found.best.counters.ingress_per_s == pytest.approx(rate, rel=0.05)
+    assert found.kept == 2
+    assert len(folder.measurements()) == found.measurements == again.kept
+    assert again.best == found.best
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [300 * 1.13**power for power in range(20)])
+def test_a_known_limit_is_found_20_times_out_of_20(tmp_path: Path, rate: float) -> None:
+    with Sink(rate) as sink:
+        target = Target({"a": (sink.host, sink.port)})
+        search = chosen_search("adaptive", SCENARIO.times)[1]
+        found = find_limit(SCENARIO, target, RunFolder(tmp_path), search)
+    assert found.best is not None
+    assert found.best.counters.ingress_per_s == pytest.approx(rate, rel=0.05)

@@ -1,0 +1,65 @@
+"""The load tool against a real Mosquitto: what it counted is what its logs say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from brokerweave import lab
+from brokerweave.bench.folder import RECEIVES, RESOURCES, SENDS, RunFolder, Server, Times, read_log
+from brokerweave.bench.load.driver import Target, measure
+from brokerweave.bench.scenario import Group, Place, Scenario
+from brokerweave.errors import Unavailable
+
+GROUPS = (
+    Group("a", "topic1", 4, 3),
+    Group("a", "second", 2, 2),
+    Group("a", "topic6", 1, 2, latency=True),
+)
+
+
+@pytest.mark.parametrize(("qos", "subscriber_qos"), [(0, 0), (1, 1), (2, 2), (2, 0)])
+def test_counters_agree_with_the_logs(tmp_path: Path, qos: int, subscriber_qos: int) -> None:
+    scenario = Scenario(
+        "small",
+        (Place("a"),),
+        GROUPS,
+        Times(0.3, 1, 0.2),
+        interval=0.02,
+        latency_interval=0.05,
+        qos=qos,
+        subscriber_qos=subscriber_qos,
+    )
+    folder = RunFolder(tmp_path)
+    with lab.start("mosquitto") as broker:
+        target = Target({"a": (broker.host, broker.port)}, (Server("a", None, {"broker": broker.pid}),))
+        done = measure(scenario, target, folder)
+    counters = done.counters
+    assert folder.measurements() == [done]
+    sends = read_log(folder.logs(1, SENDS), SENDS).to_pylist()
+    receives = read_log(folder.logs(1, RECEIVES), RECEIVES).to_pylist()
+    begin, end = done.window_ns
+    sent = [row for row in sends if begin <= row["sent_ns"] < end]
+    assert counters.sent == sum(row["kind"] == 0 for row in sent) > 250
+    assert counters.expected == sum(row["copies"] for row in sent)
+    assert counters.received == sum(begin <= row["received_ns"] < end for row in receives if row["kind"] == 0)
+    assert counters.acknowledged == (counters.sent if qos else 0)
+    assert (counters.lost, counters.doubled, counters.disordered) == (0, 0, 0)
+    when = {(row["client"], row["message"]): row["sent_ns"] for row in sent}
+    latencies = [
+        (row["received_ns"] - when[key]) // 1000 / 1000
+        for row in receives
+        if row["kind"] == 1 and (key := (row["publisher"], row["message"])) in when
+    ]
+    assert counters.latency_worst_ms == pytest.approx(max(latencies))
+    assert counters.latency_mean_ms == pytest.approx(sum(latencies) / len(latencies))
+    roles = set(read_log(folder.logs(1, RESOURCES), RESOURCES)["role"].to_pylist())
+    assert {"a/broker", "load/0", "load/1", "load/2", "machine"} <= roles
+
+
+def test_a_broker_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    scenario = Scenario("x", (Place("a"),), GROUPS)
+    with pytest.raises(Unavailable, match="does not take clients") as caught:
+        measure(scenario, Target({"a": ("127.0.0.1", lab.free_port())}), RunFolder(tmp_path))
+    assert "\n" not in str(caught.value)

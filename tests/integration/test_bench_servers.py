@@ -1,0 +1,69 @@
+"""Edge servers with quotas: joined in every way they deliver, they are held, and nothing of them stays."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from brokerweave.bench.folder import RunFolder, Times
+from brokerweave.bench.load.driver import measure
+from brokerweave.bench.quota import Quotas
+from brokerweave.bench.resources import cpu_seconds
+from brokerweave.bench.scenario import Group, Place, Scenario
+from brokerweave.bench.servers import serving
+
+TIMES = Times(0.3, 1, 0.2)
+
+
+def two(join: str) -> Scenario:
+    groups = (Group("a", "t1", 2, 1), Group("b", "t1", 1, 2), Group("b", "t6", 1, 1, latency=True))
+    return Scenario("two", (Place("a", quota=0.15), Place("b", quota=0.15)), groups, TIMES, join=join)
+
+
+@pytest.mark.parametrize("join", ["pf", "sf", "mesh", "bridges"])
+def test_two_sites_deliver_all_to_all_and_are_gone_afterwards(tmp_path: Path, join: str) -> None:
+    with serving(two(join)) as target:
+        roles = {"broker"} if join == "bridges" else {"broker", "node"}
+        assert [set(server.pids) for server in target.servers] == [roles, roles]
+        done = measure(two(join), target, RunFolder(tmp_path))
+    counters = done.counters
+    assert (counters.lost, counters.doubled, counters.disordered) == (0, 0, 0)
+    assert counters.expected >= counters.sent * 3 > 0
+    for pid in target.processes.values():
+        assert not Path(f"/proc/{pid}").exists()
+    assert not list(
+        Path("/sys/fs/cgroup/cpu").rglob(f"brokerweave-bench-{next(iter(target.processes.values()))}")
+    )
+
+
+def test_haproxy_stands_in_front_with_the_same_quota(tmp_path: Path) -> None:
+    place = Place("a", quota=0.1, front="haproxy")
+    scenario = Scenario("one", (place,), (Group("a", "t1", 1, 1),), TIMES)
+    with serving(scenario) as target:
+        assert set(target.servers[0].pids) == {"broker", "haproxy"}
+        done = measure(scenario, target, RunFolder(tmp_path))
+    assert done.counters.lost == 0
+    assert done.counters.sent > 0
+
+
+def test_a_held_process_uses_no_more_than_its_share() -> None:
+    pid = os.fork()
+    if pid == 0:
+        while True:
+            pass
+    try:
+        with Quotas() as quotas:
+            quotas.hold(pid, 0.1)
+            if quotas.impossible:
+                pytest.skip(quotas.impossible)
+            time.sleep(0.2)
+            used, began = cpu_seconds(pid), time.monotonic()
+            time.sleep(1.0)
+            share = (cpu_seconds(pid) - used) / (time.monotonic() - began)
+        assert share < 0.15
+    finally:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)

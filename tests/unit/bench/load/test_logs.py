@@ -1,0 +1,92 @@
+"""Logs: frames become rows, rows become files."""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+
+import pytest
+
+from brokerweave.bench.folder import HEADER, LATE_NS, RECEIVES, SENDS, Times, read_log
+from brokerweave.bench.load import wire
+from brokerweave.bench.load.logs import ReceiveLog, SendLog, write_sends
+from brokerweave.bench.load.plan import WorkerPlan, worker_plans
+from brokerweave.bench.load.tally import Tally
+from brokerweave.bench.scenario import Group, Place, Scenario
+from brokerweave.errors import RemoteProtocolError
+
+BEGAN = 10**9
+HEAD = wire.publish_head("t1", 0, 32)
+LENGTH = (len(HEAD) + 32, len(HEAD))
+
+
+def plan(folder: Path) -> WorkerPlan:
+    scenario = Scenario(
+        "x", (Place("a"),), (Group("a", "t1", 2, 3),), Times(0, 1, 0), interval=0.1, workers=1
+    )
+    return worker_plans(scenario, {"a": ("127.0.0.1", 1)}, str(folder), "")[0]
+
+
+def frame(publisher: int, message: int, sent: int) -> bytes:
+    return HEAD + HEADER.pack(publisher, message, sent) + wire.padding(32)
+
+
+def test_deliveries_of_one_chunk_keep_their_order_in_the_log(tmp_path: Path) -> None:
+    made = plan(tmp_path)
+    log = ReceiveLog(made, [LENGTH] * 3, Tally(made, BEGAN, 2 * BEGAN), BEGAN)
+    log.add(BEGAN + 7, 1, frame(0, 5, BEGAN) + frame(0, 6, BEGAN + 1))
+    log.add(BEGAN + 99, 2, frame(1, 0, BEGAN))
+    log.close()
+    rows = read_log([tmp_path / "receives-0.arrow"], RECEIVES).to_pylist()
+    assert [(row["client"], row["publisher"], row["message"]) for row in rows] == [
+        (3, 0, 5),
+        (3, 0, 6),
+        (4, 1, 0),
+    ]
+    assert [row["received_ns"] - BEGAN for row in rows] == [7, 8, 99]
+
+
+def test_what_another_measurement_sent_is_left_out(tmp_path: Path) -> None:
+    made = plan(tmp_path)
+    tally = Tally(made, BEGAN, 2 * BEGAN)
+    log = ReceiveLog(made, [LENGTH] * 3, tally, BEGAN)
+    log.add(BEGAN + 7, 0, frame(40, 10**6, BEGAN - 1) + frame(0, 0, BEGAN))
+    log.close()
+    assert read_log([tmp_path / "receives-0.arrow"], RECEIVES).num_rows == 1
+    assert tally.received == 1
+
+
+def test_a_frame_of_another_length_is_an_error(tmp_path: Path) -> None:
+    made = plan(tmp_path)
+    log = ReceiveLog(made, [LENGTH] * 3, Tally(made, BEGAN, 2 * BEGAN), BEGAN)
+    log.add(BEGAN, 0, frame(0, 0, BEGAN) + b"\x30\x00")
+    with pytest.raises(RemoteProtocolError):
+        log.flush()
+
+
+def test_sends_are_logged_with_when_they_were_due_and_counted_by_when_they_went(tmp_path: Path) -> None:
+    made = plan(tmp_path)
+    publishers = sorted((c for c in made.clients if c.publishes), key=lambda c: c.phase)
+    late = BEGAN + 100_000_000 + LATE_NS + 1
+    log = SendLog(publishers, 0.1, BEGAN, array("q", [BEGAN, BEGAN + 50_000_000, late]), {1: 3 * BEGAN})
+    counted = write_sends(made, [log], BEGAN + 1, 2 * BEGAN)
+    assert counted == {"sent": 2, "acknowledged": 1, "expected": 6, "late_sends": 1}
+    rows = read_log([tmp_path / "sends-0.arrow"], SENDS).to_pylist()
+    assert [(row["client"], row["message"], row["due_ns"] - BEGAN) for row in rows] == [
+        (0, 0, 0),
+        (1, 0, 50_000_000),
+        (0, 1, 100_000_000),
+    ]
+    assert [row["acked_ns"] for row in rows] == [0, 3 * BEGAN, 0]
+    assert {row["copies"] for row in rows} == {3}
+
+
+@pytest.mark.parametrize("payload", [20, 32, 200, 20_000])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_head_and_its_payload_are_one_frame(payload: int, qos: int) -> None:
+    from brokerweave.mqtt import frames
+
+    head = wire.publish_head("topic1", qos, payload)
+    whole = head + (b"\x00\x01" if qos else b"") + bytes(payload)
+    assert frames.split(whole) == [whole]
+    assert len(whole) - frames.publish_head(whole, 4).payload_start == payload

@@ -1,0 +1,35 @@
+"""Pairs: the number of clients grows, nothing else does."""
+
+from __future__ import annotations
+
+import pytest
+
+from brokerweave.bench.pairs import COUNTS, pairs, series
+from brokerweave.bench.scenario import PRESETS
+
+
+@pytest.mark.parametrize("join", ["none", "sf"])
+@pytest.mark.parametrize("count", COUNTS)
+def test_every_topic_has_one_publisher_and_one_subscriber_and_the_rate_stays(join: str, count: int) -> None:
+    scenario = pairs(count, join, 0.15, PRESETS["short"])
+    assert scenario.publishers == count
+    assert scenario.sp_ratio == 1
+    assert scenario.rate == pytest.approx(1000)
+    assert (scenario.qos, scenario.subscriber_qos, scenario.payload) == (2, 0, 32)
+    assert len({group.topic for group in scenario.groups}) == count
+
+
+def test_four_sites_have_as_many_clients_each_and_half_of_the_pairs_are_apart() -> None:
+    scenario = pairs(2000, "sf", 0.15, PRESETS["short"])
+    for place in scenario.places:
+        here = [group for group in scenario.groups if group.place == place.name]
+        assert sum(group.publishers for group in here) == 500
+        assert sum(group.subscribers for group in here) == 500
+    together = sum(group.publishers == group.subscribers == 1 for group in scenario.groups)
+    assert together == 1000
+
+
+def test_a_series_has_every_number_of_pairs_for_every_way_under_a_name_of_its_own() -> None:
+    made = series(("none", "sf"), (50, 2000), 0.1, PRESETS["short"])
+    names = [scenario.name for scenario in made]
+    assert names == ["single 50 pairs", "single 2000 pairs", "sf 50 pairs", "sf 2000 pairs"]

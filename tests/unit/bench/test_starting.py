@@ -1,0 +1,28 @@
+"""A run's folder is begun once, and gone on with only by the same run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from brokerweave.bench.starting import open_run
+from brokerweave.errors import ConfigError
+
+
+def test_a_new_folder_says_what_is_run_and_where(tmp_path: Path) -> None:
+    run = open_run("limit", {"name": "x", "counts": (1, 2)}, tmp_path / "a").run()
+    assert run.kind == "limit"
+    assert run.scenario == {"name": "x", "counts": [1, 2]}
+    assert run.machine["cores"] >= 1
+    assert run.versions["frame scanner"] in ("compiled", "plain Python")
+    assert run.commit
+
+
+def test_the_same_run_goes_on_and_another_is_refused(tmp_path: Path) -> None:
+    first = open_run("limit", {"counts": (1, 2)}, tmp_path).run()
+    assert open_run("limit", {"counts": (1, 2)}, tmp_path).run() == first
+    with pytest.raises(ConfigError, match="another run"):
+        open_run("limit", {"counts": (1, 3)}, tmp_path)
+    with pytest.raises(ConfigError, match="another run"):
+        open_run("load", {"counts": (1, 2)}, tmp_path)
