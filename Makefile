@@ -21,7 +21,7 @@ for each in python3 python3.14 python3.13 python3.12 python3.11; do \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-kafka million check docs bench scale fuzz clean
+.PHONY: help setup demo test test-slow test-kafka million check docs bench bench-parts scale fuzz clean
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -65,7 +65,11 @@ check: setup ## style, types, import rules
 docs: setup ## write the pages that are made from code
 	$(RUN) -m brokerweave.config.reference > docs/configuration.md
 
-bench: setup ## scanner, listeners, topic trie, edge log, relay, delivery, churn and failover, on this machine
+bench: setup ## find the limits of the paper's patterns beside single brokers and bridges, with a report
+	to=bench-runs/patterns-$$(date +%Y%m%d-%H%M%S) && \
+	$(RUN) -m brokerweave bench patterns --to $$to && $(RUN) -m brokerweave bench report $$to
+
+bench-parts: setup ## scanner, listeners, topic trie, edge log, relay, delivery, churn and failover, on this machine
 	$(RUN) -m benchmarks.scanner
 	$(RUN) -m benchmarks.listening
 	$(RUN) -m benchmarks.trie
