@@ -67,7 +67,7 @@ docs: setup ## write the pages that are made from code
 
 bench: setup ## find the limits of the paper's patterns beside single brokers and bridges, with a report
 	to=bench-runs/patterns-$$(date +%Y%m%d-%H%M%S) && \
-	$(RUN) -m brokerweave bench patterns --to $$to && $(RUN) -m brokerweave bench report $$to
+	{ $(RUN) -m brokerweave bench patterns --to $$to; code=$$?; $(RUN) -m brokerweave bench report $$to; exit $$code; }
 
 bench-parts: setup ## scanner, listeners, topic trie, edge log, relay, delivery, churn and failover, on this machine
 	$(RUN) -m benchmarks.scanner

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from brokerweave.bench.folder import Measurement, RunFolder, Times
-from brokerweave.bench.load.driver import Progress, Target, late_reason, measure, silent
+from brokerweave.bench.load.driver import MOVED, Progress, Target, late_reason, measure, silent
 from brokerweave.bench.resources import cpu_seconds
 from brokerweave.bench.scenario import PRESETS, Scenario
 from brokerweave.bench.search import Outcome, Search
 from brokerweave.bench.search.adaptive import adaptive
 from brokerweave.bench.search.exact import exact
-from brokerweave.errors import ConfigError
+from brokerweave.errors import ConfigError, Unavailable
 
 SEARCHES: dict[str, Callable[..., Search]] = {"adaptive": adaptive, "exact": exact}
 
@@ -98,13 +98,15 @@ def outcome_of(measurement: Measurement, sp_ratio: float) -> Outcome:
 
 
 def in_doubt(measurement: Measurement, outcome: Outcome) -> bool:
-    """Whether the tool's own trouble may be why a rate was missed. Lateness of a few messages is no excuse
-    for a broker that misses by far more."""
+    """Whether the tool's own trouble may be why a rate was missed, or a lost quota why it was not. That a few
+    messages were late is no excuse for a broker that misses by far more."""
+    if measurement.bottleneck.reason == MOVED:
+        return True
     if outcome.under_limit or not measurement.bottleneck.tool:
         return False
     counters = measurement.counters
     only_late = measurement.bottleneck.reason == late_reason(counters)
-    return not only_late or counters.late_sends / counters.sent > (1 - outcome.fulfilled) / 2
+    return not only_late or counters.late_sends / max(counters.sent, 1) > (1 - outcome.fulfilled) / 2
 
 
 def verdict(measurement: Measurement, outcome: Outcome) -> str:
@@ -122,13 +124,20 @@ def rest(target: Target, limit: float = 30.0, look: float = 0.2) -> None:
     """Wait until the servers have next to nothing left to do."""
     pids = list(target.processes.values())
     end = time.monotonic() + limit
-    before = sum(map(cpu_seconds, pids))
+    before = _cpu(pids)
     while pids and time.monotonic() < end:
         time.sleep(look)
-        now = sum(map(cpu_seconds, pids))
+        now = _cpu(pids)
         if now - before < _REST * look:
             return
         before = now
+
+
+def _cpu(pids: Sequence[int]) -> float:
+    try:
+        return sum(map(cpu_seconds, pids))
+    except OSError as error:
+        raise Unavailable(f"a server ended while it was measured ({error})") from error
 
 
 def chosen_search(kind: str | None, times: Times, start: float | None = None) -> tuple[str, Search]:

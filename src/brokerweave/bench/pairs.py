@@ -22,12 +22,12 @@ COUNTS = (50, 250, 500, 1000, 2000)
 
 
 def pairs(count: int, join: str, quota: float, times: Times, rate: float = RATE) -> Scenario:
-    """`join`: "none" for a single broker, else how four sites cooperate."""
+    """`join`: "none" for a single broker, else how four sites cooperate. Named so, whatever the number."""
     if join == "none":
-        base = one_place(f"single {count} pairs", quota=quota, times=times)
+        base = one_place("single", quota=quota, times=times)
     else:
         places = tuple(Place(f"site{number + 1}", quota=quota, front="node") for number in range(SITES))
-        base = Scenario(f"{join} {count} pairs", places, _groups(places, 1), times, join=join)
+        base = Scenario(join, places, _groups(places, 1), times, join=join)
     return replace(
         base,
         groups=_groups(base.places, count),

@@ -62,7 +62,7 @@ class Quotas:
     def _move(self, pid: int, settings: dict[str, int]) -> None:
         group = _own_group() / f"brokerweave-bench-{pid}"
         try:
-            group.mkdir()
+            group.mkdir(exist_ok=True)  # one of a benchmark that was killed, perhaps
             self._groups.append((group, pid))
             for name, value in settings.items():
                 (group / name).write_text(str(value))

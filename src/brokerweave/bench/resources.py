@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,10 +21,11 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of all threads of a process so far, to the nanosecond where the kernel tells."""
+    """User and system time of all threads that a process has, to the nanosecond where the kernel tells."""
     total = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
-        total += int((task / "schedstat").read_text().split()[0])
+        with suppress(FileNotFoundError, ProcessLookupError):  # threads come and go
+            total += int((task / "schedstat").read_text().split()[0])
     return total / 1e9
 
 

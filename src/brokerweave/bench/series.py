@@ -58,23 +58,25 @@ def find_limits(
 def measure_all(
     scenarios: Iterable[Scenario], folder: RunFolder, show: Progress
 ) -> list[Measurement | Failed]:
-    """One measurement of each; what the folder holds of the same name is not measured again."""
-    kept = {each.name: each for each in folder.measurements()}
+    """One measurement of each; what the folder holds of the same name and interval is not measured again."""
+    kept = {(each.name, each.interval_s): each for each in folder.measurements()}
     results: list[Measurement | Failed] = []
     for scenario in scenarios:
-        if scenario.name in kept:
-            results.append(kept[scenario.name])
+        name = f"{scenario.name}, {scenario.publishers} publishers"
+        done = kept.get((scenario.name, scenario.interval))
+        if done is not None:
+            results.append(done)
             continue
         try:
             with serving(scenario, show) as target:
                 rest(target)
                 done = measure(scenario, target, folder, show)
         except BrokerweaveError as error:
-            show(f"{scenario.name}: failed: {error}\n")
-            results.append(Failed(scenario.name, str(error)))
+            show(f"{name}: failed: {error}\n")
+            results.append(Failed(name, str(error)))
             continue
         counters = done.counters
         figures = f"{counters.egress_per_s:,.0f} out a second, latency {counters.latency_mean_ms:.2f} ms"
-        show(f"{scenario.name}: {figures}, {counters.lost} lost\n")
+        show(f"{name}: {figures}, {counters.lost} lost\n")
         results.append(done)
     return results

@@ -115,7 +115,7 @@ def load(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO.toml")],
     rate: Annotated[
         float | None,
-        typer.Option(help="Messages a second of all publishers, instead of the file's interval."),
+        typer.Option(help="Messages a second of all publishers, instead of the file's interval.", min=0.001),
     ] = None,
     preset: Preset = None,
     to: To = None,

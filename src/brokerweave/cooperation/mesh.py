@@ -47,6 +47,8 @@ class Mesh(Strategy):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.table = ClientTable()
+        self._losses: dict[tuple[str, str], set[str]] = {}
+        """Of a node's clients that nobody knows where they are: what they want, until the window ends."""
         self.heard: Callable[[str, int, Cut], None] = lambda neighbour, version, cut: None
         """Called when a neighbour has heard of a version: what it routed up to the cut, it routed before."""
         self.told: Callable[[], None] = lambda: None
@@ -393,13 +395,18 @@ class Mesh(Strategy):
     def _lose(self, neighbour: str, client: str) -> None:
         """A client's session did not end, and nobody has said yet where it is. What it wants is kept, so that
         a restart here does not forget it."""
-        filters = list(self.table.clients(neighbour)[client].filters)
+        filters = set(self.table.clients(neighbour)[client].filters)
         self.table.lose(neighbour, client)
+        earlier = self._losses.get((neighbour, client))
+        lost = self._losses[neighbour, client] = filters | earlier if earlier else filters
         self.context.call_later(
-            self.context.option("window"), partial(self._give_up, neighbour, client, filters)
+            self.context.option("window"), partial(self._give_up, neighbour, client, lost)
         )
 
-    def _give_up(self, neighbour: str, client: str, filters: list[str]) -> None:
+    def _give_up(self, neighbour: str, client: str, filters: set[str]) -> None:
+        if self._losses.get((neighbour, client)) is not filters:
+            return  # it came back since, and was lost again: that counts from then on
+        del self._losses[neighbour, client]
         entry = self.table.clients(neighbour).get(client)
         names = [_kept(client, f) for f in filters if entry is None or f not in entry.filters]
         self.context.keep(neighbour, dict.fromkeys(names if entry is not None else [*names, _kept(client)]))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import enum
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from brokerweave.failover.held import Held, aged
@@ -110,10 +110,9 @@ class Cutover:
 
     def reborn(self, origin: str, epoch: int, sequences: Sequence[int]) -> None:
         """A node whose link or life is new has heard where the client is, in the end."""
-        if self._before is not None:
-            self._before.reborn(origin, epoch, sequences)
-        known = self._own if origin == self._me else self._cuts.setdefault(origin, {})
-        known.setdefault(epoch, tuple(sequences))
+        for one in self._chain():
+            known = one._own if origin == one._me else one._cuts.setdefault(origin, {})
+            known.setdefault(epoch, tuple(sequences))
 
     def arriving(self, origin: str) -> None:
         """Wait for `arrived` of this node: of our own name while the broker has not acknowledged all that was
@@ -361,13 +360,23 @@ class Cutover:
 
     def _first(self, topic: str) -> Cutover | None:
         """The client's earliest cutover here with a filter that wants the topic."""
-        earlier = self._before._first(topic) if self._before is not None else None
-        return earlier or (self if any(matches(one, topic) for one in self._filters) else None)
+        found = None
+        for one in self._chain():
+            if any(matches(wanted, topic) for wanted in one._filters):
+                found = one
+        return found
 
     def _qos(self, topic: str) -> int:
         """The highest that was granted for it, in any of the client's cutovers here."""
-        granted = max((qos for one, qos in self._filters.items() if matches(one, topic)), default=0)
-        return max(granted, self._before._qos(topic) if self._before is not None else 0)
+        filters = (granted for one in self._chain() for granted in one._filters.items())
+        return max((qos for wanted, qos in filters if matches(wanted, topic)), default=0)
+
+    def _chain(self) -> Iterator[Cutover]:
+        """This one and those before it, which may be many: a client subscribes as often as it likes."""
+        one: Cutover | None = self
+        while one is not None:
+            yield one
+            one = one._before
 
     def _fitted(self, given: list[Held], now: float) -> list[Held]:
         fitted = []

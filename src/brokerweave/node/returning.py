@@ -135,9 +135,10 @@ class Returns:
             self.late(client, held, self._core.node_id)
 
     def _close(self, entry: _Client) -> None:
-        for tick in entry.open:
+        for tick in (*entry.open, *entry.ticks):
             self._failover.log.close(tick)
         entry.open.clear()
+        entry.ticks.clear()
 
     def expects(self, client: str) -> bool:
         return client in self._clients
@@ -154,7 +155,6 @@ class Returns:
         if entry is not None:
             entry.last = None
             entry.interrupted = False
-            entry.ticks.clear()
             self._close(entry)
 
     def subscribing(self, pair: Pair) -> None:

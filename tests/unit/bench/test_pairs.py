@@ -29,7 +29,7 @@ def test_four_sites_have_as_many_clients_each_and_half_of_the_pairs_are_apart() 
     assert together == 1000
 
 
-def test_a_series_has_every_number_of_pairs_for_every_way_under_a_name_of_its_own() -> None:
+def test_a_series_has_every_number_of_pairs_under_the_name_of_the_way_so_that_they_can_be_compared() -> None:
     made = series(("none", "sf"), (50, 2000), 0.1, PRESETS["short"])
-    names = [scenario.name for scenario in made]
-    assert names == ["single 50 pairs", "single 2000 pairs", "sf 50 pairs", "sf 2000 pairs"]
+    named = [(scenario.name, scenario.publishers) for scenario in made]
+    assert named == [("single", 50), ("single", 2000), ("sf", 50), ("sf", 2000)]

@@ -144,3 +144,26 @@ def test_the_origin_keeps_for_clients_of_a_dead_node_that_holders_may_not_know(m
     mesh.advance(DEAD_SECONDS)
     for name in "eph":
         assert "d" in strategy(mesh, name).route("t", None).holds
+
+
+def test_a_client_may_subscribe_as_often_as_it_likes_after_it_came_back(mesh: Network) -> None:
+    missed(mesh, b"1")
+    back = Guest(mesh, "e", "c", clean_start=False)
+    back.subscribe("t")
+    for number in range(1200):  # more than Python's calls may be deep
+        back.subscribe(f"u/{number}")
+    mesh.settle()
+    assert back.payloads() == [b"1"]
+
+
+def test_the_log_of_injections_is_closed_when_nobody_comes_back_any_more(mesh: Network) -> None:
+    missed(mesh, b"1")
+    back = Guest(mesh, "e", "c", clean_start=False)
+    back.subscribe("t")
+    back.subscribe("t")
+    mesh.settle()
+    back.answer_all()
+    mesh.advance(failover(mesh, "e").window + 1)
+    Guest(mesh, "e", "other").publish("t", b"2")
+    mesh.settle()
+    assert len(failover(mesh, "e").log) == 0

@@ -36,7 +36,7 @@ _HEAD_START = 0.3
 """Seconds between the last client's SUBACK and the first message."""
 
 _TRIES = 3
-_MOVED = "somebody took processes out of their CPU groups"
+MOVED = "somebody took processes out of their CPU groups"
 """Such a measurement is worth nothing: brokers were free of their quota. It is made again, so many times in
 all."""
 
@@ -67,7 +67,7 @@ def measure(
         done, held = _measured(scenario, target, folder, show, name or scenario.name)
         if held:
             break
-        show(f"{done.name}: once more, since {_MOVED}\n")
+        show(f"{done.name}: once more, since {MOVED}\n")
     folder.end_measurement(done)
     return done
 
@@ -245,7 +245,7 @@ def _bottleneck(
     if counters.late_sends > LATE * counters.sent:
         reasons.append(late_reason(counters))
     if not held:
-        reasons.append(_MOVED)
+        reasons.append(MOVED)
     return Bottleneck(
         tool=bool(reasons),
         reason="; ".join(reasons),
