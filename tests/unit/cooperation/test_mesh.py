@@ -289,3 +289,22 @@ def test_what_a_restarted_neighbour_forgot_is_kept_until_the_window_is_over(mesh
         mesh.advance(1.0)
     assert kept == {'["c"]': None, '["c","t"]': None}
     assert not there.table.adrift("d")
+
+
+def test_a_client_that_is_lost_again_is_owed_for_a_whole_window_more(mesh: Network) -> None:
+    Guest(mesh, "d", "c").subscribe("t")
+    mesh.settle()
+    there = strategy(mesh, "p")
+    since = there.table.clients("d")["c"].since
+    forgotten = adverts.Advert(adverts.WHOLE, 1, 10**18, adverts.UNKNOWN, ())
+    there.packet_arrived("d", adverts.encode(forgotten))
+    mesh.advance(50.0)
+    back = (adverts.Told("c", since + 1, {"t": 1}),)
+    there.packet_arrived("d", adverts.encode(adverts.Advert(adverts.WHOLE, 2, 10**18, adverts.UNKNOWN, back)))
+    assert there.table.home("c") == "d"
+    again = adverts.Advert(adverts.WHOLE, 3, 10**18, adverts.UNKNOWN, ())
+    there.packet_arrived("d", adverts.encode(again))
+    mesh.advance(30.0)
+    assert there.table.adrift("d")
+    mesh.advance(31.0)
+    assert not there.table.adrift("d")
