@@ -40,6 +40,7 @@ class StandIn(Host):
     def __init__(self, broker: int) -> None:
         super().__init__(stands_behind=True)
         self.limits = LimitsSection()
+        self.failover = None
         self.relays: dict[Pair, ClientConnection] = {}
         self.traffic = Traffic()
         self.connections_full = False

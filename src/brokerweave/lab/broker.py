@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -36,16 +37,26 @@ _handed_out: set[int] = set()
 
 
 def free_port() -> int:
-    """A loopback port that is free now and that this process has not handed out before."""
+    """A loopback port that is free now and that no process which still runs was given by this function: one
+    whose broker is killed and started again finds its port free."""
     for _ in range(100):
         port = random.SystemRandom().choice(PORTS)  # no seed may make two test runs choose alike
         if port in _handed_out:
             continue
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((HOST, port))
+            _reserve(port)
             _handed_out.add(port)
             return port
     raise Unavailable("no free loopback port was found in 100 tries")
+
+
+def _reserve(port: int) -> None:
+    """Mark a port as given, by a name that the system forgets with this process. OSError: somebody has it."""
+    if sys.platform == "linux":
+        with socket.socket(socket.AF_UNIX) as mark:
+            mark.bind(f"\0brokerweave-port-{port}")
+            mark.detach()
 
 
 def find_program(name: str) -> str | None:
