@@ -66,13 +66,13 @@ def tell(
             demo.close()
     show_summary(console, demo.scene.sites, summary, outage)
     good = summary.ok
+    if mesh:
+        good = _tell_mesh(console) and good
     if pipeline is not None:
         readings = pipeline.readings()
         show_gold(console, readings, pipeline.lake)
         rows = sum(each.count for each in readings)
         good = good and summary.published <= rows <= summary.published + summary.unacknowledged
-    if mesh:
-        good = _tell_mesh(console) and good
     return 0 if good else 1
 
 
