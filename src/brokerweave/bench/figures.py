@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from brokerweave.bench.folder import Measurement, Run, RunFolder, write_json
+from brokerweave.bench.search import ENOUGH
 from brokerweave.errors import ConfigError
-
-UNDER_LIMIT = 0.99
-"""Definition 1: with a smaller part delivered, messages pile up for as long as the load lasts."""
 
 SEARCHES = ("limit", "patterns")
 """Kinds of runs that measure one thing at many rates; the others measure each thing once."""
@@ -91,7 +89,7 @@ class Indexes:
 
     @property
     def under_limit(self) -> bool:
-        return self.delivered >= UNDER_LIMIT
+        return self.delivered >= ENOUGH
 
     @property
     def loss_rate(self) -> float:

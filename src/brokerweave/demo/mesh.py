@@ -108,10 +108,15 @@ class Mesh(Row):
         begin = time.time()
         self._kill_all(site)
         said(f"mesh: site {site.id} killed with its broker and its disk (kill -9)")
-        time.sleep(0.5)  # until all have noticed
-        moved = sum(not client.connected for client in clients)
-        self._await(lambda: all(client.connected for client in clients), "clients back")
-        back = time.time() - begin
+        cut: set[int] = set()
+
+        def all_back() -> bool:
+            away = {number for number, client in enumerate(clients) if not client.connected}
+            cut.update(away)
+            return bool(cut) and not away
+
+        self._await(all_back, "clients back")
+        moved, back = len(cut), time.time() - begin
         said(f"mesh: {moved} clients came back at other sites, the last after {back:.1f} s")
         time.sleep(max(0.0, begin + AFTER - time.time()))
         self._measuring.stop()

@@ -11,8 +11,6 @@ from brokerweave.bench.folder import HEADER
 
 CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK = 2, 3, 4, 5, 6, 7, 9
 
-DISCONNECT = b"\xe0\x00"
-
 
 def connect(client_id: str) -> bytes:
     """Clean session, keep-alive off: an idle or slow client is never thrown out for its silence."""

@@ -11,11 +11,12 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from brokerweave.bench import figures
-from brokerweave.bench.figures import UNDER_LIMIT, Indexes, Result
+from brokerweave.bench.figures import Indexes, Result
 from brokerweave.bench.folder import MACHINE, Measurement, RunFolder
 from brokerweave.bench.report import charts
 from brokerweave.bench.report.charts import Mark
 from brokerweave.bench.report.distribution import Counted
+from brokerweave.bench.search import ENOUGH
 from brokerweave.pipeline.plot import Points
 
 Value = Callable[[Indexes], float]
@@ -90,12 +91,12 @@ def searches(measured: Sequence[Indexes]) -> list[str]:
 
 def _search(group: str, lines: dict[str, Points]) -> str:
     fastest = max(x for points in lines.values() for x, _ in points)
-    limit: Points = [(0, UNDER_LIMIT), (fastest, UNDER_LIMIT)]
+    limit: Points = [(0, ENOUGH), (fastest, ENOUGH)]
     return charts.lines(
         f"{group}: part delivered at each rate tried",
         "messages a second, in",
         "egress / (ingress x sp-ratio)",
-        {**lines, f"limit {UNDER_LIMIT}": limit},
+        {**lines, f"limit {ENOUGH}": limit},
         dots=True,
     )
 
