@@ -74,6 +74,8 @@ def test_a_stream_is_planned_by_a_fork_of_the_warm_process_which_ends_with_it(
     )
     query.awaitTermination()
     (told,) = spark.table("told").collect()
+    others = {(task / "comm").read_text().strip() for task in Path(f"/proc/{told.parent}/task").iterdir()}
+    assert len(others - {"jemalloc_bg_thd"}) == 1, "threads would be missing in a fork"
     assert told.parent == planners._running.pid
     assert told.pid not in (told.parent, os.getpid())
     for _ in range(100):

@@ -4,8 +4,9 @@ Owns that process, its start and its end. By itself Spark starts a new Python fo
 takes 0.4 s of a core to import what it needs, and keeps a copy of it all in memory; forked planners have it
 from the start, and share it.
 
-Invariants: the process ends when the one that started it does, however that ends; it never has a thread or a
-connection, so that a fork of it is whole; whoever is not served becomes a planner by itself, as without us.
+Invariants: the process ends when the one that started it does, however that ends; it has no connection, and
+no thread but that of Arrow's allocator, which knows of forks, so that a fork of it is whole; whoever is not
+served becomes a planner by itself, as without us.
 Must not know: what planners do.
 
 `ask_planner.py` is what Spark starts in a planner's place. It sends the environment and its output files over
