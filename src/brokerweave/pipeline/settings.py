@@ -153,8 +153,8 @@ class PipelineSection:
         default="auto",
         metadata=about(
             choice("auto", "never"),
-            "`auto`: a worker on a node's own machine reads the log's files, if it may. `never`: all rows come "
-            "over Flight.",
+            "`auto`: a worker on a node's own machine reads the log's files, if it may. `never`: all rows "
+            "come over Flight.",
             cost="over Flight another process reads and sends each row",
         ),
     )
