@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,8 +16,7 @@ from brokerweave.cli.running_commands import Json, print_json
 from brokerweave.errors import ConfigError
 from brokerweave.pipeline.spark.needs import need
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+Rows = list[dict[str, Any]]
 
 
 def register(pipeline: typer.Typer) -> None:
@@ -48,30 +47,31 @@ def sensors(
     if not (to / "gold").is_dir():
         raise ConfigError(f"{to} has no gold: run the pipeline with --layers bronze,silver,gold first")
     merged = partials.read(to / "gold")
-    quiet = partials.silence(merged, datetime.now(UTC), intervals, every)
-    odd = partials.outliers(merged, z)
+    silent = partials.silence(merged, datetime.now(UTC), intervals, every)
+    quiet: Rows = silent.sort_by([("silent", "descending")]).to_pylist()
+    odd: Rows = partials.outliers(merged, z).to_pylist()
     if as_json:
         print_json({"silent": _plain(quiet), "outliers": _plain(odd)})
     else:
         _show(quiet, odd)
-    if len(quiet) or len(odd):
+    if quiet or odd:
         raise typer.Exit(1)
 
 
-def _plain(rows: pa.Table) -> list[dict[str, object]]:
+def _plain(rows: Rows) -> Rows:
     return [
         {name: value.isoformat() if isinstance(value, datetime) else value for name, value in row.items()}
-        for row in rows.to_pylist()
+        for row in rows
     ]
 
 
-def _show(quiet: pa.Table, odd: pa.Table) -> None:
-    if not (len(quiet) or len(odd)):
+def _show(quiet: Rows, odd: Rows) -> None:
+    if not (quiet or odd):
         print("every sensor speaks, and gives what it always gives")
         return
-    if len(quiet):
+    if quiet:
         silent = table("silent sensor", "site", "field", "last reading", "for s", "usual interval s")
-        for each in quiet.sort_by([("silent", "descending")]).to_pylist():
+        for each in quiet:
             silent.add_row(
                 each["topic"],
                 each["site"],
@@ -81,9 +81,9 @@ def _show(quiet: pa.Table, odd: pa.Table) -> None:
                 f"{each['interval']:,.3f}",
             )
         console().print(silent)
-    if len(odd):
+    if odd:
         outliers = table("outlier", "site", "field", "window", "value", "usual", "deviations")
-        for each in odd.to_pylist():
+        for each in odd:
             outliers.add_row(
                 each["topic"],
                 each["site"],
