@@ -20,9 +20,10 @@ _HELP = """Run one scenario over a tree of up to 100,000 nodes, or a mesh of 1,0
 
 The nodes are the real ones, without sockets, disks and pings. In parts of the duration: until 0.1 links
 come up and clients subscribe; until 0.7 clients change what they want; from 0.65 to 0.75 a link in the middle
-is cut (in a mesh: a site, whose clients go elsewhere); at 0.875 one client asks for something new; clients publish from 0.1 on. The same options give the
-same run. Exit code 1 if what was published at rest missed a site that wanted it, if anything reached a site
-twice, or if nothing was published at rest, so that nothing was checked.
+is cut (in a mesh: a site, whose clients go elsewhere); at 0.875 one client asks for something new; clients
+publish from 0.1 on. The same options give the same run. Exit code 1 if what was published at rest missed a
+site that wanted it, if anything reached a site twice, or if nothing was published at rest, so that nothing
+was checked.
 
 \b
 Examples:
