@@ -24,6 +24,7 @@ from brokerweave.links.handshake import Acceptor, Dialer, Identity
 from brokerweave.links.injector import Injector
 from brokerweave.links.lane import Lane, Resume
 from brokerweave.links.outbox import Outbox
+from brokerweave.links.wire import LINK_VERSION
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import publish_head, split
 from brokerweave.mqtt.packets import (
@@ -114,6 +115,7 @@ class ScaleNode:
         self.carriers = Carriers(self.core, self)
         self.identity = Identity(self.name, 1, strategy.name, 1)
         self._ready: dict[str, None] = {}
+        self._encoded: tuple[Packet | None, bytes] = (None, b"")
         self._injector.connected(world.now)
         self._injector.receive(_CONNACK, world.now)
 
@@ -131,6 +133,8 @@ class ScaleNode:
         return self.world.now
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Event:
+        if seconds >= _FOREVER:
+            return Event(callback)  # which is not to come: a mesh would have a million of them
         return self.world.later(seconds, callback)
 
     def lane_ready(self, neighbour: str, lane: int) -> None:
@@ -139,7 +143,11 @@ class ScaleNode:
         self._ready[neighbour] = None
 
     def send_control(self, neighbour: str, packet: Packet) -> None:
-        if self.carriers.send_control(neighbour, packet):
+        carrier = self.carriers.get(neighbour, 0)
+        if carrier is not None and not carrier.connection.closed:
+            if packet is not self._encoded[0]:  # else it goes to many
+                self._encoded = packet, codec.encode(packet, LINK_VERSION)
+            carrier.connection.send(self._encoded[1])
             if _tells_interest(packet):
                 self.traffic.interest_packets += 1
             else:
