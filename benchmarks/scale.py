@@ -2,7 +2,7 @@
 
 `python -m benchmarks.scale` makes every run that benchmarks/scale.json does not have yet (`--again`: all of
 them), each in a process of its own, and writes that file, docs/images/scale-*.svg and the tables in the page.
-Owns which runs there are and what is read from them. Must not know: the scenarios (`brokerweave sim scale` and
+Owns which runs there are and what is read from them. Must not know: the scenarios (`brokerweave sim scale`,
 `sim membership`).
 """
 
