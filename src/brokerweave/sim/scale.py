@@ -227,7 +227,9 @@ class ScaleRun:
             # Where each new client is told to all, a thousand that come one by one tell a million times what
             # links tell anyway when they come up.
             self._spread(0.0, LINKED, arrivals)
-            self._spread(LINKED, SUBSCRIBED, [each.stand for each in self.links])
+            for link in self.links:  # nodes join one after another, each linked with all before it
+                joins = link.nodes[0].number / self.options.nodes
+                self.world.later(self._at(LINKED + (SUBSCRIBED - LINKED) * joins), link.stand)
         else:
             self._spread(0.0, LINKED, [each.connect for each in self.links])
             self._spread(LINKED, SUBSCRIBED, arrivals)
