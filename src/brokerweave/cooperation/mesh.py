@@ -353,8 +353,12 @@ class Mesh(Strategy):
 
     # What neighbours tell
 
+    def read(self, packet: Packet) -> adverts.Message:
+        """Raises `RemoteProtocolError`."""
+        return adverts.decode(packet)
+
     def packet_arrived(self, neighbour: str, packet: Packet) -> None:
-        match adverts.decode(packet):
+        match self.read(packet):
             case Advert() as advert:
                 self._take(neighbour, advert)
             case Heard(version, cut):

@@ -24,14 +24,14 @@ from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.errors import ConfigError
 from brokerweave.mqtt.trie import FilterTrie
 from brokerweave.session.pair import Pair
-from brokerweave.sim.scale_node import ScaleClient, ScaleLink, ScaleNode, Traffic
+from brokerweave.sim.scale_node import ScaleClient, ScaleLink, ScaleMesh, ScaleNode, Traffic
 from brokerweave.sim.scale_shapes import SHAPES, FullMesh, Tree
 from brokerweave.sim.world import World
 
 STRATEGIES: dict[str, type[Strategy]] = {
     "pf": PublicationFlooding,
     "sf": SubscriptionFlooding,
-    "mesh": Mesh,
+    "mesh": ScaleMesh,
 }
 BARRIER_TIMEOUT = 0.5
 """As in the configuration's default."""

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from typing import ClassVar
 
 from brokerweave.cooperation import adverts
 from brokerweave.cooperation.api import Strategy
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.connection import BatchArrived, ControlArrived, Established, LinkConnection
+from brokerweave.links.connection import Event as LinkEvent
 from brokerweave.links.dead_letters import DeadLetters
 from brokerweave.links.handshake import Acceptor, Dialer, Identity
 from brokerweave.links.injector import Injector
@@ -26,7 +28,7 @@ from brokerweave.links.lane import Lane, Resume
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.wire import LINK_VERSION
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import publish_head, split
+from brokerweave.mqtt.frames import Frame, publish_head, split
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -186,6 +188,32 @@ class ScaleNode:
         self.world.note(self.name, message)
 
 
+class ScaleMesh(Mesh):
+    """Reads once what many are told."""
+
+    last: ClassVar[tuple[Packet | None, adverts.Message]] = (None, adverts.Pull())
+
+    def read(self, packet: Packet) -> adverts.Message:
+        if packet is not ScaleMesh.last[0]:
+            ScaleMesh.last = packet, super().read(packet)
+        return ScaleMesh.last[1]
+
+
+class _Connection(LinkConnection):
+    """Decodes once what many are told."""
+
+    last: ClassVar[tuple[bytes, Packet | None]] = (b"", None)
+
+    def _receive_frame(self, frame: Frame, now: float, events: list[LinkEvent]) -> None:
+        data, packet = _Connection.last
+        if packet is not None and frame.data == data:
+            events.append(ControlArrived(packet))
+            return
+        super()._receive_frame(frame, now, events)
+        if events and isinstance(events[-1], ControlArrived):
+            _Connection.last = frame.data, events[-1].packet
+
+
 class End:
     """One node's end of a link; implements `Carrier`."""
 
@@ -261,7 +289,7 @@ class ScaleLink:
         for node, other in (self.nodes, self.nodes[::-1]):
             node.core.add_neighbour(other.name)
             resume = node.core.neighbour_table[other.name].lanes[0].resume()
-            connection = LinkConnection(_Shaken(resume), now)  # type: ignore[arg-type]
+            connection = _Connection(_Shaken(resume), now)  # type: ignore[arg-type]
             connection.established = True
             ends.append(End(node, connection, node is self.nodes[0], self._delay))
         near, far = ends
