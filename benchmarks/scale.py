@@ -2,7 +2,8 @@
 
 `python -m benchmarks.scale` makes every run that benchmarks/scale.json does not have yet (`--again`: all of
 them), each in a process of its own, and writes that file, docs/images/scale-*.svg and the tables in the page.
-Owns which runs there are and what is read from them. Must not know: the scenario (`brokerweave sim scale`).
+Owns which runs there are and what is read from them. Must not know: the scenarios (`brokerweave sim scale`,
+`sim membership`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ FILTERS = (10, 100, 1000)
 CHURN = (0.5, 2, 8, 32)
 MIDDLE = 100
 """Nodes where something else than their number grows."""
+MESH_SIZES = (10, 30, 100, 300, 1000)
+"""A mesh has as many links as pairs of nodes: half a million at 1,000."""
+MEMBERSHIP = "membership"
 LONGEST_ROW = 1000
 """With more, news would still be on its way when the scenario ends."""
 
@@ -59,18 +63,30 @@ def waiting() -> list[Case]:
     return [{"nodes": MIDDLE, "barrier": barrier} for barrier in (True, False)]
 
 
+def growing_mesh() -> list[Case]:
+    return [{"nodes": n, "strategy": "mesh", "churn": 0.5} for n in MESH_SIZES]
+
+
+def growing_membership() -> list[Case]:
+    return [
+        {"command": MEMBERSHIP, "nodes": n, "duration": 30, "crashes": 10, "changes": 10} for n in MESH_SIZES
+    ]
+
+
 def cases() -> list[Case]:
-    """Every run, the short ones first."""
+    """Every run of `sim scale`, the short ones first."""
     listed = growing_nodes("sf", "binary") + growing_nodes("pf", "binary") + own_filters()
     listed += [case for shape in SHAPES for case in growing_nodes("sf", shape)]
-    listed += growing_filters(0.0) + growing_filters(0.1) + growing_churn("sf") + waiting()
+    listed += growing_filters(0.0) + growing_filters(0.1) + growing_churn("sf") + waiting() + growing_mesh()
     return sorted({key(case): case for case in listed}.values(), key=lambda case: case["nodes"])
 
 
 def key(case: Case) -> str:
-    """A case as arguments of `brokerweave sim scale`."""
-    words = []
+    """A case as arguments of `brokerweave sim scale`; of membership, with that word before them."""
+    words = [MEMBERSHIP] if "command" in case else []
     for name, value in sorted(case.items()):
+        if name == "command":
+            continue
         if name == "barrier":
             words += [] if value else ["--async"]
         elif (name, value) not in (("shape", "binary"), ("strategy", "sf"), ("wide", 0.0), ("churn", 2)):
@@ -78,8 +94,12 @@ def key(case: Case) -> str:
     return " ".join(words)
 
 
+def command_of(case: Case) -> str:
+    return f"brokerweave sim {'' if 'command' in case else 'scale '}{key(case)}"
+
+
 def run(case: Case) -> Found:
-    command = [sys.executable, "-m", "brokerweave", "sim", "scale", *key(case).split(), "--json"]
+    command = [sys.executable, "-m", *command_of(case).split(), "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=3600, check=True)
     found: Found = json.loads(done.stdout)
     found["when"] = {name: machine.facts()[name] for name in ("date", "commit", "machine", "python")}
@@ -108,6 +128,22 @@ def settled(phase: str) -> Callable[[Found], float]:
 
 def kilobytes(found: Found) -> float:
     return float(found["cost"]["bytes_per_node"] / 1000)
+
+
+def table_packets(found: Found) -> float:
+    """Of a mesh: what each node sends when all links come up and tables are exchanged."""
+    packets = found["subscribing"]["interest_packets"] + found["subscribing"]["barrier_packets"]
+    return float(packets / found["options"]["nodes"])
+
+
+def packets_per_change(found: Found) -> float:
+    """Of a mesh: adverts and other control packets on all links, for each change of interest."""
+    packets = found["churn"]["interest_packets"] + found["churn"]["barrier_packets"]
+    return float(packets / max(found["churn"]["changes"], 1))
+
+
+def crash_known(part: str) -> Callable[[Found], float]:
+    return lambda found: found["crash_known"][part] or 0.0
 
 
 def control_rate(found: Found) -> float:
@@ -188,17 +224,39 @@ class Results:
                 "packets per second",
                 {"sf": line(growing_churn("sf"), "churn", control_rate)},
             ),
+            "mesh": chart(
+                "Packets between nodes for each change of interest",
+                "nodes",
+                "packets, all links",
+                {
+                    "mesh, adverts": line(growing_mesh(), "nodes", per_change),
+                    "mesh, all packets": line(growing_mesh(), "nodes", packets_per_change),
+                    "sf (binary), filters": line(sf, "nodes", per_change),
+                },
+            ),
+            "membership": chart(
+                "Until all know a crash (SWIM, lan, every 20th datagram lost)",
+                "members",
+                "virtual seconds",
+                {
+                    "median": line(growing_membership(), "nodes", crash_known("median")),
+                    "worst of ten": line(growing_membership(), "nodes", crash_known("worst")),
+                },
+            ),
         }
 
     def tables(self) -> dict[str, str]:
         nodes = [case for shape in SHAPES for case in growing_nodes("sf", shape)]
         nodes += growing_nodes("pf", "binary") + own_filters()
         others = growing_filters(0.0) + growing_filters(0.1) + growing_churn("sf") + waiting()
+        large = nodes + growing_mesh() + growing_membership()
         return {
             "checks": self._checks(),
             "nodes": _table(NODE_COLUMNS, self.of(nodes)),
             "others": _table(OTHER_COLUMNS, self.of(others)),
-            "cost": _table(COST_COLUMNS, [pair for pair in self.of(nodes) if pair[0]["nodes"] >= 1000]),
+            "mesh": _table(MESH_COLUMNS, self.of(growing_mesh())),
+            "membership": _table(MEMBERSHIP_COLUMNS, self.of(growing_membership())),
+            "cost": _table(COST_COLUMNS, [pair for pair in self.of(large) if pair[0]["nodes"] >= 1000]),
         }
 
     def _checks(self) -> str:
@@ -238,8 +296,34 @@ OTHER_COLUMNS: list[Column] = [
     ("links crossed per publication", lambda c, f: f"{per_publication('crossings')(f):,.1f}"),
     ("link back: filters sent", lambda c, f: f"{f['returned']['filters_sent']:,}"),
 ]
-COST_COLUMNS: list[Column] = [
+MESH_COLUMNS: list[Column] = [
     ("`brokerweave sim scale`", _arguments),
+    ("packets of a node when links come up", lambda c, f: f"{table_packets(f):,.0f}"),
+    ("changes", lambda c, f: f"{f['churn']['changes']:,}"),
+    ("adverts per change", lambda c, f: f"{per_change(f):,.1f}"),
+    ("all packets per change", lambda c, f: f"{packets_per_change(f):,.1f}"),
+    ("links crossed per publication", lambda c, f: f"{per_publication('crossings')(f):,.1f}"),
+    ("sites that wanted it", lambda c, f: f"{per_publication('wanted')(f):,.1f}"),
+    ("filters a node knows, mean", lambda c, f: f"{f['table_mean']:,.1f}"),
+    ("kB per node", lambda c, f: f"{kilobytes(f):,.0f}"),
+    ("new filter known after, s", lambda c, f: _seconds(f["probe"])),
+    ("its SUBACK after, s", lambda c, f: f"{f['suback_after']:.2f}"),
+    ("site back, settled after, s", lambda c, f: _seconds(f["returned"])),
+]
+MEMBERSHIP_COLUMNS: list[Column] = [
+    ("`brokerweave sim`", _arguments),
+    ("datagrams a second, of a node", lambda c, f: f"{f['datagrams_per_node_second']:,.1f}"),
+    ("bytes", lambda c, f: f"{f['bytes_per_node_second']:,.0f}"),
+    ("bytes of tables (TCP)", lambda c, f: f"{f['stream_bytes_per_node_second']:,.0f}"),
+    ("crash known after, s: median", lambda c, f: f"{f['crash_known']['median']:.2f}"),
+    ("worst", lambda c, f: f"{f['crash_known']['worst']:.2f}"),
+    ("a return, worst", lambda c, f: f"{f['return_known']['worst']:.2f}"),
+    ("metadata, worst", lambda c, f: f"{f['change_known']['worst']:.2f}"),
+    ("suspected in vain", lambda c, f: f"{f['false_suspicions']:,}"),
+    ("held for dead in vain", lambda c, f: f"{f['false_deaths']:,}"),
+]
+COST_COLUMNS: list[Column] = [
+    ("`brokerweave sim`", lambda c, f: f"`{command_of(c).removeprefix('brokerweave sim ')}`"),
     ("real time, s", lambda c, f: f"{f['cost']['real_seconds']:,.0f}"),
     ("CPU, s", lambda c, f: f"{f['cost']['cpu_seconds']:,.0f}"),
     ("peak memory, MB", lambda c, f: f"{f['cost']['peak_bytes'] / 1e6:,.0f}"),
@@ -272,10 +356,10 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only the run with exactly these arguments")
     parser.add_argument("--most", type=int, default=SIZES[-1], help="leave out runs with more nodes")
     given = parser.parse_args()
-    for case in cases():
+    for case in cases() + growing_membership():
         wanted = given.only in ("", key(case)) and case["nodes"] <= given.most
         if wanted and (given.again or key(case) not in kept()):
-            print(f"brokerweave sim scale {key(case)}", flush=True)
+            print(command_of(case), flush=True)
             found = run(case)  # before the file is read: two of these commands may run side by side
             RESULTS.write_text(json.dumps({**kept(), key(case): found}, indent=1, sort_keys=True) + "\n")
     results = Results(kept())

@@ -1,4 +1,5 @@
-"""What membership is held to, in virtual time: 100 members that lose every twentieth datagram."""
+"""What membership is held to, in virtual time: under faults, and with 100 members that lose every twentieth
+datagram (in small in tests/unit/sim/test_membership.py)."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from brokerweave.sim.membership_faults import run
+
 LOSS = ("--loss", "0.05", "--preset", "lan")
 
 
@@ -18,6 +21,21 @@ def simulated(*arguments: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(done.stdout)
     print({key: found[key] for key in found if key != "options"})
     return found
+
+
+def broken(seeds: range) -> dict[int, str]:
+    return {seed: problem for seed in seeds if (problem := run(seed))}
+
+
+@pytest.mark.timeout(120)
+def test_members_that_crash_stand_still_leave_and_are_split_know_the_truth_in_time() -> None:
+    assert broken(range(1, 61)) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_they_do_so_over_five_thousand_seeds() -> None:
+    assert broken(range(1_000, 6_000)) == {}
 
 
 @pytest.mark.slow

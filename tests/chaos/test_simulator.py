@@ -14,7 +14,7 @@ import pytest
 
 from brokerweave.sim import many
 from brokerweave.sim.run import Options, plan, run
-from brokerweave.sim.schedule import FAULTS
+from brokerweave.sim.schedule import FAULTS, SPLIT
 from brokerweave.sim.shrink import shrink
 
 SIZES = (3, 4, 5)
@@ -87,6 +87,14 @@ def test_every_fault_occurs_in_some_schedule() -> None:
     assert {"delay", "cut", "partition", "kill", "stop", "broker", "freeze", "disk", "skew"} <= kinds
     assert {"queues", "move", "drop", "leave", "unsubscribe", "roam"} <= kinds
     assert len(FAULTS) == 16
+
+
+def test_halves_are_split_only_where_that_is_asked_for() -> None:
+    asked = Options("mesh", 4, frozenset((SPLIT,)))
+    splits = [action for seed in range(10) for action in plan(seed, asked) if action.kind == SPLIT]
+    assert splits
+    assert all(str(action.arguments[0]).count("+") == 1 for action in splits)
+    assert not any(action.kind == SPLIT for seed in range(10) for action in plan(seed, Options("mesh", 4)))
 
 
 def test_a_failing_schedule_shrinks_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,14 +97,15 @@ def _refuse_options(context: typer.Context, command: str) -> None:
 
 def _options(strategy: str, nodes: int, faults: str, duration: float, wiring: str, cycles: str) -> Options:
     from brokerweave.sim.run import STRATEGIES, Options
-    from brokerweave.sim.schedule import FAULTS
+    from brokerweave.sim.schedule import FAULTS, SPLIT
 
     if strategy not in STRATEGIES:
         raise ConfigError(f"--strategy should be one of {', '.join(STRATEGIES)}; not {strategy!r}")
     names = {"all": FAULTS, "none": ()}.get(faults, tuple(filter(None, faults.split(","))))
     for name in names:
-        if name not in FAULTS:
-            raise ConfigError(f"--faults does not know {name!r}; known are all, none, {', '.join(FAULTS)}")
+        if name not in (*FAULTS, SPLIT):
+            known = ", ".join((*FAULTS, SPLIT))
+            raise ConfigError(f"--faults does not know {name!r}; known are all, none, {known}")
     if cycles not in ("stand-by", "none"):
         raise ConfigError(f"--cycles should be stand-by or none; not {cycles!r}")
     return Options(strategy, nodes, frozenset(names), duration, wiring, cycles == "stand-by")

@@ -28,7 +28,7 @@ UNKNOWN = -1
 GONE, ELSEWHERE = 0, 1
 """In the place of `since`, of a client that a node has no longer: its session is over, or it is at another
 node, of which whoever hears this may not have heard yet."""
-_PARTS = frozenset((CHANGE, WHOLE, BEGIN, MORE, END))
+PARTS = frozenset((CHANGE, WHOLE, BEGIN, MORE, END))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def decode(packet: Packet) -> Message:
         raise RemoteProtocolError(f"a mesh does not speak of {type(packet).__name__}")
     try:
         match json.loads(packet.payload):
-            case [str(part), int(life), int(version), int(digest), list(clients)] if part in _PARTS:
+            case [str(part), int(life), int(version), int(digest), list(clients)] if part in PARTS:
                 return Advert(part, life, version, digest, tuple(_told(*each) for each in clients))
             case ["heard", int(version), int(epoch), list(sequences), list(sent)]:
                 return Heard(version, Cut(epoch, tuple(map(int, sequences)), tuple(map(int, sent))))

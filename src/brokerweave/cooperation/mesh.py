@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from hashlib import blake2b
+from json.encoder import encode_basestring_ascii as _quoted
 from typing import ClassVar
 
 from brokerweave.cooperation import adverts
@@ -24,6 +25,8 @@ from brokerweave.mqtt.packets import Packet
 
 DIGEST_SECONDS = 60.0
 """Between two digests on each link: a backstop, since links deliver all changes in order or fail."""
+DIGESTS_A_SECOND = 2.0
+"""With many neighbours a node sends no more of them than this, and each link has one more rarely."""
 GRACE_SECONDS = 2.0
 """Without membership, how long a link may be down before its neighbour is not live."""
 RECOVER_SECONDS = 5.0
@@ -91,7 +94,10 @@ class Mesh(Strategy):
         self._flushing = False
         self._waits: list[_Wait] = []
         self._holders: dict[str, tuple[str, ...]] = {}
+        self._stand_ins: tuple[str, ...] | None = None
         self._digesting = False
+        self._said: tuple[tuple[int, int], list[Packet]] = ((-1, 0), [])
+        """A version and digest of this node's table, and the packets that say all of it."""
         self.counters = {"adverts_sent": 0, "adverts_heard": 0, "tables_sent": 0, "tables_pulled": 0}
 
     # What a node asks
@@ -139,7 +145,9 @@ class Mesh(Strategy):
 
     def stand_ins(self) -> tuple[str, ...]:
         """Who keeps messages for this node's clients at a node that does not know that this one lives."""
-        return self._first_for(self.context.node_id, 0)
+        if self._stand_ins is None:
+            self._stand_ins = self._first_for(self.context.node_id, 0)
+        return self._stand_ins
 
     def _first_for(self, node: str, more: int) -> tuple[str, ...]:
         count = int(self.context.option("copies")) + more
@@ -235,7 +243,8 @@ class Mesh(Strategy):
             Told(client, mine[client].since if client in mine else self._elsewhere(client), filters)
             for client, filters in changes.items()
         ]
-        packets = adverts.changes(self._life, self.version, self.table.digest(self.context.node_id), told)
+        digest = self.table.digest(self.context.node_id)
+        packets = [adverts.encode(each) for each in adverts.changes(self._life, self.version, digest, told)]
         self.version += len(packets)
         for neighbour in sorted(self._up):
             self._send(neighbour, packets)
@@ -245,10 +254,10 @@ class Mesh(Strategy):
         """In the place of `since`, of a client that this node has no longer."""
         return adverts.GONE if self.table.home(client) is None else adverts.ELSEWHERE
 
-    def _send(self, neighbour: str, messages: Iterable[Advert]) -> None:
-        for message in messages:
+    def _send(self, neighbour: str, packets: Iterable[Packet]) -> None:
+        for packet in packets:
             self.counters["adverts_sent"] += 1
-            self.context.send(neighbour, adverts.encode(message))
+            self.context.send(neighbour, packet)
 
     # Neighbours and members
 
@@ -279,7 +288,7 @@ class Mesh(Strategy):
         self._missed.discard(neighbour)
         self._lost.pop(neighbour, None)
         self._heard.pop(neighbour, None)
-        self._look_who_lives()
+        self._links_changed()
         self.flush()
         self._send_table(neighbour)
         self._digest_later()
@@ -292,7 +301,7 @@ class Mesh(Strategy):
             self.context.call_later(GRACE_SECONDS, partial(self._gone, neighbour, lost))
         self._up.discard(neighbour)
         self._syncing.pop(neighbour, None)
-        self._look_who_lives()
+        self._links_changed()
         self._settle(neighbour)
         self.down(neighbour)
 
@@ -300,12 +309,16 @@ class Mesh(Strategy):
         """A link that failed is not back."""
         if self._lost.get(neighbour) == lost:
             self._missed.discard(neighbour)
-            self._look_who_lives()
+            self._links_changed()
 
     def neighbour_removed(self, neighbour: str) -> None:
         self._missed.discard(neighbour)
         self.neighbour_down(neighbour)
         self._forget(neighbour)
+
+    def _links_changed(self) -> None:
+        if self._members is None:
+            self._look_who_lives()
 
     def _look_who_lives(self) -> None:
         members = self._members if self._members is not None else self._up | self._missed
@@ -314,6 +327,7 @@ class Mesh(Strategy):
             return
         gone, self.live = self.live - live, live
         self._holders.clear()
+        self._stand_ins = None
         self.context.routes_changed()
         for node in sorted(gone):
             self.died(node)
@@ -339,8 +353,12 @@ class Mesh(Strategy):
 
     # What neighbours tell
 
+    def read(self, packet: Packet) -> adverts.Message:
+        """Raises `RemoteProtocolError`."""
+        return adverts.decode(packet)
+
     def packet_arrived(self, neighbour: str, packet: Packet) -> None:
-        match adverts.decode(packet):
+        match self.read(packet):
             case Advert() as advert:
                 self._take(neighbour, advert)
             case Heard(version, cut):
@@ -458,13 +476,18 @@ class Mesh(Strategy):
     def _send_table(self, neighbour: str) -> None:
         self.counters["tables_sent"] += 1
         own = self.context.node_id
-        told = (Told(c, e.since, dict(e.filters)) for c, e in self.table.clients(own).items())
-        self._send(neighbour, adverts.whole(self._life, self.version, self.table.digest(own), told))
+        digest = self.table.digest(own)
+        if self._said[0] != (self.version, digest):
+            told = (Told(c, e.since, dict(e.filters)) for c, e in self.table.clients(own).items())
+            table = adverts.whole(self._life, self.version, digest, told)
+            self._said = (self.version, digest), [adverts.encode(each) for each in table]
+        self._send(neighbour, self._said[1])
 
     def _digest_later(self) -> None:
         if not self._digesting:
             self._digesting = True
-            self.context.call_later(DIGEST_SECONDS, self._send_digests)
+            seconds = max(DIGEST_SECONDS, len(self._up) / DIGESTS_A_SECOND)
+            self.context.call_later(seconds, self._send_digests)
 
     def _send_digests(self) -> None:
         self._digesting = False
@@ -504,4 +527,4 @@ def _rank(node: str, other: str) -> bytes:
 
 def _kept(client: str, *topic_filter: str) -> str:
     """The name under which the node keeps, for a neighbour, since when it has a client, or a filter's QoS."""
-    return json.dumps([client, *topic_filter], separators=(",", ":"))
+    return f"[{','.join(map(_quoted, (client, *topic_filter)))}]"

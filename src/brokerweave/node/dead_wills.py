@@ -84,7 +84,7 @@ class DeadWills:
 
     def up(self, neighbour: str) -> None:
         """A link is up: what was told before may have been lost."""
-        if neighbour in self._failover.holders():
+        if self._own and neighbour in self._failover.holders():
             for owed in self._own.values():
                 self._core.send_own(neighbour, wire.WILLS, wire.encode_will(owed))
 

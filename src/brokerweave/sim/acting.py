@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 LONGEST = 12.0
 """Seconds: no fault lasts longer."""
-_FAULTS = frozenset(
-    ("delay", "cut", "partition", "kill", "stop", "broker", "freeze", "disk", "skew", "move", "link", "site")
-)
+_LINK_FAULTS = ("delay", "cut", "partition", "split", "move", "link")
+_FAULTS = frozenset((*_LINK_FAULTS, "kill", "stop", "broker", "freeze", "disk", "skew", "site"))
 
 
 class Actor:
@@ -104,7 +103,13 @@ class Actor:
                     network.wire(name, client.name).cut()
 
     def _do_partition(self, name: str, lasts: float) -> None:
-        wires = [self._sim.network.wire(name, other) for other in self._sim.names if other != name]
+        self._do_split(name, lasts)
+
+    def _do_split(self, names: str, lasts: float) -> None:
+        """These sites do not reach the others for a while."""
+        half = names.split("+")
+        others = [other for other in self._sim.names if other not in half]
+        wires = [self._sim.network.wire(one, other) for one in half for other in others]
         for wire in wires:
             wire.block()
 

@@ -253,6 +253,8 @@ def plan(seed: int, options: Options) -> list[Action]:
         if options.faults:
             copies, random = mesh_copies(seed), world.random("deaths")
             actions += schedule.site_deaths(random, names, copies, options.duration)
+    if schedule.SPLIT in options.faults:
+        actions += schedule.splits(world.random("splits"), names, options.duration)
     actions += schedule.deletions(world.random("deletions"), clients, options.duration)
     return sorted(actions, key=lambda action: action.at)
 

@@ -1,30 +1,38 @@
 """How cost grows: one scenario over a tree of 2 to 100,000 sites in virtual time, and what it took.
 
 Owns the scenario: links come up, clients subscribe, interest changes while clients publish, a link in the
-middle fails and returns, all comes to rest, one client asks for something new. Invariants: a run is a pure
+middle fails and returns, all comes to rest, one client asks for something new. In a mesh a whole site is cut
+off, held for dead, and returns, and its clients go to another site; what membership would say of that is
+said here (`sim.membership` has what it costs). Invariants: a run is a pure
 function of its options; what is published at rest reaches every site that wants it, and nothing reaches a
 site twice, or the run says so. Must not know: real time, memory, how results are shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import accumulate
 from random import Random
 from typing import Any
 
 from brokerweave.cooperation.api import Strategy
+from brokerweave.cooperation.mesh import Mesh
 from brokerweave.cooperation.pf import PublicationFlooding
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.errors import ConfigError
 from brokerweave.mqtt.trie import FilterTrie
 from brokerweave.session.pair import Pair
-from brokerweave.sim.scale_node import ScaleClient, ScaleLink, ScaleNode, Traffic
-from brokerweave.sim.scale_shapes import SHAPES, Tree
+from brokerweave.sim.scale_node import ScaleClient, ScaleLink, ScaleMesh, ScaleNode, Traffic
+from brokerweave.sim.scale_shapes import SHAPES, FullMesh, Tree
 from brokerweave.sim.world import World
 
-STRATEGIES: dict[str, type[Strategy]] = {"pf": PublicationFlooding, "sf": SubscriptionFlooding}
+STRATEGIES: dict[str, type[Strategy]] = {
+    "pf": PublicationFlooding,
+    "sf": SubscriptionFlooding,
+    "mesh": ScaleMesh,
+}
 BARRIER_TIMEOUT = 0.5
 """As in the configuration's default."""
 ZONE = 10
@@ -36,6 +44,9 @@ STEP = 0.01
 
 # The scenario, in parts of its duration.
 LINKED, SUBSCRIBED, CUT, CALM, RETURN, PROBE, WITHDRAW = 0.01, 0.10, 0.65, 0.70, 0.75, 0.875, 0.95
+
+# In a mesh, in seconds after a site was cut off: its clients are elsewhere, and all hold it for dead.
+MOVED_AFTER, DEAD_AFTER = 1.0, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +89,7 @@ class Phase:
     changes: int = 0
     """Filters that clients asked for or withdrew."""
     filters_sent: int = 0
-    """Filters in inter-subscribes and inter-unsubscribes, each counted on each link."""
+    """Filters in inter-subscribes and inter-unsubscribes, each counted on each link; in a mesh, adverts."""
     interest_packets: int = 0
     barrier_packets: int = 0
     settled_after: float | None = None
@@ -165,7 +176,13 @@ class ScaleRun:
             ScaleNode(world, self.traffic, self.random, number, strategy, timeout)
             for number in range(options.nodes)
         ]
-        self.tree = Tree(options.nodes, options.shape, world.random("tree"))
+        self.mesh = options.strategy == "mesh"
+        self.tree: Tree | FullMesh
+        if self.mesh:
+            self.tree = FullMesh(options.nodes)
+            self._all_live()
+        else:
+            self.tree = Tree(options.nodes, options.shape, world.random("tree"))
         self.result.hops = self.tree.diameter()
         self.links = [
             ScaleLink(self.nodes[child], self.nodes[parent], options.delay)
@@ -176,23 +193,22 @@ class ScaleRun:
             for node in self.nodes
             for number in range(options.clients)
         ]
+        self._by_name = {client.name: client for client in self.clients}
 
     # The scenario
 
     def run(self) -> Result:
         result, at = self.result, self._at
-        link = self.links[self.tree.middle()]
-        self._spread(0.0, LINKED, [each.connect for each in self.links])
-        self._spread(LINKED, SUBSCRIBED, [lambda c=c: self._arrive(c) for c in self.clients])  # type: ignore[misc]
+        self._begin()
         self._stream(self.options.churn, SUBSCRIBED, CALM, self._churn)
         self._stream(self.options.publications, SUBSCRIBED, 1.0, self._publish)
         self._until(LINKED)
         self._measure(result.subscribing, SUBSCRIBED)
         self._measure(result.churn, CUT)
         self._count_tables()
-        link.cut()
+        self._cut()
         self._until(RETURN)
-        self._measure(result.returned, PROBE, link.connect)
+        self._measure(result.returned, PROBE, self._reconnect)
         self._settle(result.returned, at(RETURN), at(PROBE))
         self._at_rest = result.returned.settled_after is not None
         self._measure(result.probe, WITHDRAW, self._probe)
@@ -205,6 +221,56 @@ class ScaleRun:
         self._conclude()
         return result
 
+    def _begin(self) -> None:
+        arrivals = [partial(self._arrive, client) for client in self.clients]
+        if self.mesh:
+            # Where each new client is told to all, a thousand that come one by one tell a million times what
+            # links tell anyway when they come up.
+            self._spread(0.0, LINKED, arrivals)
+            for link in self.links:  # nodes join one after another, each linked with all before it
+                joins = link.nodes[0].number / self.options.nodes
+                self.world.later(self._at(LINKED + (SUBSCRIBED - LINKED) * joins), link.stand)
+        else:
+            self._spread(0.0, LINKED, [each.connect for each in self.links])
+            self._spread(LINKED, SUBSCRIBED, arrivals)
+
+    def _failing(self) -> list[ScaleLink]:
+        if isinstance(self.tree, Tree):
+            return [self.links[self.tree.middle()]]
+        return [link for link in self.links if self.nodes[0] in link.nodes]
+
+    def _cut(self) -> None:
+        for link in self._failing():
+            link.cut()
+        if self.mesh:
+            self.world.later(MOVED_AFTER, self._move_clients)
+            self.world.later(DEAD_AFTER, self._hold_for_dead)
+
+    def _reconnect(self) -> None:
+        if self.mesh:
+            self._all_live()
+        for link in self._failing():
+            link.connect()
+
+    def _all_live(self) -> None:
+        for node in self.nodes:
+            node.members_are(each.name for each in self.nodes)
+
+    def _hold_for_dead(self) -> None:
+        dead, *others = self.nodes
+        dead.members_are(())
+        for node in others:
+            node.members_are(each.name for each in others)
+
+    def _move_clients(self) -> None:
+        """The clients of the site that is cut off come to other sites."""
+        for number, client in enumerate(self.clients[: self.options.clients]):
+            filters = sorted(client.filters)
+            client.lose()
+            client.node = self.nodes[1 + number % (self.options.nodes - 1)]
+            client.connect()
+            client.subscribe(*filters)
+
     def _at(self, part: float) -> float:
         return part * self.options.duration
 
@@ -214,7 +280,7 @@ class ScaleRun:
             self.world.run(self._at(self._reached))
             self._progress(self._reached)
 
-    def _spread(self, start: float, end: float, actions: list[Callable[[], None]]) -> None:
+    def _spread(self, start: float, end: float, actions: Sequence[Callable[[], None]]) -> None:
         for action in actions:
             self.world.later(self._at(self.random.uniform(start, end)), action)
 
@@ -265,7 +331,8 @@ class ScaleRun:
     def _publish(self) -> None:
         client, topic = self.random.choice(self.clients), self._wishes.topic()
         here = client.node.number
-        sites = frozenset(_site(name) for name in self._wanted.match(topic)) - {here}
+        names = self._wanted.match(topic)
+        sites = frozenset(self._by_name[name].node.number for name in names) - {here}
         self.result.published += 1
         self.result.wanted += len(sites)
         self._expected.append(sites if self._at_rest else frozenset())
@@ -309,7 +376,8 @@ class ScaleRun:
         phase.interest_packets, phase.barrier_packets = interest, other
 
     def _sums(self) -> tuple[int, int, int, int]:
-        sent = sum(sum(node.core.strategy.counters.values()) for node in self.nodes)
+        counters = [node.core.strategy.counters for node in self.nodes]
+        sent = sum(each["adverts_sent"] if self.mesh else sum(each.values()) for each in counters)
         return self._changes, sent, self.traffic.interest_packets, self.traffic.other_packets
 
     def _settle(self, phase: Phase, since: float, until: float) -> None:
@@ -323,10 +391,7 @@ class ScaleRun:
         return self.world.now - self.world.elapsed
 
     def _count_tables(self) -> None:
-        sizes = [
-            sum(node.core.strategy.describe(n).get("filters_from", 0) for n in node.core.neighbours())
-            for node in self.nodes
-        ]
+        sizes = [sum(_filters_of(node, n) for n in node.core.neighbours()) for node in self.nodes]
         self.result.table_mean = round(sum(sizes) / len(sizes), 3)
         self.result.table_max = max(sizes)
 
@@ -341,5 +406,9 @@ class ScaleRun:
         result.barrier_timeouts = sum(node.core.counters["barrier_timeouts"] for node in self.nodes)
 
 
-def _site(client: str) -> int:
-    return int(client[1:].partition("-")[0])
+def _filters_of(node: ScaleNode, neighbour: str) -> int:
+    """Filters that a node knows of a neighbour."""
+    strategy = node.core.strategy
+    if isinstance(strategy, Mesh):
+        return sum(len(entry.filters) for entry in strategy.table.clients(neighbour).values())
+    return strategy.describe(neighbour).get("filters_from", 0)

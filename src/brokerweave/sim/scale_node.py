@@ -9,21 +9,26 @@ the number of nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from typing import ClassVar
 
+from brokerweave.cooperation import adverts
 from brokerweave.cooperation.api import Strategy
+from brokerweave.cooperation.mesh import Mesh
 from brokerweave.links.abilities import BrokerAbilities
-from brokerweave.links.connection import BatchArrived, ControlArrived, LinkConnection
+from brokerweave.links.connection import BatchArrived, ControlArrived, Established, LinkConnection
+from brokerweave.links.connection import Event as LinkEvent
 from brokerweave.links.dead_letters import DeadLetters
 from brokerweave.links.handshake import Acceptor, Dialer, Identity
 from brokerweave.links.injector import Injector
-from brokerweave.links.lane import Lane
+from brokerweave.links.lane import Lane, Resume
 from brokerweave.links.outbox import Outbox
+from brokerweave.links.wire import LINK_VERSION
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import publish_head, split
+from brokerweave.mqtt.frames import Frame, publish_head, split
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -45,10 +50,11 @@ from brokerweave.sim.world import Event, World
 _LIMITS = NodeLimits()
 _ABILITIES = BrokerAbilities(version=4)
 _CONNACK = codec.encode(ConnAck(), 4)
-_SUBACK = codec.encode(SubAck(1, (0,)), 4)
 _UNSUBACK = codec.encode(UnsubAck(1), 4)
 _GOODBYE = codec.encode(Disconnect(), 4)
 _FOREVER = 1e9
+MESH = {"copies": 2, "window": 60.0, "client_bytes": 1 << 20, "max_bytes": 64 << 20}
+_ADVERTS = tuple(f'["{part}"'.encode() for part in adverts.PARTS)
 
 
 @dataclass(slots=True)
@@ -57,7 +63,8 @@ class Traffic:
 
     interest_packets: int = 0
     other_packets: int = 0
-    """Control packets of the nodes' own: the subscribe barrier's marks and their answers."""
+    """Other control packets: the subscribe barrier's marks and their answers; in a mesh, that an advert was
+    heard, digests, questions for what clients missed, and answers."""
     crossings: int = 0
     """Publications times the links that each of them crossed."""
     link_bytes: int = 0
@@ -94,6 +101,8 @@ class ScaleNode:
             forget_after=_FOREVER,
             session_expiry=_FOREVER,
             barrier_timeout=barrier_timeout,
+            cluster_timeout=2.0 if issubclass(strategy, Mesh) else None,
+            options=MESH if issubclass(strategy, Mesh) else {},
         )
         self._injector = Injector(f"brokerweave-{self.name}", _ABILITIES, self._outbox(), DeadLetters())
         self.core = NodeCore(
@@ -108,11 +117,17 @@ class ScaleNode:
         self.carriers = Carriers(self.core, self)
         self.identity = Identity(self.name, 1, strategy.name, 1)
         self._ready: dict[str, None] = {}
+        self._encoded: tuple[Packet | None, bytes] = (None, b"")
         self._injector.connected(world.now)
         self._injector.receive(_CONNACK, world.now)
 
     def _outbox(self) -> Outbox:
         return Outbox(self.random.getrandbits(62) + 1)
+
+    def members_are(self, names: Iterable[str]) -> None:
+        """In a mesh: what membership would say."""
+        assert isinstance(self.core.strategy, Mesh)
+        self.core.strategy.members_are(names)
 
     # NodeHost, CarrierHost
 
@@ -120,6 +135,8 @@ class ScaleNode:
         return self.world.now
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Event:
+        if seconds >= _FOREVER:
+            return Event(callback)  # which is not to come: a mesh would have a million of them
         return self.world.later(seconds, callback)
 
     def lane_ready(self, neighbour: str, lane: int) -> None:
@@ -128,11 +145,15 @@ class ScaleNode:
         self._ready[neighbour] = None
 
     def send_control(self, neighbour: str, packet: Packet) -> None:
-        if self.carriers.send_control(neighbour, packet):
-            if isinstance(packet, Publish):
-                self.traffic.other_packets += 1
-            else:
+        carrier = self.carriers.get(neighbour, 0)
+        if carrier is not None and not carrier.connection.closed:
+            if packet is not self._encoded[0]:  # else it goes to many
+                self._encoded = packet, codec.encode(packet, LINK_VERSION)
+            carrier.connection.send(self._encoded[1])
+            if _tells_interest(packet):
                 self.traffic.interest_packets += 1
+            else:
+                self.traffic.other_packets += 1
             self.lane_ready(neighbour, 0)
 
     def _write(self) -> None:
@@ -167,16 +188,42 @@ class ScaleNode:
         self.world.note(self.name, message)
 
 
+class ScaleMesh(Mesh):
+    """Reads once what many are told."""
+
+    last: ClassVar[tuple[Packet | None, adverts.Message]] = (None, adverts.Pull())
+
+    def read(self, packet: Packet) -> adverts.Message:
+        if packet is not ScaleMesh.last[0]:
+            ScaleMesh.last = packet, super().read(packet)
+        return ScaleMesh.last[1]
+
+
+class _Connection(LinkConnection):
+    """Decodes once what many are told."""
+
+    last: ClassVar[tuple[bytes, Packet | None]] = (b"", None)
+
+    def _receive_frame(self, frame: Frame, now: float, events: list[LinkEvent]) -> None:
+        data, packet = _Connection.last
+        if packet is not None and frame.data == data:
+            events.append(ControlArrived(packet))
+            return
+        super()._receive_frame(frame, now, events)
+        if events and isinstance(events[-1], ControlArrived):
+            _Connection.last = frame.data, events[-1].packet
+
+
 class End:
     """One node's end of a link; implements `Carrier`."""
 
-    __slots__ = ("_delay", "_far", "_node", "connection", "dialed", "peer")
+    __slots__ = ("_delay", "_far", "connection", "dialed", "node", "peer")
 
     def __init__(self, node: ScaleNode, connection: LinkConnection, dialed: bool, delay: float) -> None:
         self.connection = connection
         self.dialed = dialed
         self.peer: tuple[str, int] | None = None
-        self._node = node
+        self.node = node
         self._delay = delay
         self._far: End | None = None
 
@@ -190,11 +237,11 @@ class End:
     def received(self, data: bytes) -> None:
         if self._far is None:
             return  # the link was cut while this was on its way
-        node = self._node
+        node = self.node
         for event in self.connection.receive(data, node.world.now):
             if isinstance(event, BatchArrived):
                 node.traffic.crossings += sum(run.count for run in event.runs)
-            elif isinstance(event, ControlArrived) and not isinstance(event.packet, Publish):
+            elif isinstance(event, ControlArrived) and _tells_interest(event.packet):
                 node.traffic.interest_at = node.world.now
             node.carriers.handle(self, event)
         self.flush()
@@ -202,15 +249,15 @@ class End:
     def flush(self) -> None:
         data = self.connection.data_to_send()
         if data and self._far is not None:
-            self._node.traffic.link_bytes += len(data)
-            self._node.world.later(self._delay, partial(self._far.received, data))
+            self.node.traffic.link_bytes += len(data)
+            self.node.world.later(self._delay, partial(self._far.received, data))
 
     def close(self) -> None:
         self.flush()
 
     def cut(self) -> None:
         self._far = None
-        self._node.carriers.lost(self)
+        self.node.carriers.lost(self)
 
 
 class ScaleLink:
@@ -234,9 +281,47 @@ class ScaleLink:
         self._ends = near, far
         near.flush()
 
+    def stand(self) -> None:
+        """As `connect`, and both sides have shaken hands already: where half a million links come up, that
+        would take longer than all the rest."""
+        now = self.nodes[0].world.now
+        ends = []
+        for node, other in (self.nodes, self.nodes[::-1]):
+            node.core.add_neighbour(other.name)
+            resume = node.core.neighbour_table[other.name].lanes[0].resume()
+            connection = _Connection(_Shaken(resume), now)  # type: ignore[arg-type]
+            connection.established = True
+            ends.append(End(node, connection, node is self.nodes[0], self._delay))
+        near, far = ends
+        near.attach(far)
+        far.attach(near)
+        self._ends = near, far
+        for end, there in ((near, far), (far, near)):
+            peer, said = there.node, there.connection.said
+            assert said is not None
+            end.node.carriers.handle(end, Established(peer.name, 0, 1, peer.identity.epoch, said))
+
     def cut(self) -> None:
         for end in self._ends:
             end.cut()
+
+
+class _Shaken:
+    """A handshake that is over."""
+
+    __slots__ = ("said",)
+
+    def __init__(self, said: Resume) -> None:
+        self.said = said
+
+    def start(self) -> None:
+        return None
+
+
+def _tells_interest(packet: Packet) -> bool:
+    if not isinstance(packet, Publish):
+        return True
+    return packet.topic == adverts.TOPIC and packet.payload.startswith(_ADVERTS)
 
 
 class ScaleClient:
@@ -255,11 +340,12 @@ class ScaleClient:
         self.pair.from_client(codec.encode(Connect(self.name), 4))
         self.pair.from_broker(_CONNACK)
 
-    def subscribe(self, topic_filter: str) -> bool:
+    def subscribe(self, *filters: str) -> bool:
         """True: SUBACK went to the client at once; else `Traffic.suback` tells when."""
-        self.filters.add(topic_filter)
-        self.pair.from_client(codec.encode(Subscribe(1, (Subscription(topic_filter, 0),)), 4))
-        return bool(self.pair.from_broker(_SUBACK))
+        self.filters.update(filters)
+        asked = tuple(Subscription(each, 0) for each in filters)
+        self.pair.from_client(codec.encode(Subscribe(1, asked), 4))
+        return bool(self.pair.from_broker(codec.encode(SubAck(1, (0,) * len(filters)), 4)))
 
     def unsubscribe(self, topic_filter: str) -> None:
         self.filters.discard(topic_filter)
@@ -268,6 +354,11 @@ class ScaleClient:
 
     def publish(self, topic: str, payload: bytes) -> None:
         self.pair.from_client(codec.encode(Publish(topic, payload), 4))
+
+    def lose(self) -> None:
+        """Its connection breaks."""
+        self.filters.clear()
+        self.pair.ended()
 
     def leave(self) -> None:
         self.filters.clear()

@@ -1,7 +1,8 @@
-"""Trees of many nodes, by their shape: who is linked with whom, and how far it is.
+"""Wirings of many nodes, by their shape: who is linked with whom, and how far it is.
 
-Owns the shapes. Invariant: node 0 is the root and every node's parent has a smaller number, so one pass
-up or down the numbers sees children before parents or after them. Must not know: nodes.
+Owns the shapes: trees, and the mesh, where all are linked with all. Invariant: in a tree node 0 is the root
+and every node's parent has a smaller number, so one pass up or down the numbers sees children before parents
+or after them. Must not know: nodes.
 """
 
 from __future__ import annotations
@@ -52,3 +53,19 @@ class Tree:
             size[self.parents[number]] += size[number]
         half = len(self.parents) / 2
         return min(range(1, len(size)), key=lambda number: abs(size[number] - half)) - 1
+
+
+class FullMesh:
+    """As `Tree`, where everybody is linked with everybody."""
+
+    def __init__(self, nodes: int) -> None:
+        self._nodes = nodes
+
+    def edges(self) -> list[tuple[int, int]]:
+        return [(one, other) for one in range(1, self._nodes) for other in range(one)]
+
+    def diameter(self) -> int:
+        return 1
+
+    def farthest(self) -> int:
+        return self._nodes - 1

@@ -28,7 +28,9 @@ FAULTS = (
     "late",
     "link",
 )
-"""What `--faults` can name."""
+"""What `--faults` can name, and `all` means."""
+SPLIT = "split"
+"""What `--faults` can name besides: sites in two halves that do not reach each other."""
 
 TOPICS = ("a", "b", "a/b", "a/c", "b/c", "a/b/c")
 FILTERS = ("#", "a/#", "a/+", "+/c", "+", "a/b", "b/c", "b", "a/b/c")
@@ -227,6 +229,17 @@ def site_deaths(random: Random, sites: list[str], copies: int, duration: float) 
         dead = random.sample(sites, min(random.randint(1, copies - 1), len(sites) - 1))
         actions.append(Action(at, "site", ("+".join(dead), random.uniform(0.5, 5.0))))
         at += random.uniform(5.0, 12.0)
+    return actions
+
+
+def splits(random: Random, sites: list[str], duration: float) -> list[Action]:
+    actions = []
+    at = QUIET + random.uniform(1.0, 6.0)
+    while at < duration - 1.0:
+        half = random.sample(sites, len(sites) // 2)
+        lasts = random.uniform(0.5, 8.0)
+        actions.append(Action(at, "split", ("+".join(half), lasts)))
+        at += lasts + random.uniform(2.0, 8.0)
     return actions
 
 

@@ -9,7 +9,7 @@ import pytest
 from brokerweave.cooperation import adverts
 from brokerweave.cooperation.adverts import Digest
 from brokerweave.cooperation.api import Hop, Route
-from brokerweave.cooperation.mesh import RECOVER_SECONDS, Mesh
+from brokerweave.cooperation.mesh import DIGEST_SECONDS, RECOVER_SECONDS, Mesh
 from brokerweave.errors import RemoteProtocolError
 from tests.unit.node.mesh_sites import DEAD_SECONDS, Guest, kill, mesh_of, strategy
 from tests.unit.node.network import Network
@@ -125,6 +125,21 @@ class TestHolders:
         assert strategy(mesh_of("dp", copies=4), "d").holders("d") == ("p",)
 
 
+class TestDigests:
+    @pytest.mark.parametrize(("neighbours", "seconds"), [(3, DIGEST_SECONDS), (1000, 500.0)])
+    def test_go_out_every_minute_but_no_more_than_two_a_second(
+        self, mesh: Network, neighbours: int, seconds: float
+    ) -> None:
+        mine = strategy(mesh, "p")
+        due: list[float] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(mine, "_digesting", False)
+            patch.setattr(mine, "_up", {f"n{number}" for number in range(neighbours)})
+            patch.setattr(mine.context, "call_later", lambda seconds, callback: due.append(seconds))
+            mine._digest_later()
+        assert due == [seconds]
+
+
 class TestTables:
     def test_name_for_a_client_the_node_that_had_it_last(self, mesh: Network) -> None:
         Guest(mesh, "d", "c").subscribe("t")
@@ -176,6 +191,18 @@ class TestTables:
         mesh.settle()
         assert {*strategy(mesh, "p").table.clients("d")} == {"stays", "new"}
         assert strategy(mesh, "p").table.digest("d") == strategy(mesh, "d").table.digest("d")
+
+    def test_are_told_as_they_are_now_to_whoever_comes(self, mesh: Network) -> None:
+        """What is said to many is made once, and anew when something changed, told or not."""
+        Guest(mesh, "d", "one").subscribe("t")
+        mesh.settle()
+        for client in ("two", "three"):
+            mesh.cut("d", "p")
+            Guest(mesh, "d", client).subscribe("u")
+            mesh.link("d", "p")
+            mesh.settle()
+        assert {*strategy(mesh, "p").table.clients("d")} == {"one", "two", "three"}
+        assert strategy(mesh, "p").counters["tables_pulled"] == 0
 
     def test_are_not_told_out_of_turn(self, mesh: Network) -> None:
         packet = adverts.encode(adverts.Advert(adverts.MORE, 1, 1, 0, ()))

@@ -75,6 +75,36 @@ def test_more_clients_that_change_make_more_filters_cross_links() -> None:
     assert run(churn=20.0).churn.filters_sent > 2 * run(churn=2.0).churn.filters_sent
 
 
+class TestMesh:
+    def test_what_is_published_at_rest_reaches_every_site_that_wants_it_once_and_in_one_hop(self) -> None:
+        result = run(strategy="mesh")
+        assert result.checked > 5
+        assert (result.missed, result.doubled) == (0, 0)
+        assert result.hops == 1
+
+    def test_each_end_of_a_link_tells_its_table_once_when_it_comes_up(self) -> None:
+        result = run(strategy="mesh", churn=0.0)
+        assert result.subscribing.filters_sent == result.subscribing.interest_packets == 12 * 11
+
+    def test_a_new_filter_is_told_to_all_at_once_and_suback_waits_for_their_answers(self) -> None:
+        result = run(strategy="mesh", delay=0.02)
+        assert result.probe.filters_sent == 11
+        assert result.probe.settled_after == pytest.approx(0.02)
+        assert result.suback_after == pytest.approx(0.04)
+        assert result.probe_known == 12
+
+    def test_clients_of_a_site_that_is_cut_off_are_elsewhere_and_stay_there(self) -> None:
+        scale = ScaleRun(Options(**{**SMALL, "strategy": "mesh"}))  # type: ignore[arg-type]
+        result = scale.run()
+        moved = scale.clients[0]
+        homes = {node.core.strategy.table.home(moved.name) for node in scale.nodes}  # type: ignore[attr-defined]
+        assert homes == {"n1"}
+        assert result.returned.settled_after is not None
+
+    def test_the_same_options_give_the_same_run(self) -> None:
+        assert run(strategy="mesh", seed=3) == run(strategy="mesh", seed=3)
+
+
 @pytest.mark.parametrize("wrong", [{"shape": "circle"}, {"strategy": "none"}, {"nodes": 1}, {"clients": 0}])
 def test_options_that_make_no_run_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError):

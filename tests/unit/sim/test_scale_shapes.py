@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from brokerweave.sim.scale_shapes import SHAPES, Tree
+from brokerweave.sim.scale_shapes import SHAPES, FullMesh, Tree
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -35,3 +35,9 @@ def test_the_middle_of_a_row_leaves_two_halves() -> None:
 
 def test_the_farthest_node_of_a_row_is_its_last() -> None:
     assert Tree(10, "row", Random(1)).farthest() == 9
+
+
+def test_in_a_mesh_everybody_is_linked_with_everybody_once() -> None:
+    links = FullMesh(10).edges()
+    assert len(links) == len({frozenset(link) for link in links}) == 45
+    assert all(one != other for one, other in links)

@@ -1,0 +1,53 @@
+"""The simulator bites in a mesh, too: every bug planted in the mesh and in membership is found in 300 seeds.
+
+A seed that fails without the bug shows nothing: each find is run once more without it, and must hold then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from brokerweave.sim import membership_faults
+from brokerweave.sim.run import Options, run
+from tests.chaos.planted_bugs import Plant
+from tests.chaos.planted_mesh_bugs import IN_MEMBERSHIP, IN_MESH, UNSEEN
+
+SEEDS = 300
+
+
+def in_mesh(seed: int) -> str:
+    return run(seed, Options("mesh", 4)).problem
+
+
+def found(plant: Plant, problem: Callable[[int], str]) -> int | None:
+    """The first seed that the bug breaks, and that holds without it."""
+    for seed in range(1, SEEDS + 1):
+        with pytest.MonkeyPatch.context() as patch:
+            plant(patch)
+            broken = problem(seed)
+        if broken and not problem(seed):
+            assert "Error:" not in broken, "the patch itself is broken"
+            print(f"{plant.__name__}, seed {seed}: {broken}")
+            return seed
+    return None
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("name", IN_MESH)
+def test_a_bug_planted_in_the_mesh_is_found(name: str) -> None:
+    assert found(IN_MESH[name], in_mesh) is not None
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("name", IN_MEMBERSHIP)
+def test_a_bug_planted_in_membership_is_found(name: str) -> None:
+    assert found(IN_MEMBERSHIP[name], membership_faults.run) is not None
+
+
+def test_there_are_ten_and_half_of_them_know_nothing_of_the_simulator() -> None:
+    planted = {**IN_MESH, **IN_MEMBERSHIP}
+    assert len(planted) >= 10
+    assert len(UNSEEN) == 5
+    assert {plant.__name__ for plant in UNSEEN} <= planted.keys()
