@@ -187,7 +187,9 @@ class Swim:
         elif ping.incarnation < me.incarnation or ping.meta_version < me.claim.meta_version:
             corrections.append(wire.Alive(me.claim, me.incarnation))
         prober = self._members.of_boot(boot)
-        if prober is not None and prober.state is not State.ALIVE:
+        if prober is None:
+            self.learn(address, now)  # news of it passed this node by: the next whole table may be far off
+        elif prober.state is not State.ALIVE:
             corrections.append(accusation(prober, me.claim.id))
         self._send(wire.Kind.ACK, boot, address, ping.seq, *corrections)
 

@@ -25,8 +25,6 @@ KNOWN = 8.0
 """Seconds in which all know of a crash: more than the longest suspicion of so few, and a round of probes."""
 SETTLED = 20.0
 """Seconds after a fault in which all know the truth again: some `reconnect_interval`s."""
-EXCHANGED = SETTLED + LAN.push_pull_interval
-"""Where all come at once to one member that knows nobody, an exchange of tables may have to tell the last."""
 LOOK = 0.5
 LONGEST = 15.0
 
@@ -58,7 +56,7 @@ class FaultyMembers:
         for node in self.nodes:
             node.start()
             node.act(lambda now, node=node: node.swim.join([self.nodes[0].address], now))  # type: ignore[misc]
-        self._wait(self._untrue, EXCHANGED, "the start")
+        self._wait(self._untrue, SETTLED, "the start")
         for number in range(FAULTS):
             fault = self._random.choice((self._crash, self._freeze, self._split, self._leave))
             self._change(number)

@@ -159,6 +159,15 @@ def test_the_prober_is_set_right_about_what_it_missed() -> None:
     assert "Changed b" in a.hears()
 
 
+def test_the_table_of_a_prober_that_is_not_known_is_asked_for() -> None:
+    a, b = Node("a"), Node("b")
+    a.swim.merge(b.swim.table(), "b", a.now)  # and b has not heard of a
+    a.swim.check("b", a.now)
+    deliver(a, b)
+    assert b.called == [a.address]
+    assert a.swim.health == 0, "it was answered all the same"
+
+
 def test_garbage_strangers_and_replays_change_nothing_and_are_counted() -> None:
     a, b = cluster("ab")
     stranger = Node("s", key=b"another key")
