@@ -140,7 +140,7 @@ class Queues:
         """The client has these; the node that it came back to says so."""
         queue = self._queues.get(client)
         if queue is not None:
-            done = [queue.bodies[one] for one in ids if one in queue.bodies]
+            done = [queue.bodies[one] for one in dict.fromkeys(ids) if one in queue.bodies]
             for body in done:
                 queue.remove(body)
             self._gone(client, done)

@@ -8,8 +8,9 @@ know: queues, when anything is said.
 Big-endian. text: u16 length, UTF-8. name: u8 length, UTF-8. hashes: u16 number, 8 bytes each. ids: u32
 number, each name, epoch u64, lane u8, sequence u64. Publications as in `held`, with their age.
 
-- receipts: client text, hashes; again and again.
-- got: client text, ids; again and again.
+- receipts: number, client text, hashes; again and again. A number is a life u64 and a count u64.
+- got: number, client text, ids; again and again.
+- taken: the number up to which receipts and gots were taken.
 - ask: round u32, since u64, client text.
 - answer: round u32, last u8, client text, publications up to the end.
 - late: since u64, client text, publications up to the end.
@@ -32,6 +33,7 @@ from brokerweave.mqtt.packets import Connect
 
 RECEIPTS = "$brokerweave/failover/receipts"
 GOT = "$brokerweave/failover/got"
+TAKEN = "$brokerweave/failover/taken"
 ASK = "$brokerweave/failover/ask"
 ANSWER = "$brokerweave/failover/answer"
 LATE = "$brokerweave/failover/late"
@@ -47,6 +49,7 @@ _ID_TAIL = struct.Struct(">QBQ")
 _ASK = struct.Struct(">IQ")
 _ANSWER = struct.Struct(">IB")
 _SINCE = struct.Struct(">Q")
+_NUMBER = struct.Struct(">QQ")
 _TOLD_TAIL = struct.Struct(">BI")
 
 
@@ -124,6 +127,18 @@ def encode_ids(ids: Sequence[MessageId]) -> bytes:
 
 
 # Receipts: what clients have. By hash where the broker delivered, by id where the node did.
+
+
+def encode_number(life: int, number: int) -> bytes:
+    """What goes before receipts and gots; alone, how far they were taken."""
+    return _NUMBER.pack(life, number)
+
+
+def decode_number(payload: bytes) -> tuple[int, int, bytes]:
+    """The number, and what follows it."""
+    cursor = Cursor(payload)
+    life, number = cursor.unpack(_NUMBER)
+    return life, number, payload[cursor.at :]
 
 
 def encode_receipts(receipts: Mapping[str, Sequence[bytes]]) -> list[bytes]:

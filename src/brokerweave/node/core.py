@@ -409,13 +409,17 @@ class NodeCore:
         max_qos: int,
         version: int,
         taken: tuple[str, int] | None = None,
+        sender: tuple[str, int] | None = None,
     ) -> None:
         assert isinstance(group, Group)
         if not group.hops and not group.retained and not (max_qos and group.kept):
             return  # only a tap wants it
         if max_qos or group.retained:  # these must be in the index before the broker sees them
             self.settle()
-            self._dispatch(self._new_run(group, count, blob, max_qos, version), group, taken=taken)
+            run = self._new_run(group, count, blob, max_qos, version, sender=sender)
+            if sender is not None and self.failover is not None:
+                self.failover.note(run)
+            self._dispatch(run, group, taken=taken)
             return
         key = (group, version)
         gathered = self._gathered.get(key)

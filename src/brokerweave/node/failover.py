@@ -18,7 +18,7 @@ from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.injections import InjectionLog
 from brokerweave.failover.queues import Queues
-from brokerweave.failover.receipts import Receipts
+from brokerweave.failover.receipts import Receipts, Taken
 from brokerweave.failover.senders import Senders
 from brokerweave.failover.shelf import Shelf
 from brokerweave.links.journal import Journal
@@ -45,6 +45,8 @@ STALE_SECONDS = 3.0
 """What comes later than this for clients of a node that lives is not kept: the node has had it."""
 PUSH_SECONDS = 0.5
 """After a link is up: how long a node may take what it is owed before it hears what its clients are owed."""
+TAKEN_SECONDS = 0.1
+"""Between two acknowledgements of receipts to one node."""
 SHOWN = 20
 """Clients that `status` names, those with the most drops."""
 _DUP = 0x08
@@ -57,13 +59,16 @@ class Failover:
         self.window = core.option("window")
         bounds = int(core.option("client_bytes")), int(core.option("max_bytes"))
         self.queues = Queues(*bounds, self.window)
-        self.receipts = Receipts()
-        self.senders = Senders(self.window)
+        self.receipts = Receipts(core.settings.epoch)
+        self._taken = Taken()
+        self._to_acknowledge: set[str] = set()
+        self.senders = Senders()
         self.log = InjectionLog()
         for lane, injector in enumerate(core.injectors):
             injector.watch = self.log.lane(lane if core.settings.ordered else 0)
         self.returns = Returns(core, self)
         self.wills = DeadWills(core, self)
+        self._turning = False
         self._holders: dict[str, float] = {}
         """Nodes that hold for this one, or did lately, and until when they are told what clients have."""
         self.started = core.now()
@@ -93,6 +98,7 @@ class Failover:
         core.controls |= {
             wire.RECEIPTS: self._receipts_arrived,
             wire.GOT: self._got_arrived,
+            wire.TAKEN: self._taken_there,
             wire.ASK: self._asked,
             wire.ANSWER: self.returns.answered,
             wire.LATE: self.returns.late_arrived,
@@ -190,14 +196,30 @@ class Failover:
 
     def _receipts_arrived(self, neighbour: str, payload: bytes) -> None:
         now = self._core.now()
-        for client, hashes in wire.decode_receipts(payload):
+        for client, hashes in wire.decode_receipts(self._numbered(neighbour, payload)):
             self.queues.received(client, hashes, now, home=neighbour)
         self.queues.flush()
 
     def _got_arrived(self, neighbour: str, payload: bytes) -> None:
-        for client, ids in wire.decode_got(payload):
+        for client, ids in wire.decode_got(self._numbered(neighbour, payload)):
             self.queues.got(client, ids)
         self.queues.flush()
+
+    def _numbered(self, neighbour: str, payload: bytes) -> bytes:
+        """What follows the number; nothing if it was taken before."""
+        life, number, rest = wire.decode_number(payload)
+        if neighbour not in self._to_acknowledge:
+            self._to_acknowledge.add(neighbour)
+            self._core.call_later(TAKEN_SECONDS, lambda: self._acknowledge(neighbour))
+        return rest if self._taken.accept(neighbour, life, number) else b""
+
+    def _acknowledge(self, neighbour: str) -> None:
+        self._to_acknowledge.discard(neighbour)
+        self._core.send_own(neighbour, wire.TAKEN, wire.encode_number(*self._taken.of(neighbour)))
+
+    def _taken_there(self, neighbour: str, payload: bytes) -> None:
+        life, number, _ = wire.decode_number(payload)
+        self.receipts.acknowledged(neighbour, life, number)
 
     def _asked(self, neighbour: str, payload: bytes) -> None:
         ask, now = wire.decode_ask(payload), self._core.now()
@@ -279,8 +301,34 @@ class Failover:
         client = pair.client.client_id
         if not client or not publish.packet_id:
             return None
-        self.senders.note(client, publish.packet_id, _hash(publish), self._core.now())
-        return client, publish.packet_id
+        sender = client, publish.packet_id
+        self.remember(sender, _hash(publish), self._core.node_id if publish.dup else None)
+        return sender
+
+    def remember(self, sender: tuple[str, int], hash: bytes, resent_to: str | None = None) -> None:
+        self.senders.note(*sender, hash, resent_to)
+        if not self._turning:
+            self._turning = True
+            self._core.call_later(self.window, self._turn)
+
+    def _turn(self) -> None:
+        # Not by the clock, which may be set.
+        self._turning = self.senders.turn()
+        if self._turning:
+            self._core.call_later(self.window, self._turn)
+
+    def note(self, run: Run) -> bool:
+        """Remember what a run brings that has a sender. Whether this node had acted on it."""
+        assert run.sender is not None
+        head = publish_head(run.blob, run.version)
+        name = content_hash(head.topic, run.blob[head.payload_start :])
+        again = bool(run.blob[0] & _DUP) or run.sender[0].startswith(WILL_OF)
+        if again:
+            known = self.senders.seen(*run.sender, name)
+        else:
+            known = self.senders.overtaken(*run.sender, name, run.origin)
+        self.remember(run.sender, name, run.origin if again else None)
+        return known
 
     def published(self, run: Run, lane: int, publish: Publish, pair: Pair) -> None:
         """The broker here has acknowledged what a client published."""
@@ -294,20 +342,13 @@ class Failover:
     def resent(self, pair: Pair, publish: Publish) -> bool:
         """Whether this node has acted on a publication that a client sends again."""
         client = pair.client.client_id
-        now = self._core.now()
-        return bool(client) and self.senders.seen(client, publish.packet_id, _hash(publish), now)
+        return bool(client) and self.senders.seen(client, publish.packet_id, _hash(publish))
 
     def repeated(self, run: Run) -> bool:
         """Whether this node has acted on what a run of a resent publication, or of a will, brings."""
         if run.sender is None:
             return False
-        head, now = publish_head(run.blob, run.version), self._core.now()
-        name = content_hash(head.topic, run.blob[head.payload_start :])
-        again = run.blob[0] & _DUP or run.sender[0].startswith(WILL_OF)
-        known = bool(again) and self.senders.seen(*run.sender, name, now)
-        known = known or self.wills.is_own(run.sender)
-        self.senders.note(*run.sender, name, now)
-        return known
+        return self.note(run) or self.wills.is_own(run.sender)
 
     # What an operator sees
 

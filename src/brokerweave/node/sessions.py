@@ -45,6 +45,7 @@ class Sessions:
                 )
             # What it missed since its broker lost the session it is still to get.
             self._core.interest.forget(record, left=not record.lost)
+            record.owner = None  # whose end says nothing of this session: its broker has ended it
             record = None
         unknown = False
         if record is None:

@@ -458,7 +458,12 @@ class Pair:
             taken = None
             if packet_id and routed.max_qos == 2 and self._record is not None and self._record.stored:
                 taken = (self._record.client_id, packet_id)
-            self._host.forward(routed.group, routed.count, routed.blob, routed.max_qos, self.version, taken)
+            blob, sender = routed.blob, None
+            if packet_id and self._redelivery is not None and self.client.client_id:
+                sender = (self.client.client_id, packet_id)  # its client will send it again, maybe elsewhere
+                if routed.resent:
+                    blob = bytes((blob[0] | _DUP,)) + blob[1:]
+            self._host.forward(routed.group, routed.count, blob, routed.max_qos, self.version, taken, sender)
         elif self.phase is Phase.CONNECTING:
             self._hold(routed, _HELD + len(routed.blob))
         else:
@@ -763,6 +768,7 @@ class Pair:
         return True
 
 
+_DUP = 0x08
 _ABOUT_FILTERS = (PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE)
 _ACTED_ON = frozenset(
     {
