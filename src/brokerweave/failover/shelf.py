@@ -3,8 +3,8 @@
 Owns the bodies, shared by all clients that are owed one, and the journal's records. What happens in one loop
 turn becomes one record, at `flush`. Invariants: what was flushed is found again by `replay`; the oldest
 bodies leave memory first, and only those that are in the journal; the journal is trimmed up to its oldest
-live body, and rewritten bit by bit where most of it is dead. A disk that fails is counted, and all goes on
-in memory. Must not know: queues, receipts.
+live body, and rewritten bit by bit where most of it is dead. A disk that fails is counted, all goes on in
+memory, and what the disk missed it gets when it answers again, up to a bound. Must not know: queues, receipts.
 
 A record is parts one after the other. u8 1, *hold*: added f64, clients u16, each client (u16 length, UTF-8),
 home (u8 length, UTF-8) and QoS u8, then the publication. u8 2, *gone*: client, ids u32, each origin (u8
@@ -29,6 +29,8 @@ SLACK = 4 << 20
 TRIMMED = 256
 """Records that may be dead at the journal's beginning before they are cut off: that costs a write, and in a
 quiet mesh, where all is dead a moment later, a new file."""
+UNWRITTEN = 4 << 20
+"""Bytes that wait for a disk that fails; beyond, it will not have them."""
 SMALL = 300
 """Bytes that a body takes while its publication is only on disk, about."""
 
@@ -116,13 +118,29 @@ class Shelf:
         pending, self._pending = self._pending, []
         placed, self._unplaced = self._unplaced, []
         number = self._append(b"".join(pending))
-        for body in placed if number else ():
+        if not number:
+            self._keep_for_later(pending, placed)
+            return
+        for body in placed:
             if body.owed:
                 self._place(body, number)
         self._trim()
         if self._journal.size > 2 * self._live_bytes + self._slack:
             self._rewrite_oldest()
         self._spill()
+
+    @property
+    def behind(self) -> bool:
+        """Whether the disk has yet to hear of something: `flush` tries again."""
+        return bool(self._pending)
+
+    def _keep_for_later(self, pending: list[bytes], placed: list[Body]) -> None:
+        """The disk failed. What it does not hear of when it answers again would be owed again after a
+        restart, or lost with it."""
+        self._pending, self._unplaced = pending, placed
+        if sum(map(len, pending)) > UNWRITTEN:
+            self._pending, self._unplaced = [], []
+            self.failures += 1
 
     def replay(self) -> Iterator[Body | tuple[str, list[MessageId]]]:
         """What the journal of an earlier start has, in order: bodies, and who is not owed what any more."""

@@ -517,6 +517,9 @@ class NodeCore:
             self.wills.due(pair, self.sessions.heir(pair))
         if self.failover is not None:
             self.failover.ended(pair)
+            record = self.sessions.of(pair)
+            if record is not None and unexpected and self.failover.returns.owes(record.client_id):
+                record.lost = True  # its session may end with its connection, but not what it is owed
         self.sessions.ended(pair)
 
     def closed(self, pair: Pair) -> None:

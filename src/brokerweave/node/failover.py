@@ -82,6 +82,8 @@ class Failover:
         self._recalled: dict[str, dict[str, int]] = {}
         """Of nodes that have not told their clients since: when those clients came to them."""
         self._known: set[str] = set()
+        self._anew: dict[str, float] = {}
+        """Clients whose sessions ended with their node and began anew there, and when."""
         self._gone: dict[str, str] = {}
         """Clients whose sessions ended a moment ago, and where."""
         mesh.joined = self._joined
@@ -158,9 +160,20 @@ class Failover:
         identifier = MessageId(run.origin, run.epoch, lane, run.first)
         kept = held.hold(identifier, publish, run.version, run.born)
         self._core.counters.add("publications_held", len(owed))
-        for client, node in self.queues.hold(kept, owed, self._core.now()).items():
+        moved = self.queues.hold(kept, owed, self._core.now())
+        for client in owed.keys() & self._anew.keys() if self._anew else ():
+            if self._is_anew(client) and owed[client][0] == self.mesh.table.home(client):
+                moved[client] = owed[client][0]  # which may have had it before the session began
+        for client, node in moved.items():
             self._pass_on(client, node, kept)
         self._tick_later()
+
+    def _is_anew(self, client: str) -> bool:
+        """Whether what comes for it now may be from before it said again what it wants."""
+        if self._core.now() - self._anew[client] < STALE_SECONDS:
+            return True
+        del self._anew[client]
+        return False
 
     def _pass_on(self, client: str, node: str, late: Held) -> None:
         """It came when its client was somewhere else already."""
@@ -191,7 +204,7 @@ class Failover:
             self.queues.stepped(step, self._ticked)
         self.queues.expire(now)
         self.queues.flush()
-        if len(self.queues):
+        if len(self.queues) or self.queues.shelf.behind:
             self._tick_later()
 
     def _receipts_arrived(self, neighbour: str, payload: bytes) -> None:
@@ -377,6 +390,8 @@ class Failover:
         since = table.since(client)
         self.wills.moved(client, since)
         core.call_later(self.window, lambda: self.mesh.forget_former(before, client))
+        if before == node:
+            self._anew[client] = core.now()
         if node == core.node_id:
             self.returns.expect(client)
         elif before == core.node_id:
@@ -401,7 +416,7 @@ class Failover:
 
         def give_up() -> None:
             if self._gone.pop(client, None) is not None and self.mesh.table.home(client) is None:
-                self.queues.forget(client, node)
+                self.queues.forget(client)
 
         if self.queues.owes_any(client):
             self._gone[client] = node
@@ -409,7 +424,7 @@ class Failover:
 
     def _joined(self, node: str, client: str) -> None:
         if self._gone.pop(client, None) == node:
-            self.queues.forget(client, node)  # it ended one session there, and began another
+            self.queues.forget(client)  # it ended one session there, and began another
 
     def _died(self, node: str) -> None:
         self.returns.down(node)

@@ -16,7 +16,10 @@ from brokerweave.cooperation.api import Cut, Timer
 from brokerweave.failover import wire
 from brokerweave.failover.cutover import Cutover
 from brokerweave.failover.held import Held
-from brokerweave.mqtt.topics import shared_filter
+from brokerweave.failover.ids import MessageId
+from brokerweave.mqtt.content import content_hash
+from brokerweave.mqtt.packets import Publish
+from brokerweave.mqtt.topics import matches, shared_filter
 from brokerweave.session.pair import Pair
 from brokerweave.session.standing import Stand
 
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.004
 """Between two looks at what the broker has yet to acknowledge, or to deliver."""
+MOST_GIVEN = 100_000
+"""Publications that clients got from here and the broker may yet be given; beyond, the oldest are forgotten."""
 UNCLEAR_SECONDS = 0.05
 """How long to wait for the broker to deliver what it may or may not, once all else is known."""
 
@@ -33,7 +38,7 @@ UNCLEAR_SECONDS = 0.05
 class _Client:
     """One that may be owed something."""
 
-    __slots__ = ("attempts", "interrupted", "last", "open", "sources", "sure", "ticks")
+    __slots__ = ("attempts", "given", "interrupted", "last", "open", "silent", "sources", "sure", "ticks", "unwanted")
 
     def __init__(self, sure: bool) -> None:
         self.sure = sure
@@ -49,6 +54,22 @@ class _Client:
         """Its connection ended before it had all that it is owed."""
         self.sources: set[str] = set()
         """Nodes that kept something for it."""
+        self.silent: set[str] = set()
+        """Nodes that have not said whether they keep something."""
+        self.given: dict[MessageId, Publish] = {}
+        """What it got from here, and the broker here was not given yet."""
+        self.unwanted: dict[bytes, int] = {}
+        """What of it the broker was given since, and is about to deliver."""
+
+    def carry_on(self, before: _Client) -> None:
+        """It was expected already."""
+        for name in set(self.__slots__) - {"sure"}:
+            setattr(self, name, getattr(before, name))
+
+    @property
+    def keepers(self) -> set[str]:
+        """Who is to hear what it got of what it was owed from before."""
+        return self.sources | self.silent
 
 
 class _Attempt:
@@ -92,6 +113,9 @@ class Returns:
         self._round = 0
         self._epochs: dict[str, int] = {}
         """Of neighbours that were heard of on the links that are up."""
+        self._given: dict[MessageId, set[str]] = {}
+        """Clients that got something from here which the broker was not given yet."""
+        failover.log.writing = self.writing
         self._started = core.now()
 
     # Who may be owed something
@@ -102,15 +126,17 @@ class Returns:
         before = self._clients.get(client)
         entry = self._clients[client] = _Client(sure)
         if before is not None:
-            entry.ticks, entry.open, entry.last = before.ticks, before.open, before.last
-            entry.attempts, entry.sources = before.attempts, before.sources
-            entry.interrupted = before.interrupted
+            entry.carry_on(before)
         self._core.call_later(self._failover.window, lambda: self._forget(client, entry))
 
     def none(self, client: str) -> None:
         entry = self._clients.pop(client, None)
         if entry is not None:
             self._close(entry)
+            for identifier in entry.given:
+                self._given.get(identifier, set()).discard(client)
+                if not self._given.get(identifier, True):
+                    del self._given[identifier]
 
     def goes_on(self, client: str) -> None:
         """The broker has its session, and all that came for it; unless it came here in this session, and
@@ -118,6 +144,7 @@ class Returns:
         entry = self._clients.get(client)
         if entry is None:
             return
+        self._suppress(client)
         if entry.last is None:
             self.none(client)
         elif entry.interrupted:
@@ -140,6 +167,10 @@ class Returns:
         entry.open.clear()
         entry.ticks.clear()
 
+    def owes(self, client: str) -> bool:
+        """Whether it left before it had all that it is owed."""
+        return client in self._clients and self._clients[client].interrupted
+
     def expects(self, client: str) -> bool:
         return client in self._clients
 
@@ -155,6 +186,8 @@ class Returns:
         if entry is not None:
             entry.last = None
             entry.interrupted = False
+            entry.given.clear()
+            entry.unwanted.clear()
             self._close(entry)
 
     def subscribing(self, pair: Pair) -> None:
@@ -187,6 +220,7 @@ class Returns:
         entry.attempts += 1
         own = {f: qos for f, qos in filters if shared_filter(f)[0] is None}
         nodes = mesh.reachable()
+        entry.silent = set(core.neighbours())
         subscribed = entry.ticks.pop(0) if entry.ticks else log.open()
         entry.open.append(log.open())
         cutover = Cutover(subscribed, log.tick(), own, log, me=core.node_id, nodes=nodes, before=entry.last)
@@ -250,6 +284,9 @@ class Returns:
 
     def answered(self, neighbour: str, payload: bytes) -> None:
         answer = wire.decode_answer(payload, self._core.now())
+        entry = self._clients.get(answer.client)
+        if entry is not None and answer.last:
+            entry.silent.discard(neighbour)
         attempt = self._attempts.get(answer.round)
         if attempt is None or attempt.client != answer.client:
             if answer.held:
@@ -358,23 +395,52 @@ class Returns:
         if entry is not None and not (entry.sure or entry.sources or unasked or interrupted):
             self.none(attempt.client)  # nobody knows of anything
         if attempt.cutover.later and entry is not None:
-            self._failover.got(attempt.client, attempt.cutover.later, entry.sources)
+            self._failover.got(attempt.client, attempt.cutover.later, entry.keepers)
         attempt.pair.go_on(attempt.stand)
         if given and not interrupted:
             self._give(attempt.pair, attempt.client, attempt.cutover, given, attempt.behind)
         else:
             attempt.pair.go_on(attempt.behind)
 
+    def writing(self, identifier: MessageId) -> None:
+        """The broker is about to get a publication: those who have it from here do not want it again."""
+        for client in self._given.pop(identifier, ()):
+            entry = self._clients.get(client)
+            publish = entry.given.pop(identifier, None) if entry is not None else None
+            record = self._core.interest.records.get(client)
+            if entry is None or publish is None or record is None:
+                continue
+            if any(matches(each, publish.topic) for each in record.filters):
+                content = content_hash(publish.topic, publish.payload)
+                entry.unwanted[content] = entry.unwanted.get(content, 0) + 1
+                self._suppress(client)
+
+    def _suppress(self, client: str) -> None:
+        entry, record = self._clients.get(client), self._core.interest.records.get(client)
+        if entry is not None and record is not None and isinstance(record.owner, Pair):
+            record.owner.suppress(entry.unwanted)
+
+    def _note_given(self, client: str, given: list[Held]) -> None:
+        entry, log = self._clients.get(client), self._failover.log
+        for held in given if entry is not None else ():
+            known = log.find(held.id)
+            if entry is not None and (known is None or known.sent is None):
+                entry.given[held.id] = held.publish
+                self._given.setdefault(held.id, set()).add(client)
+        while len(self._given) > MOST_GIVEN:
+            del self._given[next(iter(self._given))]
+
     def _give(
         self, pair: Pair, client: str, cutover: Cutover, given: list[Held], stand: Stand | None = None
     ) -> None:
         self._core.redelivering(client, [held.publish for held in given])
+        self._note_given(client, given)
 
         def done() -> None:
             entry = self._clients.get(client)
             ids = cutover.finished(given)
             if ids:
-                self._failover.got(client, ids, entry.sources if entry is not None else set())
+                self._failover.got(client, ids, entry.keepers if entry is not None else set())
 
         pair.redeliver([held.publish for held in given], done, stand)
 
@@ -393,7 +459,7 @@ class Returns:
             if not found or found[0].origin == self._core.node_id:  # which the holders of this node have
                 rest.append(one)
         if ids:
-            self._failover.got(client, ids, entry.sources)
+            self._failover.got(client, ids, entry.keepers)
         return rest
 
     def late_arrived(self, neighbour: str, payload: bytes) -> None:

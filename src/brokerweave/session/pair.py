@@ -623,6 +623,19 @@ class Pair:
         if data:
             self._host.write_client(self, data)
 
+    def suppress(self, unwanted: dict[bytes, int]) -> None:
+        """What the broker delivers of this content, as often as it says, the client has from the node."""
+        if self._redelivery is not None:
+            self._redelivery.unwanted = unwanted
+
+    @property
+    def for_broker(self) -> bytes:
+        """After `from_broker`: what the broker is to hear in the client's stead; once."""
+        if self._redelivery is None or not self._redelivery.for_broker:
+            return b""
+        answers, self._redelivery.for_broker = self._redelivery.for_broker, []
+        return b"".join(answers)
+
     def _take_on(self, packet: Publish) -> bool:
         """Whether the node answers a publication that was sent again, and the broker does not get it."""
         unconfirmed, record = self._unconfirmed, self._record

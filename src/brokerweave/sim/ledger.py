@@ -119,6 +119,8 @@ class Ledger:
         self.ends: defaultdict[str, list[NodeEnd]] = defaultdict(list)
         self.counts: Counter[str] = Counter()
         self.deletions = Deletions()
+        self._arrivals: dict[tuple[str, bytes], float] = {}
+        """When a message last came to a node over a link."""
         self._takes: defaultdict[tuple[str, bytes], list[float]] = defaultdict(list)
         """When a broker got a message from its node."""
         self._first_hand: defaultdict[tuple[str, bytes], list[float]] = defaultdict(list)
@@ -353,8 +355,12 @@ class Ledger:
         lost = [end for end in self.ends[node] if not self._keeps_window(end)]
         forgot = max((end.at for end in lost if not end.disk_kept or not end.disk_failed), default=0.0)
         for payload in payloads:
+            before = self._arrivals.get((node, payload))
+            self._arrivals[node, payload] = self.world.now
             if self.mesh and self._knows_already(node, payload):
                 continue
+            if self.mesh and before is not None and not self._ended(node, before):
+                continue  # sent again: who came since it was here has it from who keeps it
             if not any(visit.at > forgot for visit in self.visits[node, payload]):
                 self.owed.passing(node, payload, {}, False)
 
@@ -574,6 +580,9 @@ class Ledger:
         publication = self.publications[payload]
         if len(publication.keys) > 1:
             return "its publisher had no answer when a site died, and sent it again"
+        if publication.is_will and self._first_hand[publication.site, payload]:
+            if any(key[0] != publication.site for key in publication.keys):
+                return "a will that its own site published, and one that could not reach it"
         repaired = any(visit.repair for visits in self.visits_of(payload) for visit in visits)
         return "its site had got it by comparison" if publication.retain and repaired else ""
 
@@ -733,7 +742,7 @@ class Ledger:
                 self.excuses["order: it waited for its broker while a later one was redelivered"] += 1
                 return True
         visits = self.visits[client.site, later]
-        if publication.retain and visits and visits[0].repair:
+        if self.publications[later].retain and visits and visits[0].repair:
             self.excuses["order: behind a later one that a site got by comparison"] += 1
             return True
         return False
