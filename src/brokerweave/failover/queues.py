@@ -173,10 +173,11 @@ class Queues:
     def owes_any(self, client: str) -> bool:
         return client in self._queues
 
-    def take(self, client: str) -> list[Held]:
+    def take(self, client: str, own: bool | None = None) -> list[Held]:
         """Everything that a client is owed, in order. It stays owed until it is known to have it, but for
         what it asked for at QoS 0: that is given at most once. Not what came since it is where it is: its
-        broker there has that."""
+        broker there has that. `own`: only what it was to get where it is now, in an earlier session; or only
+        what it was to get elsewhere."""
         queue = self._queues.get(client)
         if queue is None:
             return []
@@ -184,7 +185,8 @@ class Queues:
         given: list[Held] = []
         done: list[Body] = []
         for body in list(queue.bodies.values()):
-            if body.owed[client][0] == home and body.added >= since:
+            at_home = body.owed[client][0] == home
+            if (at_home and body.added >= since) or own not in (None, at_home):
                 continue
             held = self.shelf.load(body)
             if held is None:

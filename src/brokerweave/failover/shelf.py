@@ -71,8 +71,9 @@ class Shelf:
         self._pending: list[bytes] = []
         self._unplaced: list[Body] = []
         self._resident: deque[Body] = deque()
-        # Of each record in the journal, in order: the bodies in it that somebody is owed.
-        self._live: dict[int, dict[MessageId, Body]] = {}
+        # Of each record in the journal, in order: the bodies in it that somebody is owed. A publication may have
+        # several, of clients that it was held for one after the other.
+        self._live: dict[int, dict[int, Body]] = {}
         self._live_bytes = 0
         self._dead = 0
         self._done = 0
@@ -168,7 +169,7 @@ class Shelf:
 
     def _place(self, body: Body, record: int) -> None:
         body.record = record
-        self._live[record][body.id] = body
+        self._live[record][id(body)] = body
         self._live_bytes += body.size
         if body.held is not None:
             self._resident.append(body)
@@ -178,7 +179,7 @@ class Shelf:
         body.held = None
         if body.record:
             self._live_bytes -= body.size
-            del self._live[body.record][body.id]
+            del self._live[body.record][id(body)]
 
     def _spill(self) -> None:
         while self._resident and (self.memory_bytes > self._memory or self._resident[0].held is None):
@@ -220,7 +221,7 @@ class Shelf:
         number = self._append(b"".join(_encode_hold(body, held) for body, held in again))
         if number:
             for body, held in again:
-                del self._live[body.record][body.id]
+                del self._live[body.record][id(body)]
                 self._live_bytes -= body.size
                 if body.held is None:
                     self.memory_bytes += body.size - SMALL

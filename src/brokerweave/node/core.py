@@ -465,16 +465,24 @@ class NodeCore:
         kept = record is not None and record.stored
         taken = (pair.client.client_id, publish.packet_id) if kept else None
         reachable = list(filter(self._is_up, self._dispatch(run, group, taken=taken)))
-        return self.await_others(
+        unreached = {neighbour for neighbour, _ in group.sure_hops if neighbour not in reachable}
+
+        def go_on() -> None:
+            missing = unreached | self.confirmations.abandon(publication)  # those not heard of in time, too
+            if missing and self.failover is not None:
+                self.failover.not_kept(run, publication.lane, group, missing)
+            pair.release(ack)
+
+        if self.await_others(
             lambda heard: self.confirmations.expect(publication, reachable, heard),
-            lambda: self._confirmed(publication, pair, ack),
+            go_on,
             self.settings.cluster_timeout,
             "cluster_timeouts",
-        )
-
-    def _confirmed(self, publication: Publication, pair: Pair, ack: HeldAck) -> None:
-        self.confirmations.abandon(publication)  # where it was not heard of in time
-        pair.release(ack)
+        ):
+            if unreached and self.failover is not None:
+                self.failover.not_kept(run, publication.lane, group, unreached)
+            return True
+        return False
 
     def _new_run(
         self,
@@ -754,6 +762,7 @@ class NodeCore:
         def heard() -> None:
             if timer is not None:
                 timer.cancel()  # or each publication would cost memory for as long as it may take
+            self.confirmations.abandon(publication)
             self._confirm(neighbour, publication)
 
         if self.confirmations.expect(publication, reached, heard):

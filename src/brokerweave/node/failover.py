@@ -29,6 +29,7 @@ from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish, Will
 from brokerweave.node.dead_wills import WILL_OF, DeadWills
 from brokerweave.node.returning import Returns
+from brokerweave.node.router import Group
 from brokerweave.session.pair import Pair
 from brokerweave.session.standing import Stand
 
@@ -130,6 +131,14 @@ class Failover:
                 self._hold_one(part, lane, publish)
         self.queues.flush()  # on disk before the daybook says that it came, and before anybody is told
 
+    def not_kept(self, run: Run, lane: int, group: Group, missing: set[str]) -> None:
+        """What a client here published did not reach a node, nor all that keep it for that node's clients:
+        this one keeps it, too. The node tells it what its clients have once their link is up again."""
+        keepers = [(keeper, set(nodes)) for keeper, nodes in group.keepers if keeper in missing]
+        nodes = missing.intersection(*[set().union(*(nodes for _, nodes in keepers))])
+        if nodes:
+            self.hold(replace(run, holds=tuple(sorted(nodes))), lane)
+
     def held(self, run: Run, lane: int) -> Run:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""
         if run.holds:
@@ -165,7 +174,7 @@ class Failover:
             if self._is_anew(client) and owed[client][0] == self.mesh.table.home(client):
                 moved[client] = owed[client][0]  # which may have had it before the session began
         for client, node in moved.items():
-            self._pass_on(client, node, kept)
+            self._pass_on(client, node, kept, own=owed[client][0] == node)
         self._tick_later()
 
     def _is_anew(self, client: str) -> bool:
@@ -175,15 +184,15 @@ class Failover:
         del self._anew[client]
         return False
 
-    def _pass_on(self, client: str, node: str, late: Held) -> None:
+    def _pass_on(self, client: str, node: str, late: Held, own: bool) -> None:
         """It came when its client was somewhere else already."""
         self._core.counters.add("late_publications")
         if node == self._core.node_id:
             # Not yet: it is about to be handed to the broker here, too, where others want it.
-            self._core.call_later(0, lambda: self.returns.late(client, [late], node))
+            self._core.call_later(0, lambda: self.returns.late(client, [late], node, own))
             return
         since, now = self.mesh.table.since(client), self._core.now()
-        for payload in wire.encode_late(since, client, [late], now):
+        for payload in wire.encode_late(since, client, [late], now, own):
             self._core.send_own(node, wire.LATE, payload)
 
     def flush(self) -> None:
@@ -237,7 +246,8 @@ class Failover:
     def _asked(self, neighbour: str, payload: bytes) -> None:
         ask, now = wire.decode_ask(payload), self._core.now()
         self.queues.moved(ask.client, neighbour, ask.since, now)
-        for page in wire.encode_answer(ask.round, ask.client, self.queues.take(ask.client), now):
+        kept = self.queues.take(ask.client, own=False if ask.goes_on else None)
+        for page in wire.encode_answer(ask.round, ask.client, kept, now):
             self._core.send_own(neighbour, wire.ANSWER, page)
 
     # As the site of clients
@@ -463,8 +473,9 @@ class Failover:
             self._push_later(node)
             return
         for client in [c for c in self.mesh.table.clients(node) if self.queues.owes_any(c)]:
-            if self.mesh.table.home(client) == node and (kept := self.queues.take(client)):
-                for payload in wire.encode_late(since(client), client, kept, now):
+            for own in (False, True) if self.mesh.table.home(client) == node else ():
+                kept = self.queues.take(client, own)
+                for payload in wire.encode_late(since(client), client, kept, now, own):
                     self._core.send_own(node, wire.LATE, payload)
 
     def _up(self, neighbour: str) -> None:

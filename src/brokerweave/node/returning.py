@@ -21,6 +21,7 @@ from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.topics import matches, shared_filter
 from brokerweave.session.pair import Pair
+from brokerweave.session.record import SessionRecord
 from brokerweave.session.standing import Stand
 
 if TYPE_CHECKING:
@@ -38,7 +39,19 @@ UNCLEAR_SECONDS = 0.05
 class _Client:
     """One that may be owed something."""
 
-    __slots__ = ("attempts", "given", "interrupted", "last", "open", "silent", "sources", "sure", "ticks", "unwanted")
+    __slots__ = (
+        "attempts",
+        "given",
+        "goes_on",
+        "interrupted",
+        "last",
+        "open",
+        "silent",
+        "sources",
+        "sure",
+        "ticks",
+        "unwanted",
+    )
 
     def __init__(self, sure: bool) -> None:
         self.sure = sure
@@ -50,6 +63,8 @@ class _Client:
         self.last: Cutover | None = None
         self.attempts = 0
         """Under way."""
+        self.goes_on = False
+        """Its session outlived a connection: what was kept for it here, its broker has."""
         self.interrupted = False
         """Its connection ended before it had all that it is owed."""
         self.sources: set[str] = set()
@@ -132,6 +147,7 @@ class Returns:
     def none(self, client: str) -> None:
         entry = self._clients.pop(client, None)
         if entry is not None:
+            self._core.sessions.returned(client, False)
             self._close(entry)
             for identifier in entry.given:
                 self._given.get(identifier, set()).discard(client)
@@ -145,19 +161,34 @@ class Returns:
         if entry is None:
             return
         self._suppress(client)
+        entry.goes_on = True
         if entry.last is None:
             self.none(client)
         elif entry.interrupted:
             entry.interrupted = False
             self._core.call_later(0, lambda: self._ask_again(client))
 
+    def recall(self, record: SessionRecord) -> None:
+        """A session from before a restart, whose client had come here in it. What it was judged to lack is
+        not known any more: who still keeps something for it where it was is asked when it goes on. What the
+        broker was given here for the sake of others, before the restart, it may get twice."""
+        self.expect(record.client_id)
+        entry, log = self._clients[record.client_id], self._failover.log
+        own = {f: qos for f, qos in record.filters.items() if shared_filter(f)[0] is None}
+        subscribed = log.open()
+        entry.open.append(log.open())
+        entry.last = Cutover(subscribed, log.tick(), own, log, me=self._core.node_id)
+        entry.last.ready(self._core.now())
+        entry.interrupted = entry.goes_on = True
+        entry.silent = set(self._core.neighbours())
+
     def _ask_again(self, client: str) -> None:
         """It left before it had all that it was owed: who keeps something says so once more."""
         self._round += 1
-        ask = wire.encode_ask(wire.Ask(self._round, self._failover.mesh.table.since(client), client))
+        ask = wire.Ask(self._round, self._failover.mesh.table.since(client), client, goes_on=True)
         for node in self._failover.mesh.reachable():
-            self._core.send_own(node, wire.ASK, ask)
-        held = self._failover.queues.take(client)
+            self._core.send_own(node, wire.ASK, wire.encode_ask(ask))
+        held = self._failover.queues.take(client, own=False)
         if held:
             self.late(client, held, self._core.node_id)
 
@@ -185,7 +216,7 @@ class Returns:
         entry = self._clients.get(client)
         if entry is not None:
             entry.last = None
-            entry.interrupted = False
+            entry.interrupted = entry.goes_on = False
             entry.given.clear()
             entry.unwanted.clear()
             self._close(entry)
@@ -221,6 +252,7 @@ class Returns:
         own = {f: qos for f, qos in filters if shared_filter(f)[0] is None}
         nodes = mesh.reachable()
         entry.silent = set(core.neighbours())
+        core.sessions.returned(client, True)
         subscribed = entry.ticks.pop(0) if entry.ticks else log.open()
         entry.open.append(log.open())
         cutover = Cutover(subscribed, log.tick(), own, log, me=core.node_id, nodes=nodes, before=entry.last)
@@ -464,14 +496,17 @@ class Returns:
 
     def late_arrived(self, neighbour: str, payload: bytes) -> None:
         late = wire.decode_late(payload, self._core.now())
-        self.late(late.client, late.held, neighbour)
+        self.late(late.client, late.held, neighbour, late.own)
 
-    def late(self, client: str, held: list[Held], node: str) -> None:
-        """Publications for a client that came here, from one who was to keep them elsewhere."""
+    def late(self, client: str, held: list[Held], node: str, own: bool = False) -> None:
+        """Publications for a client that came here, from one who was to keep them elsewhere; `own`: here, in
+        an earlier session."""
         entry = self._clients.get(client)
         record = self._core.interest.records.get(client)
         if entry is None or entry.last is None:
             return  # it asks for its queue when it subscribes
+        if own and entry.goes_on:
+            return  # the broker has it
         if record is None or not isinstance(record.owner, Pair):
             entry.interrupted = True  # it is away: who keeps it is asked again when it goes on
             return
