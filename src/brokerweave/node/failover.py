@@ -258,6 +258,8 @@ class Failover:
         if record is None or record.client_id.startswith("\0"):
             return
         rest = self.returns.received(record.client_id, hashes)
+        if rest and (self.mesh.alone or self.queues.owes_any(record.client_id)):
+            self.queues.received(record.client_id, rest, self._core.now(), home=self._core.node_id)
         if rest and self.holders() and self.receipts.received(record.client_id, rest):
             self._core.call_later(0, self.flush_receipts)
 

@@ -678,6 +678,8 @@ class Ledger:
             self.excuses[f"doubled: {why}"] += 1
         elif why := self.doubts.explain(client.name, payload) or self._came_another_way(payload):
             self.excuses[f"doubled: {why}"] += 1
+        elif self._compared(client.site, publication):
+            self.excuses["doubled: its broker had lost what it was to retain, and got it again"] += 1
         else:
             self.broken(f"{client.name} got {payload!r} from its broker, and redelivered")
 
@@ -708,12 +710,24 @@ class Ledger:
         """Whether a client's site got a message only as a flood, and the client subscribed to it, by whatever
         filter, after it was published."""
         first = [visit for visit in self.visits[client.site, publication.payload] if visit.local][:1]
+        return any(visit.flood for visit in first) and self._subscribed_since(client, publication)
+
+    def _subscribed_since(self, client: ModelClient, publication: Publication) -> bool:
+        """Whether a client subscribed to a message, by whatever filter, after it was published."""
         since = [
             self._subscribed[client.name, topic_filter]
             for topic_filter in self.owed.filters(client.name)
             if matches(topic_filter, publication.topic)
         ]
-        return any(visit.flood for visit in first) and bool(since) and min(since) > publication.at
+        return bool(since) and min(since) > publication.at
+
+    def _stuck(self, publication: Publication, site: str) -> bool:
+        """In a mesh: whether a message had to wait for the link from its origin to a site."""
+        return any(
+            visit.at >= failed >= publication.at and link == {visit.came_from, site}
+            for visit in self.visits[site, publication.payload]
+            for failed, link in self._failures
+        )
 
     def _redelivered_out_of_turn(
         self, client: ModelClient, publication: Publication, last: int, qos: int
@@ -741,6 +755,9 @@ class Ledger:
             if any(visit.local for visit in self.visits[client.site, publication.payload]):
                 self.excuses["order: it waited for its broker while a later one was redelivered"] += 1
                 return True
+        if self._subscribed_since(client, publication) and self._stuck(publication, client.site):
+            self.excuses["order: subscribed while it was stuck at a link that failed"] += 1
+            return True
         visits = self.visits[client.site, later]
         if self.publications[later].retain and visits and visits[0].repair:
             self.excuses["order: behind a later one that a site got by comparison"] += 1
