@@ -185,7 +185,7 @@ class Cutover:
         self._live = self._credible()
         self._fenced = not self.unfenced
         self.later = [held.id for held in self._offered.values() if self.routed_here(held)]
-        mine = [held for held in _ordered(self._offered.values()) if self._decide(held)]
+        mine = [held for held in in_order(self._offered.values()) if self._decide(held)]
         self._keep_log()
         if self.trusted:
             self._unwant()
@@ -424,7 +424,7 @@ def _hash_of(injection: Injection) -> bytes | None:
     return content_hash(packet.topic, packet.payload) if isinstance(packet, Publish) else None
 
 
-def _ordered(offered: Iterable[Held]) -> list[Held]:
+def in_order(offered: Iterable[Held]) -> list[Held]:
     """By time of publication, but each origin's lane in the order of its sequences."""
     lanes: dict[tuple[str, int], list[Held]] = {}
     for held in offered:

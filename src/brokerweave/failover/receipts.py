@@ -1,9 +1,9 @@
 """Receipts on their way: gathered for one loop turn, then one packet to each holder.
 
 Owns what was gathered, and what each holder has not acknowledged yet. Invariants: a receipt goes out at the
-next `flush`, and again when a link is new, until it is acknowledged; packets to one node are numbered, so that
-it takes none twice; memory is bounded, and what a node may have missed for want of room is counted (its queue
-then keeps what the client has, until its age ends it). Must not know: links, who holds.
+next `flush`, and again when a link is new, until it is acknowledged; packets to one node are numbered, so
+that it takes none twice; memory is bounded, and what a node may have missed for want of room is counted (its
+queue then keeps what the client has, until its age ends it). Must not know: links, who holds.
 """
 
 from __future__ import annotations

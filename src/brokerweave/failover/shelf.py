@@ -4,7 +4,8 @@ Owns the bodies, shared by all clients that are owed one, and the journal's reco
 turn becomes one record, at `flush`. Invariants: what was flushed is found again by `replay`; the oldest
 bodies leave memory first, and only those that are in the journal; the journal is trimmed up to its oldest
 live body, and rewritten bit by bit where most of it is dead. A disk that fails is counted, all goes on in
-memory, and what the disk missed it gets when it answers again, up to a bound. Must not know: queues, receipts.
+memory, and what the disk missed it gets when it answers again, up to a bound. Must not know: queues,
+receipts.
 
 A record is parts one after the other. u8 1, *hold*: added f64, clients u16, each client (u16 length, UTF-8),
 home (u8 length, UTF-8) and QoS u8, then the publication. u8 2, *gone*: client, ids u32, each origin (u8
@@ -71,8 +72,8 @@ class Shelf:
         self._pending: list[bytes] = []
         self._unplaced: list[Body] = []
         self._resident: deque[Body] = deque()
-        # Of each record in the journal, in order: the bodies in it that somebody is owed. A publication may have
-        # several, of clients that it was held for one after the other.
+        # Of each record in the journal, in order: the bodies in it that somebody is owed. A publication may
+        # have several, of clients that it was held for one after the other.
         self._live: dict[int, dict[int, Body]] = {}
         self._live_bytes = 0
         self._dead = 0

@@ -292,7 +292,7 @@ class Failover:
         if not client:
             return
         if session_present:
-            self.returns.goes_on(client)
+            self.returns.goes_on(client, pair)
         else:
             if lost:
                 self.returns.expect(client)

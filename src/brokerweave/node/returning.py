@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from brokerweave.cooperation.api import Cut, Timer
 from brokerweave.failover import wire
-from brokerweave.failover.cutover import Cutover
+from brokerweave.failover.cutover import Cutover, in_order
 from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
 from brokerweave.mqtt.content import content_hash
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.004
 """Between two looks at what the broker has yet to acknowledge, or to deliver."""
 MOST_GIVEN = 100_000
-"""Publications that clients got from here and the broker may yet be given; beyond, the oldest are forgotten."""
+"""Publications that clients got from here and the broker may yet be given; beyond, the oldest go."""
 UNCLEAR_SECONDS = 0.05
 """How long to wait for the broker to deliver what it may or may not, once all else is known."""
 
@@ -119,12 +119,26 @@ class _Attempt:
         self.timer: Timer | None = None
 
 
+class _Again:
+    """All are asked once more what they keep for a client whose session goes on."""
+
+    __slots__ = ("behind", "client", "held", "pair", "waiting")
+
+    def __init__(self, client: str, pair: Pair, waiting: set[str], behind: Stand) -> None:
+        self.client = client
+        self.pair = pair
+        self.waiting = waiting
+        self.behind = behind
+        self.held: list[tuple[str, Held]] = []
+
+
 class Returns:
     def __init__(self, core: NodeCore, failover: Failover) -> None:
         self._core = core
         self._failover = failover
         self._clients: dict[str, _Client] = {}
         self._attempts: dict[int, _Attempt] = {}
+        self._agains: dict[int, _Again] = {}
         self._round = 0
         self._epochs: dict[str, int] = {}
         """Of neighbours that were heard of on the links that are up."""
@@ -154,7 +168,7 @@ class Returns:
                 if not self._given.get(identifier, True):
                     del self._given[identifier]
 
-    def goes_on(self, client: str) -> None:
+    def goes_on(self, client: str, pair: Pair) -> None:
         """The broker has its session, and all that came for it; unless it came here in this session, and
         somebody who kept something has yet to be heard."""
         entry = self._clients.get(client)
@@ -166,7 +180,7 @@ class Returns:
             self.none(client)
         elif entry.interrupted:
             entry.interrupted = False
-            self._core.call_later(0, lambda: self._ask_again(client))
+            self._ask_again(client, pair)
 
     def recall(self, record: SessionRecord) -> None:
         """A session from before a restart, whose client had come here in it. What it was judged to lack is
@@ -182,15 +196,41 @@ class Returns:
         entry.interrupted = entry.goes_on = True
         entry.silent = set(self._core.neighbours())
 
-    def _ask_again(self, client: str) -> None:
-        """It left before it had all that it was owed: who keeps something says so once more."""
+    def _ask_again(self, client: str, pair: Pair) -> None:
+        """It left before it had all that it was owed: who keeps something says so once more. The stream
+        stands behind CONNACK until all have answered."""
+        core, mesh = self._core, self._failover.mesh
+        mesh.flush()
         self._round += 1
-        ask = wire.Ask(self._round, self._failover.mesh.table.since(client), client, goes_on=True)
-        for node in self._failover.mesh.reachable():
-            self._core.send_own(node, wire.ASK, wire.encode_ask(ask))
-        held = self._failover.queues.take(client, own=False)
-        if held:
-            self.late(client, held, self._core.node_id)
+        number, nodes = self._round, mesh.reachable()
+        again = self._agains[number] = _Again(client, pair, set(nodes), pair.stand_behind())
+        again.held = [(core.node_id, held) for held in self._failover.queues.take(client, own=False)]
+        ask = wire.encode_ask(wire.Ask(number, mesh.table.since(client), client, goes_on=True))
+        for node in nodes:
+            core.send_own(node, wire.ASK, ask)
+        limit = core.settings.barrier_timeout or 0.0
+        core.call_later(limit if nodes else 0.0, lambda: self._finish_again(number))
+
+    def _answered_again(self, number: int, node: str) -> None:
+        again = self._agains[number]
+        again.waiting.discard(node)
+        if not again.waiting:
+            self._finish_again(number)
+
+    def _finish_again(self, number: int) -> None:
+        again = self._agains.pop(number, None)
+        if again is None:
+            return
+        nodes = {held.id: node for node, held in again.held}
+        for node in dict.fromkeys(nodes.values()):
+            self._note_source(again.client, node)
+        ordered = in_order({held.id: held for _, held in again.held}.values())
+        self.late(again.client, ordered, self._core.node_id, stand=again.behind)
+        again.pair.go_on(again.behind)
+
+    def _note_source(self, client: str, node: str) -> None:
+        if client in self._clients:
+            self._clients[client].sources.add(node)
 
     def _close(self, entry: _Client) -> None:
         for tick in (*entry.open, *entry.ticks):
@@ -229,6 +269,10 @@ class Returns:
 
     def ended(self, pair: Pair) -> None:
         entry = self._clients.get(pair.client.client_id)
+        for number in [number for number, again in self._agains.items() if again.pair is pair]:
+            del self._agains[number]
+            if entry is not None:
+                entry.interrupted = True
         for number in [number for number, attempt in self._attempts.items() if attempt.pair is pair]:
             if entry is not None:
                 entry.interrupted = True
@@ -319,6 +363,11 @@ class Returns:
         entry = self._clients.get(answer.client)
         if entry is not None and answer.last:
             entry.silent.discard(neighbour)
+        if answer.round in self._agains:
+            self._agains[answer.round].held += [(neighbour, held) for held in answer.held]
+            if answer.last:
+                self._answered_again(answer.round, neighbour)
+            return
         attempt = self._attempts.get(answer.round)
         if attempt is None or attempt.client != answer.client:
             if answer.held:
@@ -331,6 +380,8 @@ class Returns:
 
     def down(self, neighbour: str) -> None:
         """Nothing is heard of a node any more."""
+        for number in [number for number, again in self._agains.items() if neighbour in again.waiting]:
+            self._answered_again(number, neighbour)
         for number, attempt in list(self._attempts.items()):
             attempt.cutover.dead(neighbour)
             attempt.unheard.discard(neighbour)
@@ -498,7 +549,9 @@ class Returns:
         late = wire.decode_late(payload, self._core.now())
         self.late(late.client, late.held, neighbour, late.own)
 
-    def late(self, client: str, held: list[Held], node: str, own: bool = False) -> None:
+    def late(
+        self, client: str, held: list[Held], node: str, own: bool = False, stand: Stand | None = None
+    ) -> None:
         """Publications for a client that came here, from one who was to keep them elsewhere; `own`: here, in
         an earlier session."""
         entry = self._clients.get(client)
@@ -515,12 +568,13 @@ class Returns:
             if attempt.client == client:
                 attempt.cutover.offer(held)
                 return
+        keepers = entry.keepers if stand is not None else {node}
         later = [one.id for one in held if entry.last.routed_here(one) or entry.last.has(one)]
         if later:
-            self._failover.got(client, later, {node})
+            self._failover.got(client, later, keepers)
         given = [each for one in held for each in entry.last.late(one, self._core.now())]
         had = [one.id for one in held if one.id not in later and entry.last.has(one)]
         if had:
-            self._failover.got(client, had, {node})
+            self._failover.got(client, had, keepers)
         if given:
-            self._give(record.owner, client, entry.last, given)
+            self._give(record.owner, client, entry.last, given, stand)

@@ -580,9 +580,9 @@ class Ledger:
         publication = self.publications[payload]
         if len(publication.keys) > 1:
             return "its publisher had no answer when a site died, and sent it again"
-        if publication.is_will and self._first_hand[publication.site, payload]:
-            if any(key[0] != publication.site for key in publication.keys):
-                return "a will that its own site published, and one that could not reach it"
+        elsewhere = any(key[0] != publication.site for key in publication.keys)
+        if publication.is_will and elsewhere and self._first_hand[publication.site, payload]:
+            return "a will that its own site published, and one that could not reach it"
         repaired = any(visit.repair for visits in self.visits_of(payload) for visit in visits)
         return "its site had got it by comparison" if publication.retain and repaired else ""
 
