@@ -139,6 +139,10 @@ class Mesh(Strategy):
             known = self._holders[node] = self._first_for(node, -(node in self.live))
         return known
 
+    def knows(self, node: str) -> bool:
+        """Whether a node has told all its clients since this one was started."""
+        return node in self._lives or node == self.context.node_id
+
     @property
     def alone(self) -> bool:
         """Whether too few others live to keep what this node's clients are owed."""

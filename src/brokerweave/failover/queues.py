@@ -136,11 +136,13 @@ class Queues:
                 self._wait_for(client, home, one, now)
         self._gone(client, done)
 
-    def got(self, client: str, ids: Iterable[MessageId]) -> None:
-        """The client has these; the node that it came back to says so."""
+    def got(self, client: str, ids: Iterable[MessageId], but: str | None = None) -> None:
+        """The client has these; the node that it came back to says so. What is kept for it `but` there stays
+        owed."""
         queue = self._queues.get(client)
         if queue is not None:
-            done = [queue.bodies[one] for one in dict.fromkeys(ids) if one in queue.bodies]
+            known = [queue.bodies[one] for one in dict.fromkeys(ids) if one in queue.bodies]
+            done = [body for body in known if body.owed[client][0] != but]
             for body in done:
                 queue.remove(body)
             self._gone(client, done)

@@ -38,7 +38,7 @@ class Receipts:
         self._life = life
         self._owed_bytes = owed_bytes
         self._hashes: dict[str, list[bytes]] = {}
-        self._ids: dict[str, dict[str, list[MessageId]]] = {}
+        self._ids: dict[tuple[str, str], dict[str, list[MessageId]]] = {}
         self._streams: dict[str, _Stream] = {}
 
     def received(self, client: str, hashes: Iterable[bytes]) -> bool:
@@ -48,12 +48,13 @@ class Receipts:
         known.extend(hashes)
         return first
 
-    def got(self, client: str, ids: Iterable[MessageId], nodes: Iterable[str]) -> bool:
-        """A client that came back has these; these nodes may still keep them for it."""
+    def got(self, client: str, ids: Iterable[MessageId], nodes: Iterable[str], topic: str = GOT) -> bool:
+        """A client that came back has these; these nodes may still keep them for it. With `ROUTED`: it gets
+        them here, where it is."""
         first = not self.waiting
         ids = list(ids)
         for node in nodes if ids else ():
-            self._ids.setdefault(node, {}).setdefault(client, []).extend(ids)
+            self._ids.setdefault((node, topic), {}).setdefault(client, []).extend(ids)
         return first and self.waiting
 
     def waits_for(self, client: str) -> bool:
@@ -68,8 +69,8 @@ class Receipts:
         """What to send: node, topic, payload. `holders` are those of this node."""
         packets = [(RECEIPTS, payload) for payload in encode_receipts(self._hashes)]
         out = [(holder, *packet) for holder in holders for packet in packets]
-        for node, got in self._ids.items():
-            out += [(node, GOT, payload) for payload in encode_got(got)]
+        for (node, topic), got in self._ids.items():
+            out += [(node, topic, payload) for payload in encode_got(got)]
         self._hashes, self._ids = {}, {}
         sent = [(node, topic, self._owe(node, topic, payload)) for node, topic, payload in out]
         return [packet for packet in sent if packet[0] in reachable]

@@ -10,6 +10,8 @@ number, each name, epoch u64, lane u8, sequence u64. Publications as in `held`, 
 
 - receipts: number, client text, hashes; again and again. A number is a life u64 and a count u64.
 - got: number, client text, ids; again and again.
+- routed: as got, of what the client gets where it is, and is kept for it there: not elsewhere any more.
+- unheld: node text, ids; what was to be kept for clients of a node that are not known here.
 - taken: the number up to which receipts and gots were taken.
 - ask: round u32, since u64, goes on u8, client text.
 - answer: round u32, last u8, client text, publications up to the end.
@@ -33,6 +35,8 @@ from brokerweave.mqtt.packets import Connect
 
 RECEIPTS = "$brokerweave/failover/receipts"
 GOT = "$brokerweave/failover/got"
+ROUTED = "$brokerweave/failover/routed"
+UNHELD = "$brokerweave/failover/unheld"
 TAKEN = "$brokerweave/failover/taken"
 ASK = "$brokerweave/failover/ask"
 ANSWER = "$brokerweave/failover/answer"

@@ -469,7 +469,7 @@ class NodeCore:
 
         def go_on() -> None:
             missing = unreached | self.confirmations.abandon(publication)  # those not heard of in time, too
-            if missing and self.failover is not None:
+            if self.failover is not None:
                 self.failover.not_kept(run, publication.lane, group, missing)
             pair.release(ack)
 
@@ -768,7 +768,10 @@ class NodeCore:
         if self.confirmations.expect(publication, reached, heard):
             heard()
         else:
-            timer = self.host.call_later(CONFIRM_LIMIT, lambda: self.confirmations.abandon(publication))
+            timer = self.host.call_later(CONFIRM_LIMIT, lambda: self._abandon(publication))
+
+    def _abandon(self, publication: Publication) -> None:
+        self.confirmations.abandon(publication)
 
     def _confirm(self, neighbour: str, publication: Publication) -> None:
         """Tell where a publication came from that it is taken here and behind; one packet per loop turn."""

@@ -48,6 +48,7 @@ PUSH_SECONDS = 0.5
 """After a link is up: how long a node may take what it is owed before it hears what its clients are owed."""
 TAKEN_SECONDS = 0.1
 """Between two acknowledgements of receipts to one node."""
+MOST_UNHELD = 10_000
 SHOWN = 20
 """Clients that `status` names, those with the most drops."""
 _DUP = 0x08
@@ -83,6 +84,8 @@ class Failover:
         self._recalled: dict[str, dict[str, int]] = {}
         """Of nodes that have not told their clients since: when those clients came to them."""
         self._known: set[str] = set()
+        self._unheld: dict[MessageId, set[str]] = {}
+        """What was published here, and nodes of which a holder does not know who may be owed it."""
         self._anew: dict[str, float] = {}
         """Clients whose sessions ended with their node and began anew there, and when."""
         self._gone: dict[str, str] = {}
@@ -101,6 +104,8 @@ class Failover:
         core.controls |= {
             wire.RECEIPTS: self._receipts_arrived,
             wire.GOT: self._got_arrived,
+            wire.ROUTED: self._routed_arrived,
+            wire.UNHELD: self._unheld_arrived,
             wire.TAKEN: self._taken_there,
             wire.ASK: self._asked,
             wire.ANSWER: self.returns.answered,
@@ -129,15 +134,34 @@ class Failover:
             publish = codec.decode(part.blob, part.version)
             if isinstance(publish, Publish) and publish.qos:
                 self._hold_one(part, lane, publish)
+        self._say_unheld(run, lane)
         self.queues.flush()  # on disk before the daybook says that it came, and before anybody is told
 
     def not_kept(self, run: Run, lane: int, group: Group, missing: set[str]) -> None:
-        """What a client here published did not reach a node, nor all that keep it for that node's clients:
-        this one keeps it, too. The node tells it what its clients have once their link is up again."""
-        keepers = [(keeper, set(nodes)) for keeper, nodes in group.keepers if keeper in missing]
-        nodes = missing.intersection(*[set().union(*(nodes for _, nodes in keepers))])
+        """A client's publication goes on. Where neither a node nor all that keep it for that node's clients
+        were reached, or one of these does not know them, this one keeps it, too: the node tells it what its
+        clients have once their link is up again."""
+        keepers = [nodes for keeper, nodes in group.keepers if keeper in missing]
+        nodes = missing.intersection(node for each in keepers for node in each)
+        unheld = self._unheld.pop(MessageId(run.origin, run.epoch, lane, run.first), set())
+        nodes |= unheld.difference(self.mesh.reachable())
         if nodes:
             self.hold(replace(run, holds=tuple(sorted(nodes))), lane)
+
+    def _say_unheld(self, run: Run, lane: int) -> None:
+        """This node was started, and has not heard yet which clients some nodes have: its origin may know."""
+        unknown = [node for node in run.holds if not self.mesh.knows(node)]
+        if unknown and run.confirm and run.origin != self._core.node_id:
+            ids = [MessageId(run.origin, run.epoch, lane, run.first)]
+            for payload in wire.encode_got(dict.fromkeys(unknown, ids)):
+                self._core.send_own(run.origin, wire.UNHELD, payload)
+
+    def _unheld_arrived(self, neighbour: str, payload: bytes) -> None:
+        for node, ids in wire.decode_got(payload):
+            for identifier in ids:
+                self._unheld.setdefault(identifier, set()).add(node)
+        while len(self._unheld) > MOST_UNHELD:
+            del self._unheld[next(iter(self._unheld))]
 
     def held(self, run: Run, lane: int) -> Run:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""
@@ -227,6 +251,11 @@ class Failover:
             self.queues.got(client, ids)
         self.queues.flush()
 
+    def _routed_arrived(self, neighbour: str, payload: bytes) -> None:
+        for client, ids in wire.decode_got(self._numbered(neighbour, payload)):
+            self.queues.got(client, ids, but=neighbour)
+        self.queues.flush()
+
     def _numbered(self, neighbour: str, payload: bytes) -> bytes:
         """What follows the number; nothing if it was taken before."""
         life, number, rest = wire.decode_number(payload)
@@ -267,6 +296,13 @@ class Failover:
         """A client that came back has these; these nodes kept them for it."""
         self.queues.got(client, ids)
         if self.receipts.got(client, ids, nodes - {self._core.node_id}):
+            self._core.call_later(0, self.flush_receipts)
+
+    def routed(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
+        """A client that came back gets these from its broker here, as this node's own holders know."""
+        own = self._core.node_id
+        self.queues.got(client, ids, but=own)
+        if self.receipts.got(client, ids, nodes - {own}, wire.ROUTED):
             self._core.call_later(0, self.flush_receipts)
 
     def flush_receipts(self) -> None:

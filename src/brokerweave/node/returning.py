@@ -478,7 +478,7 @@ class Returns:
         if entry is not None and not (entry.sure or entry.sources or unasked or interrupted):
             self.none(attempt.client)  # nobody knows of anything
         if attempt.cutover.later and entry is not None:
-            self._failover.got(attempt.client, attempt.cutover.later, entry.keepers)
+            self._failover.routed(attempt.client, attempt.cutover.later, entry.keepers)
         attempt.pair.go_on(attempt.stand)
         if given and not interrupted:
             self._give(attempt.pair, attempt.client, attempt.cutover, given, attempt.behind)
@@ -569,9 +569,13 @@ class Returns:
                 attempt.cutover.offer(held)
                 return
         keepers = entry.keepers if stand is not None else {node}
-        later = [one.id for one in held if entry.last.routed_here(one) or entry.last.has(one)]
+        later = [one.id for one in held if entry.last.routed_here(one)]
         if later:
-            self._failover.got(client, later, keepers)
+            self._failover.routed(client, later, keepers)
+        known = [one.id for one in held if entry.last.has(one)]
+        if known:
+            self._failover.got(client, known, keepers)
+            later += known
         given = [each for one in held for each in entry.last.late(one, self._core.now())]
         had = [one.id for one in held if one.id not in later and entry.last.has(one)]
         if had:
