@@ -274,8 +274,15 @@ class Ledger:
             return  # what was sent again here goes on to the others, under its old name
         if any(end.at >= others[0].at for end in self.ends[node]):
             self.excuses["doubled: sent again to a node that was restarted"] += 1  # it remembers in memory
+        elif publication.is_will and self._lost_its_broker(publication):
+            self.excuses["doubled: a will that a broker published which its node had lost"] += 1
         elif publication.is_will or self.publications[publication.payload].resent:
             self.broken(f"{node} acts on {publication.payload!r} again, as {key} after {others[-1].key}")
+
+    def _lost_its_broker(self, will: Publication) -> bool:
+        """Whether a node lost its broker just when that published a will: it may have died before."""
+        published = self._first_hand[will.site, will.payload]
+        return any(abs(at - lost) < 1.0 for at in published for lost in self._injector_losses[will.site])
 
     def flooded(self, node: str, view: int, payload: bytes, key: Key) -> None:
         view += len(self.ends[node]) << 32
