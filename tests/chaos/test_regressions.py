@@ -746,7 +746,7 @@ MESH_SEEDS = {
     "a clock was set, and what a publisher sends again was forgotten": 700046,
     "a client's second connection ended the first, and its will was not known to be its site's": 700051,
     "an origin was not heard in time, and its message came from holders and from the broker": 700007,
-    "a client's session ended with its node and began anew there, and what came late was not passed on": 700005,
+    "a session ended with its node and began anew there, and what came late was not passed on": 700005,
     "a disk failed, and did not hear afterwards that nobody is owed something any more": 700030,
     "a client was given something while a holder was out of reach, which was never told": 700057,
     "a new home was restarted before its client had all that it was owed": 810026,

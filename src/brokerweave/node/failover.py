@@ -183,7 +183,8 @@ class Failover:
             # Where this node was away itself it will not hear which clients have it by now.
             had = old and node in self.mesh.live
             for client, qos in self.mesh.table.clients_wanting(node, publish.topic).items():
-                if had and self.mesh.table.home(client) == node:
+                at_home = self.mesh.table.home(client) == node
+                if had and at_home and not self._is_anew(client, run.born):
                     continue
                 # Where it was counts: its origin may not have known yet where it is.
                 if client not in owed or self.mesh.table.home(client) != node:
@@ -194,19 +195,19 @@ class Failover:
         kept = held.hold(identifier, publish, run.version, run.born)
         self._core.counters.add("publications_held", len(owed))
         moved = self.queues.hold(kept, owed, self._core.now())
-        for client in owed.keys() & self._anew.keys() if self._anew else ():
-            if self._is_anew(client) and owed[client][0] == self.mesh.table.home(client):
+        for client in owed.keys() & set(self._anew) if self._anew else ():
+            if self._is_anew(client, run.born) and owed[client][0] == self.mesh.table.home(client):
                 moved[client] = owed[client][0]  # which may have had it before the session began
         for client, node in moved.items():
             self._pass_on(client, node, kept, own=owed[client][0] == node)
         self._tick_later()
 
-    def _is_anew(self, client: str) -> bool:
-        """Whether what comes for it now may be from before it said again what it wants."""
-        if self._core.now() - self._anew[client] < STALE_SECONDS:
-            return True
-        del self._anew[client]
-        return False
+    def _is_anew(self, client: str, born: float) -> bool:
+        """Whether something may be from before it said again what it wants, since its session was lost."""
+        since = self._anew.get(client)
+        if since is None:
+            return False
+        return self._core.now() - since < STALE_SECONDS or born < since
 
     def _pass_on(self, client: str, node: str, late: Held, own: bool) -> None:
         """It came when its client was somewhere else already."""
@@ -439,11 +440,16 @@ class Failover:
         self.wills.moved(client, since)
         core.call_later(self.window, lambda: self.mesh.forget_former(before, client))
         if before == node:
-            self._anew[client] = core.now()
+            at = self._anew[client] = core.now()
+            core.call_later(self.window, lambda: self._forget_anew(client, at))
         if node == core.node_id:
             self.returns.expect(client)
         elif before == core.node_id:
             core.call_later(0, lambda: self._taken_over(client))
+
+    def _forget_anew(self, client: str, at: float) -> None:
+        if self._anew.get(client) == at:
+            del self._anew[client]
 
     def _came(self, node: str, client: str, since: int) -> None:
         self.queues.moved(client, node, since, self._core.now())
