@@ -166,6 +166,12 @@ class Cutover:
         return any(self._judge(held, live) is Verdict.UNCLEAR for held in self._offered.values())
 
     @property
+    def unacknowledged(self) -> bool:
+        """Whether the broker has yet to acknowledge something that it may give: it is no use to doubt yet."""
+        offered = (self._log.find(identifier) for identifier in self._offered)
+        return any(one is not None and self._in_between(one) and one.ended is None for one in offered)
+
+    @property
     def unfenced(self) -> bool:
         """The same of anything that the broker got in between, be it offered or not. Who has a fence at
         little cost should wait for this, too: then what comes late need not be doubted."""

@@ -431,10 +431,16 @@ class Returns:
             self._finish(number)
         elif attempt.cutover.heard and not attempt.unclear:
             attempt.unclear = True
-            if attempt.timer is not None:
-                attempt.timer.cancel()
-            attempt.timer = self._core.call_later(UNCLEAR_SECONDS, lambda: self._finish(number))
+            self._core.call_later(UNCLEAR_SECONDS, lambda: self._doubt(number))
             self._core.call_later(POLL_SECONDS, lambda: self._look_again(number))
+
+    def _doubt(self, number: int) -> None:
+        """The broker was given time to deliver what it may or may not; but it may not have read it yet."""
+        attempt = self._attempts.get(number)
+        if attempt is not None and attempt.cutover.unacknowledged:
+            self._core.call_later(UNCLEAR_SECONDS, lambda: self._doubt(number))
+        elif attempt is not None:
+            self._finish(number)
 
     def _look_again(self, number: int) -> None:
         attempt = self._attempts.get(number)
