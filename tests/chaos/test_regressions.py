@@ -740,6 +740,22 @@ MESH_SEEDS = {
     "a site began anew with a clock set back, and holders did not believe where a client was": 600115,
     "a node was restarted and forgot what clients want that a restarted neighbour had forgotten": 650052,
     "what came late for a client that was away for a moment was not asked for again": 660053,
+    "receipts were on a link that failed, and holders gave what the client had": 700047,
+    "what was resent came before what was sent first, and was acted on twice": 700009,
+    "a client left before its broker had answered, and what it sent again was not known": 700041,
+    "a clock was set, and what a publisher sends again was forgotten": 700046,
+    "a client's second connection ended the first, and its will was not known to be its site's": 700051,
+    "an origin was not heard in time, and its message came from holders and from the broker": 700007,
+    "a session ended with its node and began anew there, and what came late was not passed on": 700005,
+    "a disk failed, and did not hear afterwards that nobody is owed something any more": 700030,
+    "a client was given something while a holder was out of reach, which was never told": 700057,
+    "a new home was restarted before its client had all that it was owed": 810026,
+    "a node was started, and kept nothing for clients that had gone elsewhere meanwhile": 810077,
+    "neither a site nor its holders lived to confirm a message, and its origin forgot it": 810018,
+    "a publication was kept twice in one record, and its second end was an error": 810019,
+    "who is asked once more answered in any order": 820062,
+    "a holder that had not heard yet whose clients are owed something kept nothing": 820042,
+    "what was routed to where a client is was not kept for it there any more": 830042,
 }
 """Whole runs that once found a bug of the mesh, sites dying and all."""
 

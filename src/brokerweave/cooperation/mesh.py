@@ -122,6 +122,8 @@ class Mesh(Strategy):
                 holds.setdefault(holder, []).append(node)
         # Holders that were started, or cut off, when a node died may not know its clients; this one does.
         mine = holds.pop(self.context.node_id, [])
+        if self.alone:  # its own clients may be elsewhere by now, which it has yet to hear
+            mine.append(self.context.node_id)
         own = tuple(
             node
             for node in sorted(wanted)
@@ -142,6 +144,15 @@ class Mesh(Strategy):
         if known is None:
             known = self._holders[node] = self._first_for(node, -(node in self.live))
         return known
+
+    def knows(self, node: str) -> bool:
+        """Whether a node has told all its clients since this one was started."""
+        return node in self._lives or node == self.context.node_id
+
+    @property
+    def alone(self) -> bool:
+        """Whether too few others live to keep what this node's clients are owed."""
+        return len(self.holders(self.context.node_id)) < int(self.context.option("copies")) - 1
 
     def stand_ins(self) -> tuple[str, ...]:
         """Who keeps messages for this node's clients at a node that does not know that this one lives."""

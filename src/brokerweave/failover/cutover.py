@@ -166,6 +166,12 @@ class Cutover:
         return any(self._judge(held, live) is Verdict.UNCLEAR for held in self._offered.values())
 
     @property
+    def unacknowledged(self) -> bool:
+        """Whether the broker has yet to acknowledge something that it may give: it is no use to doubt yet."""
+        offered = (self._log.find(identifier) for identifier in self._offered)
+        return any(one is not None and self._in_between(one) and one.ended is None for one in offered)
+
+    @property
     def unfenced(self) -> bool:
         """The same of anything that the broker got in between, be it offered or not. Who has a fence at
         little cost should wait for this, too: then what comes late need not be doubted."""
@@ -185,7 +191,7 @@ class Cutover:
         self._live = self._credible()
         self._fenced = not self.unfenced
         self.later = [held.id for held in self._offered.values() if self.routed_here(held)]
-        mine = [held for held in _ordered(self._offered.values()) if self._decide(held)]
+        mine = [held for held in in_order(self._offered.values()) if self._decide(held)]
         self._keep_log()
         if self.trusted:
             self._unwant()
@@ -424,7 +430,7 @@ def _hash_of(injection: Injection) -> bytes | None:
     return content_hash(packet.topic, packet.payload) if isinstance(packet, Publish) else None
 
 
-def _ordered(offered: Iterable[Held]) -> list[Held]:
+def in_order(offered: Iterable[Held]) -> list[Held]:
     """By time of publication, but each origin's lane in the order of its sequences."""
     lanes: dict[tuple[str, int], list[Held]] = {}
     for held in offered:

@@ -11,7 +11,7 @@ is forgotten too early is counted. Must not know: connections, what the messages
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from brokerweave.failover.ids import MessageId
@@ -35,6 +35,8 @@ class InjectionLog:
     def __init__(self, capacity: int = CAPACITY) -> None:
         self.forgotten = 0
         """Entries dropped for room: what they were about may be given to a client twice."""
+        self.writing: Callable[[MessageId], None] | None = None
+        """Called when one is about to be written to the broker for the first time."""
         self._capacity = capacity
         self._tick = 0
         self._entries: dict[MessageId, Injection] = {}
@@ -89,6 +91,8 @@ class InjectionLog:
         entry = self._entry(identifier)
         if entry.sent is None:
             entry.sent = self.tick()
+            if self.writing is not None:
+                self.writing(identifier)
 
     def sent_before(self, identifier: MessageId) -> None:
         """An earlier start of this node wrote it to the broker."""

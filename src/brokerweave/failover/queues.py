@@ -136,11 +136,13 @@ class Queues:
                 self._wait_for(client, home, one, now)
         self._gone(client, done)
 
-    def got(self, client: str, ids: Iterable[MessageId]) -> None:
-        """The client has these; the node that it came back to says so."""
+    def got(self, client: str, ids: Iterable[MessageId], but: str | None = None) -> None:
+        """The client has these; the node that it came back to says so. What is kept for it `but` there stays
+        owed."""
         queue = self._queues.get(client)
         if queue is not None:
-            done = [queue.bodies[one] for one in ids if one in queue.bodies]
+            known = [queue.bodies[one] for one in dict.fromkeys(ids) if one in queue.bodies]
+            done = [body for body in known if body.owed[client][0] != but]
             for body in done:
                 queue.remove(body)
             self._gone(client, done)
@@ -173,10 +175,11 @@ class Queues:
     def owes_any(self, client: str) -> bool:
         return client in self._queues
 
-    def take(self, client: str) -> list[Held]:
+    def take(self, client: str, own: bool | None = None) -> list[Held]:
         """Everything that a client is owed, in order. It stays owed until it is known to have it, but for
         what it asked for at QoS 0: that is given at most once. Not what came since it is where it is: its
-        broker there has that."""
+        broker there has that. `own`: only what it was to get where it is now, in an earlier session; or only
+        what it was to get elsewhere."""
         queue = self._queues.get(client)
         if queue is None:
             return []
@@ -184,7 +187,8 @@ class Queues:
         given: list[Held] = []
         done: list[Body] = []
         for body in list(queue.bodies.values()):
-            if body.owed[client][0] == home and body.added >= since:
+            at_home = body.owed[client][0] == home
+            if (at_home and body.added >= since) or own not in (None, at_home):
                 continue
             held = self.shelf.load(body)
             if held is None:

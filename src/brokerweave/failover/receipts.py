@@ -1,7 +1,8 @@
 """Receipts on their way: gathered for one loop turn, then one packet to each holder.
 
-Owns what was gathered, and what a holder that could not be reached has to be told when it can. Invariants: a
-receipt goes out at the next `flush`; memory is bounded, and what an unreachable holder misses is counted (its
+Owns what was gathered, and what each holder has not acknowledged yet. Invariants: a receipt goes out at the
+next `flush`, and again when a link is new, until it is acknowledged; packets to one node are numbered, so
+that it takes none twice; memory is bounded, and what a node may have missed for want of room is counted (its
 queue then keeps what the client has, until its age ends it). Must not know: links, who holds.
 """
 
@@ -9,25 +10,36 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 
 from brokerweave.failover.ids import MessageId
-from brokerweave.failover.wire import GOT, RECEIPTS, encode_got, encode_receipts
+from brokerweave.failover.wire import GOT, RECEIPTS, encode_got, encode_number, encode_receipts
 
 _PACKET = 100
 """Bytes that one takes beside its payload, about."""
 OWED_BYTES = 1 << 20
-"""Kept for one unreachable holder; beyond, the oldest go."""
+"""Kept for one node until it acknowledges; beyond, the oldest go."""
+
+
+@dataclass(slots=True)
+class _Stream:
+    """What goes to one node."""
+
+    last: int = 0
+    owed: deque[tuple[int, str, bytes]] = field(default_factory=deque)
+    size: int = 0
 
 
 class Receipts:
-    def __init__(self, owed_bytes: int = OWED_BYTES) -> None:
+    def __init__(self, life: int = 0, owed_bytes: int = OWED_BYTES) -> None:
+        """`life` is another one after each start: numbers begin anew."""
         self.lost = 0
-        """Packets that an unreachable holder will not see."""
+        """Packets that a node may not have seen, and will not."""
+        self._life = life
         self._owed_bytes = owed_bytes
         self._hashes: dict[str, list[bytes]] = {}
-        self._ids: dict[str, dict[str, list[MessageId]]] = {}
-        self._owed: dict[str, deque[tuple[str, bytes]]] = {}
-        self._sizes: dict[str, int] = {}
+        self._ids: dict[tuple[str, str], dict[str, list[MessageId]]] = {}
+        self._streams: dict[str, _Stream] = {}
 
     def received(self, client: str, hashes: Iterable[bytes]) -> bool:
         """A client of this node has these. True: nothing was waiting before, so ask for a `flush`."""
@@ -36,12 +48,13 @@ class Receipts:
         known.extend(hashes)
         return first
 
-    def got(self, client: str, ids: Iterable[MessageId], nodes: Iterable[str]) -> bool:
-        """A client that came back has these; these nodes may still keep them for it."""
+    def got(self, client: str, ids: Iterable[MessageId], nodes: Iterable[str], topic: str = GOT) -> bool:
+        """A client that came back has these; these nodes may still keep them for it. With `ROUTED`: it gets
+        them here, where it is."""
         first = not self.waiting
         ids = list(ids)
         for node in nodes if ids else ():
-            self._ids.setdefault(node, {}).setdefault(client, []).extend(ids)
+            self._ids.setdefault((node, topic), {}).setdefault(client, []).extend(ids)
         return first and self.waiting
 
     def waits_for(self, client: str) -> bool:
@@ -56,29 +69,60 @@ class Receipts:
         """What to send: node, topic, payload. `holders` are those of this node."""
         packets = [(RECEIPTS, payload) for payload in encode_receipts(self._hashes)]
         out = [(holder, *packet) for holder in holders for packet in packets]
-        for node, got in self._ids.items():
-            out += [(node, GOT, payload) for payload in encode_got(got)]
+        for (node, topic), got in self._ids.items():
+            out += [(node, topic, payload) for payload in encode_got(got)]
         self._hashes, self._ids = {}, {}
-        for node, topic, payload in out:
-            if node not in reachable:
-                self._owe(node, topic, payload)
-        return [packet for packet in out if packet[0] in reachable]
+        sent = [(node, topic, self._owe(node, topic, payload)) for node, topic, payload in out]
+        return [packet for packet in sent if packet[0] in reachable]
 
     def back(self, node: str) -> list[tuple[str, str, bytes]]:
-        """The node can be reached again: what it missed."""
-        self._sizes.pop(node, None)
-        return [(node, topic, payload) for topic, payload in self._owed.pop(node, ())]
+        """A link to the node is new: what it may have missed."""
+        stream = self._streams.get(node)
+        return [(node, topic, payload) for _, topic, payload in stream.owed] if stream is not None else []
+
+    def acknowledged(self, node: str, life: int, number: int) -> None:
+        """The node has taken everything up to this number."""
+        stream = self._streams.get(node)
+        while life == self._life and stream is not None and stream.owed and stream.owed[0][0] <= number:
+            stream.size -= len(stream.owed.popleft()[2]) + _PACKET
+
+    def owes(self, node: str) -> bool:
+        """Whether the node has yet to acknowledge something."""
+        return node in self._streams and bool(self._streams[node].owed)
 
     def gone(self, node: str) -> None:
         """The node is dead, or holds for this one no longer."""
-        self._sizes.pop(node, None)
-        self.lost += len(self._owed.pop(node, ()))
+        stream = self._streams.get(node)
+        if stream is not None:
+            self.lost += len(stream.owed)
+            stream.owed.clear()
+            stream.size = 0
 
-    def _owe(self, node: str, topic: str, payload: bytes) -> None:
-        owed = self._owed.setdefault(node, deque())
-        owed.append((topic, payload))
-        size = self._sizes.get(node, 0) + len(payload) + _PACKET
-        while size > self._owed_bytes:
-            size -= len(owed.popleft()[1]) + _PACKET
+    def _owe(self, node: str, topic: str, payload: bytes) -> bytes:
+        stream = self._streams.setdefault(node, _Stream())
+        stream.last += 1
+        payload = encode_number(self._life, stream.last) + payload
+        stream.owed.append((stream.last, topic, payload))
+        stream.size += len(payload) + _PACKET
+        while stream.size > self._owed_bytes:
+            stream.size -= len(stream.owed.popleft()[2]) + _PACKET
             self.lost += 1
-        self._sizes[node] = size
+        return payload
+
+
+class Taken:
+    """At a holder: how far it has taken what other nodes send."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[int, int]] = {}
+
+    def accept(self, node: str, life: int, number: int) -> bool:
+        """False: it was taken before."""
+        known, last = self._last.get(node, (0, 0))
+        if known == life and number <= last:
+            return False
+        self._last[node] = (life, number)
+        return True
+
+    def of(self, node: str) -> tuple[int, int]:
+        return self._last.get(node, (0, 0))

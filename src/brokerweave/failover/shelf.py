@@ -3,8 +3,9 @@
 Owns the bodies, shared by all clients that are owed one, and the journal's records. What happens in one loop
 turn becomes one record, at `flush`. Invariants: what was flushed is found again by `replay`; the oldest
 bodies leave memory first, and only those that are in the journal; the journal is trimmed up to its oldest
-live body, and rewritten bit by bit where most of it is dead. A disk that fails is counted, and all goes on
-in memory. Must not know: queues, receipts.
+live body, and rewritten bit by bit where most of it is dead. A disk that fails is counted, all goes on in
+memory, and what the disk missed it gets when it answers again, up to a bound. Must not know: queues,
+receipts.
 
 A record is parts one after the other. u8 1, *hold*: added f64, clients u16, each client (u16 length, UTF-8),
 home (u8 length, UTF-8) and QoS u8, then the publication. u8 2, *gone*: client, ids u32, each origin (u8
@@ -29,6 +30,8 @@ SLACK = 4 << 20
 TRIMMED = 256
 """Records that may be dead at the journal's beginning before they are cut off: that costs a write, and in a
 quiet mesh, where all is dead a moment later, a new file."""
+UNWRITTEN = 4 << 20
+"""Bytes that wait for a disk that fails; beyond, it will not have them."""
 SMALL = 300
 """Bytes that a body takes while its publication is only on disk, about."""
 
@@ -69,8 +72,9 @@ class Shelf:
         self._pending: list[bytes] = []
         self._unplaced: list[Body] = []
         self._resident: deque[Body] = deque()
-        # Of each record in the journal, in order: the bodies in it that somebody is owed.
-        self._live: dict[int, dict[MessageId, Body]] = {}
+        # Of each record in the journal, in order: the bodies in it that somebody is owed. A publication may
+        # have several, of clients that it was held for one after the other.
+        self._live: dict[int, dict[int, Body]] = {}
         self._live_bytes = 0
         self._dead = 0
         self._done = 0
@@ -116,13 +120,29 @@ class Shelf:
         pending, self._pending = self._pending, []
         placed, self._unplaced = self._unplaced, []
         number = self._append(b"".join(pending))
-        for body in placed if number else ():
+        if not number:
+            self._keep_for_later(pending, placed)
+            return
+        for body in placed:
             if body.owed:
                 self._place(body, number)
         self._trim()
         if self._journal.size > 2 * self._live_bytes + self._slack:
             self._rewrite_oldest()
         self._spill()
+
+    @property
+    def behind(self) -> bool:
+        """Whether the disk has yet to hear of something: `flush` tries again."""
+        return bool(self._pending)
+
+    def _keep_for_later(self, pending: list[bytes], placed: list[Body]) -> None:
+        """The disk failed. What it does not hear of when it answers again would be owed again after a
+        restart, or lost with it."""
+        self._pending, self._unplaced = pending, placed
+        if sum(map(len, pending)) > UNWRITTEN:
+            self._pending, self._unplaced = [], []
+            self.failures += 1
 
     def replay(self) -> Iterator[Body | tuple[str, list[MessageId]]]:
         """What the journal of an earlier start has, in order: bodies, and who is not owed what any more."""
@@ -150,7 +170,7 @@ class Shelf:
 
     def _place(self, body: Body, record: int) -> None:
         body.record = record
-        self._live[record][body.id] = body
+        self._live[record][id(body)] = body
         self._live_bytes += body.size
         if body.held is not None:
             self._resident.append(body)
@@ -160,7 +180,7 @@ class Shelf:
         body.held = None
         if body.record:
             self._live_bytes -= body.size
-            del self._live[body.record][body.id]
+            del self._live[body.record][id(body)]
 
     def _spill(self) -> None:
         while self._resident and (self.memory_bytes > self._memory or self._resident[0].held is None):
@@ -202,7 +222,7 @@ class Shelf:
         number = self._append(b"".join(_encode_hold(body, held) for body, held in again))
         if number:
             for body, held in again:
-                del self._live[body.record][body.id]
+                del self._live[body.record][id(body)]
                 self._live_bytes -= body.size
                 if body.held is None:
                     self.memory_bytes += body.size - SMALL

@@ -8,11 +8,14 @@ know: queues, when anything is said.
 Big-endian. text: u16 length, UTF-8. name: u8 length, UTF-8. hashes: u16 number, 8 bytes each. ids: u32
 number, each name, epoch u64, lane u8, sequence u64. Publications as in `held`, with their age.
 
-- receipts: client text, hashes; again and again.
-- got: client text, ids; again and again.
-- ask: round u32, since u64, client text.
+- receipts: number, client text, hashes; again and again. A number is a life u64 and a count u64.
+- got: number, client text, ids; again and again.
+- routed: as got, of what the client gets where it is, and is kept for it there: not elsewhere any more.
+- unheld: node text, ids; what was to be kept for clients of a node that are not known here.
+- taken: the number up to which receipts and gots were taken.
+- ask: round u32, since u64, goes on u8, client text.
 - answer: round u32, last u8, client text, publications up to the end.
-- late: since u64, client text, publications up to the end.
+- late: since u64, own u8, client text, publications up to the end.
 - wills: kind u8 (1 told, 2 cleared), client text, node name, since u64; told: version u8, expiry u32, will.
 """
 
@@ -32,6 +35,9 @@ from brokerweave.mqtt.packets import Connect
 
 RECEIPTS = "$brokerweave/failover/receipts"
 GOT = "$brokerweave/failover/got"
+ROUTED = "$brokerweave/failover/routed"
+UNHELD = "$brokerweave/failover/unheld"
+TAKEN = "$brokerweave/failover/taken"
 ASK = "$brokerweave/failover/ask"
 ANSWER = "$brokerweave/failover/answer"
 LATE = "$brokerweave/failover/late"
@@ -44,9 +50,11 @@ _TOLD, _CLEARED = 1, 2
 _LENGTH = struct.Struct(">H")
 _COUNT = struct.Struct(">I")
 _ID_TAIL = struct.Struct(">QBQ")
-_ASK = struct.Struct(">IQ")
+_ASK = struct.Struct(">IQB")
 _ANSWER = struct.Struct(">IB")
 _SINCE = struct.Struct(">Q")
+_LATE = struct.Struct(">QB")
+_NUMBER = struct.Struct(">QQ")
 _TOLD_TAIL = struct.Struct(">BI")
 
 
@@ -126,6 +134,18 @@ def encode_ids(ids: Sequence[MessageId]) -> bytes:
 # Receipts: what clients have. By hash where the broker delivered, by id where the node did.
 
 
+def encode_number(life: int, number: int) -> bytes:
+    """What goes before receipts and gots; alone, how far they were taken."""
+    return _NUMBER.pack(life, number)
+
+
+def decode_number(payload: bytes) -> tuple[int, int, bytes]:
+    """The number, and what follows it."""
+    cursor = Cursor(payload)
+    life, number = cursor.unpack(_NUMBER)
+    return life, number, payload[cursor.at :]
+
+
 def encode_receipts(receipts: Mapping[str, Sequence[bytes]]) -> list[bytes]:
     """One payload, mostly; cut where it becomes too large."""
     parts = []
@@ -166,11 +186,13 @@ def decode_got(payload: bytes) -> list[tuple[str, list[MessageId]]]:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """`round` is repeated in the answer; the client is at the asking node since `since`."""
+    """`round` is repeated in the answer; the client is at the asking node since `since`. `goes_on`: in a
+    session that it had there, so that nothing is asked for that was kept for it there."""
 
     round: int
     since: int
     client: str
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,19 +207,22 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Late:
+    """`own`: it was kept for the client at the very node that gets this."""
+
     since: int
     client: str
     held: list[Held]
+    own: bool = False
 
 
 def encode_ask(ask: Ask) -> bytes:
-    return _ASK.pack(ask.round, ask.since) + encode_text(ask.client)
+    return _ASK.pack(ask.round, ask.since, ask.goes_on) + encode_text(ask.client)
 
 
 def decode_ask(payload: bytes) -> Ask:
     cursor = Cursor(payload)
-    round, since = cursor.unpack(_ASK)
-    ask = Ask(round, since, cursor.text())
+    round, since, goes_on = cursor.unpack(_ASK)
+    ask = Ask(round, since, cursor.text(), bool(goes_on))
     _end(cursor)
     return ask
 
@@ -223,17 +248,19 @@ def decode_answer(payload: bytes, now: float) -> Answer:
     return Answer(round, bool(last), client, _held(cursor, now))
 
 
-def encode_late(since: int, client: str, held: Iterable[Held], now: float) -> Iterator[bytes]:
-    head = _SINCE.pack(since) + encode_text(client)
+def encode_late(
+    since: int, client: str, held: Iterable[Held], now: float, own: bool = False
+) -> Iterator[bytes]:
+    head = _LATE.pack(since, own) + encode_text(client)
     for page in _pages(encode_held(one, now - one.born) for one in held):
         yield head + page
 
 
 def decode_late(payload: bytes, now: float) -> Late:
     cursor = Cursor(payload)
-    (since,) = cursor.unpack(_SINCE)
+    since, own = cursor.unpack(_LATE)
     client = cursor.text()
-    return Late(since, client, _held(cursor, now))
+    return Late(since, client, _held(cursor, now), bool(own))
 
 
 # Wills

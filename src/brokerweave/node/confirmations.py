@@ -34,6 +34,7 @@ class Confirmations:
     def __init__(self) -> None:
         self.overflows = 0
         self._waiting: dict[Publication, tuple[set[str], Callable[[], None]]] = {}
+        self._missing: dict[Publication, set[str]] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -55,11 +56,13 @@ class Confirmations:
     def gone(self, neighbour: str) -> None:
         """The link is down: the neighbour is owed its messages from the outbox, nobody waits for it."""
         for publication in [p for p, (waiting, _) in self._waiting.items() if neighbour in waiting]:
+            self._missing.setdefault(publication, set()).add(neighbour)
             self._heard(neighbour, publication)
 
-    def abandon(self, publication: Publication) -> None:
-        """Its publisher waits no longer."""
-        self._waiting.pop(publication, None)
+    def abandon(self, publication: Publication) -> set[str]:
+        """Its publisher waits no longer. Those who were waited for and have not confirmed."""
+        waiting, _ = self._waiting.pop(publication, (set[str](), None))
+        return self._missing.pop(publication, set()) | waiting
 
     def _heard(self, neighbour: str, publication: Publication) -> None:
         waiting, done = self._waiting.get(publication, (None, None))

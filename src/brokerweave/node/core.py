@@ -409,13 +409,17 @@ class NodeCore:
         max_qos: int,
         version: int,
         taken: tuple[str, int] | None = None,
+        sender: tuple[str, int] | None = None,
     ) -> None:
         assert isinstance(group, Group)
         if not group.hops and not group.retained and not (max_qos and group.kept):
             return  # only a tap wants it
         if max_qos or group.retained:  # these must be in the index before the broker sees them
             self.settle()
-            self._dispatch(self._new_run(group, count, blob, max_qos, version), group, taken=taken)
+            run = self._new_run(group, count, blob, max_qos, version, sender=sender)
+            if sender is not None and self.failover is not None:
+                self.failover.note(run)
+            self._dispatch(run, group, taken=taken)
             return
         key = (group, version)
         gathered = self._gathered.get(key)
@@ -461,16 +465,24 @@ class NodeCore:
         kept = record is not None and record.stored
         taken = (pair.client.client_id, publish.packet_id) if kept else None
         reachable = list(filter(self._is_up, self._dispatch(run, group, taken=taken)))
-        return self.await_others(
+        unreached = {neighbour for neighbour, _ in group.sure_hops if neighbour not in reachable}
+
+        def go_on() -> None:
+            missing = unreached | self.confirmations.abandon(publication)  # those not heard of in time, too
+            if self.failover is not None:
+                self.failover.not_kept(run, publication.lane, group, missing)
+            pair.release(ack)
+
+        if self.await_others(
             lambda heard: self.confirmations.expect(publication, reachable, heard),
-            lambda: self._confirmed(publication, pair, ack),
+            go_on,
             self.settings.cluster_timeout,
             "cluster_timeouts",
-        )
-
-    def _confirmed(self, publication: Publication, pair: Pair, ack: HeldAck) -> None:
-        self.confirmations.abandon(publication)  # where it was not heard of in time
-        pair.release(ack)
+        ):
+            if unreached and self.failover is not None:
+                self.failover.not_kept(run, publication.lane, group, unreached)
+            return True
+        return False
 
     def _new_run(
         self,
@@ -513,6 +525,9 @@ class NodeCore:
             self.wills.due(pair, self.sessions.heir(pair))
         if self.failover is not None:
             self.failover.ended(pair)
+            record = self.sessions.of(pair)
+            if record is not None and unexpected and self.failover.returns.owes(record.client_id):
+                record.lost = True  # its session may end with its connection, but not what it is owed
         self.sessions.ended(pair)
 
     def closed(self, pair: Pair) -> None:
@@ -747,12 +762,16 @@ class NodeCore:
         def heard() -> None:
             if timer is not None:
                 timer.cancel()  # or each publication would cost memory for as long as it may take
+            self.confirmations.abandon(publication)
             self._confirm(neighbour, publication)
 
         if self.confirmations.expect(publication, reached, heard):
             heard()
         else:
-            timer = self.host.call_later(CONFIRM_LIMIT, lambda: self.confirmations.abandon(publication))
+            timer = self.host.call_later(CONFIRM_LIMIT, lambda: self._abandon(publication))
+
+    def _abandon(self, publication: Publication) -> None:
+        self.confirmations.abandon(publication)
 
     def _confirm(self, neighbour: str, publication: Publication) -> None:
         """Tell where a publication came from that it is taken here and behind; one packet per loop turn."""

@@ -66,7 +66,7 @@ class DeadWills:
         sender = _sender(pair.client.client_id, pair.came)
         if pair.record is None or not pair.record.lost:
             content = content_hash(will.topic, will.payload)
-            self._failover.senders.note(*sender, content, self._core.now())
+            self._failover.remember(sender, content)
         return sender
 
     def is_own(self, sender: tuple[str, int]) -> bool:
@@ -130,8 +130,8 @@ class DeadWills:
     def _publish(self, owed: OwedWill) -> None:
         sender = _sender(owed.client, owed.since)
         senders, hash = self._failover.senders, content_hash(owed.will.topic, owed.will.payload)
-        if not senders.seen(*sender, hash, self._core.now()):  # else another holder was first
-            senders.note(*sender, hash, self._core.now())
+        if not senders.seen(*sender, hash):  # else another holder was first
+            self._failover.remember(sender, hash)
             self._core.counters.add("wills_of_dead_nodes")
             self._core.publish_will(owed.will, owed.version, sender)
         cleared = wire.encode_will(wire.Cleared(owed.client, owed.node, owed.since))

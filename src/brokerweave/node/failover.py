@@ -18,7 +18,7 @@ from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.injections import InjectionLog
 from brokerweave.failover.queues import Queues
-from brokerweave.failover.receipts import Receipts
+from brokerweave.failover.receipts import Receipts, Taken
 from brokerweave.failover.senders import Senders
 from brokerweave.failover.shelf import Shelf
 from brokerweave.links.journal import Journal
@@ -29,6 +29,7 @@ from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish, Will
 from brokerweave.node.dead_wills import WILL_OF, DeadWills
 from brokerweave.node.returning import Returns
+from brokerweave.node.router import Group
 from brokerweave.session.pair import Pair
 from brokerweave.session.standing import Stand
 
@@ -45,6 +46,9 @@ STALE_SECONDS = 3.0
 """What comes later than this for clients of a node that lives is not kept: the node has had it."""
 PUSH_SECONDS = 0.5
 """After a link is up: how long a node may take what it is owed before it hears what its clients are owed."""
+TAKEN_SECONDS = 0.1
+"""Between two acknowledgements of receipts to one node."""
+MOST_UNHELD = 10_000
 SHOWN = 20
 """Clients that `status` names, those with the most drops."""
 _DUP = 0x08
@@ -57,13 +61,16 @@ class Failover:
         self.window = core.option("window")
         bounds = int(core.option("client_bytes")), int(core.option("max_bytes"))
         self.queues = Queues(*bounds, self.window)
-        self.receipts = Receipts()
-        self.senders = Senders(self.window)
+        self.receipts = Receipts(core.settings.epoch)
+        self._taken = Taken()
+        self._to_acknowledge: set[str] = set()
+        self.senders = Senders()
         self.log = InjectionLog()
         for lane, injector in enumerate(core.injectors):
             injector.watch = self.log.lane(lane if core.settings.ordered else 0)
         self.returns = Returns(core, self)
         self.wills = DeadWills(core, self)
+        self._turning = False
         self._holders: dict[str, float] = {}
         """Nodes that hold for this one, or did lately, and until when they are told what clients have."""
         self.started = core.now()
@@ -77,6 +84,10 @@ class Failover:
         self._recalled: dict[str, dict[str, int]] = {}
         """Of nodes that have not told their clients since: when those clients came to them."""
         self._known: set[str] = set()
+        self._unheld: dict[MessageId, set[str]] = {}
+        """What was published here, and nodes of which a holder does not know who may be owed it."""
+        self._anew: dict[str, float] = {}
+        """Clients whose sessions ended with their node and began anew there, and when."""
         self._gone: dict[str, str] = {}
         """Clients whose sessions ended a moment ago, and where."""
         mesh.joined = self._joined
@@ -93,6 +104,9 @@ class Failover:
         core.controls |= {
             wire.RECEIPTS: self._receipts_arrived,
             wire.GOT: self._got_arrived,
+            wire.ROUTED: self._routed_arrived,
+            wire.UNHELD: self._unheld_arrived,
+            wire.TAKEN: self._taken_there,
             wire.ASK: self._asked,
             wire.ANSWER: self.returns.answered,
             wire.LATE: self.returns.late_arrived,
@@ -120,7 +134,34 @@ class Failover:
             publish = codec.decode(part.blob, part.version)
             if isinstance(publish, Publish) and publish.qos:
                 self._hold_one(part, lane, publish)
+        self._say_unheld(run, lane)
         self.queues.flush()  # on disk before the daybook says that it came, and before anybody is told
+
+    def not_kept(self, run: Run, lane: int, group: Group, missing: set[str]) -> None:
+        """A client's publication goes on. Where neither a node nor all that keep it for that node's clients
+        were reached, or one of these does not know them, this one keeps it, too: the node tells it what its
+        clients have once their link is up again."""
+        keepers = [nodes for keeper, nodes in group.keepers if keeper in missing]
+        nodes = missing.intersection(node for each in keepers for node in each)
+        unheld = self._unheld.pop(MessageId(run.origin, run.epoch, lane, run.first), set())
+        nodes |= unheld.difference(self.mesh.reachable())
+        if nodes:
+            self.hold(replace(run, holds=tuple(sorted(nodes))), lane)
+
+    def _say_unheld(self, run: Run, lane: int) -> None:
+        """This node was started, and has not heard yet which clients some nodes have: its origin may know."""
+        unknown = [node for node in run.holds if not self.mesh.knows(node)]
+        if unknown and run.confirm and run.origin != self._core.node_id:
+            ids = [MessageId(run.origin, run.epoch, lane, run.first)]
+            for payload in wire.encode_got(dict.fromkeys(unknown, ids)):
+                self._core.send_own(run.origin, wire.UNHELD, payload)
+
+    def _unheld_arrived(self, neighbour: str, payload: bytes) -> None:
+        for node, ids in wire.decode_got(payload):
+            for identifier in ids:
+                self._unheld.setdefault(identifier, set()).add(node)
+        while len(self._unheld) > MOST_UNHELD:
+            del self._unheld[next(iter(self._unheld))]
 
     def held(self, run: Run, lane: int) -> Run:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""
@@ -142,7 +183,8 @@ class Failover:
             # Where this node was away itself it will not hear which clients have it by now.
             had = old and node in self.mesh.live
             for client, qos in self.mesh.table.clients_wanting(node, publish.topic).items():
-                if had and self.mesh.table.home(client) == node:
+                at_home = self.mesh.table.home(client) == node
+                if had and at_home and not self._is_anew(client, run.born):
                     continue
                 # Where it was counts: its origin may not have known yet where it is.
                 if client not in owed or self.mesh.table.home(client) != node:
@@ -152,19 +194,30 @@ class Failover:
         identifier = MessageId(run.origin, run.epoch, lane, run.first)
         kept = held.hold(identifier, publish, run.version, run.born)
         self._core.counters.add("publications_held", len(owed))
-        for client, node in self.queues.hold(kept, owed, self._core.now()).items():
-            self._pass_on(client, node, kept)
+        moved = self.queues.hold(kept, owed, self._core.now())
+        for client in owed.keys() & set(self._anew) if self._anew else ():
+            if self._is_anew(client, run.born) and owed[client][0] == self.mesh.table.home(client):
+                moved[client] = owed[client][0]  # which may have had it before the session began
+        for client, node in moved.items():
+            self._pass_on(client, node, kept, own=owed[client][0] == node)
         self._tick_later()
 
-    def _pass_on(self, client: str, node: str, late: Held) -> None:
+    def _is_anew(self, client: str, born: float) -> bool:
+        """Whether something may be from before it said again what it wants, since its session was lost."""
+        since = self._anew.get(client)
+        if since is None:
+            return False
+        return self._core.now() - since < STALE_SECONDS or born < since
+
+    def _pass_on(self, client: str, node: str, late: Held, own: bool) -> None:
         """It came when its client was somewhere else already."""
         self._core.counters.add("late_publications")
         if node == self._core.node_id:
             # Not yet: it is about to be handed to the broker here, too, where others want it.
-            self._core.call_later(0, lambda: self.returns.late(client, [late], node))
+            self._core.call_later(0, lambda: self.returns.late(client, [late], node, own))
             return
         since, now = self.mesh.table.since(client), self._core.now()
-        for payload in wire.encode_late(since, client, [late], now):
+        for payload in wire.encode_late(since, client, [late], now, own):
             self._core.send_own(node, wire.LATE, payload)
 
     def flush(self) -> None:
@@ -185,24 +238,46 @@ class Failover:
             self.queues.stepped(step, self._ticked)
         self.queues.expire(now)
         self.queues.flush()
-        if len(self.queues):
+        if len(self.queues) or self.queues.shelf.behind:
             self._tick_later()
 
     def _receipts_arrived(self, neighbour: str, payload: bytes) -> None:
         now = self._core.now()
-        for client, hashes in wire.decode_receipts(payload):
+        for client, hashes in wire.decode_receipts(self._numbered(neighbour, payload)):
             self.queues.received(client, hashes, now, home=neighbour)
         self.queues.flush()
 
     def _got_arrived(self, neighbour: str, payload: bytes) -> None:
-        for client, ids in wire.decode_got(payload):
+        for client, ids in wire.decode_got(self._numbered(neighbour, payload)):
             self.queues.got(client, ids)
         self.queues.flush()
+
+    def _routed_arrived(self, neighbour: str, payload: bytes) -> None:
+        for client, ids in wire.decode_got(self._numbered(neighbour, payload)):
+            self.queues.got(client, ids, but=neighbour)
+        self.queues.flush()
+
+    def _numbered(self, neighbour: str, payload: bytes) -> bytes:
+        """What follows the number; nothing if it was taken before."""
+        life, number, rest = wire.decode_number(payload)
+        if neighbour not in self._to_acknowledge:
+            self._to_acknowledge.add(neighbour)
+            self._core.call_later(TAKEN_SECONDS, lambda: self._acknowledge(neighbour))
+        return rest if self._taken.accept(neighbour, life, number) else b""
+
+    def _acknowledge(self, neighbour: str) -> None:
+        self._to_acknowledge.discard(neighbour)
+        self._core.send_own(neighbour, wire.TAKEN, wire.encode_number(*self._taken.of(neighbour)))
+
+    def _taken_there(self, neighbour: str, payload: bytes) -> None:
+        life, number, _ = wire.decode_number(payload)
+        self.receipts.acknowledged(neighbour, life, number)
 
     def _asked(self, neighbour: str, payload: bytes) -> None:
         ask, now = wire.decode_ask(payload), self._core.now()
         self.queues.moved(ask.client, neighbour, ask.since, now)
-        for page in wire.encode_answer(ask.round, ask.client, self.queues.take(ask.client), now):
+        kept = self.queues.take(ask.client, own=False if ask.goes_on else None)
+        for page in wire.encode_answer(ask.round, ask.client, kept, now):
             self._core.send_own(neighbour, wire.ANSWER, page)
 
     # As the site of clients
@@ -213,6 +288,8 @@ class Failover:
         if record is None or record.client_id.startswith("\0"):
             return
         rest = self.returns.received(record.client_id, hashes)
+        if rest and (self.mesh.alone or self.queues.owes_any(record.client_id)):
+            self.queues.received(record.client_id, rest, self._core.now(), home=self._core.node_id)
         if rest and self.holders() and self.receipts.received(record.client_id, rest):
             self._core.call_later(0, self.flush_receipts)
 
@@ -220,6 +297,13 @@ class Failover:
         """A client that came back has these; these nodes kept them for it."""
         self.queues.got(client, ids)
         if self.receipts.got(client, ids, nodes - {self._core.node_id}):
+            self._core.call_later(0, self.flush_receipts)
+
+    def routed(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
+        """A client that came back gets these from its broker here, as this node's own holders know."""
+        own = self._core.node_id
+        self.queues.got(client, ids, but=own)
+        if self.receipts.got(client, ids, nodes - {own}, wire.ROUTED):
             self._core.call_later(0, self.flush_receipts)
 
     def flush_receipts(self) -> None:
@@ -245,7 +329,7 @@ class Failover:
         if not client:
             return
         if session_present:
-            self.returns.goes_on(client)
+            self.returns.goes_on(client, pair)
         else:
             if lost:
                 self.returns.expect(client)
@@ -279,8 +363,34 @@ class Failover:
         client = pair.client.client_id
         if not client or not publish.packet_id:
             return None
-        self.senders.note(client, publish.packet_id, _hash(publish), self._core.now())
-        return client, publish.packet_id
+        sender = client, publish.packet_id
+        self.remember(sender, _hash(publish), self._core.node_id if publish.dup else None)
+        return sender
+
+    def remember(self, sender: tuple[str, int], hash: bytes, resent_to: str | None = None) -> None:
+        self.senders.note(*sender, hash, resent_to)
+        if not self._turning:
+            self._turning = True
+            self._core.call_later(self.window, self._turn)
+
+    def _turn(self) -> None:
+        # Not by the clock, which may be set.
+        self._turning = self.senders.turn()
+        if self._turning:
+            self._core.call_later(self.window, self._turn)
+
+    def note(self, run: Run) -> bool:
+        """Remember what a run brings that has a sender. Whether this node had acted on it."""
+        assert run.sender is not None
+        head = publish_head(run.blob, run.version)
+        name = content_hash(head.topic, run.blob[head.payload_start :])
+        again = bool(run.blob[0] & _DUP) or run.sender[0].startswith(WILL_OF)
+        if again:
+            known = self.senders.seen(*run.sender, name)
+        else:
+            known = self.senders.overtaken(*run.sender, name, run.origin)
+        self.remember(run.sender, name, run.origin if again else None)
+        return known
 
     def published(self, run: Run, lane: int, publish: Publish, pair: Pair) -> None:
         """The broker here has acknowledged what a client published."""
@@ -294,20 +404,13 @@ class Failover:
     def resent(self, pair: Pair, publish: Publish) -> bool:
         """Whether this node has acted on a publication that a client sends again."""
         client = pair.client.client_id
-        now = self._core.now()
-        return bool(client) and self.senders.seen(client, publish.packet_id, _hash(publish), now)
+        return bool(client) and self.senders.seen(client, publish.packet_id, _hash(publish))
 
     def repeated(self, run: Run) -> bool:
         """Whether this node has acted on what a run of a resent publication, or of a will, brings."""
         if run.sender is None:
             return False
-        head, now = publish_head(run.blob, run.version), self._core.now()
-        name = content_hash(head.topic, run.blob[head.payload_start :])
-        again = run.blob[0] & _DUP or run.sender[0].startswith(WILL_OF)
-        known = bool(again) and self.senders.seen(*run.sender, name, now)
-        known = known or self.wills.is_own(run.sender)
-        self.senders.note(*run.sender, name, now)
-        return known
+        return self.note(run) or self.wills.is_own(run.sender)
 
     # What an operator sees
 
@@ -336,10 +439,17 @@ class Failover:
         since = table.since(client)
         self.wills.moved(client, since)
         core.call_later(self.window, lambda: self.mesh.forget_former(before, client))
+        if before == node:
+            at = self._anew[client] = core.now()
+            core.call_later(self.window, lambda: self._forget_anew(client, at))
         if node == core.node_id:
             self.returns.expect(client)
         elif before == core.node_id:
             core.call_later(0, lambda: self._taken_over(client))
+
+    def _forget_anew(self, client: str, at: float) -> None:
+        if self._anew.get(client) == at:
+            del self._anew[client]
 
     def _came(self, node: str, client: str, since: int) -> None:
         self.queues.moved(client, node, since, self._core.now())
@@ -360,7 +470,7 @@ class Failover:
 
         def give_up() -> None:
             if self._gone.pop(client, None) is not None and self.mesh.table.home(client) is None:
-                self.queues.forget(client, node)
+                self.queues.forget(client)
 
         if self.queues.owes_any(client):
             self._gone[client] = node
@@ -368,7 +478,7 @@ class Failover:
 
     def _joined(self, node: str, client: str) -> None:
         if self._gone.pop(client, None) == node:
-            self.queues.forget(client, node)  # it ended one session there, and began another
+            self.queues.forget(client)  # it ended one session there, and began another
 
     def _died(self, node: str) -> None:
         self.returns.down(node)
@@ -407,8 +517,9 @@ class Failover:
             self._push_later(node)
             return
         for client in [c for c in self.mesh.table.clients(node) if self.queues.owes_any(c)]:
-            if self.mesh.table.home(client) == node and (kept := self.queues.take(client)):
-                for payload in wire.encode_late(since(client), client, kept, now):
+            for own in (False, True) if self.mesh.table.home(client) == node else ():
+                kept = self.queues.take(client, own)
+                for payload in wire.encode_late(since(client), client, kept, now, own):
                     self._core.send_own(node, wire.LATE, payload)
 
     def _up(self, neighbour: str) -> None:

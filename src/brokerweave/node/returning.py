@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING
 
 from brokerweave.cooperation.api import Cut, Timer
 from brokerweave.failover import wire
-from brokerweave.failover.cutover import Cutover
+from brokerweave.failover.cutover import Cutover, in_order
 from brokerweave.failover.held import Held
-from brokerweave.mqtt.topics import shared_filter
+from brokerweave.failover.ids import MessageId
+from brokerweave.mqtt.content import content_hash
+from brokerweave.mqtt.packets import Publish
+from brokerweave.mqtt.topics import matches, shared_filter
 from brokerweave.session.pair import Pair
+from brokerweave.session.record import SessionRecord
 from brokerweave.session.standing import Stand
 
 if TYPE_CHECKING:
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.004
 """Between two looks at what the broker has yet to acknowledge, or to deliver."""
+MOST_GIVEN = 100_000
+"""Publications that clients got from here and the broker may yet be given; beyond, the oldest go."""
 UNCLEAR_SECONDS = 0.05
 """How long to wait for the broker to deliver what it may or may not, once all else is known."""
 
@@ -33,7 +39,19 @@ UNCLEAR_SECONDS = 0.05
 class _Client:
     """One that may be owed something."""
 
-    __slots__ = ("attempts", "interrupted", "last", "open", "sources", "sure", "ticks")
+    __slots__ = (
+        "attempts",
+        "given",
+        "goes_on",
+        "interrupted",
+        "last",
+        "open",
+        "silent",
+        "sources",
+        "sure",
+        "ticks",
+        "unwanted",
+    )
 
     def __init__(self, sure: bool) -> None:
         self.sure = sure
@@ -45,10 +63,28 @@ class _Client:
         self.last: Cutover | None = None
         self.attempts = 0
         """Under way."""
+        self.goes_on = False
+        """Its session outlived a connection: what was kept for it here, its broker has."""
         self.interrupted = False
         """Its connection ended before it had all that it is owed."""
         self.sources: set[str] = set()
         """Nodes that kept something for it."""
+        self.silent: set[str] = set()
+        """Nodes that have not said whether they keep something."""
+        self.given: dict[MessageId, Publish] = {}
+        """What it got from here, and the broker here was not given yet."""
+        self.unwanted: dict[bytes, int] = {}
+        """What of it the broker was given since, and is about to deliver."""
+
+    def carry_on(self, before: _Client) -> None:
+        """It was expected already."""
+        for name in set(self.__slots__) - {"sure"}:
+            setattr(self, name, getattr(before, name))
+
+    @property
+    def keepers(self) -> set[str]:
+        """Who is to hear what it got of what it was owed from before."""
+        return self.sources | self.silent
 
 
 class _Attempt:
@@ -83,15 +119,32 @@ class _Attempt:
         self.timer: Timer | None = None
 
 
+class _Again:
+    """All are asked once more what they keep for a client whose session goes on."""
+
+    __slots__ = ("behind", "client", "held", "pair", "waiting")
+
+    def __init__(self, client: str, pair: Pair, waiting: set[str], behind: Stand) -> None:
+        self.client = client
+        self.pair = pair
+        self.waiting = waiting
+        self.behind = behind
+        self.held: list[tuple[str, Held]] = []
+
+
 class Returns:
     def __init__(self, core: NodeCore, failover: Failover) -> None:
         self._core = core
         self._failover = failover
         self._clients: dict[str, _Client] = {}
         self._attempts: dict[int, _Attempt] = {}
+        self._agains: dict[int, _Again] = {}
         self._round = 0
         self._epochs: dict[str, int] = {}
         """Of neighbours that were heard of on the links that are up."""
+        self._given: dict[MessageId, set[str]] = {}
+        """Clients that got something from here which the broker was not given yet."""
+        failover.log.writing = self.writing
         self._started = core.now()
 
     # Who may be owed something
@@ -102,43 +155,92 @@ class Returns:
         before = self._clients.get(client)
         entry = self._clients[client] = _Client(sure)
         if before is not None:
-            entry.ticks, entry.open, entry.last = before.ticks, before.open, before.last
-            entry.attempts, entry.sources = before.attempts, before.sources
-            entry.interrupted = before.interrupted
+            entry.carry_on(before)
         self._core.call_later(self._failover.window, lambda: self._forget(client, entry))
 
     def none(self, client: str) -> None:
         entry = self._clients.pop(client, None)
         if entry is not None:
+            self._core.sessions.returned(client, False)
             self._close(entry)
+            for identifier in entry.given:
+                self._given.get(identifier, set()).discard(client)
+                if not self._given.get(identifier, True):
+                    del self._given[identifier]
 
-    def goes_on(self, client: str) -> None:
+    def goes_on(self, client: str, pair: Pair) -> None:
         """The broker has its session, and all that came for it; unless it came here in this session, and
         somebody who kept something has yet to be heard."""
         entry = self._clients.get(client)
         if entry is None:
             return
+        self._suppress(client)
+        entry.goes_on = True
         if entry.last is None:
             self.none(client)
         elif entry.interrupted:
             entry.interrupted = False
-            self._core.call_later(0, lambda: self._ask_again(client))
+            self._ask_again(client, pair)
 
-    def _ask_again(self, client: str) -> None:
-        """It left before it had all that it was owed: who keeps something says so once more."""
+    def recall(self, record: SessionRecord) -> None:
+        """A session from before a restart, whose client had come here in it. What it was judged to lack is
+        not known any more: who still keeps something for it where it was is asked when it goes on. What the
+        broker was given here for the sake of others, before the restart, it may get twice."""
+        self.expect(record.client_id)
+        entry, log = self._clients[record.client_id], self._failover.log
+        own = {f: qos for f, qos in record.filters.items() if shared_filter(f)[0] is None}
+        subscribed = log.open()
+        entry.open.append(log.open())
+        entry.last = Cutover(subscribed, log.tick(), own, log, me=self._core.node_id)
+        entry.last.ready(self._core.now())
+        entry.interrupted = entry.goes_on = True
+        entry.silent = set(self._core.neighbours())
+
+    def _ask_again(self, client: str, pair: Pair) -> None:
+        """It left before it had all that it was owed: who keeps something says so once more. The stream
+        stands behind CONNACK until all have answered."""
+        core, mesh = self._core, self._failover.mesh
+        mesh.flush()
         self._round += 1
-        ask = wire.encode_ask(wire.Ask(self._round, self._failover.mesh.table.since(client), client))
-        for node in self._failover.mesh.reachable():
-            self._core.send_own(node, wire.ASK, ask)
-        held = self._failover.queues.take(client)
-        if held:
-            self.late(client, held, self._core.node_id)
+        number, nodes = self._round, mesh.reachable()
+        again = self._agains[number] = _Again(client, pair, set(nodes), pair.stand_behind())
+        again.held = [(core.node_id, held) for held in self._failover.queues.take(client, own=False)]
+        ask = wire.encode_ask(wire.Ask(number, mesh.table.since(client), client, goes_on=True))
+        for node in nodes:
+            core.send_own(node, wire.ASK, ask)
+        limit = core.settings.barrier_timeout or 0.0
+        core.call_later(limit if nodes else 0.0, lambda: self._finish_again(number))
+
+    def _answered_again(self, number: int, node: str) -> None:
+        again = self._agains[number]
+        again.waiting.discard(node)
+        if not again.waiting:
+            self._finish_again(number)
+
+    def _finish_again(self, number: int) -> None:
+        again = self._agains.pop(number, None)
+        if again is None:
+            return
+        nodes = {held.id: node for node, held in again.held}
+        for node in dict.fromkeys(nodes.values()):
+            self._note_source(again.client, node)
+        ordered = in_order({held.id: held for _, held in again.held}.values())
+        self.late(again.client, ordered, self._core.node_id, stand=again.behind)
+        again.pair.go_on(again.behind)
+
+    def _note_source(self, client: str, node: str) -> None:
+        if client in self._clients:
+            self._clients[client].sources.add(node)
 
     def _close(self, entry: _Client) -> None:
         for tick in (*entry.open, *entry.ticks):
             self._failover.log.close(tick)
         entry.open.clear()
         entry.ticks.clear()
+
+    def owes(self, client: str) -> bool:
+        """Whether it left before it had all that it is owed."""
+        return client in self._clients and self._clients[client].interrupted
 
     def expects(self, client: str) -> bool:
         return client in self._clients
@@ -154,7 +256,9 @@ class Returns:
         entry = self._clients.get(client)
         if entry is not None:
             entry.last = None
-            entry.interrupted = False
+            entry.interrupted = entry.goes_on = False
+            entry.given.clear()
+            entry.unwanted.clear()
             self._close(entry)
 
     def subscribing(self, pair: Pair) -> None:
@@ -165,6 +269,10 @@ class Returns:
 
     def ended(self, pair: Pair) -> None:
         entry = self._clients.get(pair.client.client_id)
+        for number in [number for number, again in self._agains.items() if again.pair is pair]:
+            del self._agains[number]
+            if entry is not None:
+                entry.interrupted = True
         for number in [number for number, attempt in self._attempts.items() if attempt.pair is pair]:
             if entry is not None:
                 entry.interrupted = True
@@ -187,6 +295,8 @@ class Returns:
         entry.attempts += 1
         own = {f: qos for f, qos in filters if shared_filter(f)[0] is None}
         nodes = mesh.reachable()
+        entry.silent = set(core.neighbours())
+        core.sessions.returned(client, True)
         subscribed = entry.ticks.pop(0) if entry.ticks else log.open()
         entry.open.append(log.open())
         cutover = Cutover(subscribed, log.tick(), own, log, me=core.node_id, nodes=nodes, before=entry.last)
@@ -250,6 +360,14 @@ class Returns:
 
     def answered(self, neighbour: str, payload: bytes) -> None:
         answer = wire.decode_answer(payload, self._core.now())
+        entry = self._clients.get(answer.client)
+        if entry is not None and answer.last:
+            entry.silent.discard(neighbour)
+        if answer.round in self._agains:
+            self._agains[answer.round].held += [(neighbour, held) for held in answer.held]
+            if answer.last:
+                self._answered_again(answer.round, neighbour)
+            return
         attempt = self._attempts.get(answer.round)
         if attempt is None or attempt.client != answer.client:
             if answer.held:
@@ -262,6 +380,8 @@ class Returns:
 
     def down(self, neighbour: str) -> None:
         """Nothing is heard of a node any more."""
+        for number in [number for number, again in self._agains.items() if neighbour in again.waiting]:
+            self._answered_again(number, neighbour)
         for number, attempt in list(self._attempts.items()):
             attempt.cutover.dead(neighbour)
             attempt.unheard.discard(neighbour)
@@ -311,10 +431,16 @@ class Returns:
             self._finish(number)
         elif attempt.cutover.heard and not attempt.unclear:
             attempt.unclear = True
-            if attempt.timer is not None:
-                attempt.timer.cancel()
-            attempt.timer = self._core.call_later(UNCLEAR_SECONDS, lambda: self._finish(number))
+            self._core.call_later(UNCLEAR_SECONDS, lambda: self._doubt(number))
             self._core.call_later(POLL_SECONDS, lambda: self._look_again(number))
+
+    def _doubt(self, number: int) -> None:
+        """The broker was given time to deliver what it may or may not; but it may not have read it yet."""
+        attempt = self._attempts.get(number)
+        if attempt is not None and attempt.cutover.unacknowledged:
+            self._core.call_later(UNCLEAR_SECONDS, lambda: self._doubt(number))
+        elif attempt is not None:
+            self._finish(number)
 
     def _look_again(self, number: int) -> None:
         attempt = self._attempts.get(number)
@@ -358,23 +484,52 @@ class Returns:
         if entry is not None and not (entry.sure or entry.sources or unasked or interrupted):
             self.none(attempt.client)  # nobody knows of anything
         if attempt.cutover.later and entry is not None:
-            self._failover.got(attempt.client, attempt.cutover.later, entry.sources)
+            self._failover.routed(attempt.client, attempt.cutover.later, entry.keepers)
         attempt.pair.go_on(attempt.stand)
         if given and not interrupted:
             self._give(attempt.pair, attempt.client, attempt.cutover, given, attempt.behind)
         else:
             attempt.pair.go_on(attempt.behind)
 
+    def writing(self, identifier: MessageId) -> None:
+        """The broker is about to get a publication: those who have it from here do not want it again."""
+        for client in self._given.pop(identifier, ()):
+            entry = self._clients.get(client)
+            publish = entry.given.pop(identifier, None) if entry is not None else None
+            record = self._core.interest.records.get(client)
+            if entry is None or publish is None or record is None:
+                continue
+            if any(matches(each, publish.topic) for each in record.filters):
+                content = content_hash(publish.topic, publish.payload)
+                entry.unwanted[content] = entry.unwanted.get(content, 0) + 1
+                self._suppress(client)
+
+    def _suppress(self, client: str) -> None:
+        entry, record = self._clients.get(client), self._core.interest.records.get(client)
+        if entry is not None and record is not None and isinstance(record.owner, Pair):
+            record.owner.suppress(entry.unwanted)
+
+    def _note_given(self, client: str, given: list[Held]) -> None:
+        entry, log = self._clients.get(client), self._failover.log
+        for held in given if entry is not None else ():
+            known = log.find(held.id)
+            if entry is not None and (known is None or known.sent is None):
+                entry.given[held.id] = held.publish
+                self._given.setdefault(held.id, set()).add(client)
+        while len(self._given) > MOST_GIVEN:
+            del self._given[next(iter(self._given))]
+
     def _give(
         self, pair: Pair, client: str, cutover: Cutover, given: list[Held], stand: Stand | None = None
     ) -> None:
         self._core.redelivering(client, [held.publish for held in given])
+        self._note_given(client, given)
 
         def done() -> None:
             entry = self._clients.get(client)
             ids = cutover.finished(given)
             if ids:
-                self._failover.got(client, ids, entry.sources if entry is not None else set())
+                self._failover.got(client, ids, entry.keepers if entry is not None else set())
 
         pair.redeliver([held.publish for held in given], done, stand)
 
@@ -393,19 +548,24 @@ class Returns:
             if not found or found[0].origin == self._core.node_id:  # which the holders of this node have
                 rest.append(one)
         if ids:
-            self._failover.got(client, ids, entry.sources)
+            self._failover.got(client, ids, entry.keepers)
         return rest
 
     def late_arrived(self, neighbour: str, payload: bytes) -> None:
         late = wire.decode_late(payload, self._core.now())
-        self.late(late.client, late.held, neighbour)
+        self.late(late.client, late.held, neighbour, late.own)
 
-    def late(self, client: str, held: list[Held], node: str) -> None:
-        """Publications for a client that came here, from one who was to keep them elsewhere."""
+    def late(
+        self, client: str, held: list[Held], node: str, own: bool = False, stand: Stand | None = None
+    ) -> None:
+        """Publications for a client that came here, from one who was to keep them elsewhere; `own`: here, in
+        an earlier session."""
         entry = self._clients.get(client)
         record = self._core.interest.records.get(client)
         if entry is None or entry.last is None:
             return  # it asks for its queue when it subscribes
+        if own and entry.goes_on:
+            return  # the broker has it
         if record is None or not isinstance(record.owner, Pair):
             entry.interrupted = True  # it is away: who keeps it is asked again when it goes on
             return
@@ -414,12 +574,17 @@ class Returns:
             if attempt.client == client:
                 attempt.cutover.offer(held)
                 return
-        later = [one.id for one in held if entry.last.routed_here(one) or entry.last.has(one)]
+        keepers = entry.keepers if stand is not None else {node}
+        later = [one.id for one in held if entry.last.routed_here(one)]
         if later:
-            self._failover.got(client, later, {node})
+            self._failover.routed(client, later, keepers)
+        known = [one.id for one in held if entry.last.has(one)]
+        if known:
+            self._failover.got(client, known, keepers)
+            later += known
         given = [each for one in held for each in entry.last.late(one, self._core.now())]
         had = [one.id for one in held if one.id not in later and entry.last.has(one)]
         if had:
-            self._failover.got(client, had, {node})
+            self._failover.got(client, had, keepers)
         if given:
-            self._give(record.owner, client, entry.last, given)
+            self._give(record.owner, client, entry.last, given, stand)

@@ -45,6 +45,7 @@ class Sessions:
                 )
             # What it missed since its broker lost the session it is still to get.
             self._core.interest.forget(record, left=not record.lost)
+            record.owner = None  # whose end says nothing of this session: its broker has ended it
             record = None
         unknown = False
         if record is None:
@@ -114,7 +115,17 @@ class Sessions:
         if record.unknown and self._core.settings.unknown_session == "flood":
             self._core.interest.flood(record)
         record.stored = self._core.daybook.keeps
+        if record.returned and self._core.failover is not None:
+            self._core.failover.returns.recall(record)
         self._expire_later(record, away)
+
+    def returned(self, client: str, returned: bool) -> None:
+        """In a mesh: whether a client may be owed something from before it came here, also after a crash."""
+        record = self._records.get(client)
+        if record is not None and record.returned != returned:
+            record.returned = returned
+            if record.stored:
+                self._write(record)
 
     def _unknown(self, record: SessionRecord) -> None:
         record.unknown = True

@@ -429,6 +429,8 @@ class BrokerConnection(asyncio.Protocol):
         out = self._feed(data)
         if out:
             client.write(out)
+        if answers := pair.for_broker:
+            self.write(answers)
         if watched or pair.error is not None:
             client.check()
         if pair.wants_broker_pause:

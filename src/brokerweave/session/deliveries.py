@@ -65,6 +65,10 @@ class Deliveries:
             return 0, None  # it was published so: as a receipt it would take off an equal one that is kept
         return head.packet_id, content_hash(topic, payload)
 
+    def names_topic(self, frame: bytes) -> bool:
+        """Whether the client has to see a PUBLISH because it says what an alias stands for."""
+        return self.version == 5 and _ALIAS in publish_head(frame, 5).properties
+
     def written(self, deliveries: Iterable[Delivery]) -> None:
         """These are on their way to the client."""
         for packet_id, content in deliveries:

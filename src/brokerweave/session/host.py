@@ -38,10 +38,12 @@ class PairHost(RecorderHost, RedeliveryHost, UnconfirmedHost, Protocol):
         max_qos: int,
         version: int,
         taken: tuple[str, int] | None = None,
+        sender: tuple[str, int] | None = None,
     ) -> None:
         """Publications of an accepted client, for the links.
 
-        `taken` is one QoS 2 publication's client and packet id, where its session outlives the connection.
+        `taken` is one QoS 2 publication's client and packet id, where its session outlives the connection;
+        `sender` in a mesh those of one whose client left without an answer.
         """
 
     def released(self, pair: Pair, packet_id: int) -> None:

@@ -458,7 +458,12 @@ class Pair:
             taken = None
             if packet_id and routed.max_qos == 2 and self._record is not None and self._record.stored:
                 taken = (self._record.client_id, packet_id)
-            self._host.forward(routed.group, routed.count, routed.blob, routed.max_qos, self.version, taken)
+            blob, sender = routed.blob, None
+            if packet_id and self._redelivery is not None and self.client.client_id:
+                sender = (self.client.client_id, packet_id)  # its client will send it again, maybe elsewhere
+                if routed.resent:
+                    blob = bytes((blob[0] | _DUP,)) + blob[1:]
+            self._host.forward(routed.group, routed.count, blob, routed.max_qos, self.version, taken, sender)
         elif self.phase is Phase.CONNECTING:
             self._hold(routed, _HELD + len(routed.blob))
         else:
@@ -618,6 +623,19 @@ class Pair:
         if data:
             self._host.write_client(self, data)
 
+    def suppress(self, unwanted: dict[bytes, int]) -> None:
+        """What the broker delivers of this content, as often as it says, the client has from the node."""
+        if self._redelivery is not None:
+            self._redelivery.unwanted = unwanted
+
+    @property
+    def for_broker(self) -> bytes:
+        """After `from_broker`: what the broker is to hear in the client's stead; once."""
+        if self._redelivery is None or not self._redelivery.for_broker:
+            return b""
+        answers, self._redelivery.for_broker = self._redelivery.for_broker, []
+        return b"".join(answers)
+
     def _take_on(self, packet: Publish) -> bool:
         """Whether the node answers a publication that was sent again, and the broker does not get it."""
         unconfirmed, record = self._unconfirmed, self._record
@@ -763,6 +781,7 @@ class Pair:
         return True
 
 
+_DUP = 0x08
 _ABOUT_FILTERS = (PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE)
 _ACTED_ON = frozenset(
     {

@@ -35,6 +35,8 @@ class SessionRecord:
     """The broker knows filters of this session that the node has never seen."""
     lost: bool = False
     """Its broker died, or hung up, and may not know it any more."""
+    returned: bool = False
+    """In a mesh: it came from another site, or lost its session, and may be owed something from before."""
     stored: bool = False
     """The node finds it again after a crash: sessions that end with their connection are never written."""
 
@@ -47,6 +49,7 @@ def state_of(record: SessionRecord, whole: bool = True) -> dict[str, Any]:
         "since": record.since,
         "joined": record.joined,
         "unknown": record.unknown,
+        "returned": record.returned,
     }
     if whole:
         kept |= {"filters": dict(record.filters), "qos2": sorted(record.incoming_qos2)}
@@ -62,6 +65,7 @@ def record_of(kept: dict[str, Any]) -> SessionRecord:
         since=None if kept["since"] is None else float(kept["since"]),
         joined=int(kept.get("joined", 0)),
         unknown=bool(kept["unknown"]),
+        returned=bool(kept.get("returned", False)),
     )
 
 

@@ -19,9 +19,20 @@ from brokerweave.errors import LocalProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.frames import Frame
-from brokerweave.mqtt.packets import Connect, PacketType, PingReq, PingResp, Publish, PubRel, Subscribe
+from brokerweave.mqtt.packets import (
+    Connect,
+    PacketType,
+    PingReq,
+    PingResp,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    Subscribe,
+)
 from brokerweave.mqtt.properties import Property, get_int, without
-from brokerweave.session.deliveries import Deliveries, read_answer
+from brokerweave.session.deliveries import Deliveries, Delivery, read_answer
 from brokerweave.session.standing import Stand, Standing
 
 if TYPE_CHECKING:
@@ -37,6 +48,7 @@ _AT_ONCE = 20
 """Publications in flight to a 3.1.1 client, which cannot say how many it takes."""
 _MOST = 0xFFFF
 _REFUSED = 0x80
+_QOS_2 = 0x04
 
 
 class RedeliveryHost(Protocol):
@@ -75,8 +87,11 @@ class Redelivery:
         "_pings",
         "_standing",
         "_swallowed",
+        "_unwanted_ids",
         "_version",
         "busy",
+        "for_broker",
+        "unwanted",
     )
 
     def __init__(self, host: RedeliveryHost, pair: Pair, standing: Standing, limit: int) -> None:
@@ -97,6 +112,12 @@ class Redelivery:
         self._swallowed = False
         self.busy = False
         """While the pair acts on a chunk from the broker: its bytes go first."""
+        self.unwanted: dict[bytes, int] | None = None
+        """Content of what the broker is about to deliver, and the client has from the node, each as often as
+        that is so. What becomes of it the host knows: it outlives the connection."""
+        self._unwanted_ids: set[int] = set()
+        self.for_broker: list[bytes] = []
+        """Answers in the client's stead, for whoever writes to the broker."""
         self._pings = 0
         """Answers that the broker owes to the node: the client did not ask, or has its answer."""
 
@@ -217,6 +238,8 @@ class Redelivery:
         if kind == PacketType.PUBLISH:
             record = self._pair.record
             delivery = self._deliveries.read(frame.data, record.filters if record is not None else {})
+            if self.unwanted and self._has_already(frame, delivery):
+                return b""
             if not self._standing.delivers(delivery):
                 self._deliveries.written((delivery,))
             return None
@@ -227,8 +250,32 @@ class Redelivery:
             packet_id, _ = read_answer(frame.data, self._version)
             if packet_id in self._in_flight:
                 return None
+            if packet_id in self._unwanted_ids:
+                self._unwanted_ids.discard(packet_id)
+                self.for_broker.append(codec.encode(PubComp(packet_id), self._version))
+                return b""
             self._deliveries.released(packet_id)
         return frame.data if self._standing and kind in _OVERTAKES else None
+
+    def _has_already(self, frame: Frame, delivery: Delivery) -> bool:
+        """Whether the client has from the node what the broker delivers: then it is answered here, and the
+        host hears of it as if the client had."""
+        packet_id, content = delivery
+        left = self.unwanted.get(content, 0) if self.unwanted is not None and content is not None else 0
+        if content is None or not left or self._deliveries.names_topic(frame.data):
+            return False
+        assert self.unwanted is not None
+        self.unwanted[content] = left - 1
+        if left == 1:
+            del self.unwanted[content]
+        self._host.count("deliveries_suppressed")
+        self._deliveries.received.append(content)
+        if packet_id and frame.data[0] & _QOS_2:
+            self._unwanted_ids.add(packet_id)
+            self.for_broker.append(codec.encode(PubRec(packet_id), self._version))
+        elif packet_id:
+            self.for_broker.append(codec.encode(PubAck(packet_id), self._version))
+        return True
 
     def from_client(self, frame: Frame) -> bool:
         """The client answered a PUBLISH or PUBREL. False: it was the node's, so not for the broker.

@@ -88,7 +88,7 @@ class Doubts:
                 mine = node.core.failover if node.up else None
                 if mine is None or mine.receipts.waits_for(client) or not self._sound(other, node):
                     return True
-                if other.name not in mine.mesh.reachable() or self.failed(node.name, other.name, at):
+                if other.name not in mine.mesh.reachable():
                     return True
         return False
 

@@ -119,6 +119,8 @@ class Ledger:
         self.ends: defaultdict[str, list[NodeEnd]] = defaultdict(list)
         self.counts: Counter[str] = Counter()
         self.deletions = Deletions()
+        self._arrivals: dict[tuple[str, bytes], float] = {}
+        """When a message last came to a node over a link."""
         self._takes: defaultdict[tuple[str, bytes], list[float]] = defaultdict(list)
         """When a broker got a message from its node."""
         self._first_hand: defaultdict[tuple[str, bytes], list[float]] = defaultdict(list)
@@ -272,8 +274,15 @@ class Ledger:
             return  # what was sent again here goes on to the others, under its old name
         if any(end.at >= others[0].at for end in self.ends[node]):
             self.excuses["doubled: sent again to a node that was restarted"] += 1  # it remembers in memory
+        elif publication.is_will and self._lost_its_broker(publication):
+            self.excuses["doubled: a will that a broker published which its node had lost"] += 1
         elif publication.is_will or self.publications[publication.payload].resent:
             self.broken(f"{node} acts on {publication.payload!r} again, as {key} after {others[-1].key}")
+
+    def _lost_its_broker(self, will: Publication) -> bool:
+        """Whether a node lost its broker just when that published a will: it may have died before."""
+        published = self._first_hand[will.site, will.payload]
+        return any(abs(at - lost) < 1.0 for at in published for lost in self._injector_losses[will.site])
 
     def flooded(self, node: str, view: int, payload: bytes, key: Key) -> None:
         view += len(self.ends[node]) << 32
@@ -353,8 +362,12 @@ class Ledger:
         lost = [end for end in self.ends[node] if not self._keeps_window(end)]
         forgot = max((end.at for end in lost if not end.disk_kept or not end.disk_failed), default=0.0)
         for payload in payloads:
+            before = self._arrivals.get((node, payload))
+            self._arrivals[node, payload] = self.world.now
             if self.mesh and self._knows_already(node, payload):
                 continue
+            if self.mesh and before is not None and not self._ended(node, before):
+                continue  # sent again: who came since it was here has it from who keeps it
             if not any(visit.at > forgot for visit in self.visits[node, payload]):
                 self.owed.passing(node, payload, {}, False)
 
@@ -574,6 +587,9 @@ class Ledger:
         publication = self.publications[payload]
         if len(publication.keys) > 1:
             return "its publisher had no answer when a site died, and sent it again"
+        elsewhere = any(key[0] != publication.site for key in publication.keys)
+        if publication.is_will and elsewhere and self._first_hand[publication.site, payload]:
+            return "a will that its own site published, and one that could not reach it"
         repaired = any(visit.repair for visits in self.visits_of(payload) for visit in visits)
         return "its site had got it by comparison" if publication.retain and repaired else ""
 
@@ -669,6 +685,8 @@ class Ledger:
             self.excuses[f"doubled: {why}"] += 1
         elif why := self.doubts.explain(client.name, payload) or self._came_another_way(payload):
             self.excuses[f"doubled: {why}"] += 1
+        elif self._compared(client.site, publication):
+            self.excuses["doubled: its broker had lost what it was to retain, and got it again"] += 1
         else:
             self.broken(f"{client.name} got {payload!r} from its broker, and redelivered")
 
@@ -699,12 +717,24 @@ class Ledger:
         """Whether a client's site got a message only as a flood, and the client subscribed to it, by whatever
         filter, after it was published."""
         first = [visit for visit in self.visits[client.site, publication.payload] if visit.local][:1]
+        return any(visit.flood for visit in first) and self._subscribed_since(client, publication)
+
+    def _subscribed_since(self, client: ModelClient, publication: Publication) -> bool:
+        """Whether a client subscribed to a message, by whatever filter, after it was published."""
         since = [
             self._subscribed[client.name, topic_filter]
             for topic_filter in self.owed.filters(client.name)
             if matches(topic_filter, publication.topic)
         ]
-        return any(visit.flood for visit in first) and bool(since) and min(since) > publication.at
+        return bool(since) and min(since) > publication.at
+
+    def _stuck(self, publication: Publication, site: str) -> bool:
+        """In a mesh: whether a message had to wait for the link from its origin to a site."""
+        return any(
+            visit.at >= failed >= publication.at and link == {visit.came_from, site}
+            for visit in self.visits[site, publication.payload]
+            for failed, link in self._failures
+        )
 
     def _redelivered_out_of_turn(
         self, client: ModelClient, publication: Publication, last: int, qos: int
@@ -732,8 +762,11 @@ class Ledger:
             if any(visit.local for visit in self.visits[client.site, publication.payload]):
                 self.excuses["order: it waited for its broker while a later one was redelivered"] += 1
                 return True
+        if self._subscribed_since(client, publication) and self._stuck(publication, client.site):
+            self.excuses["order: subscribed while it was stuck at a link that failed"] += 1
+            return True
         visits = self.visits[client.site, later]
-        if publication.retain and visits and visits[0].repair:
+        if self.publications[later].retain and visits and visits[0].repair:
             self.excuses["order: behind a later one that a site got by comparison"] += 1
             return True
         return False

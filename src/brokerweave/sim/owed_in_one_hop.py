@@ -22,6 +22,8 @@ class OwedInOneHop(Owed):
         """The site whose subscribers are not owed what is published next, unless they lost their sessions."""
         self._homes: dict[tuple[str, str], str] = {}
         """By client and filter: the site that granted it last."""
+        self._former: dict[tuple[str, str], str] = {}
+        """The site where a subscription was when it became an orphan, of those that are none any more."""
         self._orphans: set[tuple[str, str]] = set()
         self._loose: set[tuple[bytes, str]] = set()
         """Messages, and clients, whose origins may not have known where the client is."""
@@ -35,6 +37,7 @@ class OwedInOneHop(Owed):
         self._homes[key] = client.site
         if key in self._orphans:
             self._orphans.discard(key)
+            self._former[key] = before or ""
             settled = self._subscriptions[key].settled
             self._unsure[key] = settled - {client.site}
             settled.add(client.site)
@@ -47,6 +50,10 @@ class OwedInOneHop(Owed):
         """Of clients of its own that lost their sessions with it a node knows nothing: others do."""
         for key in self._orphans:
             if self._homes.get(key) == node:
+                self._subscriptions[key].settled.discard(node)
+        for key, unsure in self._unsure.items():  # it came back elsewhere before its first site did
+            if node in unsure and self._former.get(key) == node and key in self._subscriptions:
+                unsure.discard(node)
                 self._subscriptions[key].settled.discard(node)
 
     def unsubscribed(self, client: str, topic_filter: str) -> None:

@@ -91,6 +91,8 @@ class Relay:
 
     def from_broker(self, data: bytes) -> None:
         self.end_of_client.write(self.pair.from_broker(data))
+        if self._broker is not None:
+            self._broker.write(self.pair.for_broker)
         if self.pair.error is not None:
             self._fail()
             return

@@ -28,6 +28,7 @@ from brokerweave.failover.wire import (
     decode_ask,
     decode_got,
     decode_late,
+    decode_number,
     decode_receipts,
     encode_answer,
     encode_ask,
@@ -403,6 +404,7 @@ class Node:
             self._send(target, "control", self.world.nodes[target].told, self.name, topic, payload)
 
     def told(self, name: str, topic: str, payload: bytes) -> None:
+        _, _, payload = decode_number(payload)
         if topic == GOT:
             for client, ids in decode_got(payload):
                 self.queues.got(client, ids)

@@ -230,7 +230,7 @@ class TestAPublicationThatIsResent:
         Guest(mesh, near, "publisher").publish("t", b"1", packet_id=7, dup=True)
         mesh.advance(0.5)
         restarted = failover(mesh, holder)
-        restarted.senders, restarted.started = Senders(60.0), mesh.nodes[holder].core.now()
+        restarted.senders, restarted.started = Senders(), mesh.nodes[holder].core.now()
         mesh.link(near, holder)
         mesh.settle()
         assert not failover(mesh, holder).queues.owes_any("c")

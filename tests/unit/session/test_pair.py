@@ -95,6 +95,7 @@ class Host:
         max_qos: int,
         version: int,
         taken: tuple[str, int] | None = None,
+        sender: tuple[str, int] | None = None,
     ) -> None:
         if taken is not None:
             self.taken.append(taken)

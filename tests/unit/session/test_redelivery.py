@@ -371,3 +371,22 @@ class TestATakeover:
         bench.pair.close_taken_over()
         bench.pair.close_taken_over()
         assert len(bench.host.hung_up) == 1
+
+
+class TestWhatTheBrokerDeliversAndTheClientHasFromTheNode:
+    def test_goes_no_further_once_and_is_answered_in_the_clients_stead(self, bench: Bench) -> None:
+        content = content_hash("t", b"1")
+        unwanted = {content: 1}
+        bench.pair.suppress(unwanted)
+        assert bench.packets(bench.broker(sent(1, 5), sent(2, 6))) == [sent(2, 6)]
+        assert bench.packets(bench.pair.for_broker) == [PubAck(5)]
+        assert (bench.received, unwanted, bench.pair.for_broker) == ([content], {}, b"")
+        assert bench.packets(bench.broker(sent(1, 7))) == [sent(1, 7)]
+
+    def test_at_qos_2_the_whole_exchange_stays_with_the_node(self, bench: Bench) -> None:
+        bench.pair.suppress({content_hash("t", b"1"): 1})
+        assert bench.broker(sent(1, 5, qos=2)) == b""
+        assert bench.packets(bench.pair.for_broker) == [PubRec(5)]
+        assert bench.broker(PubRel(5)) == b""
+        assert bench.packets(bench.pair.for_broker) == [PubComp(5)]
+        assert bench.packets(bench.broker(PubRel(6))) == [PubRel(6)]
