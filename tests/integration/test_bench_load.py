@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from brokerweave import lab
-from brokerweave.bench.folder import RECEIVES, RESOURCES, SENDS, RunFolder, Server, Times, read_log
+from brokerweave.bench.folder import RECEIVES, RESOURCES, SENDS, RunFolder, Server, Times
 from brokerweave.bench.load.driver import Target, measure
 from brokerweave.bench.scenario import Group, Place, Scenario
 from brokerweave.errors import Unavailable
+from tests.support.bench_runs import read_log
 
 GROUPS = (
     Group("a", "topic1", 4, 3),

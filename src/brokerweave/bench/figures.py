@@ -91,10 +91,6 @@ class Indexes:
     def under_limit(self) -> bool:
         return self.delivered >= ENOUGH
 
-    @property
-    def loss_rate(self) -> float:
-        return self.lost / self.expected if self.expected else 0.0
-
 
 @dataclass(frozen=True, slots=True)
 class Result:

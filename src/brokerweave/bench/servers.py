@@ -7,7 +7,7 @@ same quota as the broker. Must not know: load, measurements.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -19,9 +19,10 @@ from brokerweave.bench.scenario import Place, Scenario
 from brokerweave.config import Address
 from brokerweave.config.values import BadValue
 from brokerweave.errors import ConfigError
-from brokerweave.lab.broker import Broker
+from brokerweave.lab.broker import HOST, Broker
 from brokerweave.lab.node import Node
 
+Settings = Mapping[str, Mapping[str, object]]
 STRATEGIES = ("pf", "sf", "mesh")
 # Nagle's algorithm in the broker would hide everything else behind the 40 ms of a delayed acknowledgement.
 _MOSQUITTO = ("set_tcp_nodelay true",)
@@ -33,6 +34,7 @@ class _Site:
 
     place: Place
     running: dict[str, Broker] = field(default_factory=dict)
+    member_port: int = 0
 
     @property
     def door(self) -> Broker:
@@ -106,7 +108,11 @@ def _start_fronts(scenario: Scenario, sites: list[_Site], stack: ExitStack, show
             strategy = scenario.join if scenario.join in STRATEGIES else "sf"
             # In a row each node calls the one before it, in a mesh all before it.
             called = tuple(nodes if strategy == "mesh" else nodes[-1:]) if scenario.join in STRATEGIES else ()
-            nodes.append(Node(site.place.name, port, called, strategy=strategy))
+            settings: Settings = {}
+            if scenario.kills and strategy == "mesh":
+                # Who is dead is known by membership alone; it finds the others too.
+                called, settings = (), _membership(site, sites)
+            nodes.append(Node(site.place.name, port, called, strategy=strategy, settings=settings))
             site.running["node"] = stack.enter_context(nodes[-1])
         elif site.place.front == "haproxy":
             site.running["haproxy"] = stack.enter_context(lab.HAProxy(backend_port=port))
@@ -115,6 +121,16 @@ def _start_fronts(scenario: Scenario, sites: list[_Site], stack: ExitStack, show
             node.wait_for_links(len(nodes) - 1)
         elif scenario.join in STRATEGIES:
             node.wait_for_links((number > 0) + (number < len(nodes) - 1))
+
+
+def _membership(site: _Site, sites: list[_Site]) -> Settings:
+    key = site.running["broker"].directory / "key"
+    key.write_text("the key that all members share\n")
+    before = sites[: sites.index(site)]
+    site.member_port = lab.free_port()
+    join = [f"{HOST}:{each.member_port}" for each in before]
+    bind = f"{HOST}:{site.member_port}"
+    return {"membership": {"bind": bind, "join": join, "key_file": str(key)}}
 
 
 def _address(place: Place) -> tuple[str, int]:
