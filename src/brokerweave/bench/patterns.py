@@ -49,8 +49,8 @@ def one_place(
 
 
 def five_places(name: str, placement: str, join: str, quota: float, times: Times) -> Scenario:
-    """Pattern B, C or D. Latency is measured from the row's end to every site."""
-    front = "none" if join == "bridges" else "node"
+    """Pattern B, C or D. Latency is measured from the row's end to every site that hears of it."""
+    front = "none" if join in ("bridges", "none") else "node"
     places = tuple(Place(f"site{number + 1}", quota=quota, front=front) for number in range(SITES))
     groups = [
         Group(places[site].name, topic(site + further), count, count)
@@ -60,7 +60,7 @@ def five_places(name: str, placement: str, join: str, quota: float, times: Times
     ]
     groups += [
         Group(place.name, LATENCY_TOPIC, publishers=int(place is places[0]), subscribers=1, latency=True)
-        for place in places
+        for place in (places[:1] if join == "none" else places)
     ]
     return Scenario(name, places, tuple(groups), times, join=join)
 
@@ -74,7 +74,11 @@ class Pattern:
 
 
 def patterns(quota: float, times: Times, makers: tuple[str, ...] = ()) -> dict[str, Pattern]:
-    """All of them by name, the single broker first. `makers`: single brokers of others, as in Fig. 11."""
+    """All of them by name, the single broker first. `makers`: single brokers of others, as in Fig. 11.
+
+    "C apart" is not in the paper: five brokers that know nothing of each other, with nothing before them,
+    which is what C could reach if cooperation were free.
+    """
     made = [
         Pattern(one_place("mosquitto S1", quota=quota, times=times)),
         Pattern(one_place("mosquitto S2", quota=quota * STRONGER, times=times), 8.0),
@@ -86,5 +90,6 @@ def patterns(quota: float, times: Times, makers: tuple[str, ...] = ()) -> dict[s
             local = placement == "C" and join in ("sf", "mesh")
             scenario = five_places(f"{placement} {join}", placement, join, quota, times)
             made.append(Pattern(scenario, guess if local or placement != "C" else 2.0))
+    made.append(Pattern(five_places("C apart", "C", "none", quota, times), 6.0))
     made += [Pattern(one_place(f"{maker} S1", broker=maker, quota=quota, times=times)) for maker in makers]
     return {pattern.scenario.name: pattern for pattern in made}

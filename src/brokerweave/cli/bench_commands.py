@@ -68,7 +68,8 @@ _PATTERNS_HELP = """Find the limits of the paper's patterns, and of what they ar
 
 One Mosquitto alone (S1), with ten times the share of a core (S2), behind HAProxy, behind a node (A); five in
 a row without locality (B), with high (C) and with low locality (D), joined by nodes with PF, SF and mesh, and
-by Mosquitto's own bridges. The same --to goes on where an earlier run was interrupted.
+by Mosquitto's own bridges; and five apart, with C's clients and nothing between them. Single brokers of other
+makers where they are installed. The same --to goes on where an earlier run was interrupted.
 
 \b
 Examples:
@@ -216,7 +217,10 @@ def patterns(
         typer.Option(metavar="NAME", help="Only this pattern, such as 'C sf'; may be repeated."),
     ] = None,
     maker: Annotated[
-        list[str] | None, typer.Option(metavar="BROKER", help="A single broker of another maker beside them.")
+        list[str] | None,
+        typer.Option(
+            metavar="BROKER", help="Single brokers of other makers beside them; default: all installed."
+        ),
     ] = None,
     preset: Preset = "short",
     search: SearchKind = None,
@@ -230,8 +234,10 @@ def patterns(
     from brokerweave.bench.starting import one_benchmark, open_run
     from brokerweave.config import nearest
     from brokerweave.errors import ConfigError
+    from brokerweave.lab import available
 
-    made = all_patterns(quota, times(preset or "short"), tuple(maker or ()))
+    installed = [name for name, lacks in available().items() if lacks is None and name != "mosquitto"]
+    made = all_patterns(quota, times(preset or "short"), tuple(maker or installed))
     for name in only or ():
         if name not in made:
             raise ConfigError(f"no pattern is called '{name}'{nearest(name, made)}")
