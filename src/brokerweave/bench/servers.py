@@ -1,8 +1,8 @@
 """The edge servers of a scenario on this machine: brokers, what stands in front of them, how they are joined.
 
 Owns the order of starting and everything that it started; all of it is gone when the block ends. Invariants:
-a place with an address is somebody else's, and is left alone; what stands in front of a broker is held to the
-same quota as the broker. Must not know: load, measurements.
+a place with an address is somebody else's, and is left alone; without any, all run in a network of their own.
+What stands in front of a broker is held to the same quota as the broker. Must not know: load, measurements.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from brokerweave import lab
 from brokerweave.bench.folder import Server
 from brokerweave.bench.load.driver import Progress, Target, silent
+from brokerweave.bench.network import own_network
 from brokerweave.bench.quota import Quotas
 from brokerweave.bench.scenario import Place, Scenario
 from brokerweave.config import Address
@@ -49,6 +50,8 @@ def serving(scenario: Scenario, show: Progress = silent) -> Iterator[Target]:
     if addresses and scenario.join != "none":
         raise ConfigError(f"join = {scenario.join!r} is for places that are started here, without an address")
     with ExitStack() as stack:
+        if not addresses:
+            stack.enter_context(own_network(show))
         sites = [_Site(place) for place in ours]
         _start_brokers(scenario, sites, stack, show)
         _start_fronts(scenario, sites, stack, show)
