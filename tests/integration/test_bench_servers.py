@@ -12,7 +12,7 @@ from brokerweave.bench.folder import RunFolder, Times
 from brokerweave.bench.load.driver import measure
 from brokerweave.bench.quota import Quotas
 from brokerweave.bench.resources import cpu_seconds
-from brokerweave.bench.scenario import Group, Place, Scenario
+from brokerweave.bench.scenario import Group, Kill, Place, Scenario
 from brokerweave.bench.servers import serving
 
 TIMES = Times(0.3, 1, 0.2)
@@ -37,6 +37,27 @@ def test_two_sites_deliver_all_to_all_and_are_gone_afterwards(tmp_path: Path, jo
     assert not list(
         Path("/sys/fs/cgroup/cpu").rglob(f"brokerweave-bench-{next(iter(target.processes.values()))}")
     )
+
+
+def test_clients_of_a_place_that_is_killed_come_back_elsewhere_and_miss_nothing(tmp_path: Path) -> None:
+    groups = (Group("a", "t1", 2, 1), Group("b", "t1", 1, 1), Group("c", "t1", 1, 1))
+    scenario = Scenario(
+        "killed",
+        (Place("a"), Place("b"), Place("c")),
+        groups,
+        Times(0.5, 5, 0.5),
+        qos=2,
+        subscriber_qos=2,
+        join="mesh",
+        kills=(Kill("c", 1.0),),
+    )
+    with serving(scenario) as target:
+        done = measure(scenario, target, RunFolder(tmp_path))
+    (event,) = done.events
+    assert event.what == "killed c"
+    assert done.window_ns[0] + 1e9 <= event.at_ns < done.window_ns[1]
+    assert done.counters.acknowledged == done.counters.sent
+    assert done.counters.lost == 0
 
 
 def test_haproxy_stands_in_front_with_the_same_quota(tmp_path: Path) -> None:
