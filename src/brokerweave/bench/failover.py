@@ -14,7 +14,7 @@ from brokerweave.bench.folder import Times
 from brokerweave.bench.pairs import RATE, SITES, pairs
 from brokerweave.bench.scenario import Kill, Scenario
 
-TIMES = {"short": Times(2, 12, 2), "paper": Times(10, 60, 10)}
+SHORT = Times(2, 12, 2)
 """Longer than a limit's: there must be a before and an after."""
 WORDS = ("none", "one", "two", "three")
 

@@ -158,11 +158,17 @@ def from_dict(found: Mapping[str, Any]) -> Scenario:
 
 
 def times(given: object) -> Times:
+    """A preset's, or those in "1+4+1", or in a table."""
     if isinstance(given, Mapping):
         return _made(Times, given)
-    if given not in PRESETS:
-        raise ConfigError(f"times: {given!r} is no preset; known: {', '.join(PRESETS)}")
-    return PRESETS[str(given)]
+    if given in PRESETS:
+        return PRESETS[str(given)]
+    try:
+        warm_up, measured, cool_down = map(float, str(given).split("+"))
+    except ValueError:
+        known = ", ".join(PRESETS)
+        raise ConfigError(f"times: {given!r} is not like 1+4+1, and no preset; known: {known}") from None
+    return Times(warm_up, measured, cool_down)
 
 
 def _made(kind: type[_Made], values: Mapping[str, Any]) -> _Made:

@@ -99,7 +99,8 @@ Examples:
 
 To = Annotated[Path | None, typer.Option("--to", metavar="DIR", help="The run's folder; default: a new one.")]
 Preset = Annotated[
-    str | None, typer.Option(metavar="short|paper", help="Times: 1 + 4 + 1 s or 10 + 60 + 10 s.")
+    str | None,
+    typer.Option(metavar="short|paper|W+M+C", help="Times: 1+4+1 s, 10+60+10 s, or others."),
 ]
 SearchKind = Annotated[
     str | None,
@@ -300,15 +301,12 @@ def failover(
     as_json: Json = False,
 ) -> int:
     _need()
-    from brokerweave.bench.failover import TIMES, series
+    from brokerweave.bench.failover import SHORT, series
+    from brokerweave.bench.scenario import times
 
-    times = TIMES.get(preset or "short")
-    if times is None:
-        from brokerweave.errors import ConfigError
-
-        raise ConfigError(f"preset {preset!r} is unknown; known: {', '.join(TIMES)}")
     killed = tuple(kill or (1, 2))
-    scenarios = series(killed, pairs, join, quota, times, rate)
+    chosen = times(preset) if preset and preset != "short" else SHORT
+    scenarios = series(killed, pairs, join, quota, chosen, rate)
     described = {"quota": quota, "preset": preset, "rate": rate, "join": join, "pairs": pairs, "kill": killed}
     return _measure_each("failover", described, scenarios, to, as_json)
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from brokerweave.bench.failover import TIMES, failover, series
+from brokerweave.bench.failover import SHORT, failover, series
 from brokerweave.bench.scenario import Kill, from_dict
 from brokerweave.errors import ConfigError
 
-ONE, TWO = series((1, 2), 20, "mesh", 0.2, TIMES["short"])
+ONE, TWO = series((1, 2), 20, "mesh", 0.2, SHORT)
 
 
 def test_one_and_two_of_four_are_killed_at_the_same_moment() -> None:
@@ -27,7 +27,7 @@ def test_the_rate_is_that_of_pairs_and_all_is_acknowledged() -> None:
 
 
 def test_a_run_without_a_kill_is_possible_to_compare_with() -> None:
-    assert failover(0, 20, "mesh", 0.2, TIMES["short"]).kills == ()
+    assert failover(0, 20, "mesh", 0.2, SHORT).kills == ()
 
 
 @pytest.mark.parametrize(
