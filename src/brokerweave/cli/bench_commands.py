@@ -73,7 +73,7 @@ makers where they are installed. The same --to goes on where an earlier run was 
 
 \b
 Examples:
-  brokerweave bench patterns --quota 0.06
+  brokerweave bench patterns --quota 0.1
   brokerweave bench patterns --only "mosquitto S1" --only "C sf" --preset paper
 """
 _PAIRS_HELP = """Many one-to-one pairs at a constant rate, through one broker and through four nodes.
@@ -212,7 +212,7 @@ def limit(
 
 
 def patterns(
-    quota: Quota = 0.06,
+    quota: Quota = 0.1,
     only: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Only this pattern, such as 'C sf'; may be repeated."),
