@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from brokerweave.bench.folder import RunFolder, Times
 from brokerweave.bench.load.driver import measure
+from brokerweave.bench.network import own_network
 from brokerweave.bench.quota import Quotas
 from brokerweave.bench.resources import cpu_seconds
 from brokerweave.bench.scenario import Group, Kill, Place, Scenario
@@ -88,3 +91,21 @@ def test_a_held_process_uses_no_more_than_its_share() -> None:
     finally:
         os.kill(pid, 9)
         os.waitpid(pid, 0)
+
+
+def test_servers_have_a_loopback_of_their_own_and_we_have_ours_again_afterwards() -> None:
+    def here() -> str:
+        return os.readlink("/proc/self/ns/net")
+
+    before, said = here(), list[str]()
+    with own_network(said.append):
+        if said:
+            pytest.skip(said[0])
+        assert here() != before
+        listener = socket.create_server(("127.0.0.1", 0))
+        with listener, socket.create_connection(listener.getsockname(), timeout=5):
+            routes = subprocess.run(
+                ["ip", "route", "show", "table", "local"], capture_output=True, text=True, check=True
+            )
+            assert all("initcwnd" in line for line in routes.stdout.splitlines() if "local 127" in line)
+    assert here() == before
