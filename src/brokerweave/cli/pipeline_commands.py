@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brokerweave.cli import telemetry_command
+from brokerweave.cli import sensors_command, telemetry_command
 from brokerweave.cli.output import console, help_text, progress, table
 from brokerweave.cli.running_commands import Json, print_json
 from brokerweave.pipeline.spark.needs import SPARK, need
@@ -85,6 +85,7 @@ def register(app: typer.Typer) -> None:
     pipeline.command("compact")(compact)
     pipeline.command("status")(show_status)
     pipeline.command("abandon")(abandon)
+    sensors_command.register(pipeline)
     telemetry_command.register(pipeline)
     app.add_typer(pipeline, name="pipeline")
 

@@ -149,6 +149,15 @@ class PipelineSection:
             unit="seconds",
         ),
     )
+    local: str = field(
+        default="auto",
+        metadata=about(
+            choice("auto", "never"),
+            "`auto`: a worker on a node's own machine reads the log's files, if it may. `never`: all rows "
+            "come over Flight.",
+            cost="over Flight another process reads and sends each row",
+        ),
+    )
     skip_lost: bool = field(
         default=False,
         metadata=about(

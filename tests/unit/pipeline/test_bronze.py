@@ -12,8 +12,9 @@ from brokerweave.edgelog.layout import START, Position
 from brokerweave.errors import BrokerweaveError
 from brokerweave.flight.client import LogState
 from brokerweave.pipeline.jobs import checkpoints
-from brokerweave.pipeline.jobs.bronze import lost_checkpoint, refusal
+from brokerweave.pipeline.jobs.bronze import lost_checkpoint, refusal, source_options
 from brokerweave.pipeline.lake.notes import LogNote
+from brokerweave.pipeline.settings import load
 
 STATE = LogState("ab12", "a", Position(1, 1), Position(1, 100), 0)
 
@@ -94,3 +95,15 @@ def test_a_checkpoint_is_moved_aside_not_removed(tmp_path: Path) -> None:
     assert not folder.exists()
     assert checkpoints.last_batch(aside) == 2
     assert checkpoints.set_aside(folder) is None
+
+
+def test_what_the_file_says_reaches_sparks_source() -> None:
+    flags = {"nodes": "h:1", "to": "lake", "local": "never", "skip_lost": True, "topics": ["a/#"]}
+    told = source_options(load(None, flags), "grpc://h:1")
+    assert told == {
+        "nodes": "grpc://h:1",
+        "nodeTimeout": "10.0",
+        "local": "never",
+        "onTrimmed": "skip",
+        "topics": '["a/#"]',
+    }

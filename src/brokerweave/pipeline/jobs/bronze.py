@@ -69,7 +69,7 @@ def refusal(state: LogState, lost: LostCheckpoint) -> str:
 def source_options(settings: PipelineSettings, address: str) -> dict[str, str]:
     """How Spark's source is told to read one node."""
     chosen = settings.pipeline
-    options = {"nodes": address, "nodeTimeout": str(chosen.node_timeout)}
+    options = {"nodes": address, "nodeTimeout": str(chosen.node_timeout), "local": chosen.local}
     if chosen.topics:
         options["topics"] = json.dumps(chosen.topics)
     if chosen.token_file is not None:

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from brokerweave.pipeline.source.data_source import register
 from brokerweave.pipeline.spark.java import java_environment
+from brokerweave.pipeline.spark.planners import keep_warm
 from brokerweave.pipeline.spark.shims import worker_python
 
 ALWAYS = {
@@ -52,7 +53,10 @@ def _python_of_workers(master: str) -> str:
     """This Python. Elsewhere there is no shim, and pyspark may be there in Spark's zip files only."""
     here = master.partition("[")[0] == "local" and os.name == "posix"
     installed = ".zip" not in (pyspark.__file__ or "")
-    return worker_python(sys.executable, os.environ) if here and installed else sys.executable
+    if not (here and installed):
+        return sys.executable
+    keep_warm(sys.executable)
+    return worker_python(sys.executable, os.environ)
 
 
 def open_session(

@@ -12,6 +12,10 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from brokerweave.pipeline.spark.planners import ADDRESS, PLANNER
+
+ASK_PLANNER = Path(__file__).with_name("ask_planner.py")
+
 # Spark puts its own modules first, as a zip without bytecode: each process that it starts would compile them
 # anew, about 0.7 s of a core for each stream and each kind of worker.
 _PYTHON = """#!/bin/sh
@@ -21,13 +25,18 @@ PYTHONPATH=${{PYTHONPATH#*/py4j-*-src.zip:}}
 # Spark allows its workers one thread in numpy; the processes that plan get no more, and start sooner.
 OPENBLAS_NUM_THREADS=${{OPENBLAS_NUM_THREADS:-${{OMP_NUM_THREADS:-1}}}}
 export PYTHONPATH OPENBLAS_NUM_THREADS
+if [ "$1 $2" = "-m {planner}" ] && [ -S "${{{address}}}" ]; then
+    exec {python} -I -S {ask} "$@"
+fi
 exec {python} "$@"
 """
 
 
 def worker_python(python: str, environment: Mapping[str, str], cache: Path | None = None) -> str:
     """The program for PYSPARK_PYTHON on this machine: `python`, which must have pyspark installed."""
-    text = _PYTHON.format(python=shlex.quote(python))
+    text = _PYTHON.format(
+        python=shlex.quote(python), planner=PLANNER, address=ADDRESS, ask=shlex.quote(str(ASK_PLANNER))
+    )
     name = hashlib.sha256(text.encode()).hexdigest()[:12]  # of each Python its own
     program = (cache or cache_folder(environment)) / f"python-{name}"
     try:
