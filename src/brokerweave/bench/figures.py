@@ -89,7 +89,8 @@ class Indexes:
 
     @property
     def under_limit(self) -> bool:
-        return self.delivered >= ENOUGH
+        """Definition 1, and nothing lost."""
+        return self.delivered >= ENOUGH and not self.lost
 
 
 @dataclass(frozen=True, slots=True)
