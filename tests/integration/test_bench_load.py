@@ -46,7 +46,7 @@ def test_counters_agree_with_the_logs(tmp_path: Path, qos: int, subscriber_qos: 
     receives = read_log(folder.logs(1, RECEIVES), RECEIVES).to_pylist()
     begin, end = done.window_ns
     sent = [row for row in sends if begin <= row["sent_ns"] < end]
-    assert counters.sent == sum(row["kind"] == 0 for row in sent) > 250
+    assert counters.sent == sum(row["kind"] == 0 for row in sent) > 100
     assert counters.expected == sum(row["copies"] for row in sent)
     assert counters.received == sum(begin <= row["received_ns"] < end for row in receives if row["kind"] == 0)
     assert counters.acknowledged == (counters.sent if qos else 0)
