@@ -78,7 +78,7 @@ class Quotas:
         there = True
         for group, pid in self._groups:
             with contextlib.suppress(OSError):
-                if str(pid) not in (group / "cgroup.procs").read_text().split():
+                if str(pid) not in (group / "cgroup.procs").read_text().split() and _runs(pid):
                     (group / "cgroup.procs").write_text(str(pid))
                     there = False
         return there
@@ -93,6 +93,11 @@ class Quotas:
             with contextlib.suppress(OSError):
                 (group.parent / "cgroup.procs").write_text(str(pid))
             _remove(group)
+
+
+def _runs(pid: int) -> bool:
+    """Not if it has ended, on purpose or not, even if nobody has asked how yet."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
 def _remove(group: Path) -> None:

@@ -27,6 +27,8 @@ Settings = Mapping[str, Mapping[str, object]]
 STRATEGIES = ("pf", "sf", "mesh")
 # Nagle's algorithm in the broker would hide everything else behind the 40 ms of a delayed acknowledgement.
 _MOSQUITTO = ("set_tcp_nodelay true",)
+# Clients that come back are owed what they missed, all of it.
+_KEEPING = ("max_queued_messages 100000",)
 
 
 @dataclass(slots=True)
@@ -81,6 +83,7 @@ def _start_brokers(scenario: Scenario, sites: list[_Site], stack: ExitStack, sho
         show(f"starting {site.place.broker} for {site.place.name}")
         if site.place.broker == "mosquitto":
             lines = _bridge(after, scenario.qos) if scenario.join == "bridges" and after else ()
+            lines = (*lines, *(_KEEPING if scenario.kills else ()))
             broker = lab.start("mosquitto", config=(*_MOSQUITTO, *lines))
         elif scenario.join == "bridges":
             raise ConfigError(f"{site.place.name}: only Mosquitto has bridges, {site.place.broker} does not")

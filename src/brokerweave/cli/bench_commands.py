@@ -295,7 +295,7 @@ def failover(
     pairs: Annotated[int, typer.Option(min=1, max=2000, help="Publishers with a subscriber each.")] = 100,
     join: Annotated[str, typer.Option(metavar="mesh|sf|pf", help="How the sites cooperate.")] = "mesh",
     rate: Annotated[float, typer.Option(help="Messages a second of all together.", min=1)] = 1000.0,
-    quota: Quota = 0.2,
+    quota: Quota = 0.5,
     preset: Preset = "short",
     to: To = None,
     as_json: Json = False,
