@@ -117,7 +117,7 @@ def _start_fronts(scenario: Scenario, sites: list[_Site], stack: ExitStack, show
             settings: Settings = {}
             if scenario.kills and strategy == "mesh":
                 # Who is dead is known by membership alone; it finds the others too.
-                called, settings = (), _membership(site, sites)
+                called, settings = (), _membership(site, sites, len(scenario.kills))
             nodes.append(Node(site.place.name, port, called, strategy=strategy, settings=settings))
             site.running["node"] = stack.enter_context(nodes[-1])
         elif site.place.front == "haproxy":
@@ -129,14 +129,16 @@ def _start_fronts(scenario: Scenario, sites: list[_Site], stack: ExitStack, show
             node.wait_for_links((number > 0) + (number < len(nodes) - 1))
 
 
-def _membership(site: _Site, sites: list[_Site]) -> Settings:
+def _membership(site: _Site, sites: list[_Site], killed: int) -> Settings:
+    """With one copy more of what is owed than sites are killed, so that one survives."""
     key = site.running["broker"].directory / "key"
     key.write_text("the key that all members share\n")
     before = sites[: sites.index(site)]
     site.member_port = lab.free_port()
     join = [f"{HOST}:{each.member_port}" for each in before]
     bind = f"{HOST}:{site.member_port}"
-    return {"membership": {"bind": bind, "join": join, "key_file": str(key)}}
+    membership = {"bind": bind, "join": join, "key_file": str(key)}
+    return {"membership": membership, "mesh": {"copies": killed + 1}}
 
 
 def _address(place: Place) -> tuple[str, int]:
