@@ -20,8 +20,6 @@ _LEAST_QUOTA_US = 1_000
 """What the kernel takes at least: below a tenth of a core the period gets longer instead."""
 _HIGHEST_SHARES = 262_144
 """A benchmark goes before all others on the machine: what else runs must not count."""
-_REAL_TIME_US = 800_000
-"""Of each second, for processes that ask for real time: the load, which must not wait for anybody's slice."""
 _HELD_SHARES = 1_024
 """Within it, who is held comes behind who makes the load, which stands for machines of its own: ten servers
 that are let go at the same moment must not make it late."""
@@ -63,9 +61,6 @@ class Quotas:
     def go_first(self) -> None:
         """Let this process and all that it starts go before everybody else on the machine, if possible."""
         self._move(os.getpid(), {"cpu.shares": _HIGHEST_SHARES})
-        for group, _ in self._groups[-1:]:
-            with contextlib.suppress(OSError):
-                (group / "cpu.rt_runtime_us").write_text(str(_REAL_TIME_US))
 
     def _move(self, pid: int, settings: dict[str, int]) -> None:
         group = _own_group() / f"brokerweave-bench-{pid}"

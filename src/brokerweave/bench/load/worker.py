@@ -207,11 +207,9 @@ def say(line: dict[str, Any]) -> None:
 
 def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver ends us, in good order
-    with contextlib.suppress(OSError):
+    # Not in real time: it would never be late, but a broker beside it paid half as much again for a delivery.
+    with contextlib.suppress(PermissionError):
         os.nice(_HASTE)
-    # Weight alone does not end the slice of who runs already, and so sends were late by milliseconds.
-    with contextlib.suppress(OSError, AttributeError):
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     try:
         worker = Worker(WorkerPlan.from_dict(json.loads(sys.stdin.readline())))
         say({"ready": True})
