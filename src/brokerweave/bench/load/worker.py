@@ -207,7 +207,6 @@ def say(line: dict[str, Any]) -> None:
 
 def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver ends us, in good order
-    # Not in real time: it would never be late, but a broker beside it paid half as much again for a delivery.
     with contextlib.suppress(PermissionError):
         os.nice(_HASTE)
     try:
