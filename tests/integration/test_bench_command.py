@@ -59,7 +59,18 @@ def test_load_starts_the_broker_and_prints_what_came_of_it(tmp_path: Path) -> No
 def test_limit_prints_the_two_figures_that_scripts_rely_on(tmp_path: Path) -> None:
     with Sink(400) as sink:
         place = f"{sink.host}:{sink.port}"
-        numbers = ("--topics", "2", "--publishers", "5", "--subscribers", "2", "--start", "20")
+        numbers = (
+            "--topics",
+            "2",
+            "--publishers",
+            "5",
+            "--subscribers",
+            "2",
+            "--start",
+            "20",
+            "--preset",
+            "0.4+1+0.1",
+        )
         child = command(tmp_path, "limit", "--broker", place, *numbers, "--json")
         output, errors = child.communicate(timeout=110)
     assert child.returncode == 0, errors

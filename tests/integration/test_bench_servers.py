@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -10,9 +12,10 @@ import pytest
 
 from brokerweave.bench.folder import RunFolder, Times
 from brokerweave.bench.load.driver import measure
+from brokerweave.bench.network import own_network
 from brokerweave.bench.quota import Quotas
 from brokerweave.bench.resources import cpu_seconds
-from brokerweave.bench.scenario import Group, Place, Scenario
+from brokerweave.bench.scenario import Group, Kill, Place, Scenario
 from brokerweave.bench.servers import serving
 
 TIMES = Times(0.3, 1, 0.2)
@@ -37,6 +40,27 @@ def test_two_sites_deliver_all_to_all_and_are_gone_afterwards(tmp_path: Path, jo
     assert not list(
         Path("/sys/fs/cgroup/cpu").rglob(f"brokerweave-bench-{next(iter(target.processes.values()))}")
     )
+
+
+def test_clients_of_a_place_that_is_killed_come_back_elsewhere_and_miss_nothing(tmp_path: Path) -> None:
+    groups = (Group("a", "t1", 2, 1), Group("b", "t1", 1, 1), Group("c", "t1", 1, 1))
+    scenario = Scenario(
+        "killed",
+        (Place("a"), Place("b"), Place("c")),
+        groups,
+        Times(0.5, 5, 0.5),
+        qos=2,
+        subscriber_qos=2,
+        join="mesh",
+        kills=(Kill("c", 1.0),),
+    )
+    with serving(scenario) as target:
+        done = measure(scenario, target, RunFolder(tmp_path))
+    (event,) = done.events
+    assert event.what == "killed c"
+    assert done.window_ns[0] + 1e9 <= event.at_ns < done.window_ns[1]
+    assert done.counters.acknowledged == done.counters.sent
+    assert done.counters.lost == 0
 
 
 def test_haproxy_stands_in_front_with_the_same_quota(tmp_path: Path) -> None:
@@ -67,3 +91,21 @@ def test_a_held_process_uses_no_more_than_its_share() -> None:
     finally:
         os.kill(pid, 9)
         os.waitpid(pid, 0)
+
+
+def test_servers_have_a_loopback_of_their_own_and_we_have_ours_again_afterwards() -> None:
+    def here() -> str:
+        return os.readlink("/proc/self/ns/net")
+
+    before, said = here(), list[str]()
+    with own_network(said.append):
+        if said:
+            pytest.skip(said[0])
+        assert here() != before
+        listener = socket.create_server(("127.0.0.1", 0))
+        with listener, socket.create_connection(listener.getsockname(), timeout=5):
+            routes = subprocess.run(
+                ["ip", "route", "show", "table", "local"], capture_output=True, text=True, check=True
+            )
+            assert all("initcwnd" in line for line in routes.stdout.splitlines() if "local 127" in line)
+    assert here() == before

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -264,15 +264,6 @@ def log_writer(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFile
     with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_file(file, schema, options=options) as writer:
         yield writer
     unfinished.replace(path)
-
-
-def read_log(paths: Iterable[Path], schema: pa.Schema) -> pa.Table:
-    """All rows of some logs of one schema."""
-    tables = [schema.empty_table()]
-    for path in paths:
-        with pa.memory_map(str(path)) as file:
-            tables.append(pa.ipc.open_file(file).read_all())
-    return pa.concat_tables(tables)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -94,7 +94,8 @@ class _Source:
 
 def outcome_of(measurement: Measurement, sp_ratio: float) -> Outcome:
     counters = measurement.counters
-    return Outcome(measurement.interval_s, counters.ingress_per_s, counters.egress_per_s, sp_ratio)
+    interval, ingress, egress = measurement.interval_s, counters.ingress_per_s, counters.egress_per_s
+    return Outcome(interval, ingress, egress, sp_ratio, counters.lost)
 
 
 def in_doubt(measurement: Measurement, outcome: Outcome) -> bool:
@@ -113,6 +114,8 @@ def verdict(measurement: Measurement, outcome: Outcome) -> str:
     """One line about one measurement."""
     said = "under the limit" if outcome.under_limit else "too much"
     line = f"{outcome.ingress:,.0f} in, {outcome.egress:,.0f} out a second, {outcome.fulfilled:.3f}: {said}"
+    if outcome.lost:
+        line += f", {outcome.lost:,} lost"
     return (
         f"{line} (the tool was the bottleneck: {reason})"
         if (reason := measurement.bottleneck.reason)

@@ -59,6 +59,14 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Kill:
+    """The end of a place: every process of it at once, `at` seconds after the window's begin."""
+
+    place: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """One measurement, or with the interval varied, a search."""
 
@@ -81,6 +89,9 @@ class Scenario:
     tick: float = 0.002
     """Seconds between two looks of t-clients at their sockets, as if they were on another machine: whoever
     writes to them never pays for waking them. 0: at once."""
+    kills: tuple[Kill, ...] = ()
+    """With any, clients keep their sessions, come back at another place, and send again what was not
+    acknowledged."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -133,24 +144,31 @@ def load_file(path: Path) -> Scenario:
 
 def from_dict(found: Mapping[str, Any]) -> Scenario:
     """A scenario from what a file or a run's folder says. `times` may be the name of a preset; `place` and
-    `clients` are what TOML calls the lists."""
+    `clients` and `kill` are what TOML calls the lists."""
     values = dict(found)
-    for short, full in (("place", "places"), ("clients", "groups")):
+    for short, full in (("place", "places"), ("clients", "groups"), ("kill", "kills")):
         if short in values:
             values[full] = values.pop(short)
     values["places"] = tuple(_made(Place, each) for each in values.get("places", ()))
     values["groups"] = tuple(_made(Group, each) for each in values.get("groups", ()))
+    values["kills"] = tuple(_made(Kill, each) for each in values.get("kills", ()))
     if "times" in values:
         values["times"] = times(values["times"])
     return _made(Scenario, values)
 
 
 def times(given: object) -> Times:
+    """A preset's, or those in "1+4+1", or in a table."""
     if isinstance(given, Mapping):
         return _made(Times, given)
-    if given not in PRESETS:
-        raise ConfigError(f"times: {given!r} is no preset; known: {', '.join(PRESETS)}")
-    return PRESETS[str(given)]
+    if given in PRESETS:
+        return PRESETS[str(given)]
+    try:
+        warm_up, measured, cool_down = map(float, str(given).split("+"))
+    except ValueError:
+        known = ", ".join(PRESETS)
+        raise ConfigError(f"times: {given!r} is not like 1+4+1, and no preset; known: {known}") from None
+    return Times(warm_up, measured, cool_down)
 
 
 def _made(kind: type[_Made], values: Mapping[str, Any]) -> _Made:
@@ -197,3 +215,18 @@ def _check(scenario: Scenario) -> None:
             raise ConfigError(f"clients of {group.topic}: no place is called {group.place!r}")
         if kinds.setdefault(group.topic, group.latency) != group.latency:
             raise ConfigError(f"topic {group.topic} has clients for throughput and for latency")
+    _check_kills(scenario, names)
+
+
+def _check_kills(scenario: Scenario, names: list[str]) -> None:
+    for kill in scenario.kills:
+        if kill.place not in names:
+            raise ConfigError(f"kill: no place is called {kill.place!r}")
+        if not 0 <= kill.at < scenario.times.measured:
+            raise ConfigError(
+                f"kill of {kill.place}: at must be within the measured {scenario.times.measured:g} s"
+            )
+    if scenario.kills and min(scenario.qos, scenario.subscriber_qos) == 0:
+        raise ConfigError("kill: clients that come back need qos and subscriber_qos above 0")
+    if scenario.kills and len({kill.place for kill in scenario.kills}) == len(names):
+        raise ConfigError("kill: one place must stay")

@@ -18,9 +18,9 @@ from brokerweave.bench.scenario import Scenario
 from brokerweave.bench.servers import serving
 from brokerweave.errors import BrokerweaveError
 
-FIRST_RATE = 15_000.0
-"""Messages a second that a search for a whole core's limit begins with: about what one serves, so that the
-first answer says where to go."""
+FIRST_RATE = 28_000.0
+"""Messages a second that a search for a whole core's limit begins with: somewhat more than one serves, so
+that the first answer says where to go."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,30 +1,34 @@
 """The edge servers of a scenario on this machine: brokers, what stands in front of them, how they are joined.
 
 Owns the order of starting and everything that it started; all of it is gone when the block ends. Invariants:
-a place with an address is somebody else's, and is left alone; what stands in front of a broker is held to the
-same quota as the broker. Must not know: load, measurements.
+a place with an address is somebody else's, and is left alone; without any, all run in a network of their own.
+What stands in front of a broker is held to the same quota as the broker. Must not know: load, measurements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from brokerweave import lab
 from brokerweave.bench.folder import Server
 from brokerweave.bench.load.driver import Progress, Target, silent
+from brokerweave.bench.network import own_network
 from brokerweave.bench.quota import Quotas
 from brokerweave.bench.scenario import Place, Scenario
 from brokerweave.config import Address
 from brokerweave.config.values import BadValue
 from brokerweave.errors import ConfigError
-from brokerweave.lab.broker import Broker
+from brokerweave.lab.broker import HOST, Broker
 from brokerweave.lab.node import Node
 
+Settings = Mapping[str, Mapping[str, object]]
 STRATEGIES = ("pf", "sf", "mesh")
 # Nagle's algorithm in the broker would hide everything else behind the 40 ms of a delayed acknowledgement.
 _MOSQUITTO = ("set_tcp_nodelay true",)
+# Clients that come back are owed what they missed, all of it.
+_KEEPING = ("max_queued_messages 100000",)
 
 
 @dataclass(slots=True)
@@ -33,6 +37,7 @@ class _Site:
 
     place: Place
     running: dict[str, Broker] = field(default_factory=dict)
+    member_port: int = 0
 
     @property
     def door(self) -> Broker:
@@ -47,6 +52,8 @@ def serving(scenario: Scenario, show: Progress = silent) -> Iterator[Target]:
     if addresses and scenario.join != "none":
         raise ConfigError(f"join = {scenario.join!r} is for places that are started here, without an address")
     with ExitStack() as stack:
+        if not addresses:
+            stack.enter_context(own_network(show))
         sites = [_Site(place) for place in ours]
         _start_brokers(scenario, sites, stack, show)
         _start_fronts(scenario, sites, stack, show)
@@ -76,6 +83,7 @@ def _start_brokers(scenario: Scenario, sites: list[_Site], stack: ExitStack, sho
         show(f"starting {site.place.broker} for {site.place.name}")
         if site.place.broker == "mosquitto":
             lines = _bridge(after, scenario.qos) if scenario.join == "bridges" and after else ()
+            lines = (*lines, *(_KEEPING if scenario.kills else ()))
             broker = lab.start("mosquitto", config=(*_MOSQUITTO, *lines))
         elif scenario.join == "bridges":
             raise ConfigError(f"{site.place.name}: only Mosquitto has bridges, {site.place.broker} does not")
@@ -106,7 +114,11 @@ def _start_fronts(scenario: Scenario, sites: list[_Site], stack: ExitStack, show
             strategy = scenario.join if scenario.join in STRATEGIES else "sf"
             # In a row each node calls the one before it, in a mesh all before it.
             called = tuple(nodes if strategy == "mesh" else nodes[-1:]) if scenario.join in STRATEGIES else ()
-            nodes.append(Node(site.place.name, port, called, strategy=strategy))
+            settings: Settings = {}
+            if scenario.kills and strategy == "mesh":
+                # Who is dead is known by membership alone; it finds the others too.
+                called, settings = (), _membership(site, sites, len(scenario.kills))
+            nodes.append(Node(site.place.name, port, called, strategy=strategy, settings=settings))
             site.running["node"] = stack.enter_context(nodes[-1])
         elif site.place.front == "haproxy":
             site.running["haproxy"] = stack.enter_context(lab.HAProxy(backend_port=port))
@@ -115,6 +127,18 @@ def _start_fronts(scenario: Scenario, sites: list[_Site], stack: ExitStack, show
             node.wait_for_links(len(nodes) - 1)
         elif scenario.join in STRATEGIES:
             node.wait_for_links((number > 0) + (number < len(nodes) - 1))
+
+
+def _membership(site: _Site, sites: list[_Site], killed: int) -> Settings:
+    """With one copy more of what is owed than sites are killed, so that one survives."""
+    key = site.running["broker"].directory / "key"
+    key.write_text("the key that all members share\n")
+    before = sites[: sites.index(site)]
+    site.member_port = lab.free_port()
+    join = [f"{HOST}:{each.member_port}" for each in before]
+    bind = f"{HOST}:{site.member_port}"
+    membership = {"bind": bind, "join": join, "key_file": str(key)}
+    return {"membership": membership, "mesh": {"copies": killed + 1}}
 
 
 def _address(place: Place) -> tuple[str, int]:

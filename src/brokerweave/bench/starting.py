@@ -25,7 +25,7 @@ import brokerweave
 from brokerweave.bench.folder import Run, RunFolder
 from brokerweave.bench.load.driver import Progress, silent
 from brokerweave.bench.quota import Quotas
-from brokerweave.errors import ConfigError
+from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.lab.broker import find_program, first_line
 from brokerweave.mqtt import frames
 
@@ -90,18 +90,29 @@ def commit() -> str:
 
 @contextmanager
 def one_benchmark(show: Progress = silent) -> Iterator[None]:
-    """Wait until no other benchmark runs on this machine, then go before all other work; SIGTERM ends it
-    well."""
+    """Alone, and before all other work on this machine."""
+    with alone(show), Quotas() as quotas:
+        quotas.go_first()
+        yield
+
+
+@contextmanager
+def alone(show: Progress = silent) -> Iterator[None]:
+    """Wait until no other benchmark runs on this machine; SIGTERM ends this one well."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with (Path(tempfile.gettempdir()) / "brokerweave-bench.lock").open("a") as lock:
+    path = Path(tempfile.gettempdir()) / "brokerweave-bench.lock"
+    try:
+        lock = path.open("a")
+    except OSError as error:
+        why = f"{error.strerror}; it tells benchmarks of each other: remove it, or set TMPDIR"
+        raise Unavailable(f"{path}: {why}") from None
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             show("another benchmark is running: waiting for its end")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        with Quotas() as quotas:
-            quotas.go_first()
-            yield
+        yield
 
 
 def _processor() -> str:
@@ -116,6 +127,6 @@ def _processor() -> str:
 def _output(*command: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip()

@@ -68,11 +68,12 @@ _PATTERNS_HELP = """Find the limits of the paper's patterns, and of what they ar
 
 One Mosquitto alone (S1), with ten times the share of a core (S2), behind HAProxy, behind a node (A); five in
 a row without locality (B), with high (C) and with low locality (D), joined by nodes with PF, SF and mesh, and
-by Mosquitto's own bridges. The same --to goes on where an earlier run was interrupted.
+by Mosquitto's own bridges; and five apart, with C's clients and nothing between them. Single brokers of other
+makers where they are installed. The same --to goes on where an earlier run was interrupted.
 
 \b
 Examples:
-  brokerweave bench patterns --quota 0.06
+  brokerweave bench patterns --quota 0.1
   brokerweave bench patterns --only "mosquitto S1" --only "C sf" --preset paper
 """
 _PAIRS_HELP = """Many one-to-one pairs at a constant rate, through one broker and through four nodes.
@@ -85,10 +86,21 @@ Examples:
   brokerweave bench pairs
   brokerweave bench pairs --count 50 --count 2000 --join sf --join none
 """
+_FAILOVER_HELP = """Pairs at a constant rate through four nodes, while one and then two of them are killed.
+
+A site's node and broker end in one moment, after a third of the time. Clients keep their sessions, come back
+at another site, and send again what was not acknowledged.
+
+\b
+Examples:
+  brokerweave bench failover
+  brokerweave bench failover --kill 2 --pairs 100 --rate 500
+"""
 
 To = Annotated[Path | None, typer.Option("--to", metavar="DIR", help="The run's folder; default: a new one.")]
 Preset = Annotated[
-    str | None, typer.Option(metavar="short|paper", help="Times: 1 + 4 + 1 s or 10 + 60 + 10 s.")
+    str | None,
+    typer.Option(metavar="short|paper|W+M+C", help="Times: 1+4+1 s, 10+60+10 s, or others."),
 ]
 SearchKind = Annotated[
     str | None,
@@ -107,6 +119,7 @@ def register(app: typer.Typer) -> None:
     bench.command("limit", help=help_text(_LIMIT_HELP))(limit)
     bench.command("patterns", help=help_text(_PATTERNS_HELP))(patterns)
     bench.command("pairs", help=help_text(_PAIRS_HELP))(pairs)
+    bench.command("failover", help=help_text(_FAILOVER_HELP))(failover)
     bench_report_command.register(bench)
     app.add_typer(bench, name="bench")
 
@@ -199,13 +212,16 @@ def limit(
 
 
 def patterns(
-    quota: Quota = 0.06,
+    quota: Quota = 0.1,
     only: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Only this pattern, such as 'C sf'; may be repeated."),
     ] = None,
     maker: Annotated[
-        list[str] | None, typer.Option(metavar="BROKER", help="A single broker of another maker beside them.")
+        list[str] | None,
+        typer.Option(
+            metavar="BROKER", help="Single brokers of other makers beside them; default: all installed."
+        ),
     ] = None,
     preset: Preset = "short",
     search: SearchKind = None,
@@ -219,8 +235,10 @@ def patterns(
     from brokerweave.bench.starting import one_benchmark, open_run
     from brokerweave.config import nearest
     from brokerweave.errors import ConfigError
+    from brokerweave.lab import available
 
-    made = all_patterns(quota, times(preset or "short"), tuple(maker or ()))
+    installed = [name for name, lacks in available().items() if lacks is None and name != "mosquitto"]
+    made = all_patterns(quota, times(preset or "short"), tuple(maker or installed))
     for name in only or ():
         if name not in made:
             raise ConfigError(f"no pattern is called '{name}'{nearest(name, made)}")
@@ -263,19 +281,50 @@ def pairs(
     _need()
     from brokerweave.bench.pairs import COUNTS, series
     from brokerweave.bench.scenario import times
-    from brokerweave.bench.series import Failed, measure_all
-    from brokerweave.bench.starting import one_benchmark, open_run
 
     joins, counts = tuple(join or ("none", "sf")), tuple(count or COUNTS)
     scenarios = series(joins, counts, quota, times(preset or "short"), rate)
     described = {"quota": quota, "preset": preset, "rate": rate, "joins": joins, "counts": counts}
+    return _measure_each("pairs", described, scenarios, to, as_json)
+
+
+def failover(
+    kill: Annotated[
+        list[int] | None, typer.Option(min=0, max=3, help="Sites to be killed; may be repeated.")
+    ] = None,
+    pairs: Annotated[int, typer.Option(min=1, max=2000, help="Publishers with a subscriber each.")] = 100,
+    join: Annotated[str, typer.Option(metavar="mesh|sf|pf", help="How the sites cooperate.")] = "mesh",
+    rate: Annotated[float, typer.Option(help="Messages a second of all together.", min=1)] = 1000.0,
+    quota: Quota = 0.5,
+    preset: Preset = "short",
+    to: To = None,
+    as_json: Json = False,
+) -> int:
+    _need()
+    from brokerweave.bench.failover import SHORT, series
+    from brokerweave.bench.scenario import times
+
+    killed = tuple(kill or (1, 2))
+    chosen = times(preset) if preset and preset != "short" else SHORT
+    scenarios = series(killed, pairs, join, quota, chosen, rate)
+    described = {"quota": quota, "preset": preset, "rate": rate, "join": join, "pairs": pairs, "kill": killed}
+    return _measure_each("failover", described, scenarios, to, as_json)
+
+
+def _measure_each(
+    kind: str, described: dict[str, Any], scenarios: Sequence[Scenario], to: Path | None, as_json: bool
+) -> int:
+    """One measurement of each scenario, kept and shown."""
+    from brokerweave.bench.series import Failed, measure_all
+    from brokerweave.bench.starting import one_benchmark, open_run
+
     with one_benchmark(tell):
-        folder = open_run("pairs", described, to)
+        folder = open_run(kind, described, to)
         results = measure_all(scenarios, folder, tell)
     done = [each for each in results if not isinstance(each, Failed)]
     failed = {each.name: each.reason for each in results if isinstance(each, Failed)}
     if as_json:
-        figures = {each.name: _figures(each) for each in done}
+        figures = [{"name": each.name, **_figures(each)} for each in done]
         print_json({"folder": str(folder.path), "measurements": figures, "failed": failed})
     else:
         _show(done, folder.path)

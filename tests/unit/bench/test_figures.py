@@ -79,5 +79,4 @@ def test_damaged_indexes_are_named_in_one_line_and_computed_anew(tmp_path: Path)
 
 def test_where_nothing_was_sent_nothing_is_under_the_limit() -> None:
     nothing = replace(INDEXES, ingress_per_s=0.0, egress_per_s=0.0, expected=0)
-    assert (nothing.delivered, nothing.under_limit, nothing.loss_rate) == (0.0, False, 0.0)
-    assert replace(INDEXES, lost=8).loss_rate == 0.01
+    assert (nothing.delivered, nothing.under_limit) == (0.0, False)

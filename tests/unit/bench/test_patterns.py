@@ -27,7 +27,7 @@ def test_every_pattern_has_five_topics_with_ten_publishers_and_ten_subscribers(n
     for number in range(1, 6):
         assert publishers[f"topic{number}"] == subscribers[f"topic{number}"] == 10
     assert publishers["topic6"] == 1
-    assert subscribers["topic6"] == len(scenario.places)
+    assert subscribers["topic6"] == (1 if name == "C apart" else len(scenario.places))
     assert scenario.sp_ratio == 10
     assert scenario.name == name
     assert from_dict(scenario.to_dict()) == scenario
@@ -52,6 +52,12 @@ def test_the_large_server_has_ten_times_the_small_ones_share_and_all_sites_the_s
     quotas = {name: {place.quota for place in pattern.scenario.places} for name, pattern in ALL.items()}
     assert quotas.pop("mosquitto S2") == {1.0}
     assert set(map(tuple, quotas.values())) == {(0.1,)}
+
+
+def test_brokers_apart_have_nothing_before_or_between_them() -> None:
+    scenario = ALL["C apart"].scenario
+    assert scenario.join == "none"
+    assert {place.front for place in scenario.places} == {"none"}
 
 
 def test_brokers_of_others_stand_alone() -> None:

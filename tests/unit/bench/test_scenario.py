@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from brokerweave.bench.folder import Times
-from brokerweave.bench.scenario import Group, Place, Scenario, from_dict, load_file
+from brokerweave.bench.scenario import Group, Place, Scenario, from_dict, load_file, times
 from brokerweave.errors import ConfigError
 
 TEXT = """
@@ -99,3 +99,10 @@ def test_what_is_wrong_is_said_in_one_line_with_the_files_name(
 def test_a_load_without_anybody_to_hear_it_is_refused() -> None:
     with pytest.raises(ConfigError, match="subscriber"):
         Scenario("x", (Place("a"),), (Group("a", "t", publishers=1), Group("a", "u", subscribers=1)))
+
+
+def test_times_may_be_written_as_a_sum() -> None:
+    assert times("0.5+2+1") == Times(0.5, 2, 1)
+    for wrong in ("1+2", "1+2+x", "short+1"):
+        with pytest.raises(ConfigError, match="like 1\\+4\\+1"):
+            times(wrong)

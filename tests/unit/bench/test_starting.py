@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from brokerweave.bench.starting import open_run
-from brokerweave.errors import ConfigError
+from brokerweave.bench.starting import alone, open_run
+from brokerweave.errors import ConfigError, Unavailable
 
 
 def test_a_new_folder_says_what_is_run_and_where(tmp_path: Path) -> None:
@@ -26,3 +26,12 @@ def test_the_same_run_goes_on_and_another_is_refused(tmp_path: Path) -> None:
         open_run("limit", {"counts": (1, 3)}, tmp_path)
     with pytest.raises(ConfigError, match="another run"):
         open_run("load", {"counts": (1, 2)}, tmp_path)
+
+
+def test_a_lock_of_somebody_else_is_one_line_that_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    (tmp_path / "brokerweave-bench.lock").mkdir()  # as little to be opened as another user's, also by root
+    with pytest.raises(Unavailable, match=r"bench\.lock.*remove it, or set TMPDIR"), alone():
+        pass

@@ -23,6 +23,8 @@ _AT_ONCE = 100
 """Clients that are opened together: more would overflow a broker's queue of connections."""
 _PATIENCE = 60.0
 """Seconds that a broker may take for CONNACK or SUBACK: one held to a few per cent of a core is slow."""
+_PATIENCE_BACK = 5.0
+"""The same for one of several doors at which a client may come back."""
 
 
 class Connection:
@@ -30,11 +32,27 @@ class Connection:
 
     def __init__(self, client: Client, sock: socket.socket, wanted: int) -> None:
         self.client = client
-        self.sock = sock
-        self._scanner = frames.Scanner(wanted, _MAX_PACKET)
+        self._wanted = wanted
+        self.away = True
+        """Has no connection, and will come back."""
         self.backlog = bytearray()
+        self.connected(sock)
+
+    def connected(self, sock: socket.socket) -> None:
+        """From now on this is its connection."""
+        self.sock, self.away = sock, False
+        self._scanner = frames.Scanner(self._wanted, _MAX_PACKET)
+        self.backlog.clear()
+
+    def leave(self) -> None:
+        """Its connection is gone."""
+        self.away = True
+        self.sock.close()
+        self.backlog.clear()
 
     def send(self, data: bytes) -> None:
+        if self.away:
+            return
         if self.backlog:
             self.backlog += data
             return
@@ -42,6 +60,8 @@ class Connection:
             sent = self.sock.send(data)
         except BlockingIOError:
             sent = 0
+        except ConnectionError:
+            return  # whoever reads from it hears of its end
         if sent < len(data):
             self.backlog += data[sent:]
 
@@ -51,6 +71,8 @@ class Connection:
             del self.backlog[: self.sock.send(self.backlog)]
         except BlockingIOError:
             return False
+        except ConnectionError:
+            self.backlog.clear()
         return not self.backlog
 
     def take(self) -> tuple[bytes, Sequence[object]]:
@@ -73,12 +95,24 @@ class Publisher(Connection):
     def __init__(
         self, client: Client, sock: socket.socket, plan: WorkerPlan, acknowledged: Callable[[int], None]
     ) -> None:
+        self._again: dict[bytes, bytes] | None = {} if plan.doors else None
+        """What is to be sent again after a connection was lost: PUBLISH, or PUBREL after PUBREC."""
         super().__init__(client, sock, 1 << wire.PUBACK | 1 << wire.PUBREC | 1 << wire.PUBCOMP)
         self._qos = plan.qos
         self._head = wire.publish_head(plan.topics[client.topic], plan.qos, plan.payload)
         self._padding = wire.padding(plan.payload)
         self._acknowledged = acknowledged
         self._under_way: dict[bytes, int] = {}
+
+    def leave(self) -> None:
+        super().leave()
+        if self._again is not None:
+            self._again = {packet_id: _again(packet) for packet_id, packet in self._again.items()}
+
+    def connected(self, sock: socket.socket) -> None:
+        super().connected(sock)
+        for packet in (self._again or {}).values():  # in the order of sending [MQTT-4.6.0-1]
+            self.send(packet)
 
     def publish(self, message: int, turn: int, now: int) -> None:
         """`turn` is what the log calls this message."""
@@ -87,16 +121,29 @@ class Publisher(Connection):
             packet_id = (message % 65_535 + 1).to_bytes(2, "big")
             self._under_way[packet_id] = turn
             header = packet_id + header
-        self.send(self._head + header + self._padding)
+        packet = self._head + header + self._padding
+        if self._again is not None:
+            self._again[packet_id] = packet
+        self.send(packet)
 
     def receive(self) -> None:
         for frame in self.take()[1]:
             assert isinstance(frame, frames.Frame)
             packet_id = frame.data[2:4]
             if frame.type == wire.PUBREC:
-                self.send(wire.acknowledgement(wire.PUBREL, packet_id))
+                release = wire.acknowledgement(wire.PUBREL, packet_id)
+                if self._again is not None and packet_id in self._again:
+                    self._again[packet_id] = release  # [MQTT-4.3.3-1]
+                self.send(release)
             elif packet_id in self._under_way:
+                if self._again is not None:
+                    self._again.pop(packet_id, None)
                 self._acknowledged(self._under_way.pop(packet_id))
+
+
+def _again(packet: bytes) -> bytes:
+    """As it goes out another time [MQTT-3.3.1-1]."""
+    return bytes((packet[0] | wire.DUP,)) + packet[1:] if packet[0] >> 4 == wire.PUBLISH else packet
 
 
 class Subscriber(Connection):
@@ -112,6 +159,10 @@ class Subscriber(Connection):
         head = len(wire.publish_head(plan.topics[client.topic], 0, plan.payload))
         self.length = (HEADER.size, 0) if qos else (head + plan.payload, head)
         """Of what `receive` gives for each delivery, and where in it the payload begins."""
+
+    def leave(self) -> None:
+        super().leave()
+        self._open.clear()  # another broker numbers its deliveries anew
 
     def receive(self) -> bytes:
         """PUBLISH frames that came whole; at QoS 1 and 2 only the beginnings of their payloads."""
@@ -160,7 +211,7 @@ def _open_some(plan: WorkerPlan, clients: Sequence[Client], done: list[socket.so
         sock = socket.create_connection((client.host, client.port), timeout=_PATIENCE)
         done.append(sock)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.sendall(wire.connect(f"{plan.label}-{client.number}"))
+        sock.sendall(wire.connect(f"{plan.label}-{client.number}", clean=not plan.doors))
     for sock in done[begun:]:
         if (answer := _exactly(sock, 4))[3]:
             raise Unavailable(f"the broker refused a client with code {answer[3]}")
@@ -171,6 +222,27 @@ def _open_some(plan: WorkerPlan, clients: Sequence[Client], done: list[socket.so
         if not client.publishes and (answer := _exactly(sock, 5))[4] > 2:
             raise Unavailable(f"the broker refused the filter {plan.topics[client.topic]}")
         sock.setblocking(False)
+
+
+def come_back(plan: WorkerPlan, client: Client, door: tuple[str, int]) -> socket.socket:
+    """A new connection of a client that lost its own; `OSError` or `Unavailable` if this door is shut.
+
+    SUBACK is not waited for: what the client missed may come before it.
+    """
+    sock = socket.create_connection(door, timeout=_PATIENCE_BACK)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.sendall(wire.connect(f"{plan.label}-{client.number}", clean=False))
+        answer = _exactly(sock, 4)
+        if answer[3]:
+            raise Unavailable(f"the broker refused a client with code {answer[3]}")
+        if not client.publishes:
+            sock.sendall(wire.subscribe(plan.topics[client.topic], plan.subscriber_qos))
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _exactly(sock: socket.socket, count: int) -> bytes:

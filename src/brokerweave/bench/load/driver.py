@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from brokerweave.bench import quota
-from brokerweave.bench.folder import Bottleneck, Counters, Measurement, RunFolder, Server
+from brokerweave.bench.folder import Bottleneck, Counters, Event, Measurement, RunFolder, Server
 from brokerweave.bench.load.plan import WorkerPlan, worker_plans
 from brokerweave.bench.load.sockets import machine_counts
 from brokerweave.bench.resources import Sampler
-from brokerweave.bench.scenario import Scenario
+from brokerweave.bench.scenario import Kill, Scenario
 from brokerweave.errors import Unavailable
 
 BUSY = 0.9
@@ -63,9 +65,9 @@ def measure(
     scenario: Scenario, target: Target, folder: RunFolder, show: Progress = silent, name: str = ""
 ) -> Measurement:
     """Run the scenario once against the target; logs and figures are in the folder when this returns."""
-    for _ in range(_TRIES):
+    for again in reversed(range(1 if scenario.kills else _TRIES)):
         done, held = _measured(scenario, target, folder, show, name or scenario.name)
-        if held:
+        if held or not again:
             break
         show(f"{done.name}: once more, since {MOVED}\n")
     folder.end_measurement(done)
@@ -89,11 +91,13 @@ def _measured(
         counts = machine_counts()
         begin = time.monotonic_ns() + int(_HEAD_START * 1e9)
         sampler.start()
+        killer = _Killer(scenario.kills, target.servers, begin + int(scenario.times.warm_up * 1e9))
         try:
             for worker in workers:
                 worker.tell(str(begin))
             results = _results(workers, scenario, begin, show)
         finally:
+            killer.stop()
             sampler.stop()
     held = quota.all_in_place()
     counts = {key: value - counts[key] for key, value in machine_counts().items()}
@@ -111,8 +115,36 @@ def _measured(
         servers=target.servers,
         counters=counters,
         bottleneck=_bottleneck(results, counters, counts, held),
+        events=tuple(killer.events),
     )
     return done, held
+
+
+class _Killer:
+    """Ends places when their time has come, from a thread of its own; `events` says when that was."""
+
+    def __init__(self, kills: Sequence[Kill], servers: Sequence[Server], window: int) -> None:
+        self.events: list[Event] = []
+        self._kills = sorted(kills, key=lambda kill: kill.at)
+        self._pids = {server.name: list(server.pids.values()) for server in servers}
+        self._window = window
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        for kill in self._kills:
+            at = self._window / 1e9 + kill.at
+            if self._end.wait(max(0.0, at - time.monotonic())):
+                return
+            for pid in self._pids.get(kill.place, []):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.events.append(Event(time.monotonic_ns(), f"killed {kill.place}"))
+
+    def stop(self) -> None:
+        self._end.set()
+        self._thread.join()
 
 
 class _Worker:

@@ -12,9 +12,13 @@ from brokerweave.bench.folder import HEADER
 CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK = 2, 3, 4, 5, 6, 7, 9
 
 
-def connect(client_id: str) -> bytes:
-    """Clean session, keep-alive off: an idle or slow client is never thrown out for its silence."""
-    return _packet(0x10, b"\x00\x04MQTT\x04\x02\x00\x00" + _string(client_id))
+DUP = 0x08
+
+
+def connect(client_id: str, clean: bool = True) -> bytes:
+    """Keep-alive off: an idle or slow client is never thrown out for its silence."""
+    flags = b"\x02" if clean else b"\x00"
+    return _packet(0x10, b"\x00\x04MQTT\x04" + flags + b"\x00\x00" + _string(client_id))
 
 
 def subscribe(topic: str, qos: int) -> bytes:

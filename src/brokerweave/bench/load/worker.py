@@ -23,14 +23,17 @@ from brokerweave.bench.folder import L_CLIENT, T_CLIENT
 from brokerweave.bench.load.clients import Connection, Publisher, Subscriber, opened
 from brokerweave.bench.load.logs import ReceiveLog, SendLog, write_sends
 from brokerweave.bench.load.plan import Client, WorkerPlan
+from brokerweave.bench.load.returning import Returning
 from brokerweave.bench.load.sockets import SocketHealth
 from brokerweave.bench.load.tally import Tally
-from brokerweave.errors import BrokerweaveError
+from brokerweave.errors import BrokerweaveError, Unavailable
 
-_DRAIN = 2.0
-"""Seconds that what is still under way may take at the end, ..."""
-_QUIET = 0.3
-"""... unless nothing came for this long."""
+_DRAIN = 30.0
+"""Seconds that what is still under way may take at the end: it is late, and only what never comes is lost."""
+_QUIET = 0.5
+"""Who heard nothing for this long has heard all, ..."""
+_QUIET_BACK = 3.0
+"""... or for this long, where clients come back and are sent what they missed."""
 _HASTE = -15
 """The load goes before everybody else where it may: it stands for machines of its own."""
 
@@ -95,6 +98,7 @@ class Worker:
         for file in self.by_file:
             self._poll.register(file, select.EPOLLIN)
         self._backlogged: set[Connection] = set()
+        self._returning = Returning(plan) if plan.doors else None
         self._arrived = 0
         self._last_arrival = 0
 
@@ -124,6 +128,7 @@ class Worker:
             for stream in self.streams:
                 stream.publish_due(now, self._backlogged)
             self._flush()
+            self._welcome()
             if marks and now >= marks[0]:
                 used = time.process_time() - used
                 marks.pop(0)
@@ -147,14 +152,35 @@ class Worker:
     def _receive(self, timeout: float) -> None:
         for file, _ in self._poll.poll(timeout, len(self.by_file)):
             client = self.by_file[file]
-            if isinstance(client, Subscriber):
-                frames = client.receive()
-                if frames:
-                    self._last_arrival = now = time.monotonic_ns()
-                    self._arrived += len(frames) // client.length[0]
-                    self.log.add(now, client.place, frames)
-            else:
-                client.receive()
+            try:
+                self._take_in(client)
+            except (ConnectionError, Unavailable):
+                if self._returning is None:
+                    raise
+                self._poll.unregister(file)
+                del self.by_file[file]
+                self._backlogged.discard(client)
+                client.leave()
+                self._returning.wants(client)
+
+    def _take_in(self, client: Publisher | Subscriber) -> None:
+        if isinstance(client, Subscriber):
+            frames = client.receive()
+            if frames:
+                self._last_arrival = now = time.monotonic_ns()
+                self._arrived += len(frames) // client.length[0]
+                self.log.add(now, client.place, frames)
+        else:
+            client.receive()
+        if client.backlog:
+            self._backlogged.add(client)
+
+    def _welcome(self) -> None:
+        """Clients that found another door."""
+        for client, sock in self._returning.back() if self._returning is not None else ():
+            client.connected(sock)
+            self.by_file[sock.fileno()] = client
+            self._poll.register(sock.fileno(), select.EPOLLIN)
             if client.backlog:
                 self._backlogged.add(client)
 
@@ -164,9 +190,11 @@ class Worker:
 
     def _drain(self) -> None:
         end = time.monotonic_ns() + int(_DRAIN * 1e9)
+        quiet = int((_QUIET_BACK if self._returning is not None else _QUIET) * 1e9)
         self._last_arrival = time.monotonic_ns()
-        while (now := time.monotonic_ns()) < end and now - self._last_arrival < _QUIET * 1e9:
+        while (now := time.monotonic_ns()) < end and now - self._last_arrival < quiet:
             self._flush()
+            self._welcome()
             self._receive(0.01)
 
     def _tell(self) -> None:

@@ -228,7 +228,9 @@ _FAILURE = (
     "least",
     "after",
     "below half for s",
-    "worst latency ms",
+    "latency ms before",
+    "during, worst",
+    "after",
     "lost",
 )
 
@@ -238,11 +240,13 @@ def _failure_row(reported: Reported, each: Result) -> list[str]:
     measurement = each.measurement
     begin, end = measurement.window_ns
     first = (measurement.events[0].at_ns - begin) / 1e9
-    inside = [
-        (row["bin"] / 10, row["egress"] * 10)
+    rows = [
+        row
         for row in pictures.timeline(reported.folder, measurement)
         if 0 <= row["bin"] < (end - begin) / 1e8 - 1
     ]
+    inside = [(row["bin"] / 10, row["egress"] * 10) for row in rows]
+    waits = [(row["bin"] / 10, row["latency_ms"]) for row in rows if row["latency_ms"] is not None]
     before = _mean([rate for at, rate in inside if at < first - 0.1])
     after = [(at, rate) for at, rate in inside if at >= first]
     low = [rate for _, rate in after if rate < before / 2]
@@ -253,7 +257,9 @@ def _failure_row(reported: Reported, each: Result) -> list[str]:
         number_text(min((rate for _, rate in after), default=0)),
         number_text(_mean([rate for at, rate in after if at >= 0.8 * measurement.seconds])),
         f"{len(low) / 10:.1f}",
+        number_text(_mean([wait for at, wait in waits if at < first - 0.1])),
         number_text(each.indexes.latency.worst),
+        number_text(_mean([wait for at, wait in waits if at >= 0.8 * measurement.seconds])),
         str(each.indexes.lost),
     ]
 

@@ -17,6 +17,8 @@ PRECISION = 0.03
 NARROW = 0.97
 """A miss that delivered more than this part of what was owed is asked again, once."""
 _MOST = 24
+_LOSSY = 0.95
+"""Of a rate at which something was lost, to be asked next at most."""
 _LEAST_PART = 1 / 16
 """Of a rate that was far too high, to be asked next."""
 
@@ -69,7 +71,8 @@ class _State:
         if not self._misses:
             return rate * (2.0, 2.0, 4.0)[min(self._in_a_row, 3) - 1]
         # What was delivered is what can be served, if serving costs no more under pressure.
-        guess = rate * max(outcome.fulfilled, _LEAST_PART) * 0.99
+        part = min(outcome.fulfilled, _LOSSY) if outcome.lost else outcome.fulfilled
+        guess = rate * max(part, _LEAST_PART) * 0.99
         # Where that misled, it leads down by small steps only: then less is asked for than was delivered.
         guess *= 0.9 ** max(0, self._misses_in_a_row - 2)
         if not self.good:

@@ -133,3 +133,24 @@ def test_what_was_owed_decides() -> None:
     assert Outcome(0.1, 100, 990, 10).under_limit
     assert not Outcome(0.1, 100, 989, 10).under_limit
     assert not Outcome(0.1, 0, 0, 10).under_limit
+    assert not Outcome(0.1, 100, 1000, 10, lost=1).under_limit
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("search", [exact, adaptive])
+def test_a_server_that_throws_away_what_it_cannot_serve_does_not_mislead(
+    search: Callable[[], Search], limit: float
+) -> None:
+    """What counts is delivered at any rate, since what is lost was queued before the window."""
+    running = search()
+    interval, best = next(running), None
+    for _ in range(60):
+        rate = PUBLISHERS / interval
+        lost = 0 if rate <= limit else int(rate - limit) + 1
+        try:
+            interval = running.send(Outcome(interval, rate, rate * SP_RATIO, SP_RATIO, lost))
+        except StopIteration as end:
+            best = end.value.best
+            break
+    assert best is not None
+    assert best.ingress == pytest.approx(limit, rel=0.05)
