@@ -38,8 +38,8 @@ def every_holder_publishes_a_dead_nodes_wills(patch: pytest.MonkeyPatch) -> None
                     self._publish(owed)
         real(self)
 
-    def seen_before(self: Senders, client: str, packet_id: int, hash: bytes, now: float) -> bool:
-        return not client.startswith(WILL_OF) and seen(self, client, packet_id, hash, now)
+    def seen_before(self: Senders, client: str, packet_id: int, hash: bytes) -> bool:
+        return not client.startswith(WILL_OF) and seen(self, client, packet_id, hash)
 
     patch.setattr(DeadWills, "look", look)
     patch.setattr(Senders, "seen", seen_before)
@@ -48,8 +48,8 @@ def every_holder_publishes_a_dead_nodes_wills(patch: pytest.MonkeyPatch) -> None
 def a_publication_that_is_resent_is_not_known_again(patch: pytest.MonkeyPatch) -> None:
     real = Senders.seen
 
-    def seen(self: Senders, client: str, packet_id: int, hash: bytes, now: float) -> bool:
-        return client.startswith(WILL_OF) and real(self, client, packet_id, hash, now)
+    def seen(self: Senders, client: str, packet_id: int, hash: bytes) -> bool:
+        return client.startswith(WILL_OF) and real(self, client, packet_id, hash)
 
     patch.setattr(Senders, "seen", seen)
 
