@@ -278,7 +278,16 @@ class NodeCore:
             cluster=self.settings.cluster_timeout is not None,
             records=self.taps is not None,
             mesh=self.failover is not None,
+            room=self._broker_room,
         )
+
+    @property
+    def _broker_room(self) -> int | None:
+        """QoS 2 publications of one client that the broker takes at once, where it said so."""
+        for abilities in (injector.abilities for injector in self.injectors):
+            if abilities.version == 5 and abilities.max_qos == 2:
+                return abilities.receive_maximum
+        return None
 
     def connect_arrived(self, pair: Pair) -> None:
         if any(injector.client_id == pair.client.client_id for injector in self.injectors):

@@ -41,6 +41,7 @@ from brokerweave.session.deliveries import read_answer
 from brokerweave.session.handle import SessionHandle
 from brokerweave.session.host import Limits, PairHost
 from brokerweave.session.judgement import Judgement
+from brokerweave.session.kept_back import KeptBack
 from brokerweave.session.record import SessionRecord, changed_expiry, expiry_of
 from brokerweave.session.recorder import Recorder
 from brokerweave.session.redelivery import Redelivery
@@ -102,9 +103,11 @@ class Pair:
         "_held_bytes",
         "_host",
         "_judgement",
+        "_kept_back",
         "_record",
         "_recorder",
         "_redelivery",
+        "_room",
         "_routes",
         "_session_expiry",
         "_standing",
@@ -134,10 +137,12 @@ class Pair:
         cluster: bool = False,
         records: bool = False,
         mesh: bool = False,
+        room: int | None = None,
     ) -> None:
         """`cluster`: acknowledgements of QoS 1 and 2 wait until the other sites have taken the message.
         `records`: there are taps. `mesh`: the host hears what the client has, and may redeliver; implies
-        `cluster`."""
+        `cluster`. `room`: how many QoS 2 publications that were not released the broker takes, if that is
+        known."""
         self.client = SessionHandle(identifier * 2, Side.CLIENT)
         self.broker = SessionHandle(identifier * 2 + 1, Side.BROKER)
         self.phase = Phase.AWAITING_CONNECT
@@ -175,6 +180,8 @@ class Pair:
             self._upstream.wanted |= sum(1 << t for t in _ANSWERS)
             self._standing = Standing()
             self._redelivery = Redelivery(host, self, self._standing, limits.client_queue)
+        self._room = room if self._unconfirmed is not None else None
+        self._kept_back: KeptBack | None = None
         self._held: list[Routed | Publish | PubRel] | None = None
         self._held_bytes = 0
         self._asked: Asked | None = None
@@ -326,6 +333,8 @@ class Pair:
             self._recorder.awaits_answers = self._unconfirmed is None
             self._upstream.single_qos = _ACKNOWLEDGED_ONE_BY_ONE
             self._downstream.wanted |= _PUBLISH_ACKS
+        if self._room is not None and connect.version != 5:  # MQTT 5 clients know [MQTT-3.3.4-7]
+            self._kept_back = KeptBack(self._room, self.limits.client_queue)
         self.phase = Phase.CONNECTING
         self._host.connect_arrived(self)
 
@@ -348,9 +357,23 @@ class Pair:
             if not passes:
                 out.append(whole[done : item.at])
                 done = item.at + len(item.data)
+            if self._kept_back:
+                end = item.at + len(item.data)
+                out += [whole[done:end], *self._let_go(self._kept_back)]
+                done = end
         if not out and not done:
             return whole
         return b"".join((*out, whole[done:]))
+
+    def _let_go(self, kept: KeptBack) -> list[bytes]:
+        """Act on what waited for room at the broker, and has it now."""
+        before, frames = kept.exceeded, []
+        for publish, frame in kept.due():
+            self._hold_or_act(publish)
+            frames.append(frame)
+        if kept.exceeded > before:
+            self._host.count("broker_room_exceeded", kept.exceeded - before)
+        return frames
 
     def _client_frame(self, frame: Frame) -> bool:
         """Act on one frame from the client; False if it must not reach the broker."""
@@ -373,6 +396,8 @@ class Pair:
             case PubRel() if self._unconfirmed is not None and self._unconfirmed.completes(packet):
                 return False
             case Publish() | PubRel():
+                if self._kept_back is not None and not self._has_room(self._kept_back, packet, frame.data):
+                    return False
                 self._hold_or_act(packet)
             case Subscribe() | Unsubscribe():
                 if self._asked is None:
@@ -387,6 +412,13 @@ class Pair:
             case Connect():
                 self._begin(packet)
         return True
+
+    @staticmethod
+    def _has_room(kept: KeptBack, packet: Publish | PubRel, frame: bytes) -> bool:
+        if isinstance(packet, PubRel):
+            kept.released(packet.packet_id)
+            return True
+        return packet.qos != 2 or kept.passes(packet, frame)
 
     def _hold_or_act(self, packet: Publish | PubRel) -> None:
         if self.phase is Phase.CONNECTING:
@@ -686,6 +718,8 @@ class Pair:
         self.expiry = changed_expiry(packet.properties, self.expiry)
         self.phase = Phase.ACCEPTED
         self._record = self._host.accepted(self, packet.session_present)
+        if self._kept_back is not None:
+            self._kept_back.resume(self._record.incoming_qos2)
         for item in held:
             if isinstance(item, Routed):
                 self._forward(item)
@@ -721,6 +755,8 @@ class Pair:
         broker_left = broker_left and not self._will_discarded
         if self._record is not None and self._record.owner is self:
             self._record.lost = broker_left
+        if self._kept_back:
+            self._host.count("unacknowledged_publications", len(self._kept_back))
         if self._unconfirmed is not None and self.phase is Phase.ACCEPTED:
             self._end_waiting(self._unconfirmed.unanswered(), broker_left)
         if self._redelivery is not None and (left := self._redelivery.left):
