@@ -13,7 +13,10 @@ from brokerweave.mqtt.packets import (
     PingReq,
     PingResp,
     PubAck,
+    PubComp,
     Publish,
+    PubRec,
+    PubRel,
     SubAck,
     Subscribe,
     Subscription,
@@ -114,6 +117,32 @@ def test_cluster_delivery_acknowledges_only_what_the_other_site_has(
     far.wait_for_payload(b"1")
     near.wait_for_payload(b"1")
     assert sorted(near.payloads()) == [b"1", b"behind it"]
+
+
+def test_cluster_delivery_makes_no_client_lose_what_is_beyond_the_room_of_its_broker(
+    cluster: tuple[Network, Proxy], connect: Connect
+) -> None:
+    """Mosquitto takes 20 that were not released; what a 3.1.1 client sends beyond it acknowledges and drops."""
+    net, proxy = cluster
+    near, far = connect(net.port("a")), connect(net.port("b"))
+    near.subscribe("t", 2)
+    far.subscribe("t", 2)
+    net.settle()
+    numbers = range(1, 51)
+    with Eager(net.port("a"), "publisher") as publisher:
+        proxy.stall()  # so no acknowledgement goes out, and nothing is released
+        publisher.send(*(Publish("t", b"%d" % number, 2, packet_id=number) for number in numbers))
+        publisher.send(PingReq())
+        publisher.read_until(PingResp)
+        proxy.resume()
+        for _ in range(2 * len(numbers)):
+            packet = codec.decode(publisher.read_packets(1), 4)
+            assert isinstance(packet, PubRec | PubComp)
+            if isinstance(packet, PubRec):
+                publisher.send(PubRel(packet.packet_id))
+    for subscriber in (near, far):
+        subscriber.wait_for_payload(b"50")
+        assert subscriber.payloads() == [b"%d" % number for number in numbers]
 
 
 def test_cluster_delivery_does_not_wait_for_a_site_that_is_away(

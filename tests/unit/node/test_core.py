@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from brokerweave.mqtt.packets import Will
+from brokerweave.links.abilities import BrokerAbilities
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.packets import ConnAck, Connect, Publish, Will
 from tests.unit.links.runs import run
 from tests.unit.node.network import Client, Network
 
@@ -294,3 +296,15 @@ def test_a_node_that_hears_of_another_one_with_its_own_id_says_so() -> None:
     assert network.nodes["a"].warnings == [], "what it published itself may come back"
     core.batch_arrived("b", 0, 2, [run(origin="a", epoch=2)])
     assert "another node calls itself a" in network.nodes["a"].warnings[0]
+
+
+def test_in_cluster_delivery_a_client_is_kept_within_what_the_broker_says_that_it_takes() -> None:
+    network = Network()
+    network.add("a", cluster_timeout=1.0)
+    core = network.nodes["a"].core
+    core.injectors[0].learn(BrokerAbilities(version=5, receive_maximum=2))
+    publisher = core.new_pair()
+    publisher.from_client(codec.encode(Connect("c", 4), 4))
+    publisher.from_broker(codec.encode(ConnAck(), 4))
+    frames = [codec.encode(Publish("t", b"", 2, packet_id=number), 4) for number in (1, 2, 3)]
+    assert publisher.from_client(b"".join(frames)) == frames[0] + frames[1]
