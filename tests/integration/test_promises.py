@@ -122,7 +122,7 @@ def test_cluster_delivery_acknowledges_only_what_the_other_site_has(
 def test_cluster_delivery_makes_no_client_lose_what_is_beyond_the_room_of_its_broker(
     cluster: tuple[Network, Proxy], connect: Connect
 ) -> None:
-    """Mosquitto takes 20 that were not released; what a 3.1.1 client sends beyond it acknowledges and drops."""
+    """Mosquitto takes 20 that were not released; what 3.1.1 clients send beyond it acknowledges and drops."""
     net, proxy = cluster
     near, far = connect(net.port("a")), connect(net.port("b"))
     near.subscribe("t", 2)
