@@ -30,7 +30,9 @@ DIGESTS_A_SECOND = 2.0
 GRACE_SECONDS = 2.0
 """Without membership, how long a link may be down before its neighbour is not live."""
 RECOVER_SECONDS = 5.0
-"""How long a node that was started waits for the tables of others before it counts as ready all the same."""
+"""How long a node that was started waits for the tables of others before it is ready all the same, ..."""
+RECOVER_LIVE_SECONDS = 30.0
+"""... or for those of members that live, but are slow: what is published here before goes nowhere."""
 PULL_SECONDS = 1.0
 """Between two pulls from one neighbour."""
 
@@ -170,12 +172,17 @@ class Mesh(Strategy):
     def recovering(self) -> bool:
         """Whether this node was started a moment ago and does not know yet what clients of others want."""
         if not self._recovered:
-            others = set(self.context.neighbours()) if self._members is None else self.live
-            unheard = others - self._lives.keys() - {self.context.node_id}
-            found = len(others) > 1 or not self.joining
-            told = found and not unheard and not self._syncing
-            self._recovered = told or self.context.now() - self._started >= RECOVER_SECONDS
+            slow = self._members is not None and len(self.live) > 1
+            limit = RECOVER_LIVE_SECONDS if slow else RECOVER_SECONDS
+            self._recovered = self.all_told() or self.context.now() - self._started >= limit
         return not self._recovered
+
+    def all_told(self) -> bool:
+        """Whether all that should be there have told their clients since this node was started."""
+        others = set(self.context.neighbours()) if self._members is None else self.live
+        unheard = others - self._lives.keys() - {self.context.node_id}
+        found = len(others) > 1 or not self.joining
+        return found and not unheard and not self._syncing
 
     def reachable(self) -> tuple[str, ...]:
         """Nodes whose links are up."""

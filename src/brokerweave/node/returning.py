@@ -479,7 +479,8 @@ class Returns:
         attempt.cutover.reborn(self._core.node_id, here.epoch, here.sequences)
         given = attempt.cutover.ready(self._core.now())
         self._core.counters.add("redelivery_doubted", attempt.cutover.doubted)
-        unasked = set(self._core.neighbours()) - set(self._failover.mesh.reachable())
+        mesh = self._failover.mesh
+        unasked = set(self._core.neighbours()) - set(mesh.reachable()) or not mesh.all_told()
         interrupted = entry is not None and entry.interrupted
         if entry is not None and not (entry.sure or entry.sources or unasked or interrupted):
             self.none(attempt.client)  # nobody knows of anything

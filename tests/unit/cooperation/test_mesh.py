@@ -9,7 +9,7 @@ import pytest
 from brokerweave.cooperation import adverts
 from brokerweave.cooperation.adverts import Digest
 from brokerweave.cooperation.api import Hop, Route
-from brokerweave.cooperation.mesh import DIGEST_SECONDS, RECOVER_SECONDS, Mesh
+from brokerweave.cooperation.mesh import DIGEST_SECONDS, RECOVER_LIVE_SECONDS, RECOVER_SECONDS, Mesh
 from brokerweave.errors import RemoteProtocolError
 from tests.unit.node.mesh_sites import DEAD_SECONDS, Guest, kill, mesh_of, strategy
 from tests.unit.node.network import Network
@@ -261,6 +261,23 @@ class TestANodeThatWasStarted:
         assert strategy(mesh, "d").recovering()
         mesh.advance(RECOVER_SECONDS)
         assert not strategy(mesh, "d").recovering()
+
+    def test_waits_longer_for_members_that_live_than_for_neighbours_that_may_not(self) -> None:
+        mesh = mesh_of("dp", linked=False)
+        starting = strategy(mesh, "d")
+        starting.members_are({"p"})
+        mesh.advance(RECOVER_SECONDS)
+        assert starting.recovering()
+        mesh.advance(RECOVER_LIVE_SECONDS - RECOVER_SECONDS)
+        assert not starting.recovering()
+
+    def test_waits_no_longer_for_a_member_that_died(self) -> None:
+        mesh = mesh_of("dp", linked=False)
+        starting = strategy(mesh, "d")
+        starting.members_are({"p"})
+        assert starting.recovering()
+        starting.members_are(())
+        assert not starting.recovering()
 
     def test_does_not_recover_again_when_another_joins(self, mesh: Network) -> None:
         assert not strategy(mesh, "d").recovering()

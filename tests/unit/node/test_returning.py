@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.node.mesh_sites import DEAD_SECONDS, Guest, failover, kill, mesh_of, strategy
+from brokerweave.cooperation.mesh import Mesh
+from brokerweave.node.failover import PUSH_SECONDS
+from tests.unit.node.mesh_sites import DEAD_SECONDS, OPTIONS, Guest, failover, kill, mesh_of, strategy
 from tests.unit.node.network import Network
 
 
@@ -167,3 +169,20 @@ def test_the_log_of_injections_is_closed_when_nobody_comes_back_any_more(mesh: N
     Guest(mesh, "e", "other").publish("t", b"2")
     mesh.settle()
     assert len(failover(mesh, "e").log) == 0
+
+
+def test_a_client_that_comes_to_a_node_which_has_found_nobody_yet_gets_what_it_is_owed_once_it_has(
+    mesh: Network,
+) -> None:
+    missed(mesh, b"1")
+    mesh.add("new", options=OPTIONS, cluster_timeout=5.0, barrier_timeout=1.0, strategy=Mesh)
+    strategy(mesh, "new").joining = True
+    back = Guest(mesh, "new", "c")
+    back.subscribe("t")
+    mesh.advance(DEAD_SECONDS)
+    assert back.payloads() == []
+    for other in "eph":
+        mesh.link("new", other)
+    mesh.settle()
+    mesh.advance(PUSH_SECONDS)
+    assert back.payloads() == [b"1"]
