@@ -756,6 +756,10 @@ MESH_SEEDS = {
     "who is asked once more answered in any order": 820062,
     "a holder that had not heard yet whose clients are owed something kept nothing": 820042,
     "what was routed to where a client is was not kept for it there any more": 830042,
+    "a site that lost a client had named it later, by its clock, than the one where it was": 860011,
+    "a holder's link came up while a client came back, and what it kept was not heard": 860066,
+    "a node had not told yet that it lost its clients, and what was for them nobody kept": 860067,
+    "a client's connection was cut, and what a holder out of reach had kept was not heard after it": 860086,
 }
 """Whole runs that once found a bug of the mesh, sites dying and all."""
 

@@ -173,6 +173,11 @@ class ClientTable:
         self.drop(node, client)
         self._adrift[client] = self._was[client] = node
         self.changed = True
+        # Another node may have named it before, with an earlier time: clocks differ.
+        others = [(other[client].since, name) for name, other in self._nodes.items() if client in other]
+        if others:
+            _, home = max(others)
+            self._settle_home(home, client, self._nodes[home][client])
 
     def forget(self, node: str) -> None:
         for client in list(self._former.get(node, ())):

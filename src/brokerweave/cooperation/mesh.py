@@ -81,6 +81,8 @@ class Mesh(Strategy):
         self.live: frozenset[str] = frozenset((context.node_id,))
         self._members: frozenset[str] | None = None
         self._up: set[str] = set()
+        self._current: set[str] = set()
+        """Neighbours that have told all their clients since their link is up."""
         self._missed: set[str] = set()
         """Without membership: neighbours whose links failed a moment ago."""
         self._lost: dict[str, int] = {}
@@ -120,14 +122,15 @@ class Mesh(Strategy):
         for node in sorted(wanted):
             for holder in self.holders(node):
                 holds.setdefault(holder, []).append(node)
-        # Holders that were started, or cut off, when a node died may not know its clients; this one does.
+        # Holders that were started, or cut off, when a node died or began anew may not know its clients; this
+        # one does.
         mine = holds.pop(self.context.node_id, [])
         if self.alone:  # its own clients may be elsewhere by now, which it has yet to hear
             mine.append(self.context.node_id)
         own = tuple(
             node
             for node in sorted(wanted)
-            if node in mine or node not in self.live or self.table.adrift(node)
+            if node in mine or node not in self._current | {self.context.node_id} or self.table.adrift(node)
         )
         linked = set(self.context.neighbours())
         hops = [
@@ -296,6 +299,7 @@ class Mesh(Strategy):
 
     def neighbour_up(self, neighbour: str) -> None:
         self._up.add(neighbour)
+        self._not_current(neighbour)
         self._missed.discard(neighbour)
         self._lost.pop(neighbour, None)
         self._heard.pop(neighbour, None)
@@ -311,10 +315,17 @@ class Mesh(Strategy):
             lost = self._lost[neighbour] = self._lost.get(neighbour, 0) + 1
             self.context.call_later(GRACE_SECONDS, partial(self._gone, neighbour, lost))
         self._up.discard(neighbour)
+        self._not_current(neighbour)
         self._syncing.pop(neighbour, None)
         self._links_changed()
         self._settle(neighbour)
         self.down(neighbour)
+
+    def _not_current(self, neighbour: str) -> None:
+        if neighbour in self._current:
+            self._current.discard(neighbour)
+            self.table.changed = True
+            self._apply()
 
     def _gone(self, neighbour: str, lost: int) -> None:
         """A link that failed is not back."""
@@ -404,6 +415,9 @@ class Mesh(Strategy):
             self._sweep(neighbour, named, self._lives.get(neighbour) == advert.life)
             del self._syncing[neighbour]
             self._lives[neighbour] = advert.life
+            if neighbour in self._up and neighbour not in self._current:
+                self._current.add(neighbour)
+                self.table.changed = True
         self._versions[neighbour] = advert.version
         self._apply()
         if named is not None:

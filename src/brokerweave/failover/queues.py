@@ -147,14 +147,15 @@ class Queues:
                 queue.remove(body)
             self._gone(client, done)
 
-    def moved(self, client: str, home: str, since: int, now: float) -> bool:
-        """The client is at this node since then. False: it is known to be elsewhere since later. What a
-        node says later counts, though its clock may have been set back with a restart."""
+    def moved(self, client: str, home: str, since: int, now: float, sure: bool = False) -> bool:
+        """The client is at this node since then. False: it is known to be elsewhere since later, unless it is
+        `sure` that it is not. What a node says later counts, though its clock may have been set back with a
+        restart."""
         known = self._homes.get(client)
-        if known is not None and (
-            known[:2] == (since, home) or (known[1] != home and known[:2] > (since, home))
-        ):
-            return known[1] == home
+        if known is not None and known[:2] == (since, home):
+            return True
+        if known is not None and known[1] != home and known[:2] > (since, home) and not sure:
+            return False
         self._homes.pop(client, None)
         self._homes[client] = (since, home, now)
         if len(self._homes) > MOST_HOMES:

@@ -442,6 +442,9 @@ class Failover:
         if before == node:
             at = self._anew[client] = core.now()
             core.call_later(self.window, lambda: self._forget_anew(client, at))
+        if table.clients(node)[client].filters:  # it was named there before; who named it later lost it
+            self._came(node, client, since)
+            self._push_later(node)
         if node == core.node_id:
             self.returns.expect(client)
         elif before == core.node_id:
@@ -452,7 +455,8 @@ class Failover:
             del self._anew[client]
 
     def _came(self, node: str, client: str, since: int) -> None:
-        self.queues.moved(client, node, since, self._core.now())
+        at_home = self.mesh.table.home(client) == node
+        self.queues.moved(client, node, since, self._core.now(), sure=at_home)
 
     def _taken_over(self, client: str) -> None:
         """Another site has this client since later [MQTT-3.1.4-3]."""

@@ -64,7 +64,7 @@ class _Client:
         self.attempts = 0
         """Under way."""
         self.goes_on = False
-        """Its session outlived a connection: what was kept for it here, its broker has."""
+        """Its session outlived a restart of this node: what was kept for it here, its broker has."""
         self.interrupted = False
         """Its connection ended before it had all that it is owed."""
         self.sources: set[str] = set()
@@ -170,12 +170,15 @@ class Returns:
 
     def goes_on(self, client: str, pair: Pair) -> None:
         """The broker has its session, and all that came for it; unless it came here in this session, and
-        somebody who kept something has yet to be heard."""
+        somebody who kept something has yet to be heard. One without a filter is as good as new."""
+        record = self._core.interest.records.get(client)
+        if record is not None and not record.filters and not record.unknown:
+            self.accepted(client)
+            return
         entry = self._clients.get(client)
         if entry is None:
             return
         self._suppress(client)
-        entry.goes_on = True
         if entry.last is None:
             self.none(client)
         elif entry.interrupted:
@@ -479,9 +482,8 @@ class Returns:
         attempt.cutover.reborn(self._core.node_id, here.epoch, here.sequences)
         given = attempt.cutover.ready(self._core.now())
         self._core.counters.add("redelivery_doubted", attempt.cutover.doubted)
-        unasked = set(self._core.neighbours()) - set(self._failover.mesh.reachable())
         interrupted = entry is not None and entry.interrupted
-        if entry is not None and not (entry.sure or entry.sources or unasked or interrupted):
+        if entry is not None and not (entry.sure or entry.sources or entry.silent or interrupted):
             self.none(attempt.client)  # nobody knows of anything
         if attempt.cutover.later and entry is not None:
             self._failover.routed(attempt.client, attempt.cutover.later, entry.keepers)
