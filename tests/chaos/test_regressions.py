@@ -760,6 +760,9 @@ MESH_SEEDS = {
     "a holder's link came up while a client came back, and what it kept was not heard": 860066,
     "a node had not told yet that it lost its clients, and what was for them nobody kept": 860067,
     "a client's connection was cut, and what a holder out of reach had kept was not heard after it": 860086,
+    "a session had begun, its node was restarted before the client subscribed, and asked nobody": 860020,
+    "a broker died, its site alone knew that a message was for a client, and the client went elsewhere": 820024,
+    "a session outlived its node, subscribed again, and got what its broker had": 880001,
 }
 """Whole runs that once found a bug of the mesh, sites dying and all."""
 

@@ -119,6 +119,16 @@ class ClientTable:
             if qos is not None and self._homes.get(client) == node:
                 self._unlinger(client, topic_filter)
         fit(entry.filters)
+        self._look_behind(node, client, entry)
+
+    def _look_behind(self, node: str, client: str, entry: Entry) -> None:
+        """A client that has not said what it wants where it is was at this node before, as is heard now."""
+        home = self._homes[client]
+        known = self._former.get(node, {}).get(client, {})
+        if home != node and self._nodes[home][client].new and entry.filters.keys() - known.keys():
+            self._linger(node, client, entry.filters)
+            self._was[client] = node
+            self.moved(client, node, home)
 
     def _begin_anew(self, node: str, client: str, entry: Entry) -> None:
         """A session that begins anew has no filters yet."""

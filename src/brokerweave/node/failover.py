@@ -21,6 +21,7 @@ from brokerweave.failover.queues import Queues
 from brokerweave.failover.receipts import Receipts, Taken
 from brokerweave.failover.senders import Senders
 from brokerweave.failover.shelf import Shelf
+from brokerweave.links.injector import State
 from brokerweave.links.journal import Journal
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
@@ -165,8 +166,11 @@ class Failover:
 
     def held(self, run: Run, lane: int) -> Run:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""
-        if run.holds:
-            self.hold(run, lane)
+        holds = run.holds
+        if run.max_qos and self._core.injectors[lane].state is not State.READY:
+            holds += (self._core.node_id,)  # whose clients may come back elsewhere before its broker does
+        if holds:
+            self.hold(replace(run, holds=holds), lane)
         if run.max_qos and not run.cap:
             # Its origin did not know yet who wants more here; at QoS 0 nobody would hear who has it.
             head = publish_head(run.blob, run.version)

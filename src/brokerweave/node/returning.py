@@ -296,21 +296,23 @@ class Returns:
         client = pair.client.client_id
         entry = self._clients[client]
         entry.attempts += 1
-        own = {f: qos for f, qos in filters if shared_filter(f)[0] is None}
+        wanted = {f: qos for f, qos in filters if shared_filter(f)[0] is None}
         nodes = mesh.reachable()
         entry.silent = set(core.neighbours())
         core.sessions.returned(client, True)
         subscribed = entry.ticks.pop(0) if entry.ticks else log.open()
         entry.open.append(log.open())
-        cutover = Cutover(subscribed, log.tick(), own, log, me=core.node_id, nodes=nodes, before=entry.last)
+        me, before = core.node_id, entry.last
+        cutover = Cutover(subscribed, log.tick(), wanted, log, me=me, nodes=nodes, before=before)
         entry.last = cutover
         mesh.flush()
         attempt = _Attempt(client, pair, cutover, stand, pair.stand_behind())
         attempt.version, attempt.unheard = mesh.version, set(nodes)
         self._round += 1
         self._attempts[self._round] = attempt
-        self._offer(attempt, core.node_id, self._failover.queues.take(client))
-        ask = wire.encode_ask(wire.Ask(self._round, mesh.table.since(client), client))
+        own = False if entry.goes_on else None
+        self._offer(attempt, core.node_id, self._failover.queues.take(client, own))
+        ask = wire.encode_ask(wire.Ask(self._round, mesh.table.since(client), client, entry.goes_on))
         for node in nodes:
             core.send_own(node, wire.ASK, ask)
         core.counters.add("queues_asked")
