@@ -499,6 +499,8 @@ class Failover:
         """A client that has been at its node all the time got there what was kept for it here before this
         node was restarted; who was told so is not known here."""
         before = self._recalled.pop(node, {})
+        if not self.mesh.lived_on(node):
+            before = {}  # it may have lost them, and be restarted with what it knew of them
         for client, entry in self.mesh.table.clients(node).items():
             if before.get(client) == entry.since and self.queues.owes_any(client):
                 self.queues.forget(client, node, before=self._restored)
