@@ -763,6 +763,7 @@ MESH_SEEDS = {
     "a session had begun, its node was restarted before the client subscribed, and asked nobody": 860020,
     "a broker died, its site alone knew that a message was for a client, and the client went elsewhere": 820024,
     "a session outlived its node, subscribed again, and got what its broker had": 880001,
+    "a retained message had reached some when its site died, and they kept it from the others": 860099,
     "a site and its holders were restarted with what they knew, and its broker had lost everything": 880051,
 }
 """Whole runs that once found a bug of the mesh, sites dying and all."""

@@ -9,6 +9,7 @@ pair here. Must not know: sockets, clocks, how a client is judged to lack a mess
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -91,6 +92,7 @@ class Failover:
         """Clients whose sessions ended with their node and began anew there, and when."""
         self._gone: dict[str, str] = {}
         """Clients whose sessions ended a moment ago, and where."""
+        core.retained.repaired = lambda: self._compare(core.neighbours())
         mesh.joined = self._joined
         mesh.heard = self.returns.heard
         mesh.left = self._left
@@ -491,6 +493,13 @@ class Failover:
     def _died(self, node: str) -> None:
         self.returns.down(node)
         self.wills.died(node)
+        # What it published last may have reached some, and is passed on by nobody: a message takes one hop.
+        holders = self.mesh.holders(node)
+        self._compare(self._core.neighbours() if self._core.node_id in holders else holders)
+
+    def _compare(self, nodes: Iterable[str]) -> None:
+        for node in nodes:
+            self._core.retained.missed(node)
 
     def _lives(self) -> None:
         self.wills.look()
