@@ -761,7 +761,7 @@ MESH_SEEDS = {
     "a node had not told yet that it lost its clients, and what was for them nobody kept": 860067,
     "a client's connection was cut, and what a holder out of reach had kept was not heard after it": 860086,
     "a session had begun, its node was restarted before the client subscribed, and asked nobody": 860020,
-    "a broker died, its site alone knew that a message was for a client, and the client went elsewhere": 820024,
+    "a broker died, its site alone knew for whom a message was, and the client went elsewhere": 820024,
     "a session outlived its node, subscribed again, and got what its broker had": 880001,
     "a retained message had reached some when its site died, and they kept it from the others": 860099,
     "a site and its holders were restarted with what they knew, and its broker had lost everything": 880051,

@@ -103,8 +103,8 @@ class Ledger:
         """Whether a node has a link with another that is up."""
         self.is_up: Callable[[str], bool] = lambda node: True
         self.sites_clients: Callable[[str], list[ModelClient]] = lambda site: []
-        self._came_blind: dict[str, bool] = {}
-        """By client: whether its site did not reach all others when it subscribed there."""
+        self._came_blind: dict[str, float] = {}
+        """By client: when it last subscribed at a site that did not reach all others."""
         self._redelivered: dict[tuple[str, bytes], str] = {}
         """What nodes gave to a client, and why its broker may give it, too."""
         self.cyclic = False
@@ -281,7 +281,9 @@ class Ledger:
 
     def _lost_its_broker(self, will: Publication) -> bool:
         """Whether a node lost its broker just when that published a will: it may have died before."""
-        published = self._first_hand[will.site, will.payload]
+        published = list(self._first_hand[will.site, will.payload])
+        visits = self.visits[will.site, will.payload]
+        published += [visit.at for visit in visits if visit.came_from is None]  # when the node noticed
         return any(abs(at - lost) < 1.0 for at in published for lost in self._injector_losses[will.site])
 
     def flooded(self, node: str, view: int, payload: bytes, key: Key) -> None:
@@ -641,7 +643,8 @@ class Ledger:
     def granted(self, client: ModelClient, topic_filter: str, qos: int) -> None:
         if topic_filter not in self.owed.filters(client.name):
             self._subscribed[client.name, topic_filter] = self.world.now
-        self._came_blind[client.name] = not all(self.reaches(client.site, each) for each in self.barriers)
+        if not all(self.reaches(client.site, each) for each in self.barriers):
+            self._came_blind[client.name] = self.world.now
         self.owed.granted(client, topic_filter, qos, self.barriers[client.site])
 
     def unsubscribing(self, client: ModelClient, topic_filter: str) -> None:
@@ -749,8 +752,11 @@ class Ledger:
             if self.drops[publication.payload]:
                 self.excuses["order: a full queue dropped it in its turn, and it was redelivered"] += 1
                 return True
-            if self._came_blind.get(client.name):
+            if self._came_blind.get(client.name, 0.0) >= publication.at:
                 self.excuses["order: who kept it was out of reach when its subscriber came"] += 1
+                return True
+            if self.link_failed_since(publication.site, client.site, publication.at):
+                self.excuses["order: the link with its origin failed before its subscriber had it"] += 1
                 return True
             if qos == 0:
                 self.excuses["order: at QoS 0 it had been lost, and was redelivered"] += 1
