@@ -764,6 +764,8 @@ MESH_SEEDS = {
     "a broker died, its site alone knew for whom a message was, and the client went elsewhere": 820024,
     "a session outlived its node, subscribed again, and got what its broker had": 880001,
     "a retained message had reached some when its site died, and they kept it from the others": 860099,
+    "a clock was set while nothing was kept, and where clients are was forgotten": 900061,
+    "what was routed to a client that was away was kept for it, too, and given after a restart": 900065,
     "a site and its holders were restarted with what they knew, and its broker had lost everything": 880051,
 }
 """Whole runs that once found a bug of the mesh, sites dying and all."""

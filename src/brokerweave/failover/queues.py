@@ -91,6 +91,11 @@ class Queues:
         return self._entries
 
     @property
+    def remembers(self) -> bool:
+        """Whether there is anything that ages."""
+        return bool(self._entries or self._homes)
+
+    @property
     def clients(self) -> list[str]:
         """Those who are owed something."""
         return list(self._queues)

@@ -244,7 +244,7 @@ class Failover:
             self.queues.stepped(step, self._ticked)
         self.queues.expire(now)
         self.queues.flush()
-        if len(self.queues) or self.queues.shelf.behind:
+        if self.queues.remembers or self.queues.shelf.behind:
             self._tick_later()
 
     def _receipts_arrived(self, neighbour: str, payload: bytes) -> None:
@@ -463,6 +463,7 @@ class Failover:
     def _came(self, node: str, client: str, since: int) -> None:
         at_home = self.mesh.table.home(client) == node
         self.queues.moved(client, node, since, self._core.now(), sure=at_home)
+        self._tick_later()
 
     def _taken_over(self, client: str) -> None:
         """Another site has this client since later [MQTT-3.1.4-3]."""

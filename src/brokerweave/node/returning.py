@@ -570,9 +570,6 @@ class Returns:
             return  # it asks for its queue when it subscribes
         if own and entry.goes_on:
             return  # the broker has it
-        if record is None or not isinstance(record.owner, Pair):
-            entry.interrupted = True  # it is away: who keeps it is asked again when it goes on
-            return
         entry.sources.add(node)
         for attempt in self._attempts.values():
             if attempt.client == client:
@@ -582,12 +579,16 @@ class Returns:
         later = [one.id for one in held if entry.last.routed_here(one)]
         if later:
             self._failover.routed(client, later, keepers)
+            held = [one for one in held if one.id not in later]
+        if record is None or not isinstance(record.owner, Pair):
+            # It is away: who keeps it is asked again when it goes on.
+            entry.interrupted = entry.interrupted or bool(held)
+            return
         known = [one.id for one in held if entry.last.has(one)]
         if known:
             self._failover.got(client, known, keepers)
-            later += known
         given = [each for one in held for each in entry.last.late(one, self._core.now())]
-        had = [one.id for one in held if one.id not in later and entry.last.has(one)]
+        had = [one.id for one in held if one.id not in known and entry.last.has(one)]
         if had:
             self._failover.got(client, had, keepers)
         if given:

@@ -103,6 +103,8 @@ class Ledger:
         """Whether a node has a link with another that is up."""
         self.is_up: Callable[[str], bool] = lambda node: True
         self.sites_clients: Callable[[str], list[ModelClient]] = lambda site: []
+        self.unread: set[bytes] = set()
+        """What was kept for others' clients on a disk that failed at a start."""
         self._came_blind: dict[str, float] = {}
         """By client: when it last subscribed at a site that did not reach all others."""
         self._redelivered: dict[tuple[str, bytes], str] = {}
@@ -441,6 +443,8 @@ class Ledger:
             self.owed.node_forgot(node.name)
             for payload, _ in in_daybook(node.disk.journals.get(DAYBOOK)):
                 self.dropped(node.name, DAYBOOK, [payload], "on a disk that failed at the start")
+            kept = node.disk.journals[HELD].contents() if HELD in node.disk.journals else ()
+            self.unread.update(p for p in self.publications if any(p in record for record in kept))
 
     def wiring_changes(self) -> None:
         self._wired.append(self.world.now)
@@ -745,8 +749,8 @@ class Ledger:
         """Whether a client got this one, or the later one, because it had missed it, when the broker of its
         site had not got, or was not to get, the other."""
         later = f"{publication.client}:{last}".encode()
-        if publication.site != self.publications[later].site:
-            self.excuses["order: its publisher lost its site, and published the later one elsewhere"] += 1
+        if set(self.publications[later].sites) != {publication.site}:
+            self.excuses["order: its publisher lost its site, and sent the later one elsewhere"] += 1
             return True
         if (client.name, publication.payload) in self._redelivered:
             if self.drops[publication.payload]:
