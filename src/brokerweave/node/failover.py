@@ -241,7 +241,7 @@ class Failover:
         now = self._core.now()
         step = now - self._ticked - TICK_SECONDS
         if abs(step) > STEP_SECONDS:  # the clock was set: nothing has aged by that
-            self.queues.stepped(step, self._ticked)
+            self.queues.stepped(step, self._ticked + TICK_SECONDS)
         self.queues.expire(now)
         self.queues.flush()
         if self.queues.remembers or self.queues.shelf.behind:

@@ -170,12 +170,13 @@ class Returns:
 
     def goes_on(self, client: str, pair: Pair) -> None:
         """The broker has its session, and all that came for it; unless it came here in this session, and
-        somebody who kept something has yet to be heard. One without a filter is as good as new."""
-        record = self._core.interest.records.get(client)
-        if record is not None and not record.filters and not record.unknown:
+        somebody who kept something has yet to be heard. One without a filter is as good as
+        new; so is one that this node never saw, of a client that was elsewhere."""
+        record, entry = self._core.interest.records.get(client), self._clients.get(client)
+        elsewhere = entry is not None and entry.sure and entry.last is None
+        if record is not None and not record.filters and (elsewhere or not record.unknown):
             self.accepted(client)
             return
-        entry = self._clients.get(client)
         if entry is None:
             return
         self._suppress(client)

@@ -106,7 +106,7 @@ class Ledger:
         self.unread: set[bytes] = set()
         """What was kept for others' clients on a disk that failed at a start."""
         self._came_blind: dict[str, float] = {}
-        """By client: when it last subscribed at a site that did not reach all others."""
+        """By client: until when it was at a site that had not reached all others when it subscribed there."""
         self._redelivered: dict[tuple[str, bytes], str] = {}
         """What nodes gave to a client, and why its broker may give it, too."""
         self.cyclic = False
@@ -648,6 +648,8 @@ class Ledger:
         if topic_filter not in self.owed.filters(client.name):
             self._subscribed[client.name, topic_filter] = self.world.now
         if not all(self.reaches(client.site, each) for each in self.barriers):
+            self._came_blind[client.name] = inf
+        elif self._came_blind.get(client.name) == inf:
             self._came_blind[client.name] = self.world.now
         self.owed.granted(client, topic_filter, qos, self.barriers[client.site])
 
