@@ -335,3 +335,16 @@ def test_a_client_that_is_lost_again_is_owed_for_a_whole_window_more(mesh: Netwo
     assert there.table.adrift("d")
     mesh.advance(31.0)
     assert not there.table.adrift("d")
+
+
+def test_a_node_keeps_for_clients_of_one_that_has_not_told_them_since_its_link_is_up(mesh: Network) -> None:
+    Guest(mesh, "d", "c").subscribe("t")
+    mesh.settle()
+    there = strategy(mesh, "p")
+    kept_here = "d" in there.route("t", None).holds  # as its holder
+    there.neighbour_up("d")
+    assert "d" in there.route("t", None).holds
+    mesh.nodes["d"].core.strategy.packet_arrived("p", adverts.encode(adverts.Pull()))
+    mesh.settle()
+    assert ("d" in there.route("t", None).holds) == kept_here
+    assert not all("d" in strategy(mesh, name).route("t", None).holds for name in "ep")
