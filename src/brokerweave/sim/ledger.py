@@ -696,6 +696,9 @@ class Ledger:
             self.excuses[f"doubled: {why}"] += 1
         elif self._compared(client.site, publication):
             self.excuses["doubled: its broker had lost what it was to retain, and got it again"] += 1
+        elif any(end.ever_failed or not end.disk_kept for end in self.ends[client.site][-1:]):
+            # Row "failing disk": it knew where the client was before, and took its session for a new one.
+            self.excuses["doubled: its node had forgotten a session that the broker had"] += 1
         else:
             self.broken(f"{client.name} got {payload!r} from its broker, and redelivered")
 
