@@ -41,8 +41,8 @@ _GUESSES: Mapping[str, float] = {
     "D mesh": 4.0,
     "D bridges": 3.5,
 }
-"""Patterns of five sites, and about what each was seen to serve, over the single broker, with a little more:
-a search that begins there begins with a miss that says where the limit is."""
+"""Patterns of five sites, and where the search of each begins, over the single broker: a little above what is
+expected, since a miss says at once where the limit is. A wrong guess costs measurements, and nothing else."""
 
 
 def topic(number: int) -> str:
