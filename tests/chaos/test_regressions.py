@@ -756,6 +756,17 @@ MESH_SEEDS = {
     "who is asked once more answered in any order": 820062,
     "a holder that had not heard yet whose clients are owed something kept nothing": 820042,
     "what was routed to where a client is was not kept for it there any more": 830042,
+    "a site that lost a client had named it later, by its clock, than the one where it was": 860011,
+    "a holder's link came up while a client came back, and what it kept was not heard": 860066,
+    "a node had not told yet that it lost its clients, and what was for them nobody kept": 860067,
+    "a client's connection was cut, and what a holder out of reach had kept was not heard after it": 860086,
+    "a session had begun, its node was restarted before the client subscribed, and asked nobody": 860020,
+    "a broker died, its site alone knew for whom a message was, and the client went elsewhere": 820024,
+    "a session outlived its node, subscribed again, and got what its broker had": 880001,
+    "a retained message had reached some when its site died, and they kept it from the others": 860099,
+    "a clock was set while nothing was kept, and where clients are was forgotten": 900061,
+    "what was routed to a client that was away was kept for it, too, and given after a restart": 900065,
+    "a site and its holders were restarted with what they knew, and its broker had lost everything": 880051,
 }
 """Whole runs that once found a bug of the mesh, sites dying and all."""
 

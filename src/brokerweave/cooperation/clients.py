@@ -119,6 +119,16 @@ class ClientTable:
             if qos is not None and self._homes.get(client) == node:
                 self._unlinger(client, topic_filter)
         fit(entry.filters)
+        self._look_behind(node, client, entry)
+
+    def _look_behind(self, node: str, client: str, entry: Entry) -> None:
+        """A client that has not said what it wants where it is was at this node before, as is heard now."""
+        home = self._homes[client]
+        known = self._former.get(node, {}).get(client, {})
+        if home != node and self._nodes[home][client].new and entry.filters.keys() - known.keys():
+            self._linger(node, client, entry.filters)
+            self._was[client] = node
+            self.moved(client, node, home)
 
     def _begin_anew(self, node: str, client: str, entry: Entry) -> None:
         """A session that begins anew has no filters yet."""
@@ -173,6 +183,11 @@ class ClientTable:
         self.drop(node, client)
         self._adrift[client] = self._was[client] = node
         self.changed = True
+        # Another node may have named it before, with an earlier time: clocks differ.
+        others = [(other[client].since, name) for name, other in self._nodes.items() if client in other]
+        if others:
+            _, home = max(others)
+            self._settle_home(home, client, self._nodes[home][client])
 
     def forget(self, node: str) -> None:
         for client in list(self._former.get(node, ())):

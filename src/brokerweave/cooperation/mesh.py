@@ -36,6 +36,9 @@ RECOVER_LIVE_SECONDS = 30.0
 PULL_SECONDS = 1.0
 """Between two pulls from one neighbour."""
 
+_LIFE = "life"
+"""The name under which the node keeps, for a neighbour, when that was started."""
+
 
 class _Wait:
     __slots__ = ("callback", "neighbours", "version")
@@ -80,9 +83,13 @@ class Mesh(Strategy):
         """Of this node's own table; a later start begins with a higher one."""
         self._life = self.version
         self._lives: dict[str, int] = {}
+        self._recalled: dict[str, int] = {}
+        """The lives of neighbours as they were known before this node was restarted."""
         self.live: frozenset[str] = frozenset((context.node_id,))
         self._members: frozenset[str] | None = None
         self._up: set[str] = set()
+        self._current: set[str] = set()
+        """Neighbours that have told all their clients since their link is up."""
         self._missed: set[str] = set()
         """Without membership: neighbours whose links failed a moment ago."""
         self._lost: dict[str, int] = {}
@@ -122,14 +129,15 @@ class Mesh(Strategy):
         for node in sorted(wanted):
             for holder in self.holders(node):
                 holds.setdefault(holder, []).append(node)
-        # Holders that were started, or cut off, when a node died may not know its clients; this one does.
+        # Holders that were started, or cut off, when a node died or began anew may not know its clients; this
+        # one does.
         mine = holds.pop(self.context.node_id, [])
         if self.alone:  # its own clients may be elsewhere by now, which it has yet to hear
             mine.append(self.context.node_id)
         own = tuple(
             node
             for node in sorted(wanted)
-            if node in mine or node not in self.live or self.table.adrift(node)
+            if node in mine or node not in self._current | {self.context.node_id} or self.table.adrift(node)
         )
         linked = set(self.context.neighbours())
         hops = [
@@ -150,6 +158,10 @@ class Mesh(Strategy):
     def knows(self, node: str) -> bool:
         """Whether a node has told all its clients since this one was started."""
         return node in self._lives or node == self.context.node_id
+
+    def lived_on(self, node: str) -> bool:
+        """Whether a node was not restarted while this one was."""
+        return node in self._lives and self._lives[node] == self._recalled.get(node)
 
     @property
     def alone(self) -> bool:
@@ -289,6 +301,9 @@ class Mesh(Strategy):
         since = {}
         wants: dict[str, dict[str, int | None]] = {}
         for name, value in kept.items():
+            if name == _LIFE:
+                self._recalled[neighbour] = value
+                continue
             client, *topic_filter = json.loads(name)
             if topic_filter:
                 wants.setdefault(client, {})[topic_filter[0]] = value
@@ -303,6 +318,7 @@ class Mesh(Strategy):
 
     def neighbour_up(self, neighbour: str) -> None:
         self._up.add(neighbour)
+        self._not_current(neighbour)
         self._missed.discard(neighbour)
         self._lost.pop(neighbour, None)
         self._heard.pop(neighbour, None)
@@ -318,10 +334,17 @@ class Mesh(Strategy):
             lost = self._lost[neighbour] = self._lost.get(neighbour, 0) + 1
             self.context.call_later(GRACE_SECONDS, partial(self._gone, neighbour, lost))
         self._up.discard(neighbour)
+        self._not_current(neighbour)
         self._syncing.pop(neighbour, None)
         self._links_changed()
         self._settle(neighbour)
         self.down(neighbour)
+
+    def _not_current(self, neighbour: str) -> None:
+        if neighbour in self._current:
+            self._current.discard(neighbour)
+            self.table.changed = True
+            self._apply()
 
     def _gone(self, neighbour: str, lost: int) -> None:
         """A link that failed is not back."""
@@ -364,6 +387,7 @@ class Mesh(Strategy):
     def _forget(self, node: str) -> None:
         for client in self.table.clients(node):
             self._keep_no_more(node, client)
+        self.context.keep(node, {_LIFE: None})
         self.table.forget(node)
         self._versions.pop(node, None)
         self._apply()
@@ -411,6 +435,10 @@ class Mesh(Strategy):
             self._sweep(neighbour, named, self._lives.get(neighbour) == advert.life)
             del self._syncing[neighbour]
             self._lives[neighbour] = advert.life
+            self.context.keep(neighbour, {_LIFE: advert.life})
+            if neighbour in self._up and neighbour not in self._current:
+                self._current.add(neighbour)
+                self.table.changed = True
         self._versions[neighbour] = advert.version
         self._apply()
         if named is not None:

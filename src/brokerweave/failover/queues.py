@@ -91,6 +91,11 @@ class Queues:
         return self._entries
 
     @property
+    def remembers(self) -> bool:
+        """Whether there is anything that ages."""
+        return bool(self._entries or self._homes)
+
+    @property
     def clients(self) -> list[str]:
         """Those who are owed something."""
         return list(self._queues)
@@ -147,14 +152,15 @@ class Queues:
                 queue.remove(body)
             self._gone(client, done)
 
-    def moved(self, client: str, home: str, since: int, now: float) -> bool:
-        """The client is at this node since then. False: it is known to be elsewhere since later. What a
-        node says later counts, though its clock may have been set back with a restart."""
+    def moved(self, client: str, home: str, since: int, now: float, sure: bool = False) -> bool:
+        """The client is at this node since then. False: it is known to be elsewhere since later, unless it is
+        `sure` that it is not. What a node says later counts, though its clock may have been set back with a
+        restart."""
         known = self._homes.get(client)
-        if known is not None and (
-            known[:2] == (since, home) or (known[1] != home and known[:2] > (since, home))
-        ):
-            return known[1] == home
+        if known is not None and known[:2] == (since, home):
+            return True
+        if known is not None and known[1] != home and known[:2] > (since, home) and not sure:
+            return False
         self._homes.pop(client, None)
         self._homes[client] = (since, home, now)
         if len(self._homes) > MOST_HOMES:

@@ -9,6 +9,7 @@ pair here. Must not know: sockets, clocks, how a client is judged to lack a mess
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from brokerweave.failover.queues import Queues
 from brokerweave.failover.receipts import Receipts, Taken
 from brokerweave.failover.senders import Senders
 from brokerweave.failover.shelf import Shelf
+from brokerweave.links.injector import State
 from brokerweave.links.journal import Journal
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
@@ -90,6 +92,7 @@ class Failover:
         """Clients whose sessions ended with their node and began anew there, and when."""
         self._gone: dict[str, str] = {}
         """Clients whose sessions ended a moment ago, and where."""
+        core.retained.repaired = lambda: self._compare(core.neighbours())
         mesh.joined = self._joined
         mesh.heard = self.returns.heard
         mesh.left = self._left
@@ -165,8 +168,11 @@ class Failover:
 
     def held(self, run: Run, lane: int) -> Run:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""
-        if run.holds:
-            self.hold(run, lane)
+        holds = run.holds
+        if run.max_qos and self._core.injectors[lane].state is not State.READY:
+            holds += (self._core.node_id,)  # whose clients may come back elsewhere before its broker does
+        if holds:
+            self.hold(replace(run, holds=holds), lane)
         if run.max_qos and not run.cap:
             # Its origin did not know yet who wants more here; at QoS 0 nobody would hear who has it.
             head = publish_head(run.blob, run.version)
@@ -235,10 +241,10 @@ class Failover:
         now = self._core.now()
         step = now - self._ticked - TICK_SECONDS
         if abs(step) > STEP_SECONDS:  # the clock was set: nothing has aged by that
-            self.queues.stepped(step, self._ticked)
+            self.queues.stepped(step, self._ticked + TICK_SECONDS)
         self.queues.expire(now)
         self.queues.flush()
-        if len(self.queues) or self.queues.shelf.behind:
+        if self.queues.remembers or self.queues.shelf.behind:
             self._tick_later()
 
     def _receipts_arrived(self, neighbour: str, payload: bytes) -> None:
@@ -442,6 +448,9 @@ class Failover:
         if before == node:
             at = self._anew[client] = core.now()
             core.call_later(self.window, lambda: self._forget_anew(client, at))
+        if table.clients(node)[client].filters:  # it was named there before; who named it later lost it
+            self._came(node, client, since)
+            self._push_later(node)
         if node == core.node_id:
             self.returns.expect(client)
         elif before == core.node_id:
@@ -452,7 +461,9 @@ class Failover:
             del self._anew[client]
 
     def _came(self, node: str, client: str, since: int) -> None:
-        self.queues.moved(client, node, since, self._core.now())
+        at_home = self.mesh.table.home(client) == node
+        self.queues.moved(client, node, since, self._core.now(), sure=at_home)
+        self._tick_later()
 
     def _taken_over(self, client: str) -> None:
         """Another site has this client since later [MQTT-3.1.4-3]."""
@@ -483,6 +494,13 @@ class Failover:
     def _died(self, node: str) -> None:
         self.returns.down(node)
         self.wills.died(node)
+        # What it published last may have reached some, and is passed on by nobody: a message takes one hop.
+        holders = self.mesh.holders(node)
+        self._compare(self._core.neighbours() if self._core.node_id in holders else holders)
+
+    def _compare(self, nodes: Iterable[str]) -> None:
+        for node in nodes:
+            self._core.retained.missed(node)
 
     def _lives(self) -> None:
         self.wills.look()
@@ -491,6 +509,8 @@ class Failover:
         """A client that has been at its node all the time got there what was kept for it here before this
         node was restarted; who was told so is not known here."""
         before = self._recalled.pop(node, {})
+        if not self.mesh.lived_on(node):
+            before = {}  # it may have lost them, and be restarted with what it knew of them
         for client, entry in self.mesh.table.clients(node).items():
             if before.get(client) == entry.since and self.queues.owes_any(client):
                 self.queues.forget(client, node, before=self._restored)

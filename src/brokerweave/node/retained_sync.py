@@ -90,6 +90,8 @@ class Retained:
         self._held: dict[str, bytes] | None = None
         self.unsure_until = 0
         """The stamp up to which QoS 0 may come once more, by another way, after a crash."""
+        self.repaired: Callable[[], None] = lambda: None
+        """Called when a comparison brought something new: others may lack it, too."""
         self._host = host
         self._repairs: dict[str, _Repair] = {}
         # Each start has rounds of its own: an answer to a question from before is no answer now.
@@ -138,6 +140,8 @@ class Retained:
         before = self.index.get(topic)
         verdict = self.index.offer(run.stamp + offset, run.origin, frame, head, run.version, run.born, now)
         if verdict is Verdict.NEW:
+            if run.repair:
+                self.repaired()
             local = not run.repair or self._needs(before, frame[head.payload_start :])
             if local:
                 self.check.injected(topic)
@@ -229,7 +233,7 @@ class Retained:
         self._agreed.pop(neighbour, None)
 
     def missed(self, neighbour: str) -> None:
-        """A lane had no room for a retained message: compare again, later."""
+        """A lane had no room for a retained message, or the neighbour may lack one: compare again, later."""
         if neighbour not in self._later:
             self._later[neighbour] = self._host.call_later(RETRY, lambda: self.linked(neighbour))
 

@@ -64,7 +64,7 @@ class _Client:
         self.attempts = 0
         """Under way."""
         self.goes_on = False
-        """Its session outlived a connection: what was kept for it here, its broker has."""
+        """Its session outlived a restart of this node: what was kept for it here, its broker has."""
         self.interrupted = False
         """Its connection ended before it had all that it is owed."""
         self.sources: set[str] = set()
@@ -170,12 +170,16 @@ class Returns:
 
     def goes_on(self, client: str, pair: Pair) -> None:
         """The broker has its session, and all that came for it; unless it came here in this session, and
-        somebody who kept something has yet to be heard."""
-        entry = self._clients.get(client)
+        somebody who kept something has yet to be heard. One without a filter is as good as
+        new; so is one that this node never saw, of a client that was elsewhere."""
+        record, entry = self._core.interest.records.get(client), self._clients.get(client)
+        elsewhere = entry is not None and entry.sure and entry.last is None
+        if record is not None and not record.filters and (elsewhere or not record.unknown):
+            self.accepted(client)
+            return
         if entry is None:
             return
         self._suppress(client)
-        entry.goes_on = True
         if entry.last is None:
             self.none(client)
         elif entry.interrupted:
@@ -293,21 +297,23 @@ class Returns:
         client = pair.client.client_id
         entry = self._clients[client]
         entry.attempts += 1
-        own = {f: qos for f, qos in filters if shared_filter(f)[0] is None}
+        wanted = {f: qos for f, qos in filters if shared_filter(f)[0] is None}
         nodes = mesh.reachable()
         entry.silent = set(core.neighbours())
         core.sessions.returned(client, True)
         subscribed = entry.ticks.pop(0) if entry.ticks else log.open()
         entry.open.append(log.open())
-        cutover = Cutover(subscribed, log.tick(), own, log, me=core.node_id, nodes=nodes, before=entry.last)
+        me, before = core.node_id, entry.last
+        cutover = Cutover(subscribed, log.tick(), wanted, log, me=me, nodes=nodes, before=before)
         entry.last = cutover
         mesh.flush()
         attempt = _Attempt(client, pair, cutover, stand, pair.stand_behind())
         attempt.version, attempt.unheard = mesh.version, set(nodes)
         self._round += 1
         self._attempts[self._round] = attempt
-        self._offer(attempt, core.node_id, self._failover.queues.take(client))
-        ask = wire.encode_ask(wire.Ask(self._round, mesh.table.since(client), client))
+        own = False if entry.goes_on else None
+        self._offer(attempt, core.node_id, self._failover.queues.take(client, own))
+        ask = wire.encode_ask(wire.Ask(self._round, mesh.table.since(client), client, entry.goes_on))
         for node in nodes:
             core.send_own(node, wire.ASK, ask)
         core.counters.add("queues_asked")
@@ -479,9 +485,8 @@ class Returns:
         attempt.cutover.reborn(self._core.node_id, here.epoch, here.sequences)
         given = attempt.cutover.ready(self._core.now())
         self._core.counters.add("redelivery_doubted", attempt.cutover.doubted)
-        mesh = self._failover.mesh
-        unasked = set(self._core.neighbours()) - set(mesh.reachable()) or not mesh.all_told()
         interrupted = entry is not None and entry.interrupted
+        unasked = entry is not None and (entry.silent or not self._failover.mesh.all_told())
         if entry is not None and not (entry.sure or entry.sources or unasked or interrupted):
             self.none(attempt.client)  # nobody knows of anything
         if attempt.cutover.later and entry is not None:
@@ -567,9 +572,6 @@ class Returns:
             return  # it asks for its queue when it subscribes
         if own and entry.goes_on:
             return  # the broker has it
-        if record is None or not isinstance(record.owner, Pair):
-            entry.interrupted = True  # it is away: who keeps it is asked again when it goes on
-            return
         entry.sources.add(node)
         for attempt in self._attempts.values():
             if attempt.client == client:
@@ -579,12 +581,16 @@ class Returns:
         later = [one.id for one in held if entry.last.routed_here(one)]
         if later:
             self._failover.routed(client, later, keepers)
+            held = [one for one in held if one.id not in later]
+        if record is None or not isinstance(record.owner, Pair):
+            # It is away: who keeps it is asked again when it goes on.
+            entry.interrupted = entry.interrupted or bool(held)
+            return
         known = [one.id for one in held if entry.last.has(one)]
         if known:
             self._failover.got(client, known, keepers)
-            later += known
         given = [each for one in held for each in entry.last.late(one, self._core.now())]
-        had = [one.id for one in held if one.id not in later and entry.last.has(one)]
+        had = [one.id for one in held if one.id not in known and entry.last.has(one)]
         if had:
             self._failover.got(client, had, keepers)
         if given:

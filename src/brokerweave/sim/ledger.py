@@ -103,8 +103,10 @@ class Ledger:
         """Whether a node has a link with another that is up."""
         self.is_up: Callable[[str], bool] = lambda node: True
         self.sites_clients: Callable[[str], list[ModelClient]] = lambda site: []
-        self._came_blind: dict[str, bool] = {}
-        """By client: whether its site did not reach all others when it subscribed there."""
+        self.unread: set[bytes] = set()
+        """What was kept for others' clients on a disk that failed at a start."""
+        self._came_blind: dict[str, float] = {}
+        """By client: until when it was at a site that had not reached all others when it subscribed there."""
         self._redelivered: dict[tuple[str, bytes], str] = {}
         """What nodes gave to a client, and why its broker may give it, too."""
         self.cyclic = False
@@ -281,7 +283,9 @@ class Ledger:
 
     def _lost_its_broker(self, will: Publication) -> bool:
         """Whether a node lost its broker just when that published a will: it may have died before."""
-        published = self._first_hand[will.site, will.payload]
+        published = list(self._first_hand[will.site, will.payload])
+        visits = self.visits[will.site, will.payload]
+        published += [visit.at for visit in visits if visit.came_from is None]  # when the node noticed
         return any(abs(at - lost) < 1.0 for at in published for lost in self._injector_losses[will.site])
 
     def flooded(self, node: str, view: int, payload: bytes, key: Key) -> None:
@@ -439,6 +443,8 @@ class Ledger:
             self.owed.node_forgot(node.name)
             for payload, _ in in_daybook(node.disk.journals.get(DAYBOOK)):
                 self.dropped(node.name, DAYBOOK, [payload], "on a disk that failed at the start")
+            kept = node.disk.journals[HELD].contents() if HELD in node.disk.journals else ()
+            self.unread.update(p for p in self.publications if any(p in record for record in kept))
 
     def wiring_changes(self) -> None:
         self._wired.append(self.world.now)
@@ -641,7 +647,10 @@ class Ledger:
     def granted(self, client: ModelClient, topic_filter: str, qos: int) -> None:
         if topic_filter not in self.owed.filters(client.name):
             self._subscribed[client.name, topic_filter] = self.world.now
-        self._came_blind[client.name] = not all(self.reaches(client.site, each) for each in self.barriers)
+        if not all(self.reaches(client.site, each) for each in self.barriers):
+            self._came_blind[client.name] = inf
+        elif self._came_blind.get(client.name) == inf:
+            self._came_blind[client.name] = self.world.now
         self.owed.granted(client, topic_filter, qos, self.barriers[client.site])
 
     def unsubscribing(self, client: ModelClient, topic_filter: str) -> None:
@@ -687,6 +696,9 @@ class Ledger:
             self.excuses[f"doubled: {why}"] += 1
         elif self._compared(client.site, publication):
             self.excuses["doubled: its broker had lost what it was to retain, and got it again"] += 1
+        elif any(end.ever_failed or not end.disk_kept for end in self.ends[client.site][-1:]):
+            # Row "failing disk": it knew where the client was before, and took its session for a new one.
+            self.excuses["doubled: its node had forgotten a session that the broker had"] += 1
         else:
             self.broken(f"{client.name} got {payload!r} from its broker, and redelivered")
 
@@ -742,15 +754,18 @@ class Ledger:
         """Whether a client got this one, or the later one, because it had missed it, when the broker of its
         site had not got, or was not to get, the other."""
         later = f"{publication.client}:{last}".encode()
-        if publication.site != self.publications[later].site:
-            self.excuses["order: its publisher lost its site, and published the later one elsewhere"] += 1
+        if set(self.publications[later].sites) != {publication.site}:
+            self.excuses["order: its publisher lost its site, and sent the later one elsewhere"] += 1
             return True
         if (client.name, publication.payload) in self._redelivered:
             if self.drops[publication.payload]:
                 self.excuses["order: a full queue dropped it in its turn, and it was redelivered"] += 1
                 return True
-            if self._came_blind.get(client.name):
+            if self._came_blind.get(client.name, 0.0) >= publication.at:
                 self.excuses["order: who kept it was out of reach when its subscriber came"] += 1
+                return True
+            if self.link_failed_since(publication.site, client.site, publication.at):
+                self.excuses["order: the link with its origin failed before its subscriber had it"] += 1
                 return True
             if qos == 0:
                 self.excuses["order: at QoS 0 it had been lost, and was redelivered"] += 1

@@ -102,3 +102,25 @@ def test_a_forgotten_node_leaves_nothing() -> None:
     table.forget("a")
     table.forget("b")
     assert (table.nodes_wanting("t"), table.home("c"), table.digest("a")) == ({}, None, 0)
+
+
+def test_a_client_that_one_node_lost_is_where_another_named_it_before() -> None:
+    moves: list[tuple[str, str, str]] = []
+    table = ClientTable()
+    table.put("a", "c", 5, {"t": 1})
+    table.put("b", "c", 3, {"t": 2})
+    table.moved = lambda client, before, now: moves.append((client, before, now))
+    table.lose("a", "c")
+    assert (table.home("c"), moves, table.adrift("a")) == ("b", [("c", "a", "b")], False)
+
+
+def test_where_a_client_was_counts_though_it_is_heard_later_than_where_it_is() -> None:
+    """After a restart: it has not said yet what it wants where it is."""
+    table = ClientTable()
+    table.put("b", "c", 7, {})
+    table.put("a", "c", 5, {"t": 1})
+    assert (table.home("c"), table.nodes_wanting("t")) == ("b", {"a": 1})
+    table.put("b", "c", 7, {"t": 1})
+    assert table.nodes_wanting("t") == {"b": 1}
+    table.put("a", "c", 5, {"u": 1})
+    assert table.nodes_wanting("u") == {}

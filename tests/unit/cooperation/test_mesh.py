@@ -328,10 +328,10 @@ def test_what_a_restarted_neighbour_forgot_is_kept_until_the_window_is_over(mesh
     life = adverts.Advert(adverts.WHOLE, 1, 10**18, adverts.UNKNOWN, ())
     there.packet_arrived("d", adverts.encode(life))
     assert there.table.adrift("d")
-    assert kept == {}
+    assert kept == {"life": 1}
     for _ in range(61):
         mesh.advance(1.0)
-    assert kept == {'["c"]': None, '["c","t"]': None}
+    assert kept == {"life": 1, '["c"]': None, '["c","t"]': None}
     assert not there.table.adrift("d")
 
 
@@ -352,3 +352,16 @@ def test_a_client_that_is_lost_again_is_owed_for_a_whole_window_more(mesh: Netwo
     assert there.table.adrift("d")
     mesh.advance(31.0)
     assert not there.table.adrift("d")
+
+
+def test_a_node_keeps_for_clients_of_one_that_has_not_told_them_since_its_link_is_up(mesh: Network) -> None:
+    Guest(mesh, "d", "c").subscribe("t")
+    mesh.settle()
+    there = strategy(mesh, "p")
+    kept_here = "d" in there.route("t", None).holds  # as its holder
+    there.neighbour_up("d")
+    assert "d" in there.route("t", None).holds
+    mesh.nodes["d"].core.strategy.packet_arrived("p", adverts.encode(adverts.Pull()))
+    mesh.settle()
+    assert ("d" in there.route("t", None).holds) == kept_here
+    assert not all("d" in strategy(mesh, name).route("t", None).holds for name in "ep")

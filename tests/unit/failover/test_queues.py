@@ -269,3 +269,12 @@ def test_a_clock_that_is_set_makes_older_only_what_came_after_it_was() -> None:
     assert sequences(queues.take("c")) == [1, 2]
     queues.expire(1070)
     assert sequences(queues.take("c")) == [2]
+
+
+def test_a_client_that_is_surely_here_is_not_thought_elsewhere_by_a_later_time() -> None:
+    """Clocks differ, and the node that named it later has lost it."""
+    queues = Queues(10_000, 100_000, 60.0)
+    assert queues.moved("c", "e", 7, now=0)
+    assert not queues.moved("c", "d", 6, now=0)
+    assert queues.moved("c", "d", 6, now=0, sure=True)
+    assert not queues.moved("c", "a", 5, now=0)

@@ -7,6 +7,7 @@ import pytest
 from brokerweave.failover.senders import Senders
 from brokerweave.links.journal import MemoryJournal
 from brokerweave.mqtt.packets import Disconnect, PubAck, Publish
+from brokerweave.node.failover import Failover
 from tests.unit.node.mesh_sites import DEAD_SECONDS, Guest, failover, injected, kill, mesh_of, strategy
 from tests.unit.node.network import Network
 
@@ -304,7 +305,19 @@ class TestQueuesOnDisk:
         """Its receipts went to a node that counted as dead."""
         journal = MemoryJournal()
         mesh, holder = self.prepare(journal)
-        since = strategy(mesh, holder).table.since("c")
+        kept = dict(mesh.nodes[holder].core.kept["d"])
+        restarted = self.restart(mesh, holder, journal, kept)
+        assert not restarted.queues.owes_any("c")
+
+    def test_keep_what_a_client_may_have_lost_with_its_node_while_its_holder_was_away(self) -> None:
+        """The node was restarted, too, with what it knew of the client."""
+        journal = MemoryJournal()
+        mesh, holder = self.prepare(journal)
+        kept = dict(mesh.nodes[holder].core.kept["d"])
+        restarted = self.restart(mesh, holder, journal, kept | {"life": kept["life"] - 1})
+        assert restarted.queues.owes_any("c")
+
+    def restart(self, mesh: Network, holder: str, journal: MemoryJournal, kept: dict[str, int]) -> Failover:
         kill(mesh, holder)
         mesh.advance(DEAD_SECONDS)
         mesh.add(
@@ -317,12 +330,12 @@ class TestQueuesOnDisk:
         restarted = failover(mesh, holder)
         restarted.keep_in(journal)
         mesh.nodes[holder].core.add_neighbour("d")
-        strategy(mesh, holder).neighbour_recalled("d", {'["c"]': since, '["c","t"]': 1})
+        strategy(mesh, holder).neighbour_recalled("d", kept)
         assert restarted.queues.owes_any("c")
         mesh.advance(0.1)
         mesh.link(holder, "d")
         mesh.settle()
-        assert not restarted.queues.owes_any("c")
+        return restarted
 
 
 def test_what_a_holder_drops_for_want_of_room_is_shown_with_its_client(mesh: Network) -> None:
