@@ -18,6 +18,8 @@ _UNITS = ((1e11, 1_000_000.0), (1e14, 1_000.0), (1e17, 1.0), (math.inf, 0.001))
 EARLIEST = 946_684_800_000_000
 LATEST = 4_102_444_800_000_000
 """2000 and 2100, in µs. A clock that says something else is not set."""
+_FIRST = -62_135_596_800_000_000
+"""The year 1, in µs: neither Python nor Spark has a time before it."""
 
 
 def moment(value: Any) -> int:
@@ -43,8 +45,12 @@ def _scaled(number: float) -> int:
         raise ValueError("no time")
     factor = next(factor for limit, factor in _UNITS if size < limit)
     if isinstance(number, int):
-        return number * int(factor) if factor >= 1 else number // 1000
-    return round(number * factor)
+        found = number * int(factor) if factor >= 1 else number // 1000
+    else:
+        found = round(number * factor)
+    if found < _FIRST:
+        raise ValueError("no time")
+    return found
 
 
 def event_times(values: pa.Array, received: pa.Array) -> pa.Array:
