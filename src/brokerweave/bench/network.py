@@ -1,11 +1,11 @@
 """A loopback network of the benchmark's own, in which every server pays for what it sends.
 
-The kernel sends a small message at once, in its sender's time, as long as fewer than ten are on their way
-that the reader has not acknowledged; the rest it joins, and sends it in the time of whoever reads. On
-loopback a reader acknowledges when it reads, and one that is held to a part of a core reads seldom: a broker
-with few and busy connections, such as those of pattern C, would have most of its sending done outside its
-quota, and one with many slow connections, such as S1's, none of it. With a window that is never full all are
-alike.
+As far as we could tell, the kernel sends a small message at once, in its sender's time, as long as fewer than
+ten are on their way that the reader has not acknowledged; the rest it joins, and sends it in the time of
+whoever reads. On loopback a reader acknowledges when it reads, and one that is held to a part of a core reads
+seldom: a broker with few and busy connections, such as those of pattern C, would have most of its sending
+done outside its quota, and one with many slow connections, such as S1's, none of it. With a window that is
+never full all are alike.
 
 Owns the namespace (Linux, as root); where it cannot be made it says so, and the benchmark goes on without.
 Must not know: what is measured.

@@ -165,6 +165,7 @@ class Failover:
                 self._unheld.setdefault(identifier, set()).add(node)
         while len(self._unheld) > MOST_UNHELD:
             del self._unheld[next(iter(self._unheld))]
+            self._core.counters.add("unheld_forgotten")  # most are of publications that have gone on
 
     def held(self, run: Run, lane: int) -> Run:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""

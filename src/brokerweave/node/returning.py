@@ -17,8 +17,6 @@ from brokerweave.failover import wire
 from brokerweave.failover.cutover import Cutover, in_order
 from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
-from brokerweave.mqtt.content import content_hash
-from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.topics import matches, shared_filter
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
@@ -71,8 +69,8 @@ class _Client:
         """Nodes that kept something for it."""
         self.silent: set[str] = set()
         """Nodes that have not said whether they keep something."""
-        self.given: dict[MessageId, Publish] = {}
-        """What it got from here, and the broker here was not given yet."""
+        self.given: dict[MessageId, tuple[str, bytes]] = {}
+        """What it got from here, and the broker here was not given yet: topics and hashes."""
         self.unwanted: dict[bytes, int] = {}
         """What of it the broker was given since, and is about to deliver."""
 
@@ -501,12 +499,12 @@ class Returns:
         """The broker is about to get a publication: those who have it from here do not want it again."""
         for client in self._given.pop(identifier, ()):
             entry = self._clients.get(client)
-            publish = entry.given.pop(identifier, None) if entry is not None else None
+            known = entry.given.pop(identifier, None) if entry is not None else None
             record = self._core.interest.records.get(client)
-            if entry is None or publish is None or record is None:
+            if entry is None or known is None or record is None:
                 continue
-            if any(matches(each, publish.topic) for each in record.filters):
-                content = content_hash(publish.topic, publish.payload)
+            topic, content = known
+            if any(matches(each, topic) for each in record.filters):
                 entry.unwanted[content] = entry.unwanted.get(content, 0) + 1
                 self._suppress(client)
 
@@ -520,10 +518,13 @@ class Returns:
         for held in given if entry is not None else ():
             known = log.find(held.id)
             if entry is not None and (known is None or known.sent is None):
-                entry.given[held.id] = held.publish
+                entry.given[held.id] = (held.publish.topic, held.hash)
                 self._given.setdefault(held.id, set()).add(client)
         while len(self._given) > MOST_GIVEN:
-            del self._given[next(iter(self._given))]
+            oldest = next(iter(self._given))
+            for each in self._given.pop(oldest) & self._clients.keys():
+                self._clients[each].given.pop(oldest, None)
+            self._core.counters.add("given_forgotten")  # it may come again, from the broker
 
     def _give(
         self, pair: Pair, client: str, cutover: Cutover, given: list[Held], stand: Stand | None = None
