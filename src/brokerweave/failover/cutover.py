@@ -20,9 +20,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from brokerweave.failover.held import Held, aged
-from brokerweave.failover.ids import MessageId, content_hash
+from brokerweave.failover.ids import MessageId
 from brokerweave.failover.injections import Injection, InjectionLog
 from brokerweave.mqtt import codec
+from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.topics import matches
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from brokerweave.errors import RemoteProtocolError
-from brokerweave.failover.ids import MessageId, content_hash
+from brokerweave.failover.ids import MessageId
 from brokerweave.mqtt import codec
+from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.properties import Property, get_int
 

@@ -28,9 +28,10 @@ from typing import Any
 
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.failover.held import Held, decode_held, encode_held
-from brokerweave.failover.ids import HASH_BYTES, MessageId
+from brokerweave.failover.ids import MessageId
 from brokerweave.failover.wills import OwedWill
 from brokerweave.mqtt import codec
+from brokerweave.mqtt.content import HASH_BYTES
 from brokerweave.mqtt.packets import Connect
 
 RECEIPTS = "$brokerweave/failover/receipts"

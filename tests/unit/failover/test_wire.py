@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.failover import wire
 from brokerweave.failover.held import hold
-from brokerweave.failover.ids import MessageId, content_hash
+from brokerweave.failover.ids import MessageId
 from brokerweave.failover.wills import OwedWill
+from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.packets import Publish, Will
 from brokerweave.mqtt.properties import Property
 from tests.unit.failover.messages import held
