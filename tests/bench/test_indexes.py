@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from brokerweave.bench import figures, indexes
+from brokerweave.bench import figures, spark_job
 from brokerweave.bench.figures import Indexes
 from brokerweave.bench.folder import RunFolder
 from brokerweave.errors import ConfigError
@@ -92,7 +92,7 @@ def test_what_was_computed_comes_back_and_nothing_is_computed_of_nothing(
     assert figures.read(folder) == computed
     assert figures.up_to_date(folder)
     with pytest.raises(ConfigError, match="no measurement"):
-        indexes.compute(spark, RunFolder(tmp_path))
+        spark_job.compute(spark, RunFolder(tmp_path))
 
 
 def test_a_measurement_without_logs_has_nothing_rather_than_an_error(computed: list[Indexes]) -> None:
