@@ -39,11 +39,11 @@ and the clients at them:
 
 \b
   interval = 0.025            # seconds between two messages of one publisher
-  times = "short"             # or "paper", or {warm_up = 1, measured = 4, cool_down = 1}
-  [[place]]
+  times = "short"             # 1+4+1 s; or "paper", 10+60+10 s; or such as "0.5+2+0.5"
+  \\[\\[place]]
   name = "a"
   address = "127.0.0.1:1883"  # or: broker = "mosquitto", quota = 0.1, front = "node"
-  [[clients]]
+  \\[\\[clients]]
   place = "a"
   topic = "topic1"
   publishers = 10
@@ -156,7 +156,9 @@ def load(
 
 
 def limit(
-    scenario: Annotated[Path | None, typer.Argument(metavar="[SCENARIO.toml]")] = None,
+    scenario: Annotated[
+        Path | None, typer.Argument(metavar="SCENARIO.toml", help="The scenario; without it --broker.")
+    ] = None,
     broker: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="The broker, or node, to be measured.")
     ] = None,

@@ -36,7 +36,7 @@ def register(bench: typer.Typer) -> None:
 
 def report(
     run: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder.")],
-    other: Annotated[Path | None, typer.Argument(metavar="[DIR2]", help="Another, to compare.")] = None,
+    other: Annotated[Path | None, typer.Argument(metavar="DIR2", help="Another, to compare.")] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="Write the report there, not to the first DIR."),

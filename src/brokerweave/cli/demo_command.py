@@ -9,7 +9,7 @@ import typer
 
 from brokerweave.cli.output import help_text
 
-_HELP = """Show several sites with different brokers at work, on this machine, for about a minute.
+_HELP = """Show several sites with different brokers at work, on this machine, for about two minutes.
 
 Sensors publish at every site and are heard at every other; a node is killed and comes back; the summary says
 what was published, delivered, lost and doubled; with Spark, the pipeline brings it all to a lake, and gold is

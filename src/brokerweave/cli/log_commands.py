@@ -95,7 +95,7 @@ def show_rows(
         bool, typer.Option("--json", help="One JSON object for each row, payload in hex.")
     ] = False,
 ) -> None:
-    """Print rows, the oldest first. What was printed stays committed only if --commit says so."""
+    """Print rows, the oldest first. A --reader goes on where it last committed; --commit moves it on."""
     from brokerweave.edgelog.layout import START
     from brokerweave.edgelog.reader import Skipped
     from brokerweave.edgelog.readers import Readers

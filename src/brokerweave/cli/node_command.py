@@ -15,11 +15,11 @@ import typer
 from brokerweave.cli.output import console, help_text, table
 from brokerweave.config import NodeConfig, explain, load, show
 from brokerweave.config.keys import KEYS, Key
-from brokerweave.config.values import LISTENING, PATH, REMOTE
+from brokerweave.config.values import ADDRESSES, LISTENING, NAMES, PATH, REMOTE
 
 _HELP = """Run a node in front of one broker, until SIGTERM or Ctrl-C.
 
-Every key of NODE.toml is also a flag, and a flag wins over the file. The node starts and listens even when
+Each key of NODE.toml has a flag, and a flag wins over the file. The node starts and listens even when
 its broker is not there yet. SIGTERM drains; SIGHUP reads neighbours, limits and the access
 list again.
 
@@ -98,10 +98,11 @@ def _parameter(name: str, annotation: Any, default: object) -> inspect.Parameter
 
 def _option(key: Key) -> Any:
     default = "" if key.default in (None, ()) else f" Default: {show(key.default)}."
+    repeated = " May be repeated." if _is_list(key) else ""
     return typer.Option(
         key.flag,
         metavar=_metavar(key),
-        help=key.about.doc + default,
+        help=(key.about.doc + repeated + default).replace("[", r"\["),  # else it is taken for markup
         show_default=False,
         rich_help_panel="Options" if key.section == "node" else key.section.capitalize(),
     )
@@ -114,7 +115,13 @@ def _metavar(key: Key) -> str | None:
         return "N"
     if key.about.unit:
         return key.about.unit.split()[0].upper()
-    return {LISTENING: "HOST:PORT", REMOTE: "HOST:PORT", PATH: "PATH"}.get(key.about.kind, "TEXT")
+    return {
+        LISTENING: "HOST:PORT",
+        REMOTE: "HOST:PORT",
+        ADDRESSES: "HOST:PORT",
+        NAMES: "NAME",
+        PATH: "PATH",
+    }.get(key.about.kind, "TEXT")
 
 
 def _parameter_name(key: Key) -> str:

@@ -45,7 +45,7 @@ Examples:
   brokerweave pipeline run --nodes grpc://127.0.0.1:8815,grpc://127.0.0.1:8816 --to lake --trigger "5 seconds"
   brokerweave pipeline run pipeline.toml --trigger available-now
 """
-File = Annotated[Path | None, typer.Argument(metavar="[PIPELINE.toml]", help="The pipeline's file.")]
+File = Annotated[Path | None, typer.Argument(metavar="PIPELINE.toml", help="The pipeline's file.")]
 Nodes = Annotated[
     str | None, typer.Option("--nodes", metavar="grpc://HOST:PORT,...", help="The nodes' Flight services.")
 ]

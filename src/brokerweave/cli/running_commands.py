@@ -41,7 +41,7 @@ Examples:
 _MEMBERS_HELP = """List the members of the cluster, as a running node sees them.
 
 Each with its state (alive, suspect, dead, left), its incarnation (how often it had to say that it lives) and
-the round trip of probes to it. Needs [membership] in the node's configuration; see docs/membership.md.
+the round trip of probes to it. Needs \\[membership] in the node's configuration; see docs/membership.md.
 
 \b
 Examples:

@@ -57,7 +57,7 @@ def sim(
     ] = "tree",
     cycles: Annotated[
         str,
-        typer.Option(help="As [links] cycles: stand-by, or none for trees whose nodes do without it."),
+        typer.Option(help="As cycles under \\[links]: stand-by, or none, which only a tree can do."),
     ] = "stand-by",
     processes: Annotated[int, typer.Option(help="Runs side by side.", min=1, max=256)] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,

@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 def membership(
     nodes: Annotated[int, typer.Option(help="Members.", min=2, max=10_000)] = 100,
-    preset: Annotated[str, typer.Option(help="As [membership] preset: lan, wan or local.")] = "lan",
+    preset: Annotated[str, typer.Option(help="As preset under \\[membership]: lan, wan or local.")] = "lan",
     loss: Annotated[
         float, typer.Option(help="The part of the datagrams that is lost.", min=0, max=0.99)
     ] = 0.05,

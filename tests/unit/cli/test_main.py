@@ -76,6 +76,26 @@ def test_every_key_of_the_configuration_is_a_flag(run: Run) -> None:
     assert "--neighbour " in out
 
 
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (["node"], "here or in [node]"),
+        (["members"], "Needs [membership] in"),
+        (["sim"], "under [links]"),
+        (["sim", "membership"], "under [membership]"),
+        (["bench", "load"], "[[place]]"),
+        (["pipeline", "telemetry"], "a [[tap]] on"),
+    ],
+)
+def test_help_shows_the_names_of_sections_with_their_brackets(
+    run: Run, command: list[str], shown: str
+) -> None:
+    code, out, _ = run(*command, "--help")
+    assert code == 0
+    words = " ".join(out.replace("│", " ").split())
+    assert shown in words
+
+
 def test_flags_arrive_in_the_configuration_and_the_nodes_code_is_the_exit_code(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
