@@ -45,7 +45,7 @@ class NodeSection:
     """Who this node is, and what it stands between."""
 
     id: str = field(metadata=about(ID, "This node's name. Each node of a deployment needs its own."))
-    listen: Address = field(metadata=about(LISTENING, "Where clients connect."))
+    listen: Address = field(metadata=about(LISTENING, "Where clients connect: MQTT over plain TCP."))
     broker: Address = field(metadata=about(REMOTE, "The local broker that this node stands in front of."))
     link_listen: Address | None = field(
         default=None,
@@ -64,7 +64,12 @@ class NodeSection:
     )
     strategy: str = field(
         default="sf",
-        metadata=about(PLUGIN, "The cooperation strategy; nodes with different ones do not link."),
+        metadata=about(
+            PLUGIN,
+            "How nodes cooperate. `sf` (subscription flooding) sends a publication only to where somebody "
+            "subscribed; `pf` (publication flooding) sends each to every site; `mesh` lets sites stand in "
+            "for each other, see docs/mesh.md; or a plug-in of yours. Nodes with different ones do not link.",
+        ),
     )
     listeners: tuple[str, ...] = field(
         default=(),
@@ -97,7 +102,11 @@ class NodeSection:
     )
     broker_username: str | None = field(
         default=None,
-        metadata=about(TEXT, "The name with which the node itself logs in at its broker, to inject."),
+        metadata=about(
+            TEXT,
+            "The name with which the node itself logs in at its broker, to publish there what comes from "
+            "other sites. A broker that asks its clients for a password needs it.",
+        ),
     )
     broker_password_file: Path | None = field(
         default=None,
@@ -331,8 +340,8 @@ class LinksSection:
         default=1_000_000,
         metadata=about(
             integer(1_000, 2**32),
-            "How far back, for each origin, a repeated message is recognised. Older ones are "
-            "refused and counted.",
+            "How many of the newest messages of each node are known again when they are repeated. Older "
+            "ones are refused and counted.",
             unit="messages per origin",
             formula="≥ sessions * (outbox_memory + outbox_disk) / mean bytes of a message, "
             "which is what can be owed at once",
@@ -424,8 +433,8 @@ class MeshSection:
         default=2,
         metadata=about(
             integer(1, 16),
-            "At how many sites a QoS 1 or 2 publication is before its publisher hears so; one less may die "
-            "at once. Every node of a deployment should use the same.",
+            "At how many sites a QoS 1 or 2 publication is before it is acknowledged to its publisher; one "
+            "less may die at once. Every node of a deployment should use the same.",
             cost="each publication goes to `copies` - 1 further nodes for each node whose clients want it",
         ),
     )
@@ -694,7 +703,8 @@ class MembershipSection:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A node that this node links to: one `[[neighbour]]` each."""
+    """A node that this node calls: one `[[neighbour]]` each. It is enough if one of two names the other;
+    if both do, either can bring the link back."""
 
     id: str = field(metadata=about(ID, "The other node's `id`."))
     address: Address = field(metadata=about(REMOTE, "The other node's `link_listen`, as seen from here."))

@@ -5,6 +5,7 @@ Owns the page's form only; every word about a key comes from `config.keys`, and 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 
 from brokerweave.config import show
@@ -13,10 +14,13 @@ from brokerweave.config.keys import SECTIONS, Key, Neighbour, Tap, keys_of
 _OPENING = """\
 # Configuration
 
-`brokerweave node NODE.toml` reads a TOML file; every key is also a flag, and a flag wins over the file.
+`brokerweave node NODE.toml` reads a TOML file. Each key has a flag, too (but for `exclude` and `sample` of a
+tap), and a flag wins over the file; the flag of a list is given once for each value.
 `brokerweave node NODE.toml --check` shows each value and where it came from. A key that is not on this page
-is an error. A relative path in a file is relative to that file. SIGHUP reads the file again and takes over
-neighbours, limits and the access list.
+is an error. A relative path in a file is relative to that file. SIGHUP makes a node read its file again and
+take over neighbours, `[limits]` and the access list; for all else it has to be restarted.
+
+*Counted* means that `brokerweave status` shows how often it happened.
 
 ```toml
 [node]
@@ -51,7 +55,7 @@ def _lines() -> Iterator[str]:
 
 
 def _section(title: str, shape: type[object], keys: Iterator[Key]) -> Iterator[str]:
-    yield f"## {title}\n\n{shape.__doc__}\n"
+    yield f"## {title}\n\n{inspect.cleandoc(shape.__doc__ or '')}\n"
     for key in keys:
         yield from _key(key)
 
@@ -60,7 +64,8 @@ def _key(key: Key) -> Iterator[str]:
     yield f"### `{key.name}`\n\n{key.about.doc}\n"
     if key.section in SECTIONS:
         yield f"- flag: `{key.flag}`"
-    yield f"- value: {key.about.kind.words}" + (f", in {key.about.unit}" if key.about.unit else "")
+    unit = key.about.unit if key.about.unit and key.about.unit not in key.about.kind.words else ""
+    yield f"- value: {key.about.kind.words}" + (f", in {unit}" if unit else "")
     yield "- required" if key.required else f"- default: {_default(key)}"
     if key.about.formula:
         yield f"- formula: {key.about.formula}"

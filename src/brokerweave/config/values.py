@@ -81,7 +81,7 @@ def integer(low: int, high: int) -> Kind:
 
 
 def seconds(low: float, high: float = 1e9) -> Kind:
-    words = f"a number of seconds from {low:g} to {high:g}"
+    words = f"a number of seconds from {low:g} to {high:.15g}"
 
     def read(value: object) -> float:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
