@@ -47,7 +47,7 @@ def lake(tmp_path: Path) -> Path:
     ("arguments", "said"),
     [
         (["run"], "no nodes: give --nodes"),
-        (["run", "--nodes", "here"], "--nodes should be HOST:PORT"),
+        (["run", "--nodes", "here"], "--nodes should be grpc://HOST:PORT"),
         (["run", "--nodes", "h:1", "--trigger", "often"], "--trigger should be"),
         (["run", "--nodes", "h:1", "--format", "csv"], "--format should be one of"),
         (["run", "--nodes", "h:1", "--to", "x", "--metrics", "y"], "--metrics should be HOST:PORT"),

@@ -45,7 +45,12 @@ def sim(
     strategy: Annotated[str, typer.Option(help="The cooperation strategy: sf, pf or mesh.")] = "sf",
     nodes: Annotated[int, typer.Option(help="Sites in each run.", min=2, max=100)] = 4,
     faults: Annotated[
-        str, typer.Option(help="What may go wrong: all, none, or names separated by commas.")
+        str,
+        typer.Option(
+            help="What may go wrong: all, none, or names separated by commas: delay, cut, partition, kill, "
+            "stop, disk-loss, broker, slow, queues, disk, skew, neighbours, churn, roam, late, link; and "
+            "split, which all leaves out."
+        ),
     ] = "all",
     seeds: Annotated[int, typer.Option(help="How many runs.", min=1)] = 100,
     seed: Annotated[int, typer.Option(help="The first seed; the others follow it.", min=0)] = 1,

@@ -60,7 +60,10 @@ def _read_nodes(value: object) -> tuple[str, ...]:
     if not isinstance(given, (list, tuple)) or not all(isinstance(each, str) for each in given):
         raise BadValue('a list of addresses, for example ["grpc://127.0.0.1:8815"]')
     texts = [each.strip() for each in given if each.strip()]
-    addresses = [Address.parse(text.removeprefix("grpc://")) for text in texts]
+    try:
+        addresses = [Address.parse(text.removeprefix("grpc://")) for text in texts]
+    except BadValue:
+        raise BadValue("grpc://HOST:PORT,..., for example grpc://127.0.0.1:8815") from None
     if len(set(addresses)) != len(addresses):
         raise BadValue("a list in which no address is repeated")
     return tuple(f"grpc://{each}" for each in addresses)

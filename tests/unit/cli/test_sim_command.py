@@ -7,6 +7,7 @@ import json
 import pytest
 
 from brokerweave.cli import main
+from brokerweave.sim.schedule import FAULTS, SPLIT
 from tests.chaos.planted_bugs import sf_forgets_a_neighbour_that_is_down
 
 
@@ -50,3 +51,9 @@ def test_a_mistake_is_one_line_that_says_what_is_known(
     error = capsys.readouterr().err
     assert hint in error
     assert len(error.strip().splitlines()) == 1
+
+
+def test_help_names_every_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    words = set(capsys.readouterr().out.replace(",", " ").replace(";", " ").split())
+    assert {*FAULTS, SPLIT} <= words

@@ -57,7 +57,7 @@ def test_a_flag_wins_over_the_file(tmp_path: Path) -> None:
         ("pipeline = 3", "write [pipeline] on a line of its own"),
         ("[pipeline]\ntrigger = '5 parsecs'", '"available-now" or an interval'),
         ("[pipeline]\ntrigger = '0 seconds'", '"available-now" or an interval'),
-        ("[pipeline]\nnodes = ['here']", "HOST:PORT"),
+        ("[pipeline]\nnodes = ['here']", "grpc://HOST:PORT"),
         ("[pipeline]\nnodes = ['a:1', 'grpc://a:1']", "no address is repeated"),
         ("[pipeline]\nformat = 'csv'", '"parquet", "delta"'),
         ("[pipeline]\nlayers = ['gold']", "each streams from the one before"),
