@@ -116,6 +116,9 @@ def list_members(socket: Socket = None, id: Id = None, config: Config = None, as
     if as_json:
         print_json(result)
         return
+    if not result.get("members"):  # a member at least knows itself
+        print("this node is no member: it has no [membership]; `brokerweave neighbours list` shows its links")
+        return
     from brokerweave.cli.status_view import members_view
 
     console().print(members_view(result))

@@ -89,6 +89,15 @@ def test_each_command_asks_its_question_of_the_socket_that_was_named(
     assert asked == [(Path("a.sock"), request_)]
 
 
+def test_members_of_a_node_without_membership_are_said_to_be_none(
+    asked: list[tuple[Path, Mapping[str, object]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main.main(["members", "--socket", "a.sock"])
+    assert caught.value.code == 0
+    assert "it has no [membership]" in capsys.readouterr().out
+
+
 def test_json_prints_the_answer_as_it_came(
     asked: list[tuple[Path, Mapping[str, object]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
