@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
+import runpy
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -66,25 +65,26 @@ def test_every_snippet_is_run() -> None:
 
 
 @pytest.mark.timeout(300)
-def test_the_examples_run(place: tuple[Path, Site], tmp_path: Path) -> None:
+def test_the_examples_run(
+    place: tuple[Path, Site],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In the tests' own session, since each of their own takes longer to start than they take."""
+    monkeypatch.setattr(SparkSession, "stop", lambda session: None)
     site = place[1]
     alerts = tmp_path / "alerts"
     for _ in range(2):
-        run("pipeline_alerts.py", site.address, str(alerts))
+        example("pipeline_alerts.py")(site.address, str(alerts))
     import pyarrow.dataset as ds
 
     found = ds.dataset(sorted(map(str, alerts.glob("table/date=*/*.parquet")))).to_table()
     assert found["t"].to_pylist() == [23.5] * 10
-    told = run("pipeline_batch.py", site.address, "1970-01-01T00:00:00Z", "1970-01-02T00:00:00Z")
-    assert "one  s/t  40" in told
+    example("pipeline_batch.py")(site.address, "1970-01-01T00:00:00Z", "1970-01-02T00:00:00Z")
+    assert "one  s/t  40" in capsys.readouterr().out
 
 
-def run(example: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / example), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def example(name: str) -> Callable[..., None]:
+    main: Callable[..., None] = runpy.run_path(str(ROOT / "examples" / name))["main"]
+    return main
