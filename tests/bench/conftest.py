@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from brokerweave import lab
-from brokerweave.bench import indexes
+from brokerweave.bench import spark_job
 from brokerweave.bench.figures import Indexes
 from brokerweave.bench.folder import RECEIVES, SENDS, Event, RunFolder, Server, Times
 from brokerweave.bench.load.driver import Target, measure
@@ -60,4 +60,4 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 @pytest.fixture(scope="session")
 def computed(spark: SparkSession, folder: RunFolder) -> list[Indexes]:
-    return indexes.compute(spark, folder)
+    return spark_job.compute(spark, folder)

@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from brokerweave.bench import figures, indexes
+from brokerweave.bench import figures, spark_job
 from brokerweave.bench.figures import Indexes
 from brokerweave.bench.folder import RunFolder
 from brokerweave.errors import ConfigError
-from tests.support.bench_runs import truth
+from tests.support.bench_runs import Recipe, truth, write_run
 
 WITHIN = 0.001
 pytestmark = pytest.mark.timeout(300)
@@ -92,7 +92,22 @@ def test_what_was_computed_comes_back_and_nothing_is_computed_of_nothing(
     assert figures.read(folder) == computed
     assert figures.up_to_date(folder)
     with pytest.raises(ConfigError, match="no measurement"):
-        indexes.compute(spark, RunFolder(tmp_path))
+        spark_job.compute(spark, RunFolder(tmp_path))
+
+
+def test_nothing_is_left_of_an_earlier_computation(spark: SparkSession, tmp_path: Path) -> None:
+    folder = write_run(tmp_path, [Recipe(rate=20.0)])
+    earlier = figures.table(folder, "timeline") / "measurement=2"
+    earlier.mkdir(parents=True)
+    spark_job.compute(spark, folder)
+    assert [path.name for path in earlier.parent.iterdir()] == ["measurement=1"]
+    assert {path.name for path in folder.indexes.iterdir()} == {"timeline", "latencies", "resources"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "run.json",
+        "measurements",
+        "indexes",
+        "indexes.json",
+    }
 
 
 def test_a_measurement_without_logs_has_nothing_rather_than_an_error(computed: list[Indexes]) -> None:

@@ -56,6 +56,25 @@ def test_the_tables_have_the_figures_that_were_computed(folder: RunFolder, compu
     assert "no rate was under the limit" in text
 
 
+def test_ratios_are_to_the_single_broker_just_before_and_just_after(
+    folder: RunFolder, computed: list[Indexes], tmp_path: Path
+) -> None:
+    """Measured first and third; what is second is compared with both, what is fourth with the third."""
+    copy = RunFolder(Path(shutil.copytree(folder.path, tmp_path / "copy")))
+    for repeat, number in enumerate((1, 3)):
+        for path in (copy.folder_of(number) / "measurement.json", copy.indexes_json):
+            whole = json.loads(path.read_text())
+            one = whole if "id" in whole else next(m for m in whole["measurements"] if m["id"] == number)
+            one.update(name="mosquitto S1", repeat=repeat)
+            path.write_text(json.dumps(whole))
+    first, second, third, fourth = (each.egress_per_s for each in computed[:4])
+    rows = [line.split(" | ") for line in markdown(report.document([copy])).splitlines()]
+    ratios = {row[0]: row[4] for row in rows if len(row) > 10}
+    assert ratios["| mosquitto S1"] == ratios["| mosquitto S1 #2 (over the limit)"] == "1.00"
+    assert ratios["| B sf (over the limit)"] == f"{second / ((first + third) / 2):.2f}"
+    assert ratios["| pairs"] == f"{fourth / third:.2f}"
+
+
 def test_a_kill_is_shown_with_what_throughput_did(folder: RunFolder, computed: list[Indexes]) -> None:
     made = report.document([folder])
     (section,) = [each for each in made.sections if each.title == "Across failures"]

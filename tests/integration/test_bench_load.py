@@ -10,11 +10,10 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from brokerweave import lab
-from brokerweave.bench.folder import RECEIVES, RESOURCES, SENDS, RunFolder, Server, Times
+from brokerweave.bench.folder import RECEIVES, RESOURCES, SENDS, RunFolder, Server, Times, read_log
 from brokerweave.bench.load.driver import Target, measure
 from brokerweave.bench.scenario import Group, Place, Scenario
 from brokerweave.errors import Unavailable
-from tests.support.bench_runs import read_log
 from tests.support.waiting import wait_until
 
 GROUPS = (

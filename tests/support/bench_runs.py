@@ -96,15 +96,6 @@ def write_run(path: Path, recipes: Iterable[Recipe], run: Run = RUN) -> RunFolde
     return folder
 
 
-def read_log(paths: Iterable[Path], schema: pa.Schema) -> pa.Table:
-    """All rows of some logs of one schema."""
-    tables = [schema.empty_table()]
-    for path in paths:
-        with pa.memory_map(str(path)) as file:
-            tables.append(pa.ipc.open_file(file).read_all())
-    return pa.concat_tables(tables)
-
-
 def truth(folder: RunFolder) -> list[Counters]:
     return [measurement.counters for measurement in folder.measurements()]
 

@@ -175,5 +175,5 @@ def _indexes(value: dict[str, Any]) -> Indexes:
 
 
 def table(folder: RunFolder, name: str) -> Path:
-    """Where `bench.indexes` puts a table: "timeline", "latencies" or "resources"."""
+    """Where `bench.spark_job` puts a table: "timeline", "latencies" or "resources"."""
     return folder.indexes / name

@@ -5,7 +5,7 @@
     RUN/measurements/NNNN/sends-K.arrow        worker K's log of what its clients sent (`SENDS`)
     RUN/measurements/NNNN/receives-K.arrow     and of what they received (`RECEIVES`)
     RUN/measurements/NNNN/resources.arrow      CPU and memory of every process involved (`RESOURCES`)
-    RUN/indexes/, RUN/indexes.json             what `bench.indexes` makes of it
+    RUN/indexes/, RUN/indexes.json             what `bench.spark_job` makes of it
 
 Owns names, schemas, and what each figure means (`Counters`), so that whoever counts while a measurement runs
 and whoever computes from the logs afterwards mean the same. Invariants: every time is CLOCK_MONOTONIC of one
@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -264,6 +264,15 @@ def log_writer(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFile
     with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_file(file, schema, options=options) as writer:
         yield writer
     unfinished.replace(path)
+
+
+def read_log(paths: Iterable[Path], schema: pa.Schema) -> pa.Table:
+    """All rows of some logs of one schema."""
+    tables = [schema.empty_table()]
+    for path in paths:
+        with pa.memory_map(str(path)) as file:
+            tables.append(pa.ipc.open_file(file).read_all())
+    return pa.concat_tables(tables).combine_chunks()
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,390 +1,330 @@
-"""The indexes of a whole run from its logs, on Spark (ILDM 5.1 and 5.2; jitter: the thesis, equation 5-3).
+"""The indexes of one measurement from its logs (ILDM 5.1 and 5.2; jitter: the thesis, equation 5-3).
 
-Owns how each figure is computed; what it means is in `bench.folder` and `bench.figures`. Writes indexes.json
-and, in RUN/indexes, partitioned by measurement:
+Owns how each figure is computed; what it means is in `bench.folder` and `bench.figures`. Beside the indexes
+there are three tables:
 
     timeline    a row for each tenth of a second, from the window's begin: messages in and out, latency
     latencies   how often each latency was measured: microseconds and count
     resources   CPU (cores) and memory of each role, sample by sample
 
-Invariants: runs after the measurements, never beside one. Must not know: how load is made, what a report
-shows.
+Invariants: whole columns at a time, in numpy; nothing happens for a single row. A subscriber's deliveries are
+in the order of arrival, as `bench.folder` has it. Must not know: Spark, where anything is written, how load
+is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.storagelevel import StorageLevel
+from numpy.typing import NDArray
 
-from brokerweave.bench import figures
 from brokerweave.bench.figures import Distribution, Indexes, Usage
-from brokerweave.bench.folder import (
-    L_CLIENT,
-    LATE_NS,
-    MACHINE,
-    RECEIVES,
-    RESOURCES,
-    SENDS,
-    T_CLIENT,
-    Measurement,
-    RunFolder,
-)
-from brokerweave.errors import ConfigError
+from brokerweave.bench.folder import L_CLIENT, LATE_NS, MACHINE, T_CLIENT, Measurement
 
 BIN_NS = 100_000_000
 """A row of the timeline."""
-_ROWS = 65_536
-"""Rows that go from a log to Spark at once."""
-_MILLI = 1e3
-_PERCENTILES = (0.5, 0.9, 0.99, 0.999)
-SETTINGS = {
-    "spark.driver.memory": "2g",
-    # Both sides lie by measurement and publisher already: enough for a join by message too.
-    "spark.sql.requireAllClusterKeysForCoPartition": "false",
-}
-_PARTITION_BYTES = 32 << 20
-"""Of logs for one task of a shuffle: it sorts in memory, and a small run is not cut to pieces."""
+_BINS_IN_A_SECOND = 10**9 // BIN_NS
+_PERCENTILES = np.array([0.5, 0.9, 0.99, 0.999])
+
+Numbers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Columns = Mapping[str, NDArray[Any]]
 
 
-def settings(folders: Iterable[RunFolder]) -> dict[str, str]:
-    """What a session that computes these runs had better be opened with."""
-    size = sum(log.stat().st_size for each in folders for log in each.path.glob("measurements/*/*.arrow"))
-    return SETTINGS | {"spark.sql.shuffle.partitions": str(max(size // _PARTITION_BYTES, 2))}
-
-
-def compute(spark: SparkSession, folder: RunFolder) -> list[Indexes]:
-    """Compute and write all indexes of a run. Raises `ConfigError` if nothing was measured."""
-    measurements = folder.measurements()
-    if not measurements:
-        raise ConfigError(f"{folder.path}: no measurement has ended, so there is nothing to compute")
-    logs = _Logs(spark, folder, measurements)
-    logs.sends.persist(StorageLevel.MEMORY_AND_DISK)
-    first = _first_deliveries(logs).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        timeline = _kept(_timeline(logs, first), figures.table(folder, "timeline"))
-        latencies = _kept(_latencies(first), figures.table(folder, "latencies"))
-        resources = _kept(_resources(logs), figures.table(folder, "resources"))
-        parts = [_sent(logs), _sp_ratio(logs), _received(logs), _delivered(first), _lost(logs, first)]
-        parts += [_least(timeline, logs)]
-        counted = [_by_measurement(part) for part in parts]
-        latency = _latency_of(latencies)
-        usage = _usage(resources)
-    finally:
-        first.unpersist()
-        logs.sends.unpersist()
-    found = [_indexes(m, counted, latency.get(m.id), usage.get(m.id, [])) for m in measurements]
-    figures.write(folder, found)
-    return found
-
-
-class _Logs:
-    """The logs of all measurements as Spark reads them, each row with its measurement and window."""
-
-    def __init__(self, spark: SparkSession, folder: RunFolder, measurements: list[Measurement]) -> None:
-        windows = [(m.id, *m.window_ns) for m in measurements]
-        self.windows = f.broadcast(
-            spark.createDataFrame(windows, "measurement int, begin_ns long, end_ns long")
-        )
-
-        def read(schema: pa.Schema) -> DataFrame:
-            files = [(m.id, str(path)) for m in measurements for path in folder.logs(m.id, schema)]
-            return _read(spark, files, schema).join(self.windows, "measurement")
-
-        self.sends = read(SENDS).withColumn("inside", _inside("sent_ns"))
-        self.receives = read(RECEIVES)
-        self.resources = read(RESOURCES)
-
-
-def _read(spark: SparkSession, files: list[tuple[int, str]], schema: pa.Schema) -> DataFrame:
-    """Rows of Arrow files, with `measurement` and `position`: a client's rows are in one file, in order."""
-    whole = pa.schema([("measurement", pa.int32()), ("position", pa.int64()), *schema])
-
-    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for row in batch.to_pylist():
-                yield from _rows_of(row["measurement"], row["path"], whole)
-
-    listed = spark.createDataFrame(files, "measurement int, path string").repartition(
-        min(max(len(files), 1), 2 * spark.sparkContext.defaultParallelism)
-    )
-    return listed.mapInArrow(rows, from_arrow_schema(whole))
-
-
-def _rows_of(measurement: int, path: str, whole: pa.Schema) -> Iterator[pa.RecordBatch]:
-    position = 0
-    with pa.memory_map(path) as file:
-        log = pa.ipc.open_file(file)
-        for number in range(log.num_record_batches):
-            batch = log.get_batch(number)
-            for start in range(0, batch.num_rows, _ROWS):
-                part = batch.slice(start, _ROWS)
-                ids = pa.repeat(pa.scalar(measurement, pa.int32()), part.num_rows)
-                places = pa.array(np.arange(position, position + part.num_rows))
-                position += part.num_rows
-                yield pa.RecordBatch.from_arrays([ids, places, *part.columns], schema=whole)
-
-
-def _inside(column: str) -> Column:
-    return (f.col(column) >= f.col("begin_ns")) & (f.col(column) < f.col("end_ns"))
-
-
-def _first_deliveries(logs: _Logs) -> DataFrame:
-    """Each delivery of a message to a subscriber that had not got it before, with what was sent.
-
-    `doubled` counts the further ones. `timed` says that latency and jitter are measured by it.
-    """
-    timed = logs.sends.groupBy("measurement").agg(f.max("kind").alias("timing_kind"))
-    period = (f.max("due_ns") - f.min("due_ns")) / (f.count("*") - 1)
-    schedule = logs.sends.groupBy("measurement", f.col("client").alias("publisher"), "topic").agg(
-        f.when(f.count("*") > 1, period).alias("period_ns")
-    )
-    sent = logs.sends.select(
-        "measurement", f.col("client").alias("publisher"), "message", "due_ns", "sent_ns", "inside"
-    ).repartition("measurement", "publisher")
-    received = logs.receives.repartition("measurement", "publisher")
-    copies = received.groupBy("measurement", "publisher", "client", "message").agg(
-        f.min(f.struct("position", "received_ns", "topic", "kind")).alias("first"),
-        (f.count("*") - 1).alias("doubled"),
-    )
-    each = copies.select("measurement", "publisher", "client", "message", "doubled", "first.*")
-    joined = (
-        each.join(sent, ["measurement", "publisher", "message"], "left")
-        .join(f.broadcast(timed), "measurement", "left")
-        .join(f.broadcast(schedule), ["measurement", "publisher", "topic"], "left")
-    )
-    stream = Window.partitionBy("measurement", "publisher", "client", "topic").orderBy("position")
-    before = stream.rowsBetween(Window.unboundedPreceding, -1)
-    return joined.select(
-        "*",
-        f.max("message").over(before).alias("highest"),
-        f.lag("received_ns").over(stream).alias("previous_ns"),
-        ((f.col("timing_kind") == T_CLIENT) | (f.col("kind") == L_CLIENT)).alias("timed"),
-        f.expr("(received_ns - sent_ns) div 1000").alias("latency_us"),
-    )
-
-
-def _sent(logs: _Logs) -> DataFrame:
-    ours = f.col("inside") & (f.col("kind") == T_CLIENT)
-    late = f.col("inside") & (f.col("sent_ns") - f.col("due_ns") > LATE_NS)
-    return logs.sends.groupBy("measurement").agg(
-        f.count_if(ours).alias("sent"),
-        f.count_if(ours & (f.col("acked_ns") > 0)).alias("acknowledged"),
-        f.sum(f.when(f.col("inside"), f.col("copies")).otherwise(0)).alias("expected"),
-        f.count_if(late).alias("late_sends"),
-        f.count_distinct(f.when(ours, f.col("client"))).alias("publishers"),
-    )
-
-
-def _sp_ratio(logs: _Logs) -> DataFrame:
-    """By topics' publishers and subscribers, as ILDM 5.3 has it: what should be, not what was delivered."""
-    ours = logs.sends.where(f.col("inside") & (f.col("kind") == T_CLIENT))
-    topics = ours.groupBy("measurement", "topic").agg(
-        f.count_distinct("client").alias("p"), f.max("copies").alias("s")
-    )
-    ratio = f.sum(f.col("p") * f.col("s")) / f.sum("p")
-    return topics.groupBy("measurement").agg(ratio.alias("sp_ratio"))
-
-
-def _received(logs: _Logs) -> DataFrame:
-    ours = _inside("received_ns") & (f.col("kind") == T_CLIENT)
-    return logs.receives.groupBy("measurement").agg(f.count_if(ours).alias("received"))
-
-
-def _delivered(first: DataFrame) -> DataFrame:
-    """Order, doubles and jitter: (receive of i + 1) - (receive of i) - T, with T as the schedule had it."""
-    off = f.abs(f.col("received_ns") - f.col("previous_ns") - f.col("period_ns"))
-    milliseconds = f.round(off / 1e3) / _MILLI
-    rows = first.withColumn("off", f.when(f.col("timed") & f.col("inside"), milliseconds))
-    return rows.groupBy("measurement").agg(
-        f.sum(f.when(f.col("inside"), f.col("doubled")).otherwise(0)).alias("doubled"),
-        f.count_if(f.col("inside") & (f.col("highest") > f.col("message"))).alias("disordered"),
-        f.count_if(f.col("inside").isNull()).alias("strays"),
-        *_described(f.col("off")),
-    )
-
-
-def _described(value: Column, weight: Column | None = None) -> list[Column]:
-    """The columns of a `Distribution`."""
-    weight = f.lit(1) if weight is None else weight
-    count = f.sum(f.when(value.isNotNull(), weight))
-    mean = f.sum(value * weight) / count
-    return [
-        f.coalesce(count, f.lit(0)).alias("count"),
-        mean.alias("mean"),
-        f.sqrt(f.greatest(f.sum(value * value * weight) / count - mean * mean, f.lit(0.0))).alias(
-            "deviation"
-        ),
-        f.min(value).alias("least"),
-        f.percentile(value, f.array(*map(f.lit, _PERCENTILES)), weight).alias("percentiles"),
-        f.max(value).alias("worst"),
-    ]
-
-
-def _lost(logs: _Logs, first: DataFrame) -> DataFrame:
-    """Message by message: what one subscriber got too much cannot hide what another missed."""
-    got = first.groupBy("measurement", "publisher", "message").agg(f.count("*").alias("got"))
-    owed = logs.sends.where("inside").select(
-        "measurement", f.col("client").alias("publisher"), "message", "copies"
-    )
-    missing = f.col("copies") - f.coalesce(f.col("got"), f.lit(0))
-    nothing = f.lit(0)
-    return (
-        owed.join(got, ["measurement", "publisher", "message"], "left")
-        .groupBy("measurement")
-        .agg(
-            f.sum(f.greatest(missing, nothing)).alias("lost"),
-            f.sum(f.greatest(-missing, nothing)).alias("surplus"),
-        )
-    )
-
-
-def _timeline(logs: _Logs, first: DataFrame) -> DataFrame:
-    def binned(rows: DataFrame, column: str, *counted: Column) -> DataFrame:
-        bins = f.floor((f.col(column) - f.col("begin_ns")) / BIN_NS).cast("int").alias("bin")
-        return rows.groupBy("measurement", bins).agg(*counted)
-
-    ours = f.count_if(f.col("kind") == T_CLIENT)
-    timed = first.where("timed").join(logs.windows, "measurement")
-    latency = f.col("latency_us") / _MILLI
-    return (
-        binned(logs.sends, "sent_ns", ours.alias("ingress"))
-        .join(binned(logs.receives, "received_ns", ours.alias("egress")), ["measurement", "bin"], "full")
-        .join(
-            binned(
-                timed, "received_ns", f.mean(latency).alias("latency_ms"), f.max(latency).alias("worst_ms")
-            ),
-            ["measurement", "bin"],
-            "full",
-        )
-        .fillna(0, ["ingress", "egress"])
-        .orderBy("measurement", "bin")
-    )
-
-
-def _least(timeline: DataFrame, logs: _Logs) -> DataFrame:
-    """The worst whole second of the window. A second without any row in the timeline had nothing at all."""
-    per_second = 10**9 // BIN_NS
-    seconds = logs.windows.select(
-        "measurement",
-        f.explode(
-            f.sequence(f.lit(0), f.floor((f.col("end_ns") - f.col("begin_ns")) / 10**9).cast("int"))
-        ).alias("second"),
-        f.floor((f.col("end_ns") - f.col("begin_ns")) / 10**9).alias("seconds"),
-    ).where("second < seconds")
-    counted = timeline.groupBy(
-        "measurement", f.floor(f.col("bin") / per_second).cast("int").alias("second")
-    ).agg(f.sum("ingress").alias("ingress"), f.sum("egress").alias("egress"))
-    whole = seconds.join(counted, ["measurement", "second"], "left").fillna(0, ["ingress", "egress"])
-    return whole.groupBy("measurement").agg(
-        f.min("ingress").alias("ingress_least"), f.min("egress").alias("egress_least")
-    )
-
-
-def _latencies(first: DataFrame) -> DataFrame:
-    measured = first.where(f.col("timed") & f.col("inside"))
-    return measured.groupBy("measurement", "latency_us").count().orderBy("measurement", "latency_us")
-
-
-def _latency_of(latencies: DataFrame) -> dict[int, dict[str, Any]]:
-    return _by_measurement(
-        latencies.groupBy("measurement").agg(*_described(f.col("latency_us") / _MILLI, f.col("count")))
-    )
-
-
-def _resources(logs: _Logs) -> DataFrame:
-    by_role = Window.partitionBy("measurement", "role").orderBy("at_ns")
-    used = f.col("cpu_s") - f.lag("cpu_s").over(by_role)
-    passed = (f.col("at_ns") - f.lag("at_ns").over(by_role)) / 1e9
-    return logs.resources.select(
-        "measurement",
-        "role",
-        ((f.col("at_ns") - f.col("begin_ns")) / 1e9).alias("second"),
-        _inside("at_ns").alias("inside"),
-        # A process that was started anew begins at zero again.
-        f.when((passed > 0) & (used >= 0), used / passed).alias("cpu"),
-        passed.alias("passed"),
-        "rss",
-    ).orderBy("measurement", "role", "second")
-
-
-def _usage(resources: DataFrame) -> dict[int, list[Usage]]:
-    known = resources.where("inside and cpu is not null")
-    mean = f.sum(f.col("cpu") * f.col("passed")) / f.sum("passed")
-    rows = known.groupBy("measurement", "role").agg(
-        mean.alias("cpu"), f.max("cpu").alias("cpu_worst"), f.max("rss").alias("rss_worst")
-    )
-    found: dict[int, list[Usage]] = {}
-    for row in rows.orderBy("measurement", "role").collect():
-        usage = Usage(row["role"], row["cpu"], row["cpu_worst"], row["rss_worst"])
-        found.setdefault(row["measurement"], []).append(usage)
-    return found
-
-
-def _kept(rows: DataFrame, path: Path) -> DataFrame:
-    """The rows, written and read back, so that nothing computes them again."""
-    rows.write.mode("overwrite").partitionBy("measurement").parquet(str(path))
-    return rows.sparkSession.read.schema(rows.schema).parquet(str(path))
-
-
-def _by_measurement(rows: DataFrame) -> dict[int, dict[str, Any]]:
-    return {row["measurement"]: row.asDict() for row in rows.collect()}
-
-
-def _distribution(row: dict[str, Any] | None) -> Distribution:
-    if not row or not row["count"]:
-        return Distribution()
-    p50, p90, p99, p999 = row["percentiles"]
-    return Distribution(
-        row["count"], row["mean"], row["deviation"], row["least"], p50, p90, p99, p999, row["worst"]
-    )
-
-
-def _indexes(
-    measurement: Measurement,
-    counted: list[dict[int, dict[str, Any]]],
-    latency: dict[str, Any] | None,
-    usage: list[Usage],
-) -> Indexes:
-    row: dict[str, Any] = {}
-    for part in counted:
-        row |= part.get(measurement.id, {})
-
-    def count(name: str) -> int:
-        return int(row.get(name) or 0)
-
-    machine = next((each.cpu for each in usage if each.role == MACHINE), None)
-    known = sum(each.cpu for each in usage if each.role != MACHINE)
-    return Indexes(
+def compute(
+    measurement: Measurement, sends: pa.Table, receives: pa.Table, resources: pa.Table
+) -> tuple[Indexes, dict[str, pa.Table]]:
+    """The indexes, and the tables by their names."""
+    window = measurement.window_ns
+    sent, received = _columns(sends), _columns(receives)
+    first = _first_deliveries(window, sent, received)
+    streams = _streams(first.columns)
+    used = _resources(window, resources)
+    timeline = _timeline(window[0], sent, received, first)
+    latencies = np.unique(first.latency_us[first.timed & first.inside], return_counts=True)
+    usage = _usage(used)
+    counts = _sent(window, sent) | _delivered(window, received, first, streams) | _lost(window, sent, first)
+    indexes = Indexes(
         id=measurement.id,
         name=measurement.name,
         repeat=measurement.repeat,
         rate=measurement.rate,
-        sent=count("sent"),
-        acknowledged=count("acknowledged"),
-        received=count("received"),
-        expected=count("expected"),
-        lost=count("lost"),
-        surplus=count("surplus"),
-        strays=count("strays"),
-        doubled=count("doubled"),
-        disordered=count("disordered"),
-        late_sends=count("late_sends"),
-        publishers=count("publishers"),
-        sp_ratio=float(row.get("sp_ratio") or 0.0),
-        ingress_per_s=count("sent") / measurement.seconds,
-        egress_per_s=count("received") / measurement.seconds,
-        ingress_least=float(row.get("ingress_least") or 0.0),
-        egress_least=float(row.get("egress_least") or 0.0),
-        latency=_distribution(latency),
-        jitter=_distribution(row if "percentiles" in row else None),
-        usage=tuple(usage),
-        noise=None if machine is None else max(machine - known, 0.0),
+        **counts,
+        sp_ratio=_sp_ratio(window, sent),
+        ingress_per_s=counts["sent"] / measurement.seconds,
+        egress_per_s=counts["received"] / measurement.seconds,
+        ingress_least=_least(window, timeline, "ingress"),
+        egress_least=_least(window, timeline, "egress"),
+        latency=_distribution(*latencies),
+        jitter=_distribution(*np.unique(_jitter_us(sent, first, streams), return_counts=True)),
+        usage=usage,
+        noise=_noise(usage),
     )
+    counted = pa.table(dict(zip(("latency_us", "count"), latencies, strict=True)))
+    return indexes, {"timeline": timeline, "latencies": counted, "resources": used}
+
+
+@dataclass(frozen=True, slots=True)
+class _Deliveries:
+    """Each delivery of a message to a subscriber that had not got it before, in the order of arrival."""
+
+    columns: Columns
+    """Its row of the log."""
+    doubled: Numbers
+    """Further deliveries of the same."""
+    sent: Numbers
+    """The row of what was sent; -1 for a stray."""
+    inside: Mask
+    """Was it sent in the window?"""
+    timed: Mask
+    """Are latency and jitter measured by it?"""
+    latency_us: Numbers
+    """Whole microseconds that passed. Means nothing for a stray."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Streams:
+    """Deliveries by publisher, subscriber and topic, those of each in the order of arrival."""
+
+    order: Numbers
+    """Their places among all deliveries."""
+    number: Numbers
+    """Which stream each is of, ascending."""
+
+
+def _columns(log: pa.Table) -> Columns:
+    return {name: log[name].to_numpy() for name in log.column_names}
+
+
+def _inside(window: tuple[int, int], times: Numbers) -> Mask:
+    return (times >= window[0]) & (times < window[1])
+
+
+def _key(*columns: NDArray[Any]) -> Numbers:
+    """One number for each row: the same for rows that are the same.
+
+    At most the product of how many values each column has. A log has millions of rows and the load tool
+    thousands of clients, so even with a client beside publisher and message it stays below 2**63.
+    """
+    key = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        number, count = _encoded(column)
+        key = key * count + number
+    return key
+
+
+def _encoded(values: NDArray[Any]) -> tuple[Numbers, int]:
+    """Small numbers in the place of values, and how many: the first value is 0, the first other one 1."""
+    coded = pa.array(values).dictionary_encode()
+    return coded.indices.to_numpy().astype(np.int64), max(len(coded.dictionary), 1)
+
+
+def _first_deliveries(window: tuple[int, int], sent: Columns, received: Columns) -> _Deliveries:
+    messages = _key(
+        np.concatenate([sent["client"], received["publisher"]]),
+        np.concatenate([sent["message"], received["message"]]),
+    )
+    mine, message = np.split(messages, [len(sent["client"])])
+    client, clients = _encoded(received["client"])
+    got, place, copies = np.unique(message * clients + client, return_index=True, return_counts=True)
+    arrival = np.argsort(place)
+    row = _rows(mine, got // clients)[arrival]
+    columns = {name: column[place[arrival]] for name, column in received.items()}
+    # Row -1, what is appended, is that of strays.
+    sent_ns = np.append(sent["sent_ns"], 0)[row]
+    measures = sent["kind"].max(initial=T_CLIENT)
+    return _Deliveries(
+        columns=columns,
+        doubled=copies[arrival] - 1,
+        sent=row,
+        inside=(row >= 0) & _inside(window, sent_ns),
+        timed=(row >= 0) & ((measures == T_CLIENT) | (columns["kind"] == L_CLIENT)),
+        latency_us=((columns["received_ns"] - sent_ns) / 1e3).astype(np.int64),
+    )
+
+
+def _rows(keys: Numbers, wanted: Numbers) -> Numbers:
+    """Where each that is wanted is among the keys; -1 if it is not."""
+    if not len(keys):
+        return np.full(len(wanted), -1)
+    order = np.argsort(keys)
+    near = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
+    return np.where(keys[near] == wanted, near, -1)
+
+
+def _sent(window: tuple[int, int], sent: Columns) -> dict[str, int]:
+    inside = _inside(window, sent["sent_ns"])
+    ours = inside & (sent["kind"] == T_CLIENT)
+    return {
+        "sent": int(ours.sum()),
+        "acknowledged": int((ours & (sent["acked_ns"] > 0)).sum()),
+        "expected": int(sent["copies"][inside].sum()),
+        "late_sends": int((inside & (sent["sent_ns"] - sent["due_ns"] > LATE_NS)).sum()),
+        "publishers": len(np.unique(sent["client"][ours])),
+    }
+
+
+def _sp_ratio(window: tuple[int, int], sent: Columns) -> float:
+    """By topics' publishers and subscribers, as ILDM 5.3 has it: what should be, not what was delivered."""
+    ours = _inside(window, sent["sent_ns"]) & (sent["kind"] == T_CLIENT)
+    rows = pa.table({name: sent[name][ours] for name in ("topic", "client", "copies")})
+    topics = rows.group_by("topic").aggregate([("client", "count_distinct"), ("copies", "max")])
+    publishers = topics["client_count_distinct"].to_numpy()
+    together = publishers.sum()
+    return float((publishers * topics["copies_max"].to_numpy()).sum() / together) if together else 0.0
+
+
+def _delivered(
+    window: tuple[int, int], received: Columns, first: _Deliveries, streams: _Streams
+) -> dict[str, int]:
+    ours = _inside(window, received["received_ns"]) & (received["kind"] == T_CLIENT)
+    return {
+        "received": int(ours.sum()),
+        "doubled": int(first.doubled[first.inside].sum()),
+        "disordered": int((first.inside & _overtaken(first.columns, streams)).sum()),
+        "strays": int((first.sent < 0).sum()),
+    }
+
+
+def _lost(window: tuple[int, int], sent: Columns, first: _Deliveries) -> dict[str, int]:
+    """Message by message: what one subscriber got too much cannot hide what another missed."""
+    got = np.bincount(first.sent[first.sent >= 0], minlength=len(sent["copies"]))
+    missing = (sent["copies"] - got)[_inside(window, sent["sent_ns"])]
+    return {"lost": int(missing[missing > 0].sum()), "surplus": -int(missing[missing < 0].sum())}
+
+
+def _streams(columns: Columns) -> _Streams:
+    stream, _ = _encoded(_key(columns["publisher"], columns["client"], columns["topic"]))
+    order = np.argsort(stream, kind="stable")
+    return _Streams(order, stream[order])
+
+
+def _overtaken(columns: Columns, streams: _Streams) -> Mask:
+    """Did a message with a higher number come before in the same stream?"""
+    # Ranks, since whatever a stray's payload says is its number.
+    _, rank = np.unique(columns["message"], return_inverse=True)
+    # Each stream begins above the one before it, so that the highest before is one of its own.
+    place = streams.number * (rank.max(initial=0) + 1) + rank[streams.order]
+    found = np.zeros(len(place), np.bool_)
+    found[streams.order[1:]] = np.maximum.accumulate(place)[:-1] > place[1:]
+    return found
+
+
+def _jitter_us(sent: Columns, first: _Deliveries, streams: _Streams) -> Numbers:
+    """(receive of i + 1) - (receive of i) - T, with T as the schedule had it; without its sign, rounded."""
+    columns, later = first.columns, streams.order[1:]
+    since = np.diff(columns["received_ns"][streams.order])
+    wanted = (np.diff(streams.number) == 0) & (first.timed & first.inside)[later]
+    later, since = later[wanted], since[wanted]
+    period = _period_ns(sent, columns["publisher"][later], columns["topic"][later])
+    off: Floats = np.abs(since - period)[~np.isnan(period)] / 1e3
+    return np.floor(off).astype(np.int64) + (off % 1 >= 0.5)
+
+
+def _period_ns(sent: Columns, publisher: NDArray[Any], topic: NDArray[Any]) -> Floats:
+    """Of the schedules of these publishers on these topics; NaN for what was sent less than twice."""
+    schedule, size = _encoded(
+        _key(np.concatenate([sent["client"], publisher]), np.concatenate([sent["topic"], topic]))
+    )
+    mine, wanted = np.split(schedule, [len(sent["client"])])
+    begin, end = np.full(size, np.iinfo(np.int64).max), np.zeros(size, np.int64)
+    np.minimum.at(begin, mine, sent["due_ns"])
+    np.maximum.at(end, mine, sent["due_ns"])
+    times = np.bincount(mine, minlength=size) - 1
+    period = np.full(size, np.nan)
+    np.divide(end - begin, times, out=period, where=times > 0)
+    return period[wanted]
+
+
+def _distribution(us: Numbers, counts: Numbers) -> Distribution:
+    """Of values in ascending order, each with how often it was measured."""
+    if not len(us):
+        return Distribution()
+    ms, upto = us / 1e3, np.cumsum(counts)
+    mean = np.average(ms, weights=counts)
+    deviation = np.sqrt(np.average((ms - mean) ** 2, weights=counts))
+    rank = _PERCENTILES * (upto[-1] - 1)
+    below, above = (ms[np.searchsorted(upto, whole(rank), "right")] for whole in (np.floor, np.ceil))
+    percentiles = below + (rank % 1) * (above - below)
+    return Distribution(int(upto[-1]), *map(float, (mean, deviation, ms[0], *percentiles, ms[-1])))
+
+
+def _timeline(begin: int, sent: Columns, received: Columns, first: _Deliveries) -> pa.Table:
+    def bins_of(times: Numbers) -> Numbers:
+        return (times - begin) // BIN_NS
+
+    ingress, egress = bins_of(sent["sent_ns"]), bins_of(received["received_ns"])
+    bins = np.union1d(ingress, egress)
+
+    def counted(rows: Numbers) -> Numbers:
+        return np.bincount(np.searchsorted(bins, rows), minlength=len(bins))
+
+    timed = np.searchsorted(bins, bins_of(first.columns["received_ns"][first.timed]))
+    latency = first.latency_us[first.timed] / 1e3
+    worst = np.full(len(bins), -np.inf)
+    np.maximum.at(worst, timed, latency)
+    count = np.bincount(timed, minlength=len(bins))
+    total = np.bincount(timed, latency, minlength=len(bins))
+    none = count == 0
+    return pa.table(
+        {
+            "bin": bins.astype(np.int32),
+            "ingress": counted(ingress[sent["kind"] == T_CLIENT]),
+            "egress": counted(egress[received["kind"] == T_CLIENT]),
+            "latency_ms": pa.array(total / np.maximum(count, 1), mask=none),
+            "worst_ms": pa.array(worst, mask=none),
+        }
+    )
+
+
+def _least(window: tuple[int, int], timeline: pa.Table, name: str) -> float:
+    """The worst whole second of the window. What has no row in the timeline had nothing at all."""
+    seconds = (window[1] - window[0]) // 10**9
+    bins = timeline["bin"].to_numpy()
+    whole = (bins >= 0) & (bins < seconds * _BINS_IN_A_SECOND)
+    second = bins[whole] // _BINS_IN_A_SECOND
+    counts = np.bincount(second, timeline[name].to_numpy()[whole], minlength=seconds)
+    return float(counts.min()) if seconds else 0.0
+
+
+def _resources(window: tuple[int, int], resources: pa.Table) -> pa.Table:
+    resources = resources.sort_by([("role", "ascending"), ("at_ns", "ascending")])
+    role, at, cpu = (resources[name].to_numpy() for name in ("role", "at_ns", "cpu_s"))
+    begins = np.append(True, role[1:] != role[:-1])[: len(role)]
+    passed = np.diff(at, prepend=0) / 1e9
+    used = np.diff(cpu, prepend=0.0)
+    # A process that was started anew begins at zero again.
+    known = ~begins & (passed > 0) & (used >= 0)
+    cores = np.divide(used, passed, out=np.zeros(len(used)), where=known)
+    return pa.table(
+        {
+            "role": resources["role"],
+            "second": (at - window[0]) / 1e9,
+            "inside": _inside(window, at),
+            "cpu": pa.array(cores, mask=~known),
+            "passed": pa.array(passed, mask=begins),
+            "rss": resources["rss"],
+        }
+    )
+
+
+def _usage(resources: pa.Table) -> tuple[Usage, ...]:
+    rows = resources.filter(resources["inside"]).drop_null()
+    columns = {name: rows[name].to_numpy() for name in ("role", "cpu", "passed", "rss")}
+    found = []
+    for role in np.unique(columns["role"]):
+        cpu, passed, rss = (columns[name][columns["role"] == role] for name in ("cpu", "passed", "rss"))
+        mean = np.average(cpu, weights=passed)
+        found.append(Usage(str(role), float(mean), float(cpu.max()), int(rss.max())))
+    return tuple(found)
+
+
+def _noise(usage: tuple[Usage, ...]) -> float | None:
+    machine = next((each.cpu for each in usage if each.role == MACHINE), None)
+    known = sum(each.cpu for each in usage if each.role != MACHINE)
+    return None if machine is None else max(machine - known, 0.0)

@@ -39,6 +39,7 @@ class Found:
     measurements: int
     kept: int
     """Of the measurements, those that were there already."""
+    repeat: int = 0
 
 
 def find_limit(
@@ -48,10 +49,11 @@ def find_limit(
     search: Search,
     show: Progress = silent,
     name: str = "",
+    repeat: int = 0,
 ) -> Found:
-    """Run the search to its end. `name` tells this search's measurements from others in the folder."""
+    """Run the search to its end. `name` and `repeat` tell its measurements from others in the folder."""
     name = name or scenario.name
-    source = _Source(scenario, target, folder, show, name)
+    source = _Source(scenario, target, folder, show, name, repeat)
     done: dict[Outcome, Measurement] = {}
     try:
         interval = next(search)
@@ -66,18 +68,18 @@ def find_limit(
             interval = search.send(outcome)
     except StopIteration as end:
         best = end.value.best
-        return Found(name, done[best] if best is not None else None, source.given, source.reused)
+        return Found(name, done[best] if best is not None else None, source.given, source.reused, repeat)
 
 
 class _Source:
     """Measurements of one search: first those that an earlier run of it kept, in order, then new ones."""
 
     def __init__(
-        self, scenario: Scenario, target: Target, folder: RunFolder, show: Progress, name: str
+        self, scenario: Scenario, target: Target, folder: RunFolder, show: Progress, name: str, repeat: int
     ) -> None:
         self._scenario, self._target, self._folder = scenario, target, folder
-        self._show, self._name = show, name
-        self._kept = deque(each for each in folder.measurements() if each.name == name)
+        self._show, self._name, self._repeat = show, name, repeat
+        self._kept = deque(m for m in folder.measurements() if (m.name, m.repeat) == (name, repeat))
         self.given = 0
         self.reused = 0
 
@@ -89,7 +91,7 @@ class _Source:
         self._kept.clear()
         rest(self._target)
         wanted = self._scenario.every(interval)
-        return measure(wanted, self._target, self._folder, self._show, self._name)
+        return measure(wanted, self._target, self._folder, self._show, self._name, self._repeat)
 
 
 def outcome_of(measurement: Measurement, sp_ratio: float) -> Outcome:

@@ -90,6 +90,8 @@ class Pattern:
 
     scenario: Scenario
     guess: float = 1.0
+    single: bool = False
+    """What the others are compared with."""
 
 
 def patterns(quota: float, times: Times, makers: tuple[str, ...] = ()) -> dict[str, Pattern]:
@@ -99,7 +101,7 @@ def patterns(quota: float, times: Times, makers: tuple[str, ...] = ()) -> dict[s
     which is what C could reach if cooperation were free.
     """
     made = [
-        Pattern(one_place("mosquitto S1", quota=quota, times=times)),
+        Pattern(one_place("mosquitto S1", quota=quota, times=times), single=True),
         Pattern(one_place("mosquitto S2", quota=quota * STRONGER, times=times), 10.0),
         Pattern(one_place("haproxy S1", quota=quota, front="haproxy", times=times)),
         Pattern(one_place("A node", quota=quota, front="node", times=times)),

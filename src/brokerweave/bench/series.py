@@ -7,7 +7,7 @@ the others. Must not know: what the scenarios are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from brokerweave.bench.folder import Measurement, RunFolder
@@ -21,6 +21,9 @@ from brokerweave.errors import BrokerweaveError
 FIRST_RATE = 28_000.0
 """Messages a second that a search for a whole core's limit begins with: somewhat more than one serves, so
 that the first answer says where to go."""
+
+BETWEEN = 4
+"""Patterns between two searches for the limit of the single broker that they are compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +40,14 @@ def find_limits(
     """The limit of each pattern. What is found of the first helps to begin with the next."""
     results: list[Found | Failed] = []
     single = 0.0
-    for pattern in patterns:
+    for pattern, repeat in in_turn(list(patterns)):
         scenario = pattern.scenario
         try:
             rate = single * pattern.guess or FIRST_RATE * (scenario.places[0].quota or 1.0)
             start = scenario.publishers / rate
             _, asked = chosen_search(search, scenario.times, start if search != "exact" else None)
             with serving(scenario, show) as target:
-                found = find_limit(scenario, target, folder, asked, show)
+                found = find_limit(scenario, target, folder, asked, show, repeat=repeat)
         except BrokerweaveError as error:
             show(f"{scenario.name}: failed: {error}\n")
             results.append(Failed(scenario.name, str(error)))
@@ -53,6 +56,18 @@ def find_limits(
             single = found.best.counters.ingress_per_s / pattern.guess
         results.append(found)
     return results
+
+
+def in_turn(patterns: Sequence[Pattern]) -> Iterator[tuple[Pattern, int]]:
+    """Each with the number of its repetition. The single broker, where there is one to compare with, comes
+    first, again after every few others, and last: a shared machine is not as fast all the time."""
+    repeat = 0
+    for place, pattern in enumerate(patterns):
+        yield pattern, 0
+        last = place == len(patterns) - 1
+        if place and patterns[0].single and (last or place % BETWEEN == 0):
+            repeat += 1
+            yield patterns[0], repeat
 
 
 def measure_all(

@@ -255,7 +255,7 @@ def patterns(
         print_json(
             {
                 "folder": str(folder.path),
-                "limits": {each.name: _figures(each) for each in best},
+                "limits": {each.name + _repetition(each): _figures(each) for each in best},
                 "failed": {each.name: each.reason for each in failed},
             }
         )
@@ -370,12 +370,16 @@ def _figures(done: Measurement) -> dict[str, Any]:
     }
 
 
+def _repetition(done: Measurement) -> str:
+    return f" #{done.repeat + 1}" if done.repeat else ""
+
+
 def _show(measurements: Sequence[Measurement], folder: Path) -> None:
     shown = table("what", "in/s", "out/s", "lost", "doubled", "disordered", "latency, ms (p50, p99)", "late")
     for each in measurements:
         c = each.counters
         shown.add_row(
-            each.name,
+            each.name + _repetition(each),
             f"{c.ingress_per_s:,.0f}",
             f"{c.egress_per_s:,.0f}",
             f"{c.lost:,}",

@@ -68,15 +68,15 @@ def _compute(folders: list[RunFolder], master: str) -> None:
     """One session for all of them, and none if there is nothing to do: it takes seconds to start."""
     if not folders:
         return
-    from brokerweave.bench import indexes
+    from brokerweave.bench import spark_job
     from brokerweave.pipeline.spark.session import open_session
 
     progress("starting Spark")
-    spark = open_session(master, "brokerweave-bench", indexes.settings(folders) | _QUIET)
+    spark = open_session(master, "brokerweave-bench", _QUIET)
     try:
         for each in folders:
             progress(f"computing the indexes of {each.path}")
-            indexes.compute(spark, each)
+            spark_job.compute(spark, each)
     finally:
         progress("")
         spark.stop()

@@ -437,6 +437,16 @@ class MeshSection:
             unit="seconds",
         ),
     )
+    patience: float = field(
+        default=15.0,
+        metadata=about(
+            seconds(0.01),
+            "How long a member that lives and is slow is waited for before a SUBACK or an acknowledgement "
+            "goes on all the same, counted; for one that died, nobody waits. In a mesh this stands for "
+            "`barrier_timeout` and `cluster_timeout`.",
+            unit="seconds",
+        ),
+    )
     client_bytes: int = field(
         default=1 * MIB,
         metadata=about(

@@ -30,10 +30,9 @@ DIGESTS_A_SECOND = 2.0
 """With many neighbours a node sends no more of them than this, and each link has one more rarely."""
 GRACE_SECONDS = 2.0
 """Without membership, how long a link may be down before its neighbour is not live."""
-RECOVER_SECONDS = 5.0
-"""How long a node that was started waits for the tables of others before it is ready all the same, ..."""
-RECOVER_LIVE_SECONDS = 30.0
-"""... or for those of members that live, but are slow: what is published here before goes nowhere."""
+RECOVER_SECONDS = 30.0
+"""How long a node that was started waits for others and their tables before it is ready all the same: what is
+published here before goes nowhere."""
 PULL_SECONDS = 1.0
 """Between two pulls from one neighbour."""
 
@@ -200,9 +199,8 @@ class Mesh(Strategy):
     def recovering(self) -> bool:
         """Whether this node was started a moment ago and does not know yet what clients of others want."""
         if not self._recovered:
-            slow = self._members is not None and len(self.live) > 1
-            limit = RECOVER_LIVE_SECONDS if slow else RECOVER_SECONDS
-            self._recovered = self.all_told() or self.context.now() - self._started >= limit
+            waited = self.context.now() - self._started
+            self._recovered = self.all_told() or waited >= RECOVER_SECONDS
         return not self._recovered
 
     def all_told(self) -> bool:

@@ -207,6 +207,7 @@ class Node:
         self.retained_store = SqliteStore(self.storage.folder / "retained.db", self.warn)
         strategy = registry.strategy(node.strategy)
         mesh = issubclass(strategy, Mesh)
+        patience = self.config.mesh.patience if mesh else 0.0
         self.core = NodeCore(
             Settings(
                 node_id=node.id,
@@ -218,8 +219,8 @@ class Node:
                 session_expiry=node.session_expiry,
                 cycles=links.cycles == "stand-by" and not mesh,
                 unknown_session=node.unknown_session,
-                cluster_timeout=node.cluster_timeout if mesh or node.delivery == "cluster" else None,
-                barrier_timeout=node.barrier_timeout if mesh or node.subscribe == "barrier" else None,
+                cluster_timeout=patience or (node.cluster_timeout if node.delivery == "cluster" else None),
+                barrier_timeout=patience or (node.barrier_timeout if node.subscribe == "barrier" else None),
                 options=asdict(self.config.mesh) if mesh else {},
                 retained=RetainedSettings(
                     self.config.retained.tombstone_age,

@@ -22,9 +22,9 @@ from brokerweave.bench.folder import (
     Server,
     Times,
     log_writer,
+    read_log,
 )
 from brokerweave.errors import ConfigError
-from tests.support.bench_runs import read_log
 
 RUN = Run("limit", {"topics": 5}, {"cores": 2}, {"mosquitto": "2"}, "abc", "2026-01-01T00:00:00+00:00")
 MEASUREMENT = Measurement(

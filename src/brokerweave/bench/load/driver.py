@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,12 @@ class Target:
 
 
 def measure(
-    scenario: Scenario, target: Target, folder: RunFolder, show: Progress = silent, name: str = ""
+    scenario: Scenario,
+    target: Target,
+    folder: RunFolder,
+    show: Progress = silent,
+    name: str = "",
+    repeat: int = 0,
 ) -> Measurement:
     """Run the scenario once against the target; logs and figures are in the folder when this returns."""
     for again in reversed(range(1 if scenario.kills else _TRIES)):
@@ -70,6 +75,7 @@ def measure(
         if held or not again:
             break
         show(f"{done.name}: once more, since {MOVED}\n")
+    done = replace(done, repeat=repeat)
     folder.end_measurement(done)
     return done
 

@@ -1,6 +1,6 @@
 """Reports of benchmark runs: one page and one Markdown file, of one run or of two side by side.
 
-Owns where they are written. The indexes must have been computed before (`bench.indexes`).
+Owns where they are written. The indexes must have been computed before (`bench.spark_job`).
 """
 
 from __future__ import annotations

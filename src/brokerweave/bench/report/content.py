@@ -18,7 +18,7 @@ from brokerweave.bench.report.document import Chart, Document, Part, Section, Ta
 from brokerweave.bench.trust import DOUBTED, Verdict
 
 _SINGLE = "S1"
-"""The word in a name that says: one broker alone. Ratios are to the first result that has it."""
+"""The word in a name that says: one broker alone. Ratios are to the first name that has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +102,10 @@ _RESULTS = (
 
 
 def _results(reported: Reported) -> Table:
-    single = _single(reported.results)
     rows = []
     for each in reported.results:
-        i = each.indexes
-        ratio = f"{i.egress_per_s / single.egress_per_s:.2f}" if single and single.egress_per_s else ""
+        i, single = each.indexes, _single_beside(each, reported.results)
+        ratio = f"{i.egress_per_s / single:.2f}" if single else ""
         rows.append(
             [
                 each.name + _number(each) + ("" if each.found else " (over the limit)"),
@@ -131,14 +130,28 @@ def _number(each: Result) -> str:
     return f" #{each.repeat + 1}" if each.repeat else ""
 
 
-def _single(found: Sequence[Result]) -> Indexes | None:
-    return next((each.indexes for each in found if _SINGLE in each.name.split()), None)
+def _single(found: Sequence[Result]) -> str | None:
+    return next((each.name for each in found if _SINGLE in each.name.split()), None)
+
+
+def _single_beside(result: Result, found: Sequence[Result]) -> float:
+    """What the single broker delivered a second just before and just after, on average; then, of itself."""
+    single = _single(found)
+    if result.name == single:
+        return result.indexes.egress_per_s
+    at = result.measurement.id
+    same = sorted((each.measurement.id, each.indexes.egress_per_s) for each in found if each.name == single)
+    before = [egress for number, egress in same if number < at][-1:]
+    return _mean(before + [egress for number, egress in same if number > at][:1])
 
 
 def _ratios_note(reported: Reported) -> list[Part]:
-    single = next((each.name for each in reported.results if _SINGLE in each.name.split()), None)
+    single = _single(reported.results)
     note = "Delivered is egress by ingress and sp-ratio; a search ends with the highest rate of 0.99 or more."
-    return [Text(note + (f" Ratios are to {single}'s egress." if single else ""))]
+    beside = (
+        f" Ratios are to the egress of {single}, on average just before and just after." if single else ""
+    )
+    return [Text(note + beside)]
 
 
 def _quota(measurement: Measurement) -> str:

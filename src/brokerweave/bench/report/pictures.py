@@ -1,6 +1,6 @@
 """The charts of a run: bars over what was measured, lines over publishers, and each measurement from near.
 
-Owns which figure is drawn how. Reads the tables that `bench.indexes` wrote. Must not know: Spark, HTML.
+Owns which figure is drawn how. Reads the tables that `bench.spark_job` wrote. Must not know: Spark, HTML.
 """
 
 from __future__ import annotations

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from brokerweave.bench.folder import HEADER, LATE_NS, RECEIVES, SENDS, Times
+from brokerweave.bench.folder import HEADER, LATE_NS, RECEIVES, SENDS, Times, read_log
 from brokerweave.bench.load import wire
 from brokerweave.bench.load.logs import ReceiveLog, SendLog, write_sends
 from brokerweave.bench.load.plan import WorkerPlan, worker_plans
 from brokerweave.bench.load.tally import Tally
 from brokerweave.bench.scenario import Group, Place, Scenario
 from brokerweave.errors import RemoteProtocolError
-from tests.support.bench_runs import read_log
 
 BEGAN = 10**9
 HEAD = wire.publish_head("t1", 0, 32)
