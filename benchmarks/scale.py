@@ -273,41 +273,53 @@ def _arguments(case: Case, found: Found) -> str:
 
 Column = tuple[str, Callable[[Case, Found], str]]
 
+COMMAND: Column = ("`brokerweave sim scale`", _arguments)
+PER_CHANGE: Column = ("filters sent per change", lambda c, f: f"{per_change(f):,.1f}")
+CROSSED: Column = ("links crossed per publication", lambda c, f: f"{per_publication('crossings')(f):,.1f}")
+WANTED: Column = ("sites that wanted it", lambda c, f: f"{per_publication('wanted')(f):,.1f}")
+KNOWN: Column = (
+    "filters a node knows, mean (most)",
+    lambda c, f: f"{f['table_mean']:,.1f} ({f['table_max']:,})",
+)
+KILOBYTES: Column = ("kB per node", lambda c, f: f"{kilobytes(f):,.0f}")
+KNOWN_AFTER: Column = ("new filter known after, s", lambda c, f: _seconds(f["probe"]))
+SUBACK_AFTER: Column = ("its SUBACK after, s", lambda c, f: f"{f['suback_after']:.2f}")
+
 NODE_COLUMNS: list[Column] = [
-    ("`brokerweave sim scale`", _arguments),
+    COMMAND,
     ("links end to end", lambda c, f: f"{f['hops']:,}"),
-    ("filters sent per change", lambda c, f: f"{per_change(f):,.1f}"),
+    PER_CHANGE,
     ("for a new filter", lambda c, f: f"{f['probe']['filters_sent']:,}"),
-    ("links crossed per publication", lambda c, f: f"{per_publication('crossings')(f):,.1f}"),
-    ("sites that wanted it", lambda c, f: f"{per_publication('wanted')(f):,.1f}"),
-    ("filters a node knows, mean (most)", lambda c, f: f"{f['table_mean']:,.1f} ({f['table_max']:,})"),
-    ("kB per node", lambda c, f: f"{kilobytes(f):,.0f}"),
-    ("new filter known after, s", lambda c, f: _seconds(f["probe"])),
-    ("its SUBACK after, s", lambda c, f: f"{f['suback_after']:.2f}"),
+    CROSSED,
+    WANTED,
+    KNOWN,
+    KILOBYTES,
+    KNOWN_AFTER,
+    SUBACK_AFTER,
     ("link back, settled after, s", lambda c, f: _seconds(f["returned"])),
 ]
 OTHER_COLUMNS: list[Column] = [
-    ("`brokerweave sim scale`", _arguments),
+    COMMAND,
     ("changes", lambda c, f: f"{f['churn']['changes']:,}"),
-    ("filters sent per change", lambda c, f: f"{per_change(f):,.1f}"),
+    PER_CHANGE,
     ("control packets/s, all links", lambda c, f: f"{control_rate(f):,.1f}"),
-    ("filters a node knows, mean (most)", lambda c, f: f"{f['table_mean']:,.1f} ({f['table_max']:,})"),
-    ("kB per node", lambda c, f: f"{kilobytes(f):,.0f}"),
-    ("links crossed per publication", lambda c, f: f"{per_publication('crossings')(f):,.1f}"),
+    KNOWN,
+    KILOBYTES,
+    CROSSED,
     ("link back: filters sent", lambda c, f: f"{f['returned']['filters_sent']:,}"),
 ]
 MESH_COLUMNS: list[Column] = [
-    ("`brokerweave sim scale`", _arguments),
+    COMMAND,
     ("packets of a node when links come up", lambda c, f: f"{table_packets(f):,.0f}"),
     ("changes", lambda c, f: f"{f['churn']['changes']:,}"),
-    ("adverts per change", lambda c, f: f"{per_change(f):,.1f}"),
+    ("adverts per change", PER_CHANGE[1]),
     ("all packets per change", lambda c, f: f"{packets_per_change(f):,.1f}"),
-    ("links crossed per publication", lambda c, f: f"{per_publication('crossings')(f):,.1f}"),
-    ("sites that wanted it", lambda c, f: f"{per_publication('wanted')(f):,.1f}"),
+    CROSSED,
+    WANTED,
     ("filters a node knows, mean", lambda c, f: f"{f['table_mean']:,.1f}"),
-    ("kB per node", lambda c, f: f"{kilobytes(f):,.0f}"),
-    ("new filter known after, s", lambda c, f: _seconds(f["probe"])),
-    ("its SUBACK after, s", lambda c, f: f"{f['suback_after']:.2f}"),
+    KILOBYTES,
+    KNOWN_AFTER,
+    SUBACK_AFTER,
     ("site back, settled after, s", lambda c, f: _seconds(f["returned"])),
 ]
 MEMBERSHIP_COLUMNS: list[Column] = [

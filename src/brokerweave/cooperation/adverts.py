@@ -30,6 +30,8 @@ GONE, ELSEWHERE = 0, 1
 node, of which whoever hears this may not have heard yet."""
 PARTS = frozenset((CHANGE, WHOLE, BEGIN, MORE, END))
 
+_written = json.JSONEncoder(separators=(",", ":")).encode
+
 
 @dataclass(frozen=True, slots=True)
 class Told:
@@ -135,7 +137,7 @@ def encode(message: Message) -> Publish:
             said = ["digest", version, digest]
         case Pull():
             said = ["pull"]
-    return Publish(TOPIC, json.dumps(said, separators=(",", ":")).encode())
+    return Publish(TOPIC, _written(said).encode())
 
 
 def decode(packet: Packet) -> Message:

@@ -8,12 +8,14 @@ until `forget_former`. Must not know: links, time, who holds what for whom.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 
 from brokerweave.mqtt.topics import shared_filter
 from brokerweave.mqtt.trie import FilterTrie
 from brokerweave.tables import fit
+
+_BITS = 32
 
 
 class Entry:
@@ -41,7 +43,8 @@ class ClientTable:
         self._digests: dict[str, int] = {}
         self._homes: dict[str, str] = {}
         self._forward: FilterTrie = FilterTrie()
-        self._counts: dict[tuple[str, str], list[int]] = {}
+        self._counts: dict[tuple[str, str], int] = {}
+        """Node, filter: the clients that want it, those of each QoS counted in `_BITS` of their own."""
         self._former: dict[str, dict[str, dict[str, int]]] = {}
         self._lingering: dict[str, dict[str, tuple[str, int]]] = {}
         """Client, filter: where the client was, and the QoS that it had there."""
@@ -268,14 +271,16 @@ class ClientTable:
     def _count(self, node: str, topic_filter: str, before: int | None, now: int | None) -> None:
         _, plain = shared_filter(topic_filter)
         key = (node, plain)
-        counts = self._counts.setdefault(key, [0, 0, 0])
+        counts = self._counts.get(key, 0)
         was = _highest(counts)
         if before is not None:
-            counts[before] -= 1
+            counts -= 1 << before * _BITS
         if now is not None:
-            counts[now] += 1
+            counts += 1 << now * _BITS
         highest = _highest(counts)
-        if highest < 0:
+        if counts:
+            self._counts[key] = counts
+        elif was >= 0:
             del self._counts[key]
             fit(self._counts)
         if highest == was:
@@ -309,5 +314,6 @@ def _leave(trie: FilterTrie, client: str, topic_filter: str) -> None:
         trie.discard(plain, client)
 
 
-def _highest(counts: Iterable[int]) -> int:
-    return max((qos for qos, count in enumerate(counts) if count), default=-1)
+def _highest(counts: int) -> int:
+    """-1 if nobody is left."""
+    return (counts.bit_length() - 1) // _BITS

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import blake2b
+from heapq import nsmallest
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import ClassVar
 
@@ -34,6 +35,9 @@ RECOVER_SECONDS = 30.0
 published here before goes nowhere."""
 PULL_SECONDS = 1.0
 """Between two pulls from one neighbour."""
+
+FEW = 10
+"""Members that come at once, up to which it is worth a look whether they are holders."""
 
 _LIFE = "life"
 """The name under which the node keeps, for a neighbour, when that was started."""
@@ -130,14 +134,12 @@ class Mesh(Strategy):
                 holds.setdefault(holder, []).append(node)
         # Holders that were started, or cut off, when a node died or began anew may not know its clients; this
         # one does.
-        mine = holds.pop(self.context.node_id, [])
+        me = self.context.node_id
+        mine = set(holds.pop(me, ()))
         if self.alone:  # its own clients may be elsewhere by now, which it has yet to hear
-            mine.append(self.context.node_id)
-        own = tuple(
-            node
-            for node in sorted(wanted)
-            if node in mine or node not in self._current | {self.context.node_id} or self.table.adrift(node)
-        )
+            mine.add(me)
+        told = self._current | {me}
+        own = tuple(n for n in sorted(wanted) if n in mine or n not in told or self.table.adrift(n))
         linked = set(self.context.neighbours())
         hops = [
             Hop(node, there.get(node, -1), tuple(holds.get(node, ())))
@@ -151,7 +153,7 @@ class Mesh(Strategy):
         where the node itself has none. Which member comes or goes changes as few of them as can be."""
         known = self._holders.get(node)
         if known is None:
-            known = self._holders[node] = self._first_for(node, -(node in self.live))
+            known = self._holders[node] = self.first_for(node, self._copies - (node in self.live))
         return known
 
     def knows(self, node: str) -> bool:
@@ -165,17 +167,31 @@ class Mesh(Strategy):
     @property
     def alone(self) -> bool:
         """Whether too few others live to keep what this node's clients are owed."""
-        return len(self.holders(self.context.node_id)) < int(self.context.option("copies")) - 1
+        return len(self.holders(self.context.node_id)) < self._copies - 1
 
     def stand_ins(self) -> tuple[str, ...]:
         """Who keeps messages for this node's clients at a node that does not know that this one lives."""
         if self._stand_ins is None:
-            self._stand_ins = self._first_for(self.context.node_id, 0)
+            self._stand_ins = self.first_for(self.context.node_id, self._copies)
         return self._stand_ins
 
-    def _first_for(self, node: str, more: int) -> tuple[str, ...]:
-        count = int(self.context.option("copies")) + more
-        return tuple(sorted(self.live - {node}, key=lambda other: _rank(node, other))[:count])
+    def first_for(self, node: str, count: int) -> tuple[str, ...]:
+        return first_for(node, self.live, count)
+
+    @property
+    def _copies(self) -> int:
+        return int(self.context.option("copies"))
+
+    def _forget_holders(self, gone: frozenset[str], new: frozenset[str]) -> None:
+        """Of those that may be others now: where nodes are many, to rank all of them for each takes long."""
+        self._stand_ins = None
+        if len(new) > FEW:
+            self._holders.clear()
+        for node, known in list(self._holders.items()):
+            enough = len(known) == self._copies - (node in self.live)
+            first = first_for(node, new.union(known), len(known)) if new else known
+            if not enough or first != known or not gone.isdisjoint(known):
+                del self._holders[node]
 
     def describe(self, neighbour: str) -> dict[str, int]:
         return {"clients": len(self.table.clients(neighbour)), "heard": int(self._up_to_date(neighbour))}
@@ -364,9 +380,8 @@ class Mesh(Strategy):
         live = frozenset((*members, self.context.node_id))
         if live == self.live:
             return
-        gone, self.live = self.live - live, live
-        self._holders.clear()
-        self._stand_ins = None
+        gone, new, self.live = self.live - live, live - self.live, live
+        self._forget_holders(gone, new)
         self.context.routes_changed()
         for node in sorted(gone):
             self.died(node)
@@ -396,6 +411,9 @@ class Mesh(Strategy):
     def read(self, packet: Packet) -> adverts.Message:
         """Raises `RemoteProtocolError`."""
         return adverts.decode(packet)
+
+    def answer(self, heard: Heard) -> Packet:
+        return adverts.encode(heard)
 
     def packet_arrived(self, neighbour: str, packet: Packet) -> None:
         match self.read(packet):
@@ -442,7 +460,7 @@ class Mesh(Strategy):
         if named is not None:
             self.synced(neighbour)
         # Only now: what is routed from here on goes where this advert says.
-        self.context.send(neighbour, adverts.encode(Heard(advert.version, self.context.cut(neighbour))))
+        self.context.send(neighbour, self.answer(Heard(advert.version, self.context.cut(neighbour))))
         if advert.digest not in (self.table.digest(neighbour), adverts.UNKNOWN):
             self._pull(neighbour)
 
@@ -529,12 +547,18 @@ class Mesh(Strategy):
 
     def _digest_later(self) -> None:
         if not self._digesting:
-            self._digesting = True
-            seconds = max(DIGEST_SECONDS, len(self._up) / DIGESTS_A_SECOND)
-            self.context.call_later(seconds, self._send_digests)
+            self._digest_after(0.0)
 
-    def _send_digests(self) -> None:
+    def _digest_after(self, waited: float) -> None:
+        self._digesting = True
+        seconds = max(DIGEST_SECONDS, len(self._up) / DIGESTS_A_SECOND)
+        self.context.call_later(seconds - waited, partial(self._send_digests, seconds))
+
+    def _send_digests(self, waited: float) -> None:
         self._digesting = False
+        if len(self._up) / DIGESTS_A_SECOND > waited:  # more links are up by now
+            self._digest_after(waited)
+            return
         self.flush()
         packet = adverts.encode(Digest(self.version, self.table.digest(self.context.node_id)))
         for neighbour in sorted(self._up):
@@ -549,6 +573,8 @@ class Mesh(Strategy):
 
     def _settle(self, neighbour: str) -> None:
         """Let those go on that waited for this neighbour alone."""
+        if not self._waits:
+            return
         due = []
         for wait in self._waits:
             if neighbour not in self._up or self._heard.get(neighbour, 0) >= wait.version:
@@ -565,10 +591,19 @@ class Mesh(Strategy):
             self.context.routes_changed()
 
 
-def _rank(node: str, other: str) -> bytes:
-    return blake2b(f"{node}\0{other}".encode(), digest_size=8).digest()
+def first_for(node: str, members: frozenset[str], count: int) -> tuple[str, ...]:
+    """Those that come first for a node among the others (rendezvous hashing)."""
+    begun = blake2b(f"{node}\0".encode(), digest_size=8)
+
+    def rank(other: str) -> bytes:
+        whole = begun.copy()
+        whole.update(other.encode())
+        return whole.digest()
+
+    return tuple(nsmallest(count, members - {node}, key=rank))
 
 
+@lru_cache(maxsize=4096)
 def _kept(client: str, *topic_filter: str) -> str:
     """The name under which the node keeps, for a neighbour, since when it has a client, or a filter's QoS."""
     return f"[{','.join(map(_quoted, (client, *topic_filter)))}]"

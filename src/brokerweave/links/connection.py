@@ -81,6 +81,20 @@ Event: TypeAlias = Established | BatchArrived | AckArrived | ControlArrived | Re
 class LinkConnection:
     """`ping_interval` is in seconds: a quiet side speaks that often, and is dead after three of silence."""
 
+    __slots__ = (
+        "_closed",
+        "_early",
+        "_handshake",
+        "_heard_at",
+        "_max_packet",
+        "_out",
+        "_scanner",
+        "_spoke",
+        "_spoke_at",
+        "established",
+        "ping_interval",
+    )
+
     def __init__(
         self,
         handshake: Dialer | Acceptor,
@@ -92,7 +106,9 @@ class LinkConnection:
         self.ping_interval = ping_interval
         self.established = False
         self._handshake = handshake
-        self._scanner = Scanner(_ALL_TYPES, max_packet)
+        self._max_packet = max_packet
+        self._scanner: Scanner | None = None
+        """Of what follows the handshake."""
         self._early = bytearray()
         self._closed = False
         self._out: list[bytes] = []
@@ -128,6 +144,8 @@ class LinkConnection:
         return events
 
     def data_to_send(self) -> bytes:
+        if not self._out:
+            return b""
         data = b"".join(self._out)
         self._out.clear()
         return data
@@ -196,6 +214,8 @@ class LinkConnection:
         return [Established(peer.node_id, peer.lane, peer.lanes, peer.epoch, peer.resume)]
 
     def _receive_frames(self, data: bytes, now: float, events: list[Event]) -> None:
+        if self._scanner is None:
+            self._scanner = Scanner(_ALL_TYPES, self._max_packet)
         _, items = self._scanner.feed(data)
         for item in items:
             assert isinstance(item, Frame)

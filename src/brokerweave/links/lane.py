@@ -42,6 +42,27 @@ class Resume:
 class Lane:
     """`window_bytes` may be in flight unacknowledged: a link carries at most a window each round trip."""
 
+    __slots__ = (
+        "_ack_due",
+        "_announce_due",
+        "_announcement",
+        "_arrived",
+        "_peer_epoch",
+        "_peer_stream",
+        "_taken",
+        "_unacknowledged",
+        "_up",
+        "ack_scheduled",
+        "acknowledged",
+        "batch_bytes",
+        "held",
+        "outbox",
+        "received",
+        "repeated",
+        "sent",
+        "window_bytes",
+    )
+
     def __init__(
         self,
         outbox: Outbox,
@@ -145,7 +166,7 @@ class Lane:
         if self._announce_due:
             parts.append(self._announcement)
             self._announce_due = False
-        if self.held:
+        if self.held or not self.outbox.unsent:
             return b"".join(parts)
         room = self.window_bytes - self.outbox.in_flight_bytes
         while room > 0:

@@ -32,9 +32,34 @@ _LOAD_BYTES = 1 << 20
 
 _READ_BYTES = 1 << 20
 
+_NOTHING: deque[tuple[Run, int]] = deque()
+"""What is in the memory of an outbox that was never used, of which a node with many neighbours has many: an
+empty deque takes as much as 64 runs. Nothing is ever put into it."""
+
 
 class Outbox:
     """`stream_id` names this numbering: it must be new each time an outbox is made, also by a restart."""
+
+    __slots__ = (
+        "_journal",
+        "_last_record",
+        "_memory",
+        "_memory_used",
+        "_oldest",
+        "_read_from",
+        "_sent",
+        "_sent_bytes",
+        "_spilled",
+        "_spilled_bytes",
+        "booked_as",
+        "disk_bytes",
+        "dropped",
+        "inherited",
+        "journal_failures",
+        "memory_bytes",
+        "next_number",
+        "stream_id",
+    )
 
     def __init__(
         self,
@@ -52,13 +77,13 @@ class Outbox:
         """Messages lost, by cause; where only the disk knew a run's messages it counts as one."""
         self.journal_failures = 0
         """Calls that the disk failed; what it should have kept lives in memory only."""
-        self.next_number: Callable[[], int] = lambda: self._last_record + 1
-        """A number on disk for what is written again; the daybook gives it where there is one."""
+        self.next_number: Callable[[], int] | None = None
+        """A number on disk for what is written again, where a daybook gives it."""
         self.inherited = 0
         """The last number of what an earlier outbox left in the journal."""
         self._journal = journal
         # Each run in memory with its number on disk, 0 if it is not there.
-        self._memory: deque[tuple[Run, int]] = deque()
+        self._memory: deque[tuple[Run, int]] = _NOTHING
         self._memory_used = 0
         self._sent = 0
         self._sent_bytes = 0
@@ -143,7 +168,7 @@ class Outbox:
             record = number if number and fits else self._write(run, number)
         self._last_record = max(self._last_record, record)
         if fits:
-            self._memory.append((run, record))
+            self._hold(run, record)
             self._memory_used += size
         elif record:
             if not self._spilled:
@@ -154,6 +179,11 @@ class Outbox:
             self.dropped[DISK if run.durable and self._journal is not None else MEMORY] += run.count
             return False
         return True
+
+    def _hold(self, run: Run, record: int) -> None:
+        if self._memory is _NOTHING:
+            self._memory = deque()
+        self._memory.append((run, record))
 
     def take(self, budget_bytes: int) -> tuple[int, list[Run]]:
         """The next runs to send and the first one's stream sequence; one run at least if there is one."""
@@ -197,6 +227,8 @@ class Outbox:
     def drop_unsure(self) -> None:
         """The neighbour does not know any more what it took of this stream. What was taken goes again, but
         not at QoS 0: that would be at most once no more. Call it before `rewind`."""
+        if not self._sent:
+            return
         sent = list(islice(self._memory, self._sent))
         kept = [item for item in sent if item[0].durable]
         for run, _ in sent if len(kept) < len(sent) else ():
@@ -264,7 +296,7 @@ class Outbox:
         for run, record in items:
             number = 0
             if record and self._journal is not None:
-                number = self.next_number()
+                number = self._next_number()
                 try:
                     self._journal.append(number, encode_record(run))
                 except StorageError:
@@ -285,7 +317,7 @@ class Outbox:
             journal.trim(journal.last)
         written = []
         for run, _ in self._memory:
-            number = self.next_number() if run.durable else 0
+            number = self._next_number() if run.durable else 0
             if number:
                 journal.append(number, encode_record(run))
                 self._last_record = number
@@ -357,13 +389,16 @@ class Outbox:
         record = encode_record(run)
         if not self._has_disk_for(record):
             return 0
-        number = number or self.next_number()
+        number = number or self._next_number()
         try:
             self._journal.append(number, record)
         except StorageError:
             self.journal_failures += 1
             return 0
         return number
+
+    def _next_number(self) -> int:
+        return self._last_record + 1 if self.next_number is None else self.next_number()
 
     def _has_disk_for(self, record: bytes) -> bool:
         """Whether the journal takes a record; it keeps the order, so what is before must be in it too."""
@@ -395,7 +430,7 @@ class Outbox:
             except RemoteProtocolError:
                 self.dropped[DAMAGED] += 1
                 continue
-            self._memory.append((run, number))
+            self._hold(run, number)
             self._memory_used += run.size
             self._spilled_bytes -= run.size
         if not self._spilled:

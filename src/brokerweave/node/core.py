@@ -206,7 +206,8 @@ class NodeCore:
 
     def send(self, neighbour: str, packet: Packet) -> None:
         if self._is_up(neighbour):
-            self.barrier.told(neighbour)
+            if self.failover is None:  # else the strategy hears itself who has heard
+                self.barrier.told(neighbour)
             self.host.send_control(neighbour, packet)
 
     def control_arrived(self, neighbour: str, packet: Packet, lane: int = 0) -> None:
@@ -229,7 +230,8 @@ class NodeCore:
             self.host.send_control(neighbour, Publish(topic, payload))
 
     def _is_up(self, neighbour: str) -> bool:
-        return neighbour in self.neighbour_table and self.neighbour_table[neighbour].up
+        entry = self.neighbour_table.get(neighbour)
+        return entry is not None and entry.up
 
     def keep(self, neighbour: str, changes: Mapping[str, int | None]) -> None:
         kept = self.kept.get(neighbour)

@@ -9,7 +9,6 @@ not listened to at all, never taken in parts. Must not know: trees, routes.
 from __future__ import annotations
 
 import struct
-from collections import deque
 from dataclasses import dataclass
 
 from brokerweave.errors import RemoteProtocolError
@@ -18,6 +17,7 @@ from brokerweave.mqtt.packets import Packet
 
 DIGEST_BYTES = 16
 NO_VIEW = bytes(DIGEST_BYTES)
+NOBODY: frozenset[str] = frozenset()
 MAX_EARLY = 10_000
 """Control packets kept for a strategy that does not know the neighbour yet."""
 
@@ -80,7 +80,7 @@ class PeerLane:
 
     def __init__(self) -> None:
         self.mark = Mark(NO_VIEW, 0)
-        self.stash: deque[tuple[int, list[Run]]] = deque()
+        self.stash: list[tuple[int, list[Run]]] = []
         """Batches that came before both nodes see the same tree: (first, runs)."""
         self.stashed = 0
         """Their bytes."""
@@ -91,14 +91,41 @@ class PeerLane:
 class Peer:
     """One neighbour: a link that is up or not, in the tree or not."""
 
+    __slots__ = (
+        "_heard",
+        "_lanes",
+        "_number",
+        "_talks",
+        "awaited",
+        "complete",
+        "early",
+        "joined",
+        "listening",
+        "named",
+        "new",
+        "served",
+        "settled",
+        "told",
+        "unknown",
+        "up",
+    )
+
     def __init__(self, lanes: int) -> None:
-        self.served: frozenset[str] = frozenset()
+        self.served = NOBODY
         """Nodes that get another way what waits for this link since it failed."""
         self.unknown = False
         """The link failed before all behind it had told what they want: it is owed everything."""
-        self.lanes = [PeerLane() for _ in range(lanes)]
+        self._number = lanes
+        self._lanes: list[PeerLane] | None = None
         self._talks = 0
         self.link_lost()
+
+    @property
+    def lanes(self) -> list[PeerLane]:
+        """Made when first asked for: where there is no tree, nobody does."""
+        if self._lanes is None:
+            self._lanes = [PeerLane() for _ in range(self._number)]
+        return self._lanes
 
     def link_lost(self) -> None:
         self.up = False
@@ -110,7 +137,8 @@ class Peer:
         self.new_view()
 
     def lane_lost(self, index: int) -> None:
-        self.lanes[index] = PeerLane()
+        if self._lanes is not None:
+            self._lanes[index] = PeerLane()
 
     def new_view(self) -> None:
         self.told: bool | None = None

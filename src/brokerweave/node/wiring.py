@@ -470,7 +470,7 @@ class Wiring:
         for index, lane in enumerate(self[neighbour].lanes):
             try:
                 while lane.stash and (anyway or lane.mark.view == self.view):
-                    self._core.take_batch(neighbour, index, *lane.stash.popleft())
+                    self._core.take_batch(neighbour, index, *lane.stash.pop(0))
             except RemoteProtocolError as error:
                 lane.stash.clear()
                 self._broken(neighbour, error)
@@ -582,8 +582,10 @@ class Wiring:
             self._core.call_later(SETTLE_LIMIT, lambda: self._limit_reached(neighbour, waits))
 
     def _no_limit(self, neighbour: str) -> None:
-        if neighbour not in self.held and not any(lane.stash for lane in self[neighbour].lanes):
-            self._limits.pop(neighbour, None)
+        if neighbour not in self._limits or neighbour in self.held:
+            return
+        if not any(lane.stash for lane in self[neighbour].lanes):
+            del self._limits[neighbour]
 
     def _limit_reached(self, neighbour: str, waits: object) -> None:
         if self._limits.get(neighbour) is not waits:

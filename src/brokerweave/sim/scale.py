@@ -10,10 +10,10 @@ site twice, or the run says so. Must not know: real time, memory, how results ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, groupby
 from random import Random
 from typing import Any
 
@@ -227,9 +227,10 @@ class ScaleRun:
             # Where each new client is told to all, a thousand that come one by one tell a million times what
             # links tell anyway when they come up.
             self._spread(0.0, LINKED, arrivals)
-            for link in self.links:  # nodes join one after another, each linked with all before it
-                joins = link.nodes[0].number / self.options.nodes
-                self.world.later(self._at(LINKED + (SUBSCRIBED - LINKED) * joins), link.stand)
+            # Nodes join one after another, each linked with all before it.
+            for number, links in groupby(self.links, key=lambda link: link.nodes[0].number):
+                joins = LINKED + (SUBSCRIBED - LINKED) * number / self.options.nodes
+                self.world.later(self._at(joins), partial(_stand, list(links)))
         else:
             self._spread(0.0, LINKED, [each.connect for each in self.links])
             self._spread(LINKED, SUBSCRIBED, arrivals)
@@ -404,6 +405,11 @@ class ScaleRun:
         result.link_bytes = self.traffic.link_bytes
         result.events = self.world.events
         result.barrier_timeouts = sum(node.core.counters["barrier_timeouts"] for node in self.nodes)
+
+
+def _stand(links: Iterable[ScaleLink]) -> None:
+    for link in links:
+        link.stand()
 
 
 def _filters_of(node: ScaleNode, neighbour: str) -> int:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from random import Random
 from typing import ClassVar
 
 from brokerweave.cooperation import adverts
 from brokerweave.cooperation.api import Strategy
-from brokerweave.cooperation.mesh import Mesh
+from brokerweave.cooperation.mesh import Mesh, first_for
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.connection import BatchArrived, ControlArrived, Established, LinkConnection
 from brokerweave.links.connection import Event as LinkEvent
@@ -28,7 +28,7 @@ from brokerweave.links.lane import Lane, Resume
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.wire import LINK_VERSION
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import Frame, publish_head, split
+from brokerweave.mqtt.frames import publish_head, split
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -55,6 +55,13 @@ _GOODBYE = codec.encode(Disconnect(), 4)
 _FOREVER = 1e9
 MESH = {"copies": 2, "window": 60.0, "client_bytes": 1 << 20, "max_bytes": 64 << 20}
 _ADVERTS = tuple(f'["{part}"'.encode() for part in adverts.PARTS)
+KNOWN = 10_000
+"""Packets that are written and read once: several for each node of a mesh of a thousand."""
+
+_encode = lru_cache(KNOWN)(codec.encode)
+_read = lru_cache(KNOWN)(adverts.decode)
+_answer = lru_cache(KNOWN)(adverts.encode)
+_first_for = lru_cache(KNOWN)(first_for)
 
 
 @dataclass(slots=True)
@@ -117,7 +124,6 @@ class ScaleNode:
         self.carriers = Carriers(self.core, self)
         self.identity = Identity(self.name, 1, strategy.name, 1)
         self._ready: dict[str, None] = {}
-        self._encoded: tuple[Packet | None, bytes] = (None, b"")
         self._injector.connected(world.now)
         self._injector.receive(_CONNACK, world.now)
 
@@ -147,9 +153,7 @@ class ScaleNode:
     def send_control(self, neighbour: str, packet: Packet) -> None:
         carrier = self.carriers.get(neighbour, 0)
         if carrier is not None and not carrier.connection.closed:
-            if packet is not self._encoded[0]:  # else it goes to many
-                self._encoded = packet, codec.encode(packet, LINK_VERSION)
-            carrier.connection.send(self._encoded[1])
+            carrier.connection.send(_encode(packet, LINK_VERSION))
             if _tells_interest(packet):
                 self.traffic.interest_packets += 1
             else:
@@ -189,29 +193,34 @@ class ScaleNode:
 
 
 class ScaleMesh(Mesh):
-    """Reads once what many are told."""
-
-    last: ClassVar[tuple[Packet | None, adverts.Message]] = (None, adverts.Pull())
+    """Reads once what many are told, writes once what many answer, ranks once what all rank the same."""
 
     def read(self, packet: Packet) -> adverts.Message:
-        if packet is not ScaleMesh.last[0]:
-            ScaleMesh.last = packet, super().read(packet)
-        return ScaleMesh.last[1]
+        return _read(packet)
+
+    def answer(self, heard: adverts.Heard) -> Packet:
+        return _answer(heard)
+
+    def first_for(self, node: str, count: int) -> tuple[str, ...]:
+        return _first_for(node, self.live, count)
 
 
 class _Connection(LinkConnection):
-    """Decodes once what many are told."""
+    """Decodes once what many are told: whole control packets mean the same wherever they arrive."""
 
-    last: ClassVar[tuple[bytes, Packet | None]] = (b"", None)
+    __slots__ = ()
 
-    def _receive_frame(self, frame: Frame, now: float, events: list[LinkEvent]) -> None:
-        data, packet = _Connection.last
-        if packet is not None and frame.data == data:
-            events.append(ControlArrived(packet))
-            return
-        super()._receive_frame(frame, now, events)
-        if events and isinstance(events[-1], ControlArrived):
-            _Connection.last = frame.data, events[-1].packet
+    known: ClassVar[dict[bytes, list[LinkEvent]]] = {}
+
+    def receive(self, data: bytes, now: float) -> list[LinkEvent]:
+        events = None if self.closed else self.known.get(data)
+        if events is None:
+            events = super().receive(data, now)
+            if events and all(isinstance(event, ControlArrived) for event in events):
+                if len(self.known) >= KNOWN:
+                    self.known.clear()
+                self.known[data] = events
+        return events
 
 
 class End:
@@ -261,6 +270,8 @@ class End:
 
 
 class ScaleLink:
+    __slots__ = ("_delay", "_ends", "nodes")
+
     def __init__(self, dialer: ScaleNode, dialed: ScaleNode, delay: float) -> None:
         self.nodes = dialer, dialed
         self._delay = delay

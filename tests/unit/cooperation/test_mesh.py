@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b
+from random import Random
 
 import pytest
 
@@ -29,6 +32,10 @@ def reached(route: Route) -> dict[str, int]:
 
 def held(route: Route) -> dict[str, tuple[str, ...]]:
     return {hop.neighbour: hop.holds for hop in route.hops if hop.holds}
+
+
+def rank(node: str, other: str) -> bytes:
+    return blake2b(f"{node}\0{other}".encode(), digest_size=8).digest()
 
 
 class TestRoutes:
@@ -107,7 +114,7 @@ class TestHolders:
 
     def test_are_those_with_the_lowest_hash_for_the_node(self, mesh: Network) -> None:
         """All nodes of all versions have to agree: the order is part of the protocol."""
-        ranked = sorted("eph", key=lambda other: blake2b(f"d\0{other}".encode(), digest_size=8).digest())
+        ranked = sorted("eph", key=lambda other: rank("d", other))
         assert strategy(mesh, "p").holders("d") == (ranked[0],)
 
     def test_change_only_where_the_dead_one_was(self) -> None:
@@ -120,6 +127,18 @@ class TestHolders:
             kept = [holder for holder in before[node] if holder != "h"]
             assert [*asking.holders(node)][: len(kept)] == kept
             assert len(asking.holders(node)) == 2
+
+    @pytest.mark.parametrize("copies", [1, 2, 3])
+    def test_are_the_same_whichever_way_the_members_came_and_went(self, copies: int) -> None:
+        asking, random = strategy(mesh_of(NAMES, copies), "p"), Random(copies)
+        names = [f"n{number}" for number in range(30)]
+        members: set[str] = set()
+        for _ in range(60):
+            members ^= set(random.sample(names, random.choice((1, 1, 1, 20))))
+            asking.members_are(members)
+            for node in names:
+                others = sorted((members | {"p"}) - {node}, key=partial(rank, node))
+                assert asking.holders(node) == tuple(others[: copies - (node in members)])
 
     def test_are_as_many_as_there_are_where_members_are_few(self) -> None:
         assert strategy(mesh_of("dp", copies=4), "d").holders("d") == ("p",)
@@ -138,6 +157,24 @@ class TestDigests:
             patch.setattr(mine.context, "call_later", lambda seconds, callback: due.append(seconds))
             mine._digest_later()
         assert due == [seconds]
+
+    def test_wait_longer_where_many_links_came_up_since(self, mesh: Network) -> None:
+        mine = strategy(mesh, "p")
+        due: list[tuple[float, Callable[[], None]]] = []
+        sent: list[str] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(mine, "_digesting", False)
+            patch.setattr(
+                mine.context, "call_later", lambda seconds, callback: due.append((seconds, callback))
+            )
+            patch.setattr(mine.context, "send", lambda neighbour, packet: sent.append(neighbour))
+            mine._digest_later()
+            patch.setattr(mine, "_up", {f"n{number}" for number in range(1000)})
+            due.pop()[1]()
+            ((seconds, callback),) = due
+            assert (seconds, sent) == (500.0 - DIGEST_SECONDS, [])
+            callback()
+        assert len(sent) == 1000
 
 
 class TestTables:

@@ -43,6 +43,12 @@ def test_runs_are_taken_in_order_and_kept_until_acknowledged() -> None:
     assert (outbox.backlog_runs, outbox.in_flight_bytes, outbox.backlog_bytes) == (1, SIZE, SIZE)
 
 
+def test_what_one_outbox_is_given_is_in_no_other() -> None:
+    outbox, other = Outbox(1), Outbox(2)
+    outbox.append(run(1))
+    assert (outbox.backlog_runs, other.backlog_runs, Outbox(3).backlog_runs) == (1, 0, 0)
+
+
 def test_a_run_larger_than_the_budget_is_taken_alone() -> None:
     outbox = Outbox(1)
     outbox.append(run(1))
