@@ -133,6 +133,8 @@ def load_file(path: Path) -> Scenario:
     """The scenario in a TOML file; `ConfigError` in one line if it is not one."""
     try:
         found = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: {error}") from None
     found.setdefault("name", path.stem)

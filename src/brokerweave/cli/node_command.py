@@ -52,6 +52,7 @@ def node(
 
 def _check(config: NodeConfig) -> int:
     from brokerweave.cooperation import registry
+    from brokerweave.cooperation.mesh import Mesh
     from brokerweave.runtime.acl_file import load_acl
 
     load_acl(config)
@@ -62,6 +63,10 @@ def _check(config: NodeConfig) -> int:
     for row in explain(config):
         rows.add_row(*row)
     console().print(rows)
+    if issubclass(registry.strategy(config.node.strategy), Mesh):
+        console().print(
+            "mesh stands for: delivery cluster, subscribe barrier, cycles none; patience for timeouts"
+        )
     return 0
 
 

@@ -106,3 +106,8 @@ def test_times_may_be_written_as_a_sum() -> None:
     for wrong in ("1+2", "1+2+x", "short+1"):
         with pytest.raises(ConfigError, match="like 1\\+4\\+1"):
             times(wrong)
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read .*nothing\.toml: No such file"):
+        load_file(tmp_path / "nothing.toml")

@@ -131,6 +131,13 @@ def test_check_shows_each_value_and_its_source_and_runs_nothing(
     assert "a.toml" in out
 
 
+def test_check_says_what_a_mesh_stands_for(run: Run) -> None:
+    code, out, _ = run(*NODE, "--strategy", "mesh", "--check")
+    assert code == 0
+    assert "delivery cluster, subscribe barrier, cycles none" in out
+    assert "stands for" not in run(*NODE, "--strategy", "sf", "--check")[1]
+
+
 def test_check_knows_whether_the_strategy_exists(run: Run) -> None:
     code, _, err = run(*NODE, "--strategy", "nonsense", "--check")
     assert code == 2
