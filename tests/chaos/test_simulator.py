@@ -18,8 +18,10 @@ from brokerweave.sim.schedule import FAULTS, SPLIT
 from brokerweave.sim.shrink import shrink
 
 SIZES = (3, 4, 5)
-SEEDS_OF_EACH_SIZE = 170
-"""Three sizes and two strategies: 1,020 runs."""
+SEEDS_OF_EACH_SIZE = 114
+"""Three sizes and three strategies: 1,026 runs."""
+LET_GO = {"pf": 0.05, "sf": 0.05, "mesh": 0.08}
+"""The part of promises that may be let go. In a mesh sites die for good, with their brokers and disks."""
 
 
 def failures(total: many.Summary) -> list[str]:
@@ -28,13 +30,15 @@ def failures(total: many.Summary) -> list[str]:
 
 def _options(strategy: str, nodes: int) -> Options:
     """Of four nodes most wirings have cycles; three do without the care of them, and are checked step by
-    step."""
+    step. A mesh has its own wiring."""
+    if strategy == "mesh":
+        return Options(strategy, nodes)
     return Options(strategy, nodes, wiring="any" if nodes == 4 else "tree", cycles=nodes > 3)
 
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("nodes", SIZES)
-@pytest.mark.parametrize("strategy", ["pf", "sf"])
+@pytest.mark.parametrize("strategy", LET_GO)
 def test_promises_hold_under_all_faults(strategy: str, nodes: int) -> None:
     total = many.summary(range(1, SEEDS_OF_EACH_SIZE + 1), _options(strategy, nodes))
     assert failures(total) == []
@@ -42,7 +46,7 @@ def test_promises_hold_under_all_faults(strategy: str, nodes: int) -> None:
     assert total.counts["promised"] > total.counts["publications"]
     # A retained message that goes again, to repair an index or a broker, is no promise let go.
     let_go = sum(count for cause, count in total.excuses.items() if not cause.startswith("retained: "))
-    assert let_go < total.counts["promised"] / 20
+    assert let_go < total.counts["promised"] * LET_GO[strategy]
 
 
 @pytest.mark.timeout(60)
