@@ -13,7 +13,7 @@ speed: what a broker delivered without our holding it (QoS 0 publications) leave
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import TypeAlias
 
@@ -102,8 +102,11 @@ class Queues:
 
     # What happens
 
-    def hold(self, held: Held, owed: Mapping[str, tuple[str, int]], now: float) -> dict[str, str]:
-        """Keep a publication for these clients, each of a node and with the QoS that it asked for there.
+    def hold(
+        self, held: Held, owed: Mapping[str, tuple[str, int]], now: float, nowhere: Collection[str] = ()
+    ) -> dict[str, str]:
+        """Keep a publication for these clients, each of a node and with the QoS that it asked for there; of
+        those that are `nowhere` no broker has it, also if they come back to that node.
 
         Given back: clients that have moved on by now, and to where. Pass it on to those, for them alone; it
         stays owed all the same, until its receipt.
@@ -114,7 +117,8 @@ class Queues:
             if not self.owes(client, held.id) and not self._came_early(client, home, held.hash)
         }
         if wanted:
-            body = self.shelf.put(held, wanted, now)
+            kept = {client: ("" if client in nowhere else home, qos) for client, (home, qos) in wanted.items()}
+            body = self.shelf.put(held, kept, now)
             for client in list(wanted):
                 self._enter(client, body)
         moved = {}

@@ -169,11 +169,16 @@ class Returns:
     def goes_on(self, client: str, pair: Pair) -> None:
         """The broker has its session, and all that came for it; unless it came here in this session, and
         somebody who kept something has yet to be heard. One without a filter is as good as
-        new; so is one that this node never saw, of a client that was elsewhere."""
+        new; so is one that this node never saw, of a client that was elsewhere: whether it was, a node that
+        was just started may hear later."""
         record, entry = self._core.interest.records.get(client), self._clients.get(client)
         elsewhere = entry is not None and entry.sure and entry.last is None
         if record is not None and not record.filters and (elsewhere or not record.unknown):
             self.accepted(client)
+            return
+        if entry is None and record is not None and record.unknown and self._young:
+            self.expect(client, sure=False)
+            self._clients[client].goes_on = True
             return
         if entry is None:
             return
@@ -251,10 +256,15 @@ class Returns:
         if self._clients.get(client) is entry:
             self.none(client)
 
+    @property
+    def _young(self) -> bool:
+        """Whether others may know of a dead node that was never heard of here."""
+        return self._core.now() - self._started < self._failover.window
+
     def accepted(self, client: str) -> None:
         """A new session begins here."""
-        if self._core.now() - self._started < self._failover.window and client not in self._clients:
-            self.expect(client, sure=False)  # others may know of a dead node that was never heard of here
+        if self._young and client not in self._clients:
+            self.expect(client, sure=False)
         entry = self._clients.get(client)
         if entry is not None:
             entry.last = None
