@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from math import inf
 from typing import TypeAlias
 
 from brokerweave.failover.held import Held
@@ -211,16 +210,11 @@ class Queues:
         self._gone(client, done)
         return given
 
-    def forget(self, client: str, home: str | None = None, before: float = inf) -> None:
-        """The client is owed nothing any more of what it wanted at `home` (None: anywhere) and came before
-        then: its session ended, or it has it."""
+    def forget(self, client: str) -> None:
+        """The client is owed nothing any more: its session ended."""
         queue = self._queues.get(client)
         if queue is not None:
-            bodies = [
-                body
-                for body in queue.bodies.values()
-                if home in (None, body.owed[client][0]) and body.added < before
-            ]
+            bodies = list(queue.bodies.values())
             for body in bodies:
                 queue.remove(body)
             self._gone(client, bodies)

@@ -246,8 +246,9 @@ class Returns:
         entry.ticks.clear()
 
     def owes(self, client: str) -> bool:
-        """Whether it left before it had all that it is owed."""
-        return client in self._clients and self._clients[client].interrupted
+        """Whether it left before it had all that it is owed, or had said what it wants."""
+        entry = self._clients.get(client)
+        return entry is not None and (entry.interrupted or (entry.sure and entry.last is None))
 
     def expects(self, client: str) -> bool:
         return client in self._clients

@@ -662,6 +662,15 @@ class Ledger:
         if not client.persistent:
             self._session_over(client.name, "its session ended")
 
+    def said_goodbye(self, client: ModelClient) -> None:
+        """A session that ends with its connection is over, also before its client heard that it is
+        subscribed again where it came back (row "session")."""
+        if not isinstance(self.owed, OwedInOneHop) or client.persistent or self.site_died(client.name):
+            return
+        for payload, debt in self.owed.gave_up(client.name):
+            if not self.deliveries[client.name, payload] and self.publications[payload].acknowledged:
+                self.excuses[f"lost: {debt.let_go}"] += 1
+
     def delivered(self, client: ModelClient, message: Publish) -> None:
         if message.retain or not message.payload:
             return  # stored at the broker, given to a new subscriber: nobody was promised when
