@@ -486,6 +486,8 @@ class Failover:
     def _joined(self, node: str, client: str) -> None:
         if self._gone.pop(client, None) == node:
             self.queues.forget(client)  # it ended one session there, and began another
+        if self.mesh.table.home(client) == self._core.node_id != node:
+            self.returns.elsewhere(client)
 
     def _died(self, node: str) -> None:
         self.returns.down(node)

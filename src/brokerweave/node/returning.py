@@ -142,6 +142,8 @@ class Returns:
         """Of neighbours that were heard of on the links that are up."""
         self._given: dict[MessageId, set[str]] = {}
         """Clients that got something from here which the broker was not given yet."""
+        self._strangers: set[str] = set()
+        """Clients that came in sessions of which this node, just started, knew nothing."""
         failover.log.writing = self.writing
         self._started = core.now()
 
@@ -169,18 +171,15 @@ class Returns:
     def goes_on(self, client: str, pair: Pair) -> None:
         """The broker has its session, and all that came for it; unless it came here in this session, and
         somebody who kept something has yet to be heard. One without a filter is as good as
-        new; so is one that this node never saw, of a client that was elsewhere: whether it was, a node that
-        was just started may hear later."""
+        new; so is one that this node never saw, of a client that was elsewhere (`elsewhere` may tell)."""
         record, entry = self._core.interest.records.get(client), self._clients.get(client)
         elsewhere = entry is not None and entry.sure and entry.last is None
         if record is not None and not record.filters and (elsewhere or not record.unknown):
             self.accepted(client)
             return
-        if entry is None and record is not None and record.unknown and self._young:
-            self.expect(client, sure=False)
-            self._clients[client].goes_on = True
-            return
         if entry is None:
+            if record is not None and record.unknown and self._young:
+                self._strangers.add(client)
             return
         self._suppress(client)
         if entry.last is None:
@@ -193,6 +192,19 @@ class Returns:
         """A session from before a restart, whose client had come here in it. What it was judged to lack is
         not known any more: who still keeps something for it where it was is asked when it goes on. What the
         broker was given here for the sake of others, before the restart, it may get twice."""
+        entry = self._expect_late(record)
+        entry.interrupted = entry.goes_on = True
+
+    def elsewhere(self, client: str) -> None:
+        """A client here was at another node before, as is heard now: what is kept for it there comes late if
+        its session was not known here, and was not looked at when it subscribed."""
+        record = self._core.interest.records.get(client)
+        if record is not None and client in self._strangers:
+            self._strangers.discard(client)
+            self._expect_late(record)
+
+    def _expect_late(self, record: SessionRecord) -> _Client:
+        """A client that has subscribed here, when nobody was asked."""
         self.expect(record.client_id)
         entry, log = self._clients[record.client_id], self._failover.log
         own = {f: qos for f, qos in record.filters.items() if shared_filter(f)[0] is None}
@@ -200,8 +212,8 @@ class Returns:
         entry.open.append(log.open())
         entry.last = Cutover(subscribed, log.tick(), own, log, me=self._core.node_id)
         entry.last.ready(self._core.now())
-        entry.interrupted = entry.goes_on = True
         entry.silent = set(self._core.neighbours())
+        return entry
 
     def _ask_again(self, client: str, pair: Pair) -> None:
         """It left before it had all that it was owed: who keeps something says so once more. The stream
@@ -282,6 +294,7 @@ class Returns:
 
     def ended(self, pair: Pair) -> None:
         entry = self._clients.get(pair.client.client_id)
+        self._strangers.discard(pair.client.client_id)
         for number in [number for number, again in self._agains.items() if again.pair is pair]:
             del self._agains[number]
             if entry is not None:
