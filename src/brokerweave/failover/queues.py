@@ -116,7 +116,9 @@ class Queues:
             if not self.owes(client, held.id) and not self._came_early(client, home, held.hash)
         }
         if wanted:
-            kept = {client: ("" if client in nowhere else home, qos) for client, (home, qos) in wanted.items()}
+            kept = {
+                client: ("" if client in nowhere else home, qos) for client, (home, qos) in wanted.items()
+            }
             body = self.shelf.put(held, kept, now)
             for client in list(wanted):
                 self._enter(client, body)
