@@ -30,6 +30,9 @@ MOST_HOMES = 100_000
 MOST_NAMES = 10_000
 """Clients whose drops are counted by name; of further ones they are counted under the empty name."""
 
+NOWHERE = "\0"
+"""Behind the name of the node where a client was, and is no longer."""
+
 _Early: TypeAlias = tuple[str, str, bytes]
 
 
@@ -116,9 +119,7 @@ class Queues:
             if not self.owes(client, held.id) and not self._came_early(client, home, held.hash)
         }
         if wanted:
-            kept = {
-                client: ("" if client in nowhere else home, qos) for client, (home, qos) in wanted.items()
-            }
+            kept = {c: (home + (NOWHERE if c in nowhere else ""), qos) for c, (home, qos) in wanted.items()}
             body = self.shelf.put(held, kept, now)
             for client in list(wanted):
                 self._enter(client, body)
@@ -297,7 +298,8 @@ class Queues:
             return None
         _, now_at, since = self._homes.get(client, (0, None, 0.0))
         for body in same.values():
-            if body.owed[client][0] == home or (now_at == home and body.added >= since):
+            kept_at = body.owed[client][0].removesuffix(NOWHERE)
+            if kept_at == home or (now_at == home and body.added >= since):
                 return body
         return None
 
