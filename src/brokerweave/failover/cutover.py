@@ -83,6 +83,7 @@ class Cutover:
         self._arriving: set[str] = set()
         self._cuts: dict[str, dict[int, Sequence[int]]] = {}
         self._own: dict[int, Sequence[int]] = {}
+        self._unsure: set[MessageId] = set()
         self._dead: set[str] = set()
         self._live: Counter[bytes] = Counter()
         self._fence = 0
@@ -98,6 +99,12 @@ class Cutover:
         self._others: Counter[bytes] = before._others if before is not None else Counter()
 
     # What becomes known
+
+    def published(self, held: Held) -> None:
+        """The broker acknowledged what a client here published before SUBACK came: it may have had it before
+        the subscription, whenever this node gave it its number."""
+        self._unsure.add(held.id)
+        self.offer((held,))
 
     def add_cut(self, origin: str, epoch: int, sequences: Sequence[int], *, arrived: bool = True) -> None:
         """A node has heard where the client is: up to these sequences, by lane, it did not know.
@@ -132,7 +139,7 @@ class Cutover:
         self._arriving.discard(origin)
 
     def offer(self, held: Iterable[Held]) -> None:
-        """From a holder's queue, or published here meanwhile."""
+        """From a holder's queue."""
         for one in held:
             known = self._offered.get(one.id)
             if known is None or one.born < known.born:
@@ -156,8 +163,10 @@ class Cutover:
 
     @property
     def heard(self) -> bool:
-        """Whether all nodes were heard of, have answered, and what they sent is here."""
-        return not (self._unheard or self._unanswered or self._arriving)
+        """Whether all nodes were heard of, have answered, and what they sent is here; and all that goes by an
+        earlier SUBSCRIBE is judged."""
+        in_turn = self._before is None or self._before.done
+        return in_turn and not (self._unheard or self._unanswered or self._arriving)
 
     @property
     def unclear(self) -> bool:
@@ -250,6 +259,12 @@ class Cutover:
                 if not waiting:
                     del self._unreceived[one.hash]
         return ids
+
+    @property
+    def cuts(self) -> dict[str, tuple[int, list[int]]]:
+        """Of each node's latest life: up to where it did not know that the client is here."""
+        every = self._cuts | {self._me: self._own}
+        return {node: (max(cuts), list(cuts[max(cuts)])) for node, cuts in every.items() if cuts}
 
     @property
     def owes(self) -> bool:
@@ -352,9 +367,12 @@ class Cutover:
     def _judge_by_cut(self, identifier: MessageId, final: bool) -> Verdict | None:
         """None: it lies before the cut."""
         origin, epoch, lane, sequence = identifier
-        if origin == self._me:  # the log knows all up to `ready`
+        if origin == self._me:
             own = self._own.get(epoch)
-            return Verdict.LATER if own is not None and sequence > own[lane] else None
+            if own is None:
+                return Verdict.LATER if any(known < epoch for known in self._own) else None
+            later = sequence > own[lane] and identifier not in self._unsure
+            return Verdict.LATER if later else None
         cuts = self._cuts.get(origin, {})
         cut = cuts.get(epoch)
         if cut is not None:

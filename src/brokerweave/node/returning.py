@@ -161,7 +161,7 @@ class Returns:
     def none(self, client: str) -> None:
         entry = self._clients.pop(client, None)
         if entry is not None:
-            self._core.sessions.returned(client, False)
+            self._core.sessions.returned(client, None)
             self._close(entry)
             for identifier in entry.given:
                 self._given.get(identifier, set()).discard(client)
@@ -211,6 +211,10 @@ class Returns:
         subscribed = log.open()
         entry.open.append(log.open())
         entry.last = Cutover(subscribed, log.tick(), own, log, me=self._core.node_id)
+        for node, (epoch, sequences) in (record.returned or {}).items():
+            entry.last.reborn(node, epoch, sequences)
+        here = self._core.cut(self._core.node_id)
+        entry.last.reborn(self._core.node_id, here.epoch, here.sequences)
         entry.last.ready(self._core.now())
         entry.silent = set(self._core.neighbours())
         return entry
@@ -322,12 +326,14 @@ class Returns:
         wanted = {f: qos for f, qos in filters if shared_filter(f)[0] is None}
         nodes = mesh.reachable()
         entry.silent = set(core.neighbours())
-        core.sessions.returned(client, True)
+        core.sessions.returned(client, {})
         subscribed = entry.ticks.pop(0) if entry.ticks else log.open()
         entry.open.append(log.open())
         me, before = core.node_id, entry.last
         cutover = Cutover(subscribed, log.tick(), wanted, log, me=me, nodes=nodes, before=before)
         entry.last = cutover
+        here = core.cut(me)
+        cutover.reborn(me, here.epoch, here.sequences)
         mesh.flush()
         attempt = _Attempt(client, pair, cutover, stand, pair.stand_behind())
         attempt.version, attempt.unheard = mesh.version, set(nodes)
@@ -357,7 +363,7 @@ class Returns:
         have been before it knew the subscription, and be routed after the node did."""
         for attempt in self._attempts.values():
             if (pair, packet_id) in attempt.unanswered:
-                attempt.cutover.offer((held,))
+                attempt.cutover.published(held)
 
     def up(self, neighbour: str) -> None:
         self._epochs.pop(neighbour, None)
@@ -481,7 +487,7 @@ class Returns:
 
     def _look_at_broker(self, attempt: _Attempt) -> bool:
         """What the broker delivered since SUBACK stands behind it. Whether there was more of it."""
-        deliveries, before = attempt.behind.deliveries, attempt.seen
+        deliveries, before = attempt.behind.behind, attempt.seen
         for _, content in deliveries[attempt.seen :]:
             if content is not None:
                 attempt.cutover.live(content)
@@ -502,9 +508,8 @@ class Returns:
         entry = self._clients.get(attempt.client)
         if entry is not None:
             entry.attempts -= 1
+            self._core.sessions.returned(attempt.client, attempt.cutover.cuts)
         self._look_at_broker(attempt)
-        here = self._core.cut(self._core.node_id)
-        attempt.cutover.reborn(self._core.node_id, here.epoch, here.sequences)
         given = attempt.cutover.ready(self._core.now())
         self._core.counters.add("redelivery_doubted", attempt.cutover.doubted)
         interrupted = entry is not None and entry.interrupted
@@ -518,6 +523,8 @@ class Returns:
             self._give(attempt.pair, attempt.client, attempt.cutover, given, attempt.behind)
         else:
             attempt.pair.go_on(attempt.behind)
+        for later in [later for later, one in self._attempts.items() if one.client == attempt.client]:
+            self._check(later)
 
     def writing(self, identifier: MessageId) -> None:
         """The broker is about to get a publication: those who have it from here do not want it again."""

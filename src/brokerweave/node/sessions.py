@@ -115,12 +115,13 @@ class Sessions:
         if record.unknown and self._core.settings.unknown_session == "flood":
             self._core.interest.flood(record)
         record.stored = self._core.daybook.keeps
-        if record.returned and self._core.failover is not None:
+        if record.returned is not None and self._core.failover is not None:
             self._core.failover.returns.recall(record)
         self._expire_later(record, away)
 
-    def returned(self, client: str, returned: bool) -> None:
-        """In a mesh: whether a client may be owed something from before it came here, also after a crash."""
+    def returned(self, client: str, returned: dict[str, tuple[int, list[int]]] | None) -> None:
+        """In a mesh: whether a client may be owed something from before it came here, also after a crash, and
+        up to where."""
         record = self._records.get(client)
         if record is not None and record.returned != returned:
             record.returned = returned
