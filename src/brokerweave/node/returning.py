@@ -62,7 +62,8 @@ class _Client:
         self.attempts = 0
         """Under way."""
         self.goes_on = False
-        """Its session outlived a restart of this node: what was kept for it here, its broker has."""
+        """It had subscribed before this node knew of it, or was restarted: what was kept for it here, its
+        broker has."""
         self.interrupted = False
         """Its connection ended before it had all that it is owed."""
         self.sources: set[str] = set()
@@ -192,8 +193,7 @@ class Returns:
         """A session from before a restart, whose client had come here in it. What it was judged to lack is
         not known any more: who still keeps something for it where it was is asked when it goes on. What the
         broker was given here for the sake of others, before the restart, it may get twice."""
-        entry = self._expect_late(record)
-        entry.interrupted = entry.goes_on = True
+        self._expect_late(record).interrupted = True
 
     def elsewhere(self, client: str) -> None:
         """A client here was at another node before, as is heard now: what is kept for it there comes late if
@@ -204,7 +204,7 @@ class Returns:
             self._expect_late(record)
 
     def _expect_late(self, record: SessionRecord) -> _Client:
-        """A client that has subscribed here, when nobody was asked."""
+        """A client that has subscribed here, when nobody was asked: of what is kept for it from elsewhere."""
         self.expect(record.client_id)
         entry, log = self._clients[record.client_id], self._failover.log
         own = {f: qos for f, qos in record.filters.items() if shared_filter(f)[0] is None}
@@ -217,6 +217,7 @@ class Returns:
         entry.last.reborn(self._core.node_id, here.epoch, here.sequences)
         entry.last.ready(self._core.now())
         entry.silent = set(self._core.neighbours())
+        entry.goes_on = True
         return entry
 
     def _ask_again(self, client: str, pair: Pair) -> None:
