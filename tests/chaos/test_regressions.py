@@ -767,6 +767,18 @@ MESH_SEEDS = {
     "a clock was set while nothing was kept, and where clients are was forgotten": 900061,
     "what was routed to a client that was away was kept for it, too, and given after a restart": 900065,
     "a site and its holders were restarted with what they knew, and its broker had lost everything": 880051,
+    "two SUBSCRIBEs followed each other, and the second was judged before the first": 930098,
+    "what the broker delivered stood behind a later SUBACK, and the first was judged without it": 920049,
+    "a will of a node's own, from before its restart, came to a client whose session had it": 900069,
+    "a new home was restarted, and gave what was routed to it before": 910002,
+    "a new home was restarted, and gave what was published there since": 910090,
+    "a holder was told late of a message that its site's client had, and not that it had it": 850041,
+    "a message waited for a link, its subscriber came and got it, and who kept it was not told": 880068,
+    "a node was killed while it wrote to its broker, and what that delivered later was not believed": 930088,
+    "a message came at QoS 0 while its subscriber asked for more, and nobody knew what it was": 1100014,
+    "a broker had no room to deliver what was in doubt": 920042,
+    "a broker had no room to deliver what its subscriber had published itself": 1110217,
+    "a broker delivered what its node had yet to pass on when both died, and it was sent again": 1110145,
 }
 """Whole runs that once found a bug of the mesh, sites dying and all."""
 
