@@ -720,6 +720,35 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(9.325, "partition", ("b", 9.74435)),
         ],
     ),
+    "a client with a clean session says good-bye before it heard that it is subscribed again": (
+        930066,
+        Options("mesh", 4),
+        [
+            Action(0.08, "arrive", ("d-2",)),
+            Action(1.05, "subscribe", ("a-1", "a/#", 0)),
+            Action(1.13, "subscribe", ("d-2", "a/b/c", 2)),
+            Action(9.25, "site", ("d", 3.89)),
+            Action(9.44, "leave", ("d-2",)),
+            Action(18.5, "publish", ("a-1", "a/b/c", 2, False)),
+        ],
+    ),
+    "all that had heard of a client when its site died die, too, fewer than there are copies": (
+        850055,
+        Options("mesh", 4),
+        [
+            Action(0.09, "arrive", ("c-2",)),
+            Action(0.12, "arrive", ("d-1",)),
+            Action(0.2, "arrive", ("b-2",)),
+            Action(0.21, "subscribe", ("d-1", "a/+", 2)),
+            Action(1.27, "subscribe", ("c-2", "+/c", 2)),
+            Action(7.86, "kill", ("d", 0, 3.48, True)),
+            Action(11.05, "site", ("b+c", 0.56)),
+            Action(11.93, "kill", ("d", 0, 2.04, False)),
+            Action(13.59, "leave", ("c-2",)),
+            Action(14.43, "publish", ("b-2", "a/c", 2, False)),
+            Action(16.49, "kill", ("a", 0, 3.23, True)),
+        ],
+    ),
 }
 """What once was taken for a broken promise, and was none."""
 
@@ -779,6 +808,9 @@ MESH_SEEDS = {
     "a broker had no room to deliver what was in doubt": 920042,
     "a broker had no room to deliver what its subscriber had published itself": 1110217,
     "a broker delivered what its node had yet to pass on when both died, and it was sent again": 1110145,
+    "what came while a client was nowhere was thought to be at the broker that it came back to": 910063,
+    "a client came from elsewhere in a session that a node, just started, did not know": 910076,
+    "a holder was restarted, and dropped what a client that was away had yet to get": 1000103,
 }
 """Whole runs that once found a bug of the mesh, sites dying and all."""
 

@@ -81,11 +81,6 @@ class Failover:
         self._ticked = 0.0
         self._pushing: Counter[str] = Counter()
         """Nodes that are about to hear what is kept here for their clients."""
-        self._restored = 0.0
-        """When queues were read back; what is older may be of clients that got it meanwhile."""
-        self._recalled: dict[str, dict[str, int]] = {}
-        """Of nodes that have not told their clients since: when those clients came to them."""
-        self._known: set[str] = set()
         self._unheld: dict[MessageId, set[str]] = {}
         """What was published here, and nodes of which a holder does not know who may be owed it."""
         self._anew: dict[str, float] = {}
@@ -123,7 +118,6 @@ class Failover:
         bounds = int(self._core.option("client_bytes")), int(self._core.option("max_bytes"))
         self.queues = Queues(*bounds, self.window, Shelf(journal))
         self.queues.restore()
-        self._restored = self._core.now()
         if len(self.queues):
             self._tick_later()
 
@@ -202,7 +196,8 @@ class Failover:
         identifier = MessageId(run.origin, run.epoch, lane, run.first)
         kept = held.hold(identifier, publish, run.version, run.born)
         self._core.counters.add("publications_held", len(owed))
-        moved = self.queues.hold(kept, owed, self._core.now())
+        nowhere = {client for client in owed if self.mesh.table.home(client) is None}
+        moved = self.queues.hold(kept, owed, self._core.now(), nowhere)
         for client in owed.keys() & set(self._anew) if self._anew else ():
             if self._is_anew(client, run.born) and owed[client][0] == self.mesh.table.home(client):
                 moved[client] = owed[client][0]  # which may have had it before the session began
@@ -492,6 +487,8 @@ class Failover:
     def _joined(self, node: str, client: str) -> None:
         if self._gone.pop(client, None) == node:
             self.queues.forget(client)  # it ended one session there, and began another
+        if self.mesh.table.home(client) == self._core.node_id != node:
+            self.returns.elsewhere(client)
 
     def _died(self, node: str) -> None:
         self.returns.down(node)
@@ -508,14 +505,7 @@ class Failover:
         self.wills.look()
 
     def _synced(self, node: str) -> None:
-        """A client that has been at its node all the time got there what was kept for it here before this
-        node was restarted; who was told so is not known here."""
-        before = self._recalled.pop(node, {})
-        if not self.mesh.lived_on(node):
-            before = {}  # it may have lost them, and be restarted with what it knew of them
-        for client, entry in self.mesh.table.clients(node).items():
-            if before.get(client) == entry.since and self.queues.owes_any(client):
-                self.queues.forget(client, node, before=self._restored)
+        """What clients got while this node was away, their node tells now: it was never acknowledged."""
         if len(self.queues):
             self._push_later(node)
 
@@ -548,10 +538,6 @@ class Failover:
         # It may have been restarted, and have thought until now that this node is dead.
         for node in (neighbour, *self.mesh.stand_ins()):
             self._holders[node] = self._core.now() + self.window
-        if self._restored and neighbour not in self._known:
-            self._known.add(neighbour)
-            clients = self.mesh.table.clients(neighbour)
-            self._recalled[neighbour] = {client: entry.since for client, entry in clients.items()}
         for node, topic, payload in self.receipts.back(neighbour):
             self._core.send_own(node, topic, payload)
         self.returns.up(neighbour)

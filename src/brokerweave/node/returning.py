@@ -61,7 +61,8 @@ class _Client:
         """Of SUBSCRIBEs that it was judged for: what the broker got since is remembered as long."""
         self.last: Cutover | None = None
         self.goes_on = False
-        """Its session outlived a restart of this node: what was kept for it here, its broker has."""
+        """It had subscribed before this node knew of it, or was restarted: what was kept for it here, its
+        broker has."""
         self.interrupted = False
         """Its connection ended before it had all that it is owed."""
         self.sources: set[str] = set()
@@ -143,6 +144,8 @@ class Returns:
         """The last one of each neighbour: what lies behind it, all knew where to send."""
         self._given: dict[MessageId, set[str]] = {}
         """Clients that got something from here which the broker was not given yet."""
+        self._strangers: set[str] = set()
+        """Clients that came in sessions of which this node, just started, knew nothing."""
         failover.log.writing = self.writing
         self._started = core.now()
 
@@ -170,13 +173,15 @@ class Returns:
     def goes_on(self, client: str, pair: Pair) -> None:
         """The broker has its session, and all that came for it; unless it came here in this session, and
         somebody who kept something has yet to be heard. One without a filter is as good as
-        new; so is one that this node never saw, of a client that was elsewhere."""
+        new; so is one that this node never saw, of a client that was elsewhere (`elsewhere` may tell)."""
         record, entry = self._core.interest.records.get(client), self._clients.get(client)
         elsewhere = entry is not None and entry.sure and entry.last is None
         if record is not None and not record.filters and (elsewhere or not record.unknown):
             self.accepted(client)
             return
         if entry is None:
+            if record is not None and record.unknown and self._young:
+                self._strangers.add(client)
             return
         self._suppress(client)
         if entry.last is None:
@@ -189,6 +194,18 @@ class Returns:
         """A session from before a restart, whose client had come here in it. What it was judged to lack is
         not known any more: who still keeps something for it where it was is asked when it goes on. What the
         broker was given here for the sake of others, before the restart, it may get twice."""
+        self._expect_late(record).interrupted = True
+
+    def elsewhere(self, client: str) -> None:
+        """A client here was at another node before, as is heard now: what is kept for it there comes late if
+        its session was not known here, and was not looked at when it subscribed."""
+        record = self._core.interest.records.get(client)
+        if record is not None and client in self._strangers:
+            self._strangers.discard(client)
+            self._expect_late(record)
+
+    def _expect_late(self, record: SessionRecord) -> _Client:
+        """A client that has subscribed here, when nobody was asked: of what is kept for it from elsewhere."""
         self.expect(record.client_id)
         entry, log = self._clients[record.client_id], self._failover.log
         own = {f: qos for f, qos in record.filters.items() if shared_filter(f)[0] is None}
@@ -200,8 +217,9 @@ class Returns:
         here = self._core.cut(self._core.node_id)
         entry.last.reborn(self._core.node_id, here.epoch, here.sequences)
         entry.last.ready(self._core.now())
-        entry.interrupted = entry.goes_on = True
         entry.silent = set(self._core.neighbours())
+        entry.goes_on = True
+        return entry
 
     def _ask_again(self, client: str, pair: Pair) -> None:
         """It left before it had all that it was owed: who keeps something says so once more. The stream
@@ -246,8 +264,9 @@ class Returns:
         entry.asked.clear()
 
     def owes(self, client: str) -> bool:
-        """Whether it left before it had all that it is owed."""
-        return client in self._clients and self._clients[client].interrupted
+        """Whether it left before it had all that it is owed, or had said what it wants."""
+        entry = self._clients.get(client)
+        return entry is not None and (entry.interrupted or (entry.sure and entry.last is None))
 
     def expects(self, client: str) -> bool:
         return client in self._clients
@@ -256,10 +275,15 @@ class Returns:
         if self._clients.get(client) is entry:
             self.none(client)
 
+    @property
+    def _young(self) -> bool:
+        """Whether others may know of a dead node that was never heard of here."""
+        return self._core.now() - self._started < self._failover.window
+
     def accepted(self, client: str) -> None:
         """A new session begins here."""
-        if self._core.now() - self._started < self._failover.window and client not in self._clients:
-            self.expect(client, sure=False)  # others may know of a dead node that was never heard of here
+        if self._young and client not in self._clients:
+            self.expect(client, sure=False)
         entry = self._clients.get(client)
         if entry is not None:
             entry.last = None
@@ -276,6 +300,7 @@ class Returns:
 
     def ended(self, pair: Pair) -> None:
         entry = self._clients.get(pair.client.client_id)
+        self._strangers.discard(pair.client.client_id)
         for number in [number for number, again in self._agains.items() if again.pair is pair]:
             del self._agains[number]
             if entry is not None:

@@ -9,7 +9,7 @@ know: how much of it is doubled in the end.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING
 
 from brokerweave.mqtt.content import content_hash
@@ -111,5 +111,11 @@ class Losses:
     def too_many(self, since: float, own: str = "") -> bool:
         """Since then, or so shortly before that they were taken for alive. `own`: the subscriber's site,
         where its node or broker died: it was one of the copies."""
-        lost = {site for at, site in self._lost if at >= since - NOTICED}
-        return len(lost | {own} - {""}) >= self.copies
+        return len(self._since(since) | {own} - {""}) >= self.copies
+
+    def all_of(self, sites: Set[str], since: float) -> bool:
+        """Whether all of these lost what they kept since then."""
+        return sites <= self._since(since)
+
+    def _since(self, since: float) -> set[str]:
+        return {site for at, site in self._lost if at >= since - NOTICED}

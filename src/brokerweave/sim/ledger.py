@@ -143,6 +143,8 @@ class Ledger:
         self._wired: list[float] = []
         self._failures: list[tuple[float, frozenset[str]]] = []
         self._spilled: set[bytes] = set()
+        self._nowhere: set[bytes] = set()
+        """What was to be retained, and no node knows of any more."""
         self._floods: set[tuple[str, int, Key]] = set()
 
     def broken(self, text: str) -> NoReturn:
@@ -606,7 +608,7 @@ class Ledger:
     def unsure_topics(self) -> set[str]:
         """Cluster delivery forwards what the broker acknowledged: a node killed before that leaves a message
         retained at its own broker only (row "cluster"). So does a node that is killed while its disk fails
-        (row "failing disk")."""
+        (row "failing disk"), or that is started so when all others that had it have died."""
         failed = {node for node, ends in self.ends.items() if any(end.disk_failed for end in ends)}
         killed = self.deletions.unsure(
             lambda site, at: site in failed or (self.cluster and self._killed_since(site, at))
@@ -614,8 +616,31 @@ class Ledger:
         return killed | {
             p.topic
             for p in self.publications.values()
-            if p.retain and (p.site in failed or (self.cluster and p.qos and self._killed_before_ack(p)))
+            if p.retain
+            and (
+                p.site in failed
+                or (self.cluster and p.qos and self._killed_before_ack(p))
+                or (self.mesh and self._nobody_has(p))
+            )
         }
+
+    def _nobody_has(self, publication: Publication) -> bool:
+        """Whether all sites that had a message died with it, but for nodes that could not read, or write,
+        their disks: it is at their brokers only."""
+        payload = publication.payload
+        havers = {node: visits[0].at for (node, p), visits in self.visits.items() if p == payload and visits}
+        blind, dead = set(), set()
+        for node, since in havers.items():
+            if any(end.disk_failed for end in self.ends[node] if end.restarted >= since):
+                blind.add(node)
+            elif any(not end.disk_kept for end in self.ends[node] if end.at >= since):
+                dead.update({node} if any(at >= since for at in self._broker_losses[node]) else ())
+        if not blind or blind | dead != havers.keys():
+            return False
+        if payload not in self._nowhere:
+            self._nowhere.add(payload)
+            self.excuses["retained: lost by disks that failed, and with sites that died"] += 1
+        return True
 
     def _killed_before_ack(self, publication: Publication) -> bool:
         return not publication.acknowledged and self._killed_since(publication.site, publication.at)
@@ -662,6 +687,15 @@ class Ledger:
             self.doubts.ending(client, self.publications)
         if not client.persistent:
             self._session_over(client.name, "its session ended")
+
+    def said_goodbye(self, client: ModelClient) -> None:
+        """A session that ends with its connection is over, also before its client heard that it is
+        subscribed again where it came back (row "session")."""
+        if not isinstance(self.owed, OwedInOneHop) or client.persistent or self.site_died(client.name):
+            return
+        for payload, debt in self.owed.gave_up(client.name):
+            if not self.deliveries[client.name, payload] and self.publications[payload].acknowledged:
+                self.excuses[f"lost: {debt.let_go}"] += 1
 
     def delivered(self, client: ModelClient, message: Publish) -> None:
         if message.retain or not message.payload:

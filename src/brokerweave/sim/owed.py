@@ -43,6 +43,8 @@ class Debt:
     """Why it is owed no more."""
     doubt: str = ""
     """Why it may be lost."""
+    known_to: frozenset[str] = frozenset()
+    """In a mesh, of a client that lost its site: the others that knew then what it wants."""
 
 
 Leads = Callable[[str, str | None, str, str, int, bool], bool]

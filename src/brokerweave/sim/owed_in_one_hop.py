@@ -60,6 +60,17 @@ class OwedInOneHop(Owed):
         super().unsubscribed(client, topic_filter)
         self._orphans.discard((client, topic_filter))
 
+    def gave_up(self, client: str) -> list[tuple[bytes, Debt]]:
+        """A client that had lost its site ended its session elsewhere, itself: what it is owed no more."""
+        orphans = {key for key in self._orphans if key[0] == client}
+        gone = [(p, debt) for p, debt in self.open() if (debt.client, debt.topic_filter) in orphans]
+        self._orphans -= orphans
+        for key in orphans:
+            del self._subscriptions[key]
+        for _, debt in gone:
+            debt.let_go = "its subscriber said good-bye before it was subscribed again"
+        return gone
+
     def session_over(self, client: str, reason: str) -> None:
         gone = {key for key in self._subscriptions if key[0] == client} - self._orphans
         for key in gone:
@@ -110,7 +121,9 @@ class OwedInOneHop(Owed):
                 self.unsettled += 1
                 continue
             path = (node,) if node == home else (node, home)
-            debts[client] = Debt(client, topic_filter, subscription.qos, path)
+            debts[client] = debt = Debt(client, topic_filter, subscription.qos, path)
+            if key in self._orphans:
+                debt.known_to = frozenset(subscription.settled - {home})
             if node in self._unsure.get(key, ()):
                 self._loose.add((payload, client))
         if debts:

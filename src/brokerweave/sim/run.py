@@ -344,6 +344,9 @@ def _check_debts(simulation: Simulation) -> None:
         if simulation.mesh and ledger.losses.too_many(since, ledger.own_copy_lost(debt.path[-1], since)):
             ledger.excuses["lost: as many sites died as there were copies"] += 1
             continue
+        if debt.known_to and ledger.losses.all_of(debt.known_to, since):
+            ledger.excuses["lost: all sites died that knew what its subscriber wants"] += 1
+            continue
         had = [node for node in debt.path if ledger.had(node, payload)] or [debt.path[0]]
         holders = had[-1:]
         if simulation.cyclic:

@@ -116,6 +116,17 @@ def test_the_oldest_of_a_client_go_when_it_is_owed_too_much() -> None:
     assert sequences(queues.take("b")) == [9]
 
 
+def test_what_came_while_a_client_was_nowhere_no_broker_has() -> None:
+    queues = table()
+    queues.hold(held(1), {"c": ("d", 1)}, now=0)
+    queues.hold(held(2), {"c": ("d", 1)}, now=1, nowhere={"c"})
+    queues.moved("c", "d", since=1, now=2)
+    assert [one.id.sequence for one in queues.take("c", own=True)] == [1]
+    assert [one.id.sequence for one in queues.take("c", own=False)] == [2]
+    queues.received("c", [held(2).hash], now=3, home="d")
+    assert queues.take("c", own=False) == []
+
+
 def test_the_oldest_of_all_go_when_too_much_is_owed() -> None:
     size = held(1).size
     queues = table(total=3 * size)

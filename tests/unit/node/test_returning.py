@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from brokerweave.cooperation.mesh import Mesh
-from brokerweave.node.failover import PUSH_SECONDS
+from brokerweave.mqtt.packets import Disconnect
+from brokerweave.node.failover import LEFT_SECONDS, PUSH_SECONDS
 from tests.unit.node.mesh_sites import DEAD_SECONDS, OPTIONS, Guest, failover, kill, mesh_of, strategy
 from tests.unit.node.network import Network
 
@@ -186,3 +187,49 @@ def test_a_client_that_comes_to_a_node_which_has_found_nobody_yet_gets_what_it_i
     mesh.settle()
     mesh.advance(PUSH_SECONDS)
     assert back.payloads() == [b"1"]
+
+
+def test_a_client_whose_session_a_node_just_started_did_not_know_gets_what_it_is_owed_from_elsewhere(
+    mesh: Network,
+) -> None:
+    there = Guest(mesh, "d", "c", clean_start=False)
+    there.subscribe("t")
+    there.pair.ended()
+    mesh.settle()
+    Guest(mesh, "p", "publisher").publish("t", b"1")
+    mesh.settle()
+    mesh.add("new", options=OPTIONS, cluster_timeout=5.0, barrier_timeout=1.0, strategy=Mesh)
+    back = Guest(mesh, "new", "c", session_present=True, clean_start=False)
+    back.subscribe("t")
+    mesh.settle()
+    for other in "deph":
+        mesh.link("new", other)
+    mesh.settle()
+    mesh.advance(PUSH_SECONDS)
+    assert back.payloads() == [b"1"]
+
+
+def test_a_client_whose_connection_is_cut_before_it_subscribed_again_is_owed_all_of_it_still(
+    mesh: Network,
+) -> None:
+    missed(mesh, b"1")
+    mesh.advance(DEAD_SECONDS)
+    Guest(mesh, "e", "c").pair.ended()
+    mesh.advance(LEFT_SECONDS + 1.0)
+    back = Guest(mesh, "h", "c")
+    back.subscribe("t")
+    mesh.settle()
+    assert back.payloads() == [b"1"]
+
+
+def test_a_client_with_a_clean_session_that_says_good_bye_is_owed_nothing(mesh: Network) -> None:
+    missed(mesh, b"1")
+    mesh.advance(DEAD_SECONDS)
+    there = Guest(mesh, "e", "c")
+    there.send(Disconnect())
+    there.pair.ended()
+    mesh.advance(LEFT_SECONDS + 1.0)
+    back = Guest(mesh, "h", "c")
+    back.subscribe("t")
+    mesh.settle()
+    assert back.payloads() == []
