@@ -22,9 +22,7 @@ from dataclasses import replace
 from brokerweave.failover.held import Held, aged
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.injections import Injection, InjectionLog
-from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
-from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.topics import matches
 
 MOST_SETTLED = 100_000
@@ -83,7 +81,8 @@ class Cutover:
         self._arriving: set[str] = set()
         self._cuts: dict[str, dict[int, Sequence[int]]] = {}
         self._own: dict[int, Sequence[int]] = {}
-        self._unsure: set[MessageId] = set()
+        self._unsure: dict[MessageId, str] = {}
+        self._came: set[tuple[str, str, int]] = set()
         self._dead: set[str] = set()
         self._live: Counter[bytes] = Counter()
         self._fence = 0
@@ -100,10 +99,10 @@ class Cutover:
 
     # What becomes known
 
-    def published(self, held: Held) -> None:
+    def published(self, held: Held, publisher: str) -> None:
         """The broker acknowledged what a client here published before SUBACK came: it may have had it before
         the subscription, whenever this node gave it its number."""
-        self._unsure.add(held.id)
+        self._unsure[held.id] = publisher
         self.offer((held,))
 
     def add_cut(self, origin: str, epoch: int, sequences: Sequence[int], *, arrived: bool = True) -> None:
@@ -213,6 +212,19 @@ class Cutover:
         """One that came after `ready`: to be given to the client now, or nothing."""
         return self._fitted([held], now) if self._missed(held) or self._decide(held) else []
 
+    def overtaken(self, identifier: MessageId, topic: str, hash: bytes) -> None:
+        """The broker is about to get this, after `ready`. Where its origin did not know that the client is
+        here somebody may keep it for the client, too, and is told once the client has it."""
+        first = self._first(topic) if self.done and identifier not in self._settled else None
+        if first is not None and first._judge_by_cut(identifier, final=True) is None:
+            self._settle(identifier, hash)
+
+    def came_here(self, held: Held) -> bool:
+        """Whether the client got one like this here, which nobody asked for yet. Asked once of each."""
+        known = self._others[held.hash] > 0
+        self._others[held.hash] -= known
+        return known
+
     def routed_here(self, held: Held) -> bool:
         """Whether its origin sent it here knowing that the client is here: then this node's own holders have
         it, and no others need."""
@@ -290,7 +302,7 @@ class Cutover:
         hash = self._had.pop(held.id, None)
         if hash is None:
             return False
-        self._settle(held)
+        self._settle(held.id, held.hash)
         if self._unwanted[hash] > 0:
             self._unwanted[hash] -= 1
             return False
@@ -307,14 +319,14 @@ class Cutover:
             self._others[held.hash] -= 1
             self._settled[held.id] = None  # it has it already
         else:
-            self._settle(held)
+            self._settle(held.id, held.hash)
         return verdict is Verdict.MINE
 
-    def _settle(self, held: Held) -> None:
-        self._settled[held.id] = None
+    def _settle(self, identifier: MessageId, hash: bytes) -> None:
+        self._settled[identifier] = None
         if len(self._settled) > MOST_SETTLED:
             del self._settled[next(iter(self._settled))]
-        self._unreceived.setdefault(held.hash, []).append(held.id)
+        self._unreceived.setdefault(hash, []).append(identifier)
 
     def _judge(self, held: Held, live: Counter[bytes], final: bool = False) -> Verdict:
         if held.id in self._settled:
@@ -337,13 +349,27 @@ class Cutover:
             return Verdict.MINE if injection.ended and injection.ended < self._subscribed else Verdict.BROKER
         if live[held.hash] > 0:
             live[held.hash] -= 1
+            if final:
+                self._came.add(self._stream(held.id))
             return Verdict.BROKER
+        if self._stream(held.id) in self._came:
+            return Verdict.BROKER  # it comes when the client has let go of some
         if injection.ended is not None and injection.ended <= self._fence:
             return Verdict.MINE
+        if self._others[held.hash] > self._written_since(held.hash):
+            return Verdict.BROKER  # which gave it after `ready`
         if not final:
             return Verdict.UNCLEAR
         self.doubted += 1
         return Verdict.MINE if self._qos(held.publish.topic) else Verdict.BROKER
+
+    def _stream(self, identifier: MessageId) -> tuple[str, str, int]:
+        """What the broker gives one of, it gives all that follow it of: they came over one connection, and
+        each publisher here has its own."""
+        publisher = self._unsure.get(identifier, "")
+        if identifier.origin == self._me and not publisher:
+            return str(identifier), "", 0
+        return publisher, identifier.origin, identifier.lane
 
     def _in_between(self, injection: Injection) -> bool:
         """Whether the broker got it neither before the subscription nor after it, as far as is known."""
@@ -363,6 +389,11 @@ class Cutover:
                 if hash is not None and hash in live:
                     live[hash] -= 1
         return live
+
+    def _written_since(self, hash: bytes) -> int:
+        """How many equal ones were written to the broker after SUBACK."""
+        since = (one for _, one in self._log.items() if one.sent is not None and one.sent > self._granted)
+        return sum(_hash_of(one) == hash for one in since) if self._others[hash] else 0
 
     def _judge_by_cut(self, identifier: MessageId, final: bool) -> Verdict | None:
         """None: it lies before the cut."""
@@ -426,12 +457,12 @@ class Cutover:
     def _unwant(self) -> None:
         """What the broker will give to the client, or gave, although no holder owes it any more."""
         for identifier, injection in self._kept.items():
-            if identifier in self._settled or injection.run is None:
+            if identifier in self._settled:
                 continue
             if injection.ended is not None and injection.ended < self._subscribed:
                 continue
-            packet = codec.decode(injection.run.blob, injection.run.version)
-            if not isinstance(packet, Publish) or self._first(packet.topic) is not self:
+            packet = injection.publish
+            if packet is None or self._first(packet.topic) is not self:
                 continue
             hash = content_hash(packet.topic, packet.payload)
             if self._in_between(injection):
@@ -443,10 +474,8 @@ class Cutover:
 
 
 def _hash_of(injection: Injection) -> bytes | None:
-    if injection.run is None:
-        return None
-    packet = codec.decode(injection.run.blob, injection.run.version)
-    return content_hash(packet.topic, packet.payload) if isinstance(packet, Publish) else None
+    packet = injection.publish
+    return content_hash(packet.topic, packet.payload) if packet is not None else None
 
 
 def in_order(offered: Iterable[Held]) -> list[Held]:

@@ -169,10 +169,11 @@ class Failover:
         if holds:
             self.hold(replace(run, holds=holds), lane)
         if run.max_qos and not run.cap:
-            # Its origin did not know yet who wants more here; at QoS 0 nobody would hear who has it.
+            # Its origin did not know yet who wants more here, nor may this node know, where SUBACK has yet to
+            # come; at QoS 0 nobody would hear who has it.
             head = publish_head(run.blob, run.version)
             wanted = self.mesh.table.nodes_wanting(head.topic.decode())
-            run = replace(run, cap=wanted.get(self._core.node_id, 0))
+            run = replace(run, cap=2 if self.returns.expecting else wanted.get(self._core.node_id, 0))
         if run.blob[0] & _DUP:
             return replace(run, blob=bytes((run.blob[0] & ~_DUP,)) + run.blob[1:])
         return run

@@ -17,6 +17,7 @@ from brokerweave.failover import wire
 from brokerweave.failover.cutover import Cutover, in_order
 from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
+from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.topics import matches, shared_filter
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
@@ -38,7 +39,7 @@ class _Client:
     """One that may be owed something."""
 
     __slots__ = (
-        "attempts",
+        "asked",
         "given",
         "goes_on",
         "interrupted",
@@ -47,20 +48,18 @@ class _Client:
         "silent",
         "sources",
         "sure",
-        "ticks",
         "unwanted",
     )
 
     def __init__(self, sure: bool) -> None:
         self.sure = sure
         """It is known to have been elsewhere; else only that this node may not know it."""
-        self.ticks: list[int] = []
-        """Of SUBSCRIBEs that the broker has not answered yet."""
+        self.asked: list[tuple[int, list[int]]] = []
+        """Of SUBSCRIBEs that the broker has not answered yet: their ticks, and what the client had published
+        before and the broker had not answered either."""
         self.open: list[int] = []
         """Of SUBSCRIBEs that it was judged for: what the broker got since is remembered as long."""
         self.last: Cutover | None = None
-        self.attempts = 0
-        """Under way."""
         self.goes_on = False
         """It had subscribed before this node knew of it, or was restarted: what was kept for it here, its
         broker has."""
@@ -141,6 +140,8 @@ class Returns:
         self._round = 0
         self._epochs: dict[str, int] = {}
         """Of neighbours that were heard of on the links that are up."""
+        self._cuts: dict[str, Cut] = {}
+        """The last one of each neighbour: what lies behind it, all knew where to send."""
         self._given: dict[MessageId, set[str]] = {}
         """Clients that got something from here which the broker was not given yet."""
         self._strangers: set[str] = set()
@@ -257,10 +258,10 @@ class Returns:
             self._clients[client].sources.add(node)
 
     def _close(self, entry: _Client) -> None:
-        for tick in (*entry.open, *entry.ticks):
+        for tick in (*entry.open, *(tick for tick, _ in entry.asked)):
             self._failover.log.close(tick)
         entry.open.clear()
-        entry.ticks.clear()
+        entry.asked.clear()
 
     def owes(self, client: str) -> bool:
         """Whether it left before it had all that it is owed, or had said what it wants."""
@@ -295,7 +296,7 @@ class Returns:
         """SUBSCRIBE is about to go to the broker."""
         entry = self._clients.get(pair.client.client_id)
         if entry is not None:
-            entry.ticks.append(self._failover.log.open())
+            entry.asked.append((self._failover.log.open(), pair.unanswered))
 
     def ended(self, pair: Pair) -> None:
         entry = self._clients.get(pair.client.client_id)
@@ -312,9 +313,9 @@ class Returns:
             if entry.last is not None and entry.last.owes:
                 entry.interrupted = True
                 entry.last.interrupted()
-            for tick in entry.ticks:
+            for tick, _ in entry.asked:
                 self._failover.log.close(tick)
-            entry.ticks.clear()
+            entry.asked.clear()
 
     # An attempt
 
@@ -323,12 +324,11 @@ class Returns:
         core, mesh, log = self._core, self._failover.mesh, self._failover.log
         client = pair.client.client_id
         entry = self._clients[client]
-        entry.attempts += 1
         wanted = {f: qos for f, qos in filters if shared_filter(f)[0] is None}
         nodes = mesh.reachable()
         entry.silent = set(core.neighbours())
         core.sessions.returned(client, {})
-        subscribed = entry.ticks.pop(0) if entry.ticks else log.open()
+        subscribed, before_it = entry.asked.pop(0) if entry.asked else (log.open(), pair.unanswered)
         entry.open.append(log.open())
         me, before = core.node_id, entry.last
         cutover = Cutover(subscribed, log.tick(), wanted, log, me=me, nodes=nodes, before=before)
@@ -347,13 +347,17 @@ class Returns:
             core.send_own(node, wire.ASK, ask)
         core.counters.add("queues_asked")
         number = self._round
-        attempt.unanswered = self._unanswered()
+        attempt.unanswered = self._unanswered(pair, before_it)
         if attempt.unanswered:
             cutover.arriving(core.node_id)
             core.call_later(POLL_SECONDS, lambda: self._poll(number))
         attempt.timer = core.call_later(timeout, lambda: self._time_is_up(number))
         self._check(number)
         return not attempt.unheard
+
+    @property
+    def expecting(self) -> bool:
+        return bool(self._clients)
 
     @property
     def under_way(self) -> bool:
@@ -364,12 +368,13 @@ class Returns:
         have been before it knew the subscription, and be routed after the node did."""
         for attempt in self._attempts.values():
             if (pair, packet_id) in attempt.unanswered:
-                attempt.cutover.published(held)
+                attempt.cutover.published(held, pair.client.client_id)
 
     def up(self, neighbour: str) -> None:
         self._epochs.pop(neighbour, None)
 
     def heard(self, neighbour: str, version: int, cut: Cut) -> None:
+        self._cuts[neighbour] = cut
         if self._epochs.get(neighbour) != cut.epoch:
             self._epochs[neighbour] = cut.epoch
             for entry in self._clients.values():
@@ -423,10 +428,13 @@ class Returns:
             attempt.arriving.pop(neighbour, None)
             self._check(number)
 
-    def _unanswered(self) -> list[tuple[Pair, int]]:
-        """What clients here published and the broker has yet to acknowledge."""
+    def _unanswered(self, own: Pair, before: list[int]) -> list[tuple[Pair, int]]:
+        """What clients here published and the broker has yet to acknowledge; of the subscriber itself, what
+        it had published `before` its SUBSCRIBE: the broker got the rest after that."""
         pairs = [record.owner for record in self._core.interest.records.values()]
-        return [(pair, number) for pair in pairs if isinstance(pair, Pair) for number in pair.unanswered]
+        others = [pair for pair in pairs if isinstance(pair, Pair) and pair is not own]
+        unanswered = [(pair, number) for pair in others for number in pair.unanswered]
+        return unanswered + [(own, number) for number in own.unanswered if number in before]
 
     def _poll(self, number: int) -> None:
         attempt = self._attempts.get(number)
@@ -508,15 +516,11 @@ class Returns:
             attempt.timer.cancel()
         entry = self._clients.get(attempt.client)
         if entry is not None:
-            entry.attempts -= 1
             self._core.sessions.returned(attempt.client, attempt.cutover.cuts)
         self._look_at_broker(attempt)
         given = attempt.cutover.ready(self._core.now())
         self._core.counters.add("redelivery_doubted", attempt.cutover.doubted)
         interrupted = entry is not None and entry.interrupted
-        unasked = entry is not None and (entry.silent or not self._failover.mesh.all_told())
-        if entry is not None and not (entry.sure or entry.sources or unasked or interrupted):
-            self.none(attempt.client)  # nobody knows of anything
         if attempt.cutover.later and entry is not None:
             self._failover.routed(attempt.client, attempt.cutover.later, entry.keepers)
         attempt.pair.go_on(attempt.stand)
@@ -539,6 +543,20 @@ class Returns:
             if any(matches(each, topic) for each in record.filters):
                 entry.unwanted[content] = entry.unwanted.get(content, 0) + 1
                 self._suppress(client)
+        cut = self._cuts.get(identifier.origin)
+        if cut is not None and (identifier.epoch, identifier.sequence) <= (
+            cut.epoch,
+            cut.sequences[identifier.lane],
+        ):
+            self._overtaken(identifier)
+
+    def _overtaken(self, identifier: MessageId) -> None:
+        """The broker gets something whose origin may not have known yet who is here."""
+        known = self._failover.log.find(identifier)
+        publish = known.publish if known is not None else None
+        for entry in self._clients.values() if publish is not None else ():
+            if entry.last is not None and publish is not None:
+                entry.last.overtaken(identifier, publish.topic, content_hash(publish.topic, publish.payload))
 
     def _suppress(self, client: str) -> None:
         entry, record = self._clients.get(client), self._core.interest.records.get(client)
@@ -614,6 +632,9 @@ class Returns:
         later = [one.id for one in held if entry.last.routed_here(one)]
         if later:
             self._failover.routed(client, later, keepers)
+            # Who began to hold for this node after the client had it was not told.
+            had = [one.id for one in held if own and one.id in later and entry.last.came_here(one)]
+            self._failover.got(client, had, {node})
             held = [one for one in held if one.id not in later]
         if record is None or not isinstance(record.owner, Pair):
             # It is away: who keeps it is asked again when it goes on.

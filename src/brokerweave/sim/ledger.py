@@ -593,7 +593,8 @@ class Ledger:
     def _came_another_way(self, payload: bytes) -> str:
         """Why the copy that a client has may not be the one that is kept for it."""
         publication = self.publications[payload]
-        if len(publication.keys) > 1:
+        first_hand = [site for site in publication.sites if self._first_hand[site, payload]]
+        if len(publication.keys) > 1 or len(first_hand) > 1:  # a node may die before it passes it on
             return "its publisher had no answer when a site died, and sent it again"
         elsewhere = any(key[0] != publication.site for key in publication.keys)
         if publication.is_will and elsewhere and self._first_hand[publication.site, payload]:
