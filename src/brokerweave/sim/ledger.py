@@ -550,8 +550,12 @@ class Ledger:
         before = [visit.at for visit in self.visits[site, payload] if visit.local and visit.came_from]
         if not before:
             return
+        publication = self.publications[payload]
         if any(end.at >= before[0] for end in self.ends[site]):
             self.excuses["doubled: sent again to a node that was restarted"] += 1
+        elif publication.is_will and any(end.at >= publication.at for end in self.ends[site]):
+            # Row "will": the node was restarted, and does not know what its broker is about to publish.
+            self.excuses["doubled: a will that a broker published since its node was restarted"] += 1
         else:
             self.broken(f"the broker of {site} got {payload!r} from its publisher, after it had it")
 
