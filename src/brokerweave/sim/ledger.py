@@ -629,7 +629,8 @@ class Ledger:
         their disks: it is at their brokers only."""
         payload = publication.payload
         havers = {node: visits[0].at for (node, p), visits in self.visits.items() if p == payload and visits}
-        blind, dead = set(), set()
+        blind: set[str] = set()
+        dead: set[str] = set()
         for node, since in havers.items():
             if any(end.disk_failed for end in self.ends[node] if end.restarted >= since):
                 blind.add(node)
