@@ -732,6 +732,20 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(18.5, "publish", ("a-1", "a/b/c", 2, False)),
         ],
     ),
+    "two nodes publish a will of a client whose site neither reaches, and then reach each other": (
+        1010029,
+        Options("mesh", 4),
+        [
+            Action(0.056, "arrive", ("b-2",)),
+            Action(0.175, "subscribe", ("b-2", "a/+", 2)),
+            Action(0.374, "arrive", ("a-1",)),
+            Action(0.477, "arrive", ("d-1",)),
+            Action(1.201, "subscribe", ("d-1", "#", 1)),
+            Action(4.397, "partition", ("d", 7.16)),
+            Action(12.499, "partition", ("c", 8.21)),
+            Action(12.697, "stop", ("d", 3.07)),
+        ],
+    ),
     "all that had heard of a client when its site died die, too, fewer than there are copies": (
         850055,
         Options("mesh", 4),

@@ -265,7 +265,7 @@ class Ledger:
         # Sent again, elsewhere perhaps: that it goes on is another node's part, or was this one's before.
         sent_again = (came_from is None or node in publication.sites) and len(publication.keys) > 1
         if not (self.mesh and (sent_again or (publication.is_will and node == publication.site))):
-            self.owed.passing(node, payload, hops, group.local)
+            self.owed.passing(node, payload, hops, group.local, came_from is not None)
 
     def _check_resent(
         self, node: str, came_from: str | None, publication: Publication, key: Key, before: list[Visit]
@@ -375,7 +375,7 @@ class Ledger:
             if self.mesh and before is not None and not self._ended(node, before):
                 continue  # sent again: who came since it was here has it from who keeps it
             if not any(visit.at > forgot for visit in self.visits[node, payload]):
-                self.owed.passing(node, payload, {}, False)
+                self.owed.passing(node, payload, {}, False, came=True)
 
     def _knows_already(self, node: str, payload: bytes) -> bool:
         """In a mesh: a node need not act on the will of a client of its own, which its broker publishes, nor
@@ -550,8 +550,12 @@ class Ledger:
         before = [visit.at for visit in self.visits[site, payload] if visit.local and visit.came_from]
         if not before:
             return
+        publication = self.publications[payload]
         if any(end.at >= before[0] for end in self.ends[site]):
             self.excuses["doubled: sent again to a node that was restarted"] += 1
+        elif publication.is_will and any(end.at >= publication.at for end in self.ends[site]):
+            # Row "will": the node was restarted, and does not know what its broker is about to publish.
+            self.excuses["doubled: a will that a broker published since its node was restarted"] += 1
         else:
             self.broken(f"the broker of {site} got {payload!r} from its publisher, after it had it")
 
@@ -629,13 +633,17 @@ class Ledger:
         their disks: it is at their brokers only."""
         payload = publication.payload
         havers = {node: visits[0].at for (node, p), visits in self.visits.items() if p == payload and visits}
-        blind: set[str] = set()
-        dead: set[str] = set()
-        for node, since in havers.items():
-            if any(end.disk_failed for end in self.ends[node] if end.restarted >= since):
-                blind.add(node)
-            elif any(not end.disk_kept for end in self.ends[node] if end.at >= since):
-                dead.update({node} if any(at >= since for at in self._broker_losses[node]) else ())
+        blind = {
+            node
+            for node, since in havers.items()
+            if any(end.disk_failed for end in self.ends[node] if end.restarted >= since)
+        }
+        dead = {
+            node
+            for node, since in havers.items()
+            if any(not end.disk_kept for end in self.ends[node] if end.at >= since)
+            and any(at >= since for at in self._broker_losses[node])
+        }
         if not blind or blind | dead != havers.keys():
             return False
         if payload not in self._nowhere:

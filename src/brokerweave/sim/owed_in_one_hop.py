@@ -130,8 +130,11 @@ class OwedInOneHop(Owed):
             self.promised += len(debts)
             self._debts[payload] = list(debts.values())
 
-    def passing(self, node: str, payload: bytes, hops: Mapping[str, int], local: bool) -> None:
-        """What is for a client that lost its site, or has moved since, is looked at in the end."""
+    def passing(
+        self, node: str, payload: bytes, hops: Mapping[str, int], local: bool, came: bool = False
+    ) -> None:
+        """What is for a client that lost its site, or has moved since, is looked at in the end. What came
+        from another node, such as a will that both published, goes no further."""
         moved = []
         for debt in self._debts.get(payload, ()):
             key = (debt.client, debt.topic_filter)
@@ -140,13 +143,14 @@ class OwedInOneHop(Owed):
                 continue
             at = {self._homes[key], subscription.client.site}
             loose = (payload, debt.client) in self._loose or node in self._unsure.get(key, ())
-            if key in self._orphans or at != {debt.path[-1]} or loose:
+            elsewhere = at != {debt.path[-1]} or (came and debt.path[-1] != node)
+            if key in self._orphans or elsewhere or loose:
                 moved.append(debt)
         checked = [debt for debt in self._debts.get(payload, ()) if debt not in moved]
         if checked:
             every, self._debts[payload] = self._debts[payload], checked
             try:
-                super().passing(node, payload, hops, local)
+                super().passing(node, payload, hops, local, came)
             finally:
                 self._debts[payload] = every
 
