@@ -83,6 +83,7 @@ class Cutover:
         self._own: dict[int, Sequence[int]] = {}
         self._unsure: dict[MessageId, str] = {}
         self._came: set[tuple[str, str, int]] = set()
+        self._alike: Counter[bytes] = Counter()
         self._dead: set[str] = set()
         self._live: Counter[bytes] = Counter()
         self._fence = 0
@@ -199,6 +200,7 @@ class Cutover:
         now is not waited for."""
         self._live = self._credible()
         self._fenced = not self.unfenced
+        self._alike.update(held.hash for held in self._offered.values())
         self.later = [held.id for held in self._offered.values() if self.routed_here(held)]
         mine = [held for held in in_order(self._offered.values()) if self._decide(held)]
         self._keep_log()
@@ -349,7 +351,7 @@ class Cutover:
             return Verdict.MINE if injection.ended and injection.ended < self._subscribed else Verdict.BROKER
         if live[held.hash] > 0:
             live[held.hash] -= 1
-            if final:
+            if final and self._alike[held.hash] == 1:  # else it may have been another one
                 self._came.add(self._stream(held.id))
             return Verdict.BROKER
         if self._stream(held.id) in self._came:

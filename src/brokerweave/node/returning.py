@@ -142,6 +142,8 @@ class Returns:
         """Of neighbours that were heard of on the links that are up."""
         self._cuts: dict[str, Cut] = {}
         """The last one of each neighbour: what lies behind it, all knew where to send."""
+        self._unheard: dict[str, dict[str, int]] = {}
+        """Neighbours that were not waited for any longer: by client, which version tells them of it."""
         self._given: dict[MessageId, set[str]] = {}
         """Clients that got something from here which the broker was not given yet."""
         self._strangers: set[str] = set()
@@ -372,6 +374,7 @@ class Returns:
 
     def up(self, neighbour: str) -> None:
         self._epochs.pop(neighbour, None)
+        self._unheard.pop(neighbour, None)
 
     def heard(self, neighbour: str, version: int, cut: Cut) -> None:
         self._cuts[neighbour] = cut
@@ -380,6 +383,12 @@ class Returns:
             for entry in self._clients.values():
                 if entry.last is not None and entry.last.done:
                     entry.last.reborn(neighbour, cut.epoch, cut.sequences)
+        unheard = self._unheard.get(neighbour, {})
+        for client in [client for client, told in unheard.items() if version >= told]:
+            del unheard[client]
+            last = self._clients[client].last if client in self._clients else None
+            if last is not None and last.done:
+                last.reborn(neighbour, cut.epoch, cut.sequences)
         for number, attempt in list(self._attempts.items()):
             if neighbour in attempt.unheard and version >= attempt.version:
                 here = self._is_here(neighbour, cut.sent)
@@ -517,6 +526,8 @@ class Returns:
         entry = self._clients.get(attempt.client)
         if entry is not None:
             self._core.sessions.returned(attempt.client, attempt.cutover.cuts)
+            for node in attempt.unheard:
+                self._unheard.setdefault(node, {})[attempt.client] = attempt.version
         self._look_at_broker(attempt)
         given = attempt.cutover.ready(self._core.now())
         self._core.counters.add("redelivery_doubted", attempt.cutover.doubted)
