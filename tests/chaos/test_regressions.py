@@ -746,6 +746,32 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(12.697, "stop", ("d", 3.07)),
         ],
     ),
+    "a broker publishes a will since its node was restarted, which another node had published": (
+        1010057,
+        Options("mesh", 4),
+        [
+            Action(0.108, "arrive", ("a-1",)),
+            Action(0.345, "arrive", ("d-2",)),
+            Action(0.763, "subscribe", ("a-1", "#", 2)),
+            Action(3.849, "publish", ("d-2", "b/c", 1, True)),
+            Action(4.661, "partition", ("a", 9.53)),
+            Action(15.204, "delay", ("a", "a/broker", 0.478, 0.0, 0.0, 3.0)),
+            Action(15.612, "kill", ("a", 0, 0.086, False)),
+        ],
+    ),
+    "of two that had a retained message one died, and one was killed before its disk had it": (
+        1000280,
+        Options("mesh", 4),
+        [
+            Action(0.122, "arrive", ("c-1",)),
+            Action(11.274, "partition", ("a", 5.16)),
+            Action(12.494, "partition", ("d", 8.64)),
+            Action(12.845, "disk", ("b", 1.65)),
+            Action(13.471, "publish", ("c-1", "b", 2, True)),
+            Action(15.357, "kill", ("b", 0, 2.47, False)),
+            Action(16.261, "site", ("c", 1.15)),
+        ],
+    ),
     "all that had heard of a client when its site died die, too, fewer than there are copies": (
         850055,
         Options("mesh", 4),
