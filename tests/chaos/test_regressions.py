@@ -852,6 +852,7 @@ MESH_SEEDS = {
     "a client came from elsewhere in a session that a node, just started, did not know": 910076,
     "a holder was restarted, and dropped what a client that was away had yet to get": 1000103,
     "a retained message was sent again, and undid a newer one at its publisher's site": 1010123,
+    "a holder's clock was set while it was stopped, and what it kept was too old at once": 1020024,
 }
 """Whole runs that once found a bug of the mesh, sites dying and all."""
 

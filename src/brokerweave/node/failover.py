@@ -117,7 +117,7 @@ class Failover:
             return
         bounds = int(self._core.option("client_bytes")), int(self._core.option("max_bytes"))
         self.queues = Queues(*bounds, self.window, Shelf(journal))
-        self.queues.restore()
+        self.queues.restore(self._core.now())
         if len(self.queues):
             self._tick_later()
 

@@ -130,7 +130,10 @@ class Ledger:
         self._given: Counter[tuple[str, bytes]] = Counter()
         self._last: dict[tuple[str, str, str, int], int] = {}
         self._subscribed: dict[tuple[str, str], float] = {}
-        """When a client got a subscription that it did not have."""
+        """When a client got a subscription that it did not have, or had at another site."""
+        self._granted_at: dict[tuple[str, str], str] = {}
+        self._waited: defaultdict[bytes, set[str]] = defaultdict(set)
+        """In a mesh: the sites that were out of reach when their origin sent them a message."""
         self._broker_losses: defaultdict[str, list[float]] = defaultdict(list)
         self._injector_losses: defaultdict[str, list[float]] = defaultdict(list)
         self._deaths: defaultdict[str, list[float]] = defaultdict(list)
@@ -262,6 +265,8 @@ class Ledger:
                 self.owed.spared = publication.site
             self.owed.published(payload, publication.topic, publication.qos, node, at_home)
         hops = {neighbour: min(run.cap, qos) for neighbour, qos in group.hops}
+        if came_from is None:
+            self._waited[payload].update(each for each in hops if not self.reaches(node, each))
         # Sent again, elsewhere perhaps: that it goes on is another node's part, or was this one's before.
         sent_again = (came_from is None or node in publication.sites) and len(publication.keys) > 1
         if not (self.mesh and (sent_again or (publication.is_will and node == publication.site))):
@@ -680,8 +685,10 @@ class Ledger:
     # The subscriber
 
     def granted(self, client: ModelClient, topic_filter: str, qos: int) -> None:
-        if topic_filter not in self.owed.filters(client.name):
-            self._subscribed[client.name, topic_filter] = self.world.now
+        key = (client.name, topic_filter)
+        if topic_filter not in self.owed.filters(client.name) or self._granted_at.get(key) != client.site:
+            self._subscribed[key] = self.world.now
+        self._granted_at[key] = client.site
         if not all(self.reaches(client.site, each) for each in self.barriers):
             self._came_blind[client.name] = inf
         elif self._came_blind.get(client.name) == inf:
@@ -786,7 +793,7 @@ class Ledger:
 
     def _stuck(self, publication: Publication, site: str) -> bool:
         """In a mesh: whether a message had to wait for the link from its origin to a site."""
-        return any(
+        return site in self._waited[publication.payload] or any(
             visit.at >= failed >= publication.at and link == {visit.came_from, site}
             for visit in self.visits[site, publication.payload]
             for failed, link in self._failures
