@@ -772,6 +772,23 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(16.261, "site", ("c", 1.15)),
         ],
     ),
+    "a message waited for a link, and its subscriber came to the other end of it": (
+        1020014,
+        Options("mesh", 4),
+        [
+            Action(0.02, "arrive", ("c-2",)),
+            Action(0.061, "arrive", ("d-2",)),
+            Action(0.067, "arrive", ("b-1",)),
+            Action(0.73, "subscribe", ("c-2", "+/c", 2)),
+            Action(1.342, "subscribe", ("d-2", "b/c", 0)),
+            Action(9.17, "stop", ("d", 1.85)),
+            Action(10.026, "freeze", ("c", 2.08)),
+            Action(10.685, "publish", ("b-1", "b/c", 1, False)),
+            Action(11.159, "link", ("c", "b", 4.05)),
+            Action(12.117, "publish", ("b-1", "b/c", 1, False)),
+            Action(16.942, "site", ("d", 1.05)),
+        ],
+    ),
     "all that had heard of a client when its site died die, too, fewer than there are copies": (
         850055,
         Options("mesh", 4),
