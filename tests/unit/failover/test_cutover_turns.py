@@ -123,6 +123,7 @@ def test_what_the_broker_delivered_before_suback_is_not_given() -> None:
 def test_a_session_that_is_older_than_what_is_known_of_it_may_have_anything() -> None:
     cutover = site()
     cutover.older = True
+    cutover.add_cut("p", 1, [2])
     cutover.offer(map(held, (1, 2)))
     assert not cutover.complete
     cutover.live(held(2).hash)
