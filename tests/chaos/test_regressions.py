@@ -827,6 +827,7 @@ MESH_SEEDS = {
     "what came while a client was nowhere was thought to be at the broker that it came back to": 910063,
     "a client came from elsewhere in a session that a node, just started, did not know": 910076,
     "a holder was restarted, and dropped what a client that was away had yet to get": 1000103,
+    "a retained message was sent again, and undid a newer one at its publisher's site": 1010123,
 }
 """Whole runs that once found a bug of the mesh, sites dying and all."""
 

@@ -249,6 +249,16 @@ class TestAPublicationThatIsResent:
         assert again.acknowledged() == [7]
         assert injected(mesh, "e") == [b"1"]
 
+    def test_does_not_undo_what_was_retained_since(self, mesh: Network) -> None:
+        publisher = Guest(mesh, "d", "publisher")
+        for number, payload, dup in ((7, b"1", False), (8, b"2", False), (7, b"1", True)):
+            publisher.send(Publish("t", payload, 1, True, dup, number))
+            if publisher.to_broker:
+                publisher.broker(PubAck(number))
+            mesh.settle()
+        frames = [node.core.retained.index.frame("t") for node in mesh.nodes.values()]
+        assert [frame is not None and frame.endswith(b"2") for frame in frames] == [True] * 4
+
     def test_is_new_where_the_first_one_did_not_come(self, mesh: Network) -> None:
         Guest(mesh, "h", "subscriber").subscribe("t")
         mesh.settle()
