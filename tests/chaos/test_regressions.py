@@ -862,6 +862,8 @@ MESH_SEEDS = {
     "a message waited for a link, its subscriber came and got it, and who kept it was not told": 880068,
     "a node was killed while it wrote to its broker, and what that delivered later was not believed": 930088,
     "a message came at QoS 0 while its subscriber asked for more, and nobody knew what it was": 1100014,
+    "an origin was heard after all had been judged, and what it routed then came twice": 1130013,
+    "a broker had granted a filter when its node was killed, and had in its session what was given": 1130034,
     "a broker had no room to deliver what was in doubt": 920042,
     "a broker had no room to deliver what its subscriber had published itself": 1110217,
     "a broker delivered what its node had yet to pass on when both died, and it was sent again": 1110145,

@@ -64,10 +64,16 @@ class Cutover:
         self.trusted = False
         """Set it before `ready` if a holder of the client's old home has answered: what the broker gives the
         client from before the cuts, and nobody owes it, it had there."""
+        self.older = False
+        """Set it if the session is older than this node's knowledge of it: the broker may have granted the
+        filters before, and have all of it for the client."""
         self.later: list[MessageId] = []
         """After `ready`: what of the offered its origin routed knowing that the client is here."""
         self.suppressed = 0
         """Deliveries of the broker that the client had before it came."""
+        self.known: list[MessageId] = []
+        """After `ready`: what of the offered the client has."""
+        self._already: Counter[bytes] = Counter()
         self._unwanted: Counter[bytes] = Counter()
         self._had: dict[MessageId, bytes] = {}
         self._subscribed = subscribed
@@ -155,6 +161,10 @@ class Cutover:
         if not self._fenced:
             self._live[hash] += 1
 
+    def already(self, hashes: Iterable[bytes]) -> None:
+        """The broker delivered these before SUBACK, or as the session went on: the client has them of it."""
+        self._already.update(hashes)
+
     def fence(self, tick: int) -> None:
         """What the broker had at this tick, and was to give to the client, it has given."""
         self._fence = max(self._fence, tick)
@@ -203,6 +213,7 @@ class Cutover:
         self._alike.update(held.hash for held in self._offered.values())
         self.later = [held.id for held in self._offered.values() if self.routed_here(held)]
         mine = [held for held in in_order(self._offered.values()) if self._decide(held)]
+        self.known = [held.id for held in self._offered.values() if self.has(held)]
         self._keep_log()
         if self.trusted:
             self._unwant()
@@ -342,13 +353,17 @@ class Cutover:
         by_cut = self._judge_by_cut(held.id, final)
         if by_cut is not None:
             return by_cut
+        if self._already[held.hash] > 0:
+            self._already[held.hash] -= final
+            return Verdict.BROKER
         injection = self._kept.get(held.id) if self.done else self._log.find(held.id)
         if injection is None and self.done and self._log.find(held.id) is not None:
             return Verdict.BROKER  # it came here after SUBACK
-        if injection is None:
+        before = injection is None or (injection.ended and injection.ended < self._subscribed)
+        if before and not self.older:
             return Verdict.MINE
-        if not self._in_between(injection):
-            return Verdict.MINE if injection.ended and injection.ended < self._subscribed else Verdict.BROKER
+        if injection is not None and not before and not self._in_between(injection):
+            return Verdict.BROKER
         if live[held.hash] > 0:
             live[held.hash] -= 1
             if final and self._alike[held.hash] == 1:  # else it may have been another one
@@ -356,7 +371,7 @@ class Cutover:
             return Verdict.BROKER
         if self._stream(held.id) in self._came:
             return Verdict.BROKER  # it comes when the client has let go of some
-        if injection.ended is not None and injection.ended <= self._fence:
+        if injection is not None and injection.ended is not None and injection.ended <= self._fence:
             return Verdict.MINE
         if self._others[held.hash] > self._written_since(held.hash):
             return Verdict.BROKER  # which gave it after `ready`

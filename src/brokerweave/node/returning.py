@@ -31,6 +31,8 @@ POLL_SECONDS = 0.004
 """Between two looks at what the broker has yet to acknowledge, or to deliver."""
 MOST_GIVEN = 100_000
 """Publications that clients got from here and the broker may yet be given; beyond, the oldest go."""
+MOST_EARLY = 10_000
+"""Publications that a client got before it subscribed; what is beyond, it may get twice."""
 UNCLEAR_SECONDS = 0.05
 """How long to wait for the broker to deliver what it may or may not, once all else is known."""
 
@@ -40,10 +42,12 @@ class _Client:
 
     __slots__ = (
         "asked",
+        "early",
         "given",
         "goes_on",
         "interrupted",
         "last",
+        "older",
         "open",
         "silent",
         "sources",
@@ -57,6 +61,10 @@ class _Client:
         self.asked: list[tuple[int, list[int]]] = []
         """Of SUBSCRIBEs that the broker has not answered yet: their ticks, and what the client had published
         before and the broker had not answered either."""
+        self.early: list[bytes] = []
+        """What it got in this session before it subscribed, as far as the node knows."""
+        self.older = False
+        """Its session is older than what the node knows of it."""
         self.open: list[int] = []
         """Of SUBSCRIBEs that it was judged for: what the broker got since is remembered as long."""
         self.last: Cutover | None = None
@@ -180,6 +188,8 @@ class Returns:
         elsewhere = entry is not None and entry.sure and entry.last is None
         if record is not None and not record.filters and (elsewhere or not record.unknown):
             self.accepted(client)
+            if client in self._clients:
+                self._clients[client].older = True
             return
         if entry is None:
             if record is not None and record.unknown and self._young:
@@ -251,6 +261,9 @@ class Returns:
         nodes = {held.id: node for node, held in again.held}
         for node in dict.fromkeys(nodes.values()):
             self._note_source(again.client, node)
+        entry = self._clients.get(again.client)
+        if entry is not None and entry.last is not None:
+            entry.last.already(content for _, content in again.behind.behind if content is not None)
         ordered = in_order({held.id: held for _, held in again.held}.values())
         self.late(again.client, ordered, self._core.node_id, stand=again.behind)
         again.pair.go_on(again.behind)
@@ -289,9 +302,10 @@ class Returns:
         entry = self._clients.get(client)
         if entry is not None:
             entry.last = None
-            entry.interrupted = entry.goes_on = False
+            entry.interrupted = entry.goes_on = entry.older = False
             entry.given.clear()
             entry.unwanted.clear()
+            entry.early.clear()
             self._close(entry)
 
     def subscribing(self, pair: Pair) -> None:
@@ -337,6 +351,10 @@ class Returns:
         entry.last = cutover
         here = core.cut(me)
         cutover.reborn(me, here.epoch, here.sequences)
+        if before is None:
+            cutover.older = entry.older
+            cutover.already([*entry.early, *pair.undelivered])
+            cutover.received(entry.early)
         mesh.flush()
         attempt = _Attempt(client, pair, cutover, stand, pair.stand_behind())
         attempt.version, attempt.unheard = mesh.version, set(nodes)
@@ -532,8 +550,9 @@ class Returns:
         given = attempt.cutover.ready(self._core.now())
         self._core.counters.add("redelivery_doubted", attempt.cutover.doubted)
         interrupted = entry is not None and entry.interrupted
-        if attempt.cutover.later and entry is not None:
+        if entry is not None:
             self._failover.routed(attempt.client, attempt.cutover.later, entry.keepers)
+            self._failover.got(attempt.client, attempt.cutover.known, entry.keepers)
         attempt.pair.go_on(attempt.stand)
         if given and not interrupted:
             self._give(attempt.pair, attempt.client, attempt.cutover, given, attempt.behind)
@@ -608,6 +627,8 @@ class Returns:
         kept them for it when it came."""
         entry = self._clients.get(client)
         if entry is None or entry.last is None:
+            if entry is not None and len(entry.early) < MOST_EARLY:
+                entry.early += hashes
             return hashes
         rest, ids = [], []
         for one in hashes:

@@ -109,3 +109,23 @@ def test_an_equal_one_written_after_suback_settles_no_doubt() -> None:
     log.sent(equal.id)
     cutover.received((equal.hash,))
     assert sequences(cutover.late(held(1, "same"), 0)) == [1]
+
+
+def test_what_the_broker_delivered_before_suback_is_not_given() -> None:
+    cutover = site()
+    cutover.offer(map(held, (1, 2)))
+    cutover.already([held(1).hash])
+    cutover.received([held(1).hash])
+    assert sequences(cutover.ready(0)) == [2]
+    assert cutover.known == [held(1).id]
+
+
+def test_a_session_that_is_older_than_what_is_known_of_it_may_have_anything() -> None:
+    cutover = site()
+    cutover.older = True
+    cutover.add_cut("p", 1, [2])
+    cutover.offer(map(held, (1, 2)))
+    assert not cutover.complete
+    cutover.live(held(2).hash)
+    assert sequences(cutover.ready(0)) == [1]
+    assert cutover.doubted == 1
