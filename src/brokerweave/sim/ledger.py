@@ -33,6 +33,8 @@ from brokerweave.sim.watching import Key, WatchedOutbox, copies, in_daybook, in_
 from brokerweave.sim.world import World
 
 INJECTOR = "brokerweave-"
+DUP = 0x08
+"""In the first byte of a PUBLISH: its publisher sends it again."""
 
 
 @dataclass(slots=True)
@@ -245,7 +247,7 @@ class Ledger:
             before.append(Visit(self.world.now, key, came_from, group.local, repair=True))
             return
         if came_from is None:
-            self._forwarded(node, publication, key, before)
+            self._forwarded(node, publication, key, before, run)
         else:
             if key not in publication.keys:
                 self.broken(f"{node} got {payload!r} as {key}, but it was sent as {publication.keys}")
@@ -302,7 +304,9 @@ class Ledger:
         self._floods.add((node, view, key))
         self.counts["floods"] += 1
 
-    def _forwarded(self, node: str, publication: Publication, key: Key, before: list[Visit]) -> None:
+    def _forwarded(
+        self, node: str, publication: Publication, key: Key, before: list[Visit], run: Run
+    ) -> None:
         payload = publication.payload
         if self.mesh and publication.is_will and node != publication.site:
             site = publication.site
@@ -324,8 +328,8 @@ class Ledger:
             return
         if not publication.resent:
             self.broken(f"{node} forwards {payload!r} twice, though its publisher sent it once")
-        if self.mesh and publication.resent and key[0] != before[0].key[0]:
-            return  # to those who may not have had it; who has knows it again
+        if self.mesh and run.sender is not None and run.blob[0] & DUP:
+            return  # to those who may not have had it; who has knows it again by these two
         if publication.qos == 2:
             killed = [end for end in self._ended(node, before[0].at) if not self._keeps_ids(end)]
             if not killed:
