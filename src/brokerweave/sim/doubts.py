@@ -108,10 +108,10 @@ class Losses:
     def lost(self, site: str, now: float) -> None:
         self._lost.append((now, site))
 
-    def too_many(self, since: float, own: str = "") -> bool:
-        """Since then, or so shortly before that they were taken for alive. `own`: the subscriber's site,
-        where its node or broker died: it was one of the copies."""
-        return len(self._since(since) | {own} - {""}) >= self.copies
+    def too_many(self, since: float, own: Set[str] = frozenset()) -> bool:
+        """Since then, or so shortly before that they were taken for alive. `own`: sites that the subscriber
+        was at, where node or broker died: each had one of the copies."""
+        return len(self._since(since) | own) >= self.copies
 
     def all_of(self, sites: Set[str], since: float) -> bool:
         """Whether all of these lost what they kept since then."""

@@ -26,7 +26,7 @@ from brokerweave.sim.deletions import Deletions
 from brokerweave.sim.disk import DAYBOOK, HELD
 from brokerweave.sim.doubts import NOTICED, Doubts, Losses
 from brokerweave.sim.node import SimNode
-from brokerweave.sim.owed import Owed
+from brokerweave.sim.owed import Debt, Owed
 from brokerweave.sim.owed_in_one_hop import OwedInOneHop
 from brokerweave.sim.promises import Broken, Promises
 from brokerweave.sim.watching import Key, WatchedOutbox, copies, in_daybook, in_journal
@@ -130,6 +130,8 @@ class Ledger:
         self._first_hand: defaultdict[tuple[str, bytes], list[float]] = defaultdict(list)
         """When it got one from its publisher."""
         self._given: Counter[tuple[str, bytes]] = Counter()
+        self._given_at: defaultdict[tuple[str, bytes], set[str]] = defaultdict(set)
+        """The sites whose brokers had it for a client."""
         self._last: dict[tuple[str, str, str, int], int] = {}
         self._subscribed: dict[tuple[str, str], float] = {}
         """When a client got a subscription that it did not have, or had at another site."""
@@ -497,10 +499,12 @@ class Ledger:
         for client in self.sites_clients(site):
             self.doubts.ending(client, self.publications)
 
-    def own_copy_lost(self, site: str, since: float) -> str:
-        """The site, if its node or its broker died since then, or so shortly before that it was taken for
-        alive: with that goes what it had for clients whose sessions end."""
-        return site if any(at >= since - NOTICED for at in self._deaths[site]) else ""
+    def own_copies_lost(self, debt: Debt, payload: bytes) -> set[str]:
+        """The sites that a subscriber was at, if their nodes or brokers died since a message was published,
+        or so shortly before that they were taken for alive: with that goes what they had for it."""
+        sites = {debt.path[-1], *self._given_at[debt.client, payload]}
+        since = self.publications[payload].at - NOTICED
+        return {site for site in sites if any(at >= since for at in self._deaths[site])}
 
     def link_failed_since(self, node: str, other: str, since: float) -> bool:
         """Or a moment before: one end may have noticed it earlier."""
@@ -581,8 +585,10 @@ class Ledger:
         """Whether a node had a message as such."""
         return any(not visit.repair for visit in self.visits[node, payload])
 
-    def passed_on(self, client_id: str, message: Publish) -> None:
+    def passed_on(self, site: str, client_id: str, message: Publish) -> None:
+        """By the broker of a site."""
         self._given[client_id, message.payload] += 1
+        self._given_at[client_id, message.payload].add(site)
 
     def redelivering(self, node: str, client_id: str, payloads: list[bytes]) -> None:
         """In a mesh: what was on its way to a client when its connection ended may come to it again."""

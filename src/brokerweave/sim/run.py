@@ -172,7 +172,7 @@ class Simulation:
         broker = ModelBroker(
             host,
             lambda client, message: ledger.took(name, client, message),
-            ledger.passed_on,
+            lambda client, message: ledger.passed_on(name, client, message),
             ledger.session_forgotten,
         )
         self.brokers[name] = broker
@@ -341,7 +341,7 @@ def _check_debts(simulation: Simulation) -> None:
             ledger.excuses["lost: a will of a node that was killed"] += 1  # row "will" of docs/guarantees.md
             continue
         since = ledger.publications[payload].at
-        if simulation.mesh and ledger.losses.too_many(since, ledger.own_copy_lost(debt.path[-1], since)):
+        if simulation.mesh and ledger.losses.too_many(since, ledger.own_copies_lost(debt, payload)):
             ledger.excuses["lost: as many sites died as there were copies"] += 1
             continue
         if debt.known_to and ledger.losses.all_of(debt.known_to, since):
