@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Set
+from math import inf
 from typing import TYPE_CHECKING
 
 from brokerweave.mqtt.content import content_hash
@@ -38,6 +39,10 @@ class Doubts:
 
     def delivered(self, client: str, payload: bytes, now: float) -> None:
         self._got[client][payload] = now
+
+    def got_at(self, client: str, payload: bytes) -> float:
+        """When a client last got something."""
+        return self._got[client].get(payload, inf)
 
     def ending(
         self,

@@ -801,6 +801,17 @@ class Ledger:
         ]
         return bool(since) and min(since) > publication.at
 
+    def _came_before_its_broker_had(
+        self, client: ModelClient, publication: Publication, later: bytes
+    ) -> bool:
+        """Whether a client had a later message at another site, before the broker of this one, where it
+        subscribed since, had an earlier one."""
+        takes = self._takes[client.site, publication.payload]
+        since = [at for (name, _), at in self._subscribed.items() if name == client.name]
+        came = max(since, default=0.0)
+        had = self.doubts.got_at(client.name, later)
+        return self._subscribed_since(client, publication) and bool(takes) and had < min(came, takes[0])
+
     def _stuck(self, publication: Publication, site: str) -> bool:
         """In a mesh: whether a message had to wait for the link from its origin to a site."""
         return site in self._waited[publication.payload] or any(
@@ -840,6 +851,11 @@ class Ledger:
                 return True
         if self._subscribed_since(client, publication) and self._stuck(publication, client.site):
             self.excuses["order: subscribed while it was stuck at a link that failed"] += 1
+            return True
+        if self._came_before_its_broker_had(client, publication, later):
+            self.excuses[
+                "order: its subscriber came before the broker there had it, and had a later one"
+            ] += 1
             return True
         visits = self.visits[client.site, later]
         if self.publications[later].retain and visits and visits[0].repair:
