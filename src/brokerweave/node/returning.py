@@ -281,7 +281,7 @@ class Returns:
     def owes(self, client: str) -> bool:
         """Whether it left before it had all that it is owed, or had said what it wants."""
         entry = self._clients.get(client)
-        return entry is not None and (entry.interrupted or (entry.sure and entry.last is None))
+        return entry is not None and (entry.interrupted or entry.last is None)
 
     def expects(self, client: str) -> bool:
         return client in self._clients
