@@ -16,6 +16,7 @@ from math import inf
 from typing import NoReturn
 
 from brokerweave.links.run import Run
+from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.topics import matches
@@ -106,7 +107,7 @@ class Ledger:
         self.is_up: Callable[[str], bool] = lambda node: True
         self.sites_clients: Callable[[str], list[ModelClient]] = lambda site: []
         self.unread: set[bytes] = set()
-        """What was kept for others' clients on a disk that failed at a start."""
+        """What was kept for others' clients on a disk that failed at a start, or before its node ended."""
         self._came_blind: dict[str, float] = {}
         """By client: until when it was at a site that had not reached all others when it subscribed there."""
         self._redelivered: dict[tuple[str, bytes], str] = {}
@@ -424,9 +425,23 @@ class Ledger:
         end = NodeEnd(self.world.now, graceful, node.mid_write, disk.failed, disk.ever_failed, held)
         if self.mesh and not graceful:
             self.site_dies(node.name)
+        if self.mesh and disk.failed:
+            self.unread.update(self._held_in_memory(node))  # row "failing disk"
         self.ends[node.name].append(end)
         if disk.failed or not self.promises.interest_survives_restart:
             self.owed.node_forgot(node.name)
+
+    def _held_in_memory(self, node: SimNode) -> list[bytes]:
+        """What a node keeps for others' clients, and its disk does not have."""
+        kept = node.disk.journals[HELD].contents() if HELD in node.disk.journals else ()
+        queues = node.core.failover.queues if node.core.failover is not None else None
+        return [
+            payload
+            for payload, publication in self.publications.items()
+            if queues is not None
+            and any(queues.keeps(c, content_hash(publication.topic, payload)) for c in queues.clients)
+            and not any(payload in record for record in kept)
+        ]
 
     def _undo(self, node: str, written: set[tuple[bytes, str, int, int]]) -> None:
         """A node was killed in the middle of a turn: what it had not written down did not happen."""

@@ -355,7 +355,7 @@ def _check_debts(simulation: Simulation) -> None:
             holders = had[-2:]  # killed while it took the message: the one before may still have had it
         causes = [debt.doubt] if debt.doubt else []
         if payload in ledger.unread:
-            causes.append("kept on a disk that failed at the start")  # row "failing disk"
+            causes.append("kept on a disk that failed")  # row "failing disk"
         causes += [cause for node, cause in ledger.drops[payload] if node in holders]
         if not causes:
             raise Broken(
