@@ -746,6 +746,49 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(12.697, "stop", ("d", 3.07)),
         ],
     ),
+    "a broker publishes a will since its node was restarted, which another node had published": (
+        1010057,
+        Options("mesh", 4),
+        [
+            Action(0.108, "arrive", ("a-1",)),
+            Action(0.345, "arrive", ("d-2",)),
+            Action(0.763, "subscribe", ("a-1", "#", 2)),
+            Action(3.849, "publish", ("d-2", "b/c", 1, True)),
+            Action(4.661, "partition", ("a", 9.53)),
+            Action(15.204, "delay", ("a", "a/broker", 0.478, 0.0, 0.0, 3.0)),
+            Action(15.612, "kill", ("a", 0, 0.086, False)),
+        ],
+    ),
+    "of two that had a retained message one died, and one was killed before its disk had it": (
+        1000280,
+        Options("mesh", 4),
+        [
+            Action(0.122, "arrive", ("c-1",)),
+            Action(11.274, "partition", ("a", 5.16)),
+            Action(12.494, "partition", ("d", 8.64)),
+            Action(12.845, "disk", ("b", 1.65)),
+            Action(13.471, "publish", ("c-1", "b", 2, True)),
+            Action(15.357, "kill", ("b", 0, 2.47, False)),
+            Action(16.261, "site", ("c", 1.15)),
+        ],
+    ),
+    "a message waited for a link, and its subscriber came to the other end of it": (
+        1020014,
+        Options("mesh", 4),
+        [
+            Action(0.02, "arrive", ("c-2",)),
+            Action(0.061, "arrive", ("d-2",)),
+            Action(0.067, "arrive", ("b-1",)),
+            Action(0.73, "subscribe", ("c-2", "+/c", 2)),
+            Action(1.342, "subscribe", ("d-2", "b/c", 0)),
+            Action(9.17, "stop", ("d", 1.85)),
+            Action(10.026, "freeze", ("c", 2.08)),
+            Action(10.685, "publish", ("b-1", "b/c", 1, False)),
+            Action(11.159, "link", ("c", "b", 4.05)),
+            Action(12.117, "publish", ("b-1", "b/c", 1, False)),
+            Action(16.942, "site", ("d", 1.05)),
+        ],
+    ),
     "all that had heard of a client when its site died die, too, fewer than there are copies": (
         850055,
         Options("mesh", 4),
@@ -828,6 +871,7 @@ MESH_SEEDS = {
     "a client came from elsewhere in a session that a node, just started, did not know": 910076,
     "a holder was restarted, and dropped what a client that was away had yet to get": 1000103,
     "a retained message was sent again, and undid a newer one at its publisher's site": 1010123,
+    "a holder's clock was set while it was stopped, and what it kept was too old at once": 1020024,
 }
 """Whole runs that once found a bug of the mesh, sites dying and all."""
 

@@ -255,8 +255,9 @@ class Queues:
         """Once per loop turn, before a confirmation of what was held goes out: the disk has it then."""
         self.shelf.flush()
 
-    def restore(self) -> None:
-        """Once, before anything else: what the journal of an earlier start has."""
+    def restore(self, now: float) -> None:
+        """Once, before anything else: what the journal of an earlier start has. Nothing aged since its last
+        entry: the clock may have been set, and who can say for how long this node was away?"""
         for part in self.shelf.replay():
             if isinstance(part, tuple):
                 self.got(*part)
@@ -265,6 +266,8 @@ class Queues:
                 if self.owes(client, part.id):  # it was rewritten: that one counts from now on
                     self.got(client, (part.id,))
                 self._enter(client, part)
+        newest = max((body.added for _, body in self._order), default=now)
+        self.stepped(now - newest, newest)
 
     # Inside
 

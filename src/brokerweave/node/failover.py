@@ -117,7 +117,7 @@ class Failover:
             return
         bounds = int(self._core.option("client_bytes")), int(self._core.option("max_bytes"))
         self.queues = Queues(*bounds, self.window, Shelf(journal))
-        self.queues.restore()
+        self.queues.restore(self._core.now())
         if len(self.queues):
             self._tick_later()
 
@@ -198,7 +198,7 @@ class Failover:
         self._core.counters.add("publications_held", len(owed))
         nowhere = {client for client in owed if self.mesh.table.home(client) is None}
         moved = self.queues.hold(kept, owed, self._core.now(), nowhere)
-        for client in owed.keys() & set(self._anew) if self._anew else ():
+        for client in owed if self._anew else ():
             if self._is_anew(client, run.born) and owed[client][0] == self.mesh.table.home(client):
                 moved[client] = owed[client][0]  # which may have had it before the session began
         for client, node in moved.items():

@@ -33,6 +33,8 @@ from brokerweave.sim.watching import Key, WatchedOutbox, copies, in_daybook, in_
 from brokerweave.sim.world import World
 
 INJECTOR = "brokerweave-"
+DUP = 0x08
+"""In the first byte of a PUBLISH: its publisher sends it again."""
 
 
 @dataclass(slots=True)
@@ -130,7 +132,10 @@ class Ledger:
         self._given: Counter[tuple[str, bytes]] = Counter()
         self._last: dict[tuple[str, str, str, int], int] = {}
         self._subscribed: dict[tuple[str, str], float] = {}
-        """When a client got a subscription that it did not have."""
+        """When a client got a subscription that it did not have, or had at another site."""
+        self._granted_at: dict[tuple[str, str], str] = {}
+        self._waited: defaultdict[bytes, set[str]] = defaultdict(set)
+        """In a mesh: the sites that were out of reach when their origin sent them a message."""
         self._broker_losses: defaultdict[str, list[float]] = defaultdict(list)
         self._injector_losses: defaultdict[str, list[float]] = defaultdict(list)
         self._deaths: defaultdict[str, list[float]] = defaultdict(list)
@@ -242,7 +247,7 @@ class Ledger:
             before.append(Visit(self.world.now, key, came_from, group.local, repair=True))
             return
         if came_from is None:
-            self._forwarded(node, publication, key, before)
+            self._forwarded(node, publication, key, before, run)
         else:
             if key not in publication.keys:
                 self.broken(f"{node} got {payload!r} as {key}, but it was sent as {publication.keys}")
@@ -262,6 +267,8 @@ class Ledger:
                 self.owed.spared = publication.site
             self.owed.published(payload, publication.topic, publication.qos, node, at_home)
         hops = {neighbour: min(run.cap, qos) for neighbour, qos in group.hops}
+        if came_from is None:
+            self._waited[payload].update(each for each in hops if not self.reaches(node, each))
         # Sent again, elsewhere perhaps: that it goes on is another node's part, or was this one's before.
         sent_again = (came_from is None or node in publication.sites) and len(publication.keys) > 1
         if not (self.mesh and (sent_again or (publication.is_will and node == publication.site))):
@@ -297,7 +304,9 @@ class Ledger:
         self._floods.add((node, view, key))
         self.counts["floods"] += 1
 
-    def _forwarded(self, node: str, publication: Publication, key: Key, before: list[Visit]) -> None:
+    def _forwarded(
+        self, node: str, publication: Publication, key: Key, before: list[Visit], run: Run
+    ) -> None:
         payload = publication.payload
         if self.mesh and publication.is_will and node != publication.site:
             site = publication.site
@@ -319,8 +328,8 @@ class Ledger:
             return
         if not publication.resent:
             self.broken(f"{node} forwards {payload!r} twice, though its publisher sent it once")
-        if self.mesh and publication.resent and key[0] != before[0].key[0]:
-            return  # to those who may not have had it; who has knows it again
+        if self.mesh and run.sender is not None and run.blob[0] & DUP:
+            return  # to those who may not have had it; who has knows it again by these two
         if publication.qos == 2:
             killed = [end for end in self._ended(node, before[0].at) if not self._keeps_ids(end)]
             if not killed:
@@ -682,8 +691,10 @@ class Ledger:
     # The subscriber
 
     def granted(self, client: ModelClient, topic_filter: str, qos: int) -> None:
-        if topic_filter not in self.owed.filters(client.name):
-            self._subscribed[client.name, topic_filter] = self.world.now
+        key = (client.name, topic_filter)
+        if topic_filter not in self.owed.filters(client.name) or self._granted_at.get(key) != client.site:
+            self._subscribed[key] = self.world.now
+        self._granted_at[key] = client.site
         if not all(self.reaches(client.site, each) for each in self.barriers):
             self._came_blind[client.name] = inf
         elif self._came_blind.get(client.name) == inf:
@@ -788,7 +799,7 @@ class Ledger:
 
     def _stuck(self, publication: Publication, site: str) -> bool:
         """In a mesh: whether a message had to wait for the link from its origin to a site."""
-        return any(
+        return site in self._waited[publication.payload] or any(
             visit.at >= failed >= publication.at and link == {visit.came_from, site}
             for visit in self.visits[site, publication.payload]
             for failed, link in self._failures

@@ -244,7 +244,7 @@ def test_no_order_of_publications_receipts_and_restarts_loses_or_doubles(
             case "restart":
                 queues.flush()
                 queues = start()
-                queues.restore()
+                queues.restore(0.0)
                 early.clear()
             case "flush":
                 queues.flush()
