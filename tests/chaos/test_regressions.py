@@ -867,6 +867,7 @@ MESH_SEEDS = {
     "a broker had no room to deliver what was in doubt": 920042,
     "a broker had no room to deliver what its subscriber had published itself": 1110217,
     "a broker delivered what its node had yet to pass on when both died, and it was sent again": 1110145,
+    "a publisher sent again what its new site had got by comparison": 1140095,
     "what came while a client was nowhere was thought to be at the broker that it came back to": 910063,
     "a client came from elsewhere in a session that a node, just started, did not know": 910076,
     "a holder was restarted, and dropped what a client that was away had yet to get": 1000103,
