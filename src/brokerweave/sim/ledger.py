@@ -730,6 +730,16 @@ class Ledger:
             self.doubts.ending(client, self.publications)
         if not client.persistent:
             self._session_over(client.name, "its session ended")
+            self._let_go_of_session(client)
+
+    def _let_go_of_session(self, client: ModelClient) -> None:
+        """A client that lost its site had a session elsewhere, which it has ended with its connection before
+        it heard SUBACK: what the broker there had for it went with that (row "session")."""
+        for payload, debt in self.owed.open() if self.mesh and not self.site_died(client.name) else ():
+            had = debt.client == client.name and client.site in self._given_at[client.name, payload]
+            if had and not self.deliveries[client.name, payload]:
+                debt.let_go = "it was in a clean session that ended with its connection"
+                self.excuses[f"lost: {debt.let_go}"] += 1
 
     def said_goodbye(self, client: ModelClient) -> None:
         """A session that ends with its connection is over, also before its client heard that it is
