@@ -331,6 +331,7 @@ class Failover:
         client = pair.client.client_id
         if not client:
             return
+        self.returns.interrupt(client)
         if session_present:
             self.returns.goes_on(client, pair)
         else:
