@@ -634,7 +634,7 @@ class Returns:
         for one in hashes:
             found = entry.last.received((one,))
             ids += found
-            if not found or found[0].origin == self._core.node_id:  # which the holders of this node have
+            if not found or entry.last.held_for_here(found[0]):
                 rest.append(one)
         if ids:
             self._failover.got(client, ids, entry.keepers)

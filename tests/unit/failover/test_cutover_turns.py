@@ -84,6 +84,7 @@ def test_who_kept_what_the_broker_got_late_hears_when_the_client_has_it() -> Non
         cutover.overtaken(one.id, one.publish.topic, one.hash)
     assert not cutover.has(before)
     assert cutover.received((before.hash, after.hash)) == [before.id]
+    assert cutover.held_for_here(before.id)
     assert cutover.has(before)
     assert cutover.late(before, 0) == []
 
