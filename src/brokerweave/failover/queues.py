@@ -200,7 +200,7 @@ class Queues:
         done: list[Body] = []
         for body in list(queue.bodies.values()):
             at_home = body.owed[client][0] == home
-            if (at_home and body.added >= since) or own not in (None, at_home):
+            if (at_home and body.added > since) or own not in (None, at_home):
                 continue
             held = self.shelf.load(body)
             if held is None:

@@ -279,9 +279,9 @@ class Returns:
         entry.asked.clear()
 
     def owes(self, client: str) -> bool:
-        """Whether it left before it had all that it is owed, or had said what it wants."""
+        """Whether it left before it had all that it is owed, or heard that it is subscribed."""
         entry = self._clients.get(client)
-        return entry is not None and (entry.interrupted or (entry.sure and entry.last is None))
+        return entry is not None and (entry.interrupted or entry.last is None or not entry.last.done)
 
     def expects(self, client: str) -> bool:
         return client in self._clients

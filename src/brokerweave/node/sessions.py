@@ -39,11 +39,12 @@ class Sessions:
         if expiry is not None:
             expiry.cancel()
         if record is not None and not session_present:
-            if self._core.failover is not None and pair.connect is not None and not pair.connect.clean_start:
-                record.lost = (
-                    True  # it asked for a session that should be there: the broker lost it meanwhile
-                )
-            # What it missed since its broker lost the session it is still to get.
+            failover = self._core.failover
+            if failover is not None and pair.connect is not None:
+                # It asks for a session that its broker lost meanwhile, or had yet to say what it wants: what
+                # it missed it is still to get.
+                asks = not pair.connect.clean_start or failover.returns.owes(client_id)
+                record.lost = record.lost or asks
             self._core.interest.forget(record, left=not record.lost)
             record.owner = None  # whose end says nothing of this session: its broker has ended it
             record = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
+from math import inf
 from typing import TYPE_CHECKING
 
 from brokerweave.mqtt.content import content_hash
@@ -44,6 +45,10 @@ class Doubts:
     def delivered(self, client: str, payload: bytes, now: float, site: str) -> None:
         self._got[client][payload] = now
         self._sites[client, payload] = site
+
+    def got_at(self, client: str, payload: bytes) -> float:
+        """When a client last got something."""
+        return self._got[client].get(payload, inf)
 
     def ending(
         self,
@@ -128,10 +133,10 @@ class Losses:
     def lost(self, site: str, now: float) -> None:
         self._lost.append((now, site))
 
-    def too_many(self, since: float, own: str = "") -> bool:
-        """Since then, or so shortly before that they were taken for alive. `own`: the subscriber's site,
-        where its node or broker died: it was one of the copies."""
-        return len(self._since(since) | {own} - {""}) >= self.copies
+    def too_many(self, since: float, own: Set[str] = frozenset()) -> bool:
+        """Since then, or so shortly before that they were taken for alive. `own`: sites that the subscriber
+        was at, where node or broker died: each had one of the copies."""
+        return len(self._since(since) | own) >= self.copies
 
     def all_of(self, sites: Set[str], since: float) -> bool:
         """Whether all of these lost what they kept since then."""

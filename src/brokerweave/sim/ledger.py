@@ -16,6 +16,7 @@ from math import inf
 from typing import NoReturn
 
 from brokerweave.links.run import Run
+from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.topics import matches
@@ -26,7 +27,7 @@ from brokerweave.sim.deletions import Deletions
 from brokerweave.sim.disk import DAYBOOK, HELD
 from brokerweave.sim.doubts import NOTICED, Doubts, Losses
 from brokerweave.sim.node import SimNode
-from brokerweave.sim.owed import Owed
+from brokerweave.sim.owed import Debt, Owed
 from brokerweave.sim.owed_in_one_hop import OwedInOneHop
 from brokerweave.sim.promises import Broken, Promises
 from brokerweave.sim.watching import Key, WatchedOutbox, copies, in_daybook, in_journal
@@ -106,7 +107,7 @@ class Ledger:
         self.is_up: Callable[[str], bool] = lambda node: True
         self.sites_clients: Callable[[str], list[ModelClient]] = lambda site: []
         self.unread: set[bytes] = set()
-        """What was kept for others' clients on a disk that failed at a start."""
+        """What was kept for others' clients on a disk that failed at a start, or before its node ended."""
         self._came_blind: dict[str, float] = {}
         """By client: until when it was at a site that had not reached all others when it subscribed there."""
         self._redelivered: dict[tuple[str, bytes], str] = {}
@@ -132,6 +133,8 @@ class Ledger:
         self._first_hand: defaultdict[tuple[str, bytes], list[float]] = defaultdict(list)
         """When it got one from its publisher."""
         self._given: Counter[tuple[str, bytes]] = Counter()
+        self._given_at: defaultdict[tuple[str, bytes], set[str]] = defaultdict(set)
+        """The sites whose brokers had it for a client."""
         self._last: dict[tuple[str, str, str, int], int] = {}
         self._subscribed: dict[tuple[str, str], float] = {}
         """When a client got a subscription that it did not have, or had at another site."""
@@ -431,9 +434,22 @@ class Ledger:
             self.site_dies(node.name)
         if self.mesh and disk.failed:
             self.doubts.disk_failed(disk.journals[HELD].contents() if HELD in disk.journals else ())
+            self.unread.update(self._held_in_memory(node))  # row "failing disk"
         self.ends[node.name].append(end)
         if disk.failed or not self.promises.interest_survives_restart:
             self.owed.node_forgot(node.name)
+
+    def _held_in_memory(self, node: SimNode) -> list[bytes]:
+        """What a node keeps for others' clients, and its disk does not have."""
+        kept = node.disk.journals[HELD].contents() if HELD in node.disk.journals else ()
+        queues = node.core.failover.queues if node.core.failover is not None else None
+        return [
+            payload
+            for payload, publication in self.publications.items()
+            if queues is not None
+            and any(queues.keeps(c, content_hash(publication.topic, payload)) for c in queues.clients)
+            and not any(payload in record for record in kept)
+        ]
 
     def _undo(self, node: str, written: set[tuple[bytes, str, int, int]]) -> None:
         """A node was killed in the middle of a turn: what it had not written down did not happen."""
@@ -506,10 +522,12 @@ class Ledger:
         for client in self.sites_clients(site):
             self.doubts.ending(client, self.publications)
 
-    def own_copy_lost(self, site: str, since: float) -> str:
-        """The site, if its node or its broker died since then, or so shortly before that it was taken for
-        alive: with that goes what it had for clients whose sessions end."""
-        return site if any(at >= since - NOTICED for at in self._deaths[site]) else ""
+    def own_copies_lost(self, debt: Debt, payload: bytes) -> set[str]:
+        """The sites that a subscriber was at, if their nodes or brokers died since a message was published,
+        or so shortly before that they were taken for alive: with that goes what they had for it."""
+        sites = {debt.path[-1], *self._given_at[debt.client, payload]}
+        since = self.publications[payload].at - NOTICED
+        return {site for site in sites if any(at >= since for at in self._deaths[site])}
 
     def link_failed_since(self, node: str, other: str, since: float) -> bool:
         """Or a moment before: one end may have noticed it earlier."""
@@ -592,8 +610,10 @@ class Ledger:
         """Whether a node had a message as such."""
         return any(not visit.repair for visit in self.visits[node, payload])
 
-    def passed_on(self, client_id: str, message: Publish) -> None:
+    def passed_on(self, site: str, client_id: str, message: Publish) -> None:
+        """By the broker of a site."""
         self._given[client_id, message.payload] += 1
+        self._given_at[client_id, message.payload].add(site)
 
     def redelivering(self, node: str, client_id: str, payloads: list[bytes]) -> None:
         """In a mesh: what was on its way to a client when its connection ended may come to it again."""
@@ -721,6 +741,16 @@ class Ledger:
             self.doubts.ending(client, self.publications)
         if not client.persistent:
             self._session_over(client.name, "its session ended")
+            self._let_go_of_session(client)
+
+    def _let_go_of_session(self, client: ModelClient) -> None:
+        """A client that lost its site had a session elsewhere, which it has ended with its connection before
+        it heard SUBACK: what the broker there had for it went with that (row "session")."""
+        for payload, debt in self.owed.open() if self.mesh and not self.site_died(client.name) else ():
+            had = debt.client == client.name and client.site in self._given_at[client.name, payload]
+            if had and not self.deliveries[client.name, payload]:
+                debt.let_go = "it was in a clean session that ended with its connection"
+                self.excuses[f"lost: {debt.let_go}"] += 1
 
     def said_goodbye(self, client: ModelClient) -> None:
         """A session that ends with its connection is over, also before its client heard that it is
@@ -810,6 +840,17 @@ class Ledger:
         ]
         return bool(since) and min(since) > publication.at
 
+    def _came_before_its_broker_had(
+        self, client: ModelClient, publication: Publication, later: bytes
+    ) -> bool:
+        """Whether a client had a later message at another site, before the broker of this one, where it
+        subscribed since, had an earlier one."""
+        takes = self._takes[client.site, publication.payload]
+        since = [at for (name, _), at in self._subscribed.items() if name == client.name]
+        came = max(since, default=0.0)
+        had = self.doubts.got_at(client.name, later)
+        return self._subscribed_since(client, publication) and bool(takes) and had < min(came, takes[0])
+
     def _stuck(self, publication: Publication, site: str) -> bool:
         """In a mesh: whether a message had to wait for the link from its origin to a site."""
         return site in self._waited[publication.payload] or any(
@@ -849,6 +890,11 @@ class Ledger:
                 return True
         if self._subscribed_since(client, publication) and self._stuck(publication, client.site):
             self.excuses["order: subscribed while it was stuck at a link that failed"] += 1
+            return True
+        if self._came_before_its_broker_had(client, publication, later):
+            self.excuses[
+                "order: its subscriber came before the broker there had it, and had a later one"
+            ] += 1
             return True
         visits = self.visits[client.site, later]
         if self.publications[later].retain and visits and visits[0].repair:

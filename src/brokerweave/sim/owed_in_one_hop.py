@@ -114,7 +114,9 @@ class OwedInOneHop(Owed):
             if subscription.qos == 0 or client in debts or not matches(topic_filter, topic):
                 continue
             home = self._homes.get(key, subscription.client.site)
-            if (not at_home and home == node) or (home == spared and key not in self._orphans):
+            if not at_home and node in (home, subscription.client.site):  # it may not have heard SUBACK yet
+                continue
+            if home == spared and key not in self._orphans:
                 continue
             knows = node in subscription.settled and (home in subscription.settled or key in self._orphans)
             if not knows:

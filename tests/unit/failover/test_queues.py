@@ -167,7 +167,7 @@ def test_what_comes_late_for_a_client_that_moved_is_to_be_passed_on() -> None:
     assert queues.add("c", held(1), now=0, home="d") is None
     assert queues.moved("c", "e", 7, now=0)
     assert queues.add("c", held(2), now=0, home="d") == "e"
-    assert queues.add("c", held(3), now=0, home="e") is None
+    assert queues.add("c", held(3), now=1, home="e") is None
     assert sequences(queues.take("c")) == [1, 2]  # the third its broker at e has
 
 
