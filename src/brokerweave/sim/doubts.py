@@ -46,6 +46,10 @@ class Doubts:
         self._got[client][payload] = now
         self._sites[client, payload] = site
 
+    def got_here(self, client: str, payload: bytes, site: str, since: float) -> bool:
+        """Whether a client got something at a site since then."""
+        return self._sites.get((client, payload)) == site and self._got[client][payload] >= since
+
     def got_at(self, client: str, payload: bytes) -> float:
         """When a client last got something."""
         return self._got[client].get(payload, inf)

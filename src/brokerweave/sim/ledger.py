@@ -622,6 +622,7 @@ class Ledger:
                 key = (client_id, payload)
                 if key not in self._excused:  # else it was given before, and did not arrive
                     why = self.doubts.explain(*key) or self._came_another_way(payload)
+                    why = why or self._forgot_session(node, *key)
                     if not why:
                         self.broken(f"{node} gives {payload!r} to {client_id}, which has it")
                     self.excuses[f"doubled: {why}"] += 1
@@ -636,6 +637,14 @@ class Ledger:
                 elif any(v.local for v in self.visits[node, payload]) and not self._takes[node, payload]:
                     self._redelivered[client_id, payload] = "redelivered while a slow broker was given it"
             self._given[client_id, payload] += 1
+
+    def _forgot_session(self, node: str, client_id: str, payload: bytes) -> str:
+        """Row "crash": a node that came back without its disk does not know a session that its broker has; it
+        may hear that the client was elsewhere when that has something from the broker already."""
+        lost = any(not end.disk_kept for end in self.ends[node][-1:])
+        session = any(c.name == client_id and c.persistent for c in self.sites_clients(node))
+        known = lost and session and self.doubts.got_here(client_id, payload, node, self._starts[node])
+        return "its node had forgotten a session that the broker had" if known else ""
 
     def _came_another_way(self, payload: bytes) -> str:
         """Why the copy that a client has may not be the one that is kept for it."""
