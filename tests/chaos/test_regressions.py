@@ -871,6 +871,8 @@ MESH_SEEDS = {
     "a holder's disk failed when it was told what a client has, and did not know after a restart": 1150172,
     "an origin just started knew a client of old, and holders were not told that the client has it": 1150258,
     "what was given again did not arrive, and was given once more": 1150122,
+    "a node without its disk heard late that a client was elsewhere, which had it from its broker": 1160009,
+    "a holder asked of a client that was away, and was not told that it has it": 1160090,
     "a site published a will after one that could not reach it": 1150065,
     "what came while a client was nowhere was thought to be at the broker that it came back to": 910063,
     "a client came from elsewhere in a session that a node, just started, did not know": 910076,

@@ -255,6 +255,14 @@ class Cutover:
         """Whether the client is known to have it: it was given, from here or by the broker, and answered."""
         return held.id in self._settled and held.id not in self._unreceived.get(held.hash, ())
 
+    def knows(self, held: Held) -> bool:
+        """The same, also of one that nobody had asked for when the client got it from the broker."""
+        asked = held.id in self._settled or not self._others[held.hash]
+        if not asked and self._judge(held, self._live, final=True) is Verdict.BROKER:
+            self._others[held.hash] -= 1
+            self._settled[held.id] = None
+        return self.has(held)
+
     def swallows(self, hash: bytes) -> bool:
         """Asked of each delivery of the broker to the client, after `ready`, those that waited included: True
         if the client had it where it was before. The node acknowledges it in the client's stead."""
