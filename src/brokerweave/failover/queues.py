@@ -158,6 +158,20 @@ class Queues:
                 queue.remove(body)
             self._gone(client, done)
 
+    def routed(self, client: str, ids: Iterable[MessageId], home: str) -> None:
+        """The client gets these where it is, from a node for whose clients they are kept here: from now on as
+        that."""
+        queue = self._queues.get(client)
+        if queue is not None:
+            done = []
+            for body in [queue.bodies[one] for one in dict.fromkeys(ids) if one in queue.bodies]:
+                if self._came_early(client, home, body.hash):
+                    queue.remove(body)
+                    done.append(body)
+                else:
+                    body.owed[client] = (home, body.owed[client][1])
+            self._gone(client, done)
+
     def moved(self, client: str, home: str, since: int, now: float, sure: bool = False) -> bool:
         """The client is at this node since then. False: it is known to be elsewhere since later, unless it is
         `sure` that it is not. What a node says later counts, though its clock may have been set back with a

@@ -257,7 +257,10 @@ class Failover:
 
     def _routed_arrived(self, neighbour: str, payload: bytes) -> None:
         for client, ids in wire.decode_got(self._numbered(neighbour, payload)):
-            self.queues.got(client, ids, but=neighbour)
+            if self._core.node_id in self.mesh.holders(neighbour):
+                self.queues.routed(client, ids, neighbour)
+            else:
+                self.queues.got(client, ids, but=neighbour)
         self.queues.flush()
 
     def _numbered(self, neighbour: str, payload: bytes) -> bytes:
@@ -334,6 +337,7 @@ class Failover:
         client = pair.client.client_id
         if not client:
             return
+        self.returns.interrupt(client)
         if session_present:
             self.returns.goes_on(client, pair)
         else:

@@ -315,13 +315,19 @@ class Returns:
             entry.asked.append((self._failover.log.open(), pair.unanswered))
 
     def ended(self, pair: Pair) -> None:
-        entry = self._clients.get(pair.client.client_id)
-        self._strangers.discard(pair.client.client_id)
-        for number in [number for number, again in self._agains.items() if again.pair is pair]:
+        record = self._core.interest.records.get(pair.client.client_id)
+        if record is None or record.owner in (None, pair):  # else another came, and `interrupt` was called
+            self.interrupt(pair.client.client_id)
+
+    def interrupt(self, client: str) -> None:
+        """A client's connection ended, or it has another, of which nothing was said yet."""
+        entry = self._clients.get(client)
+        self._strangers.discard(client)
+        for number in [number for number, again in self._agains.items() if again.client == client]:
             del self._agains[number]
             if entry is not None:
                 entry.interrupted = True
-        for number in [number for number, attempt in self._attempts.items() if attempt.pair is pair]:
+        for number in [number for number, attempt in self._attempts.items() if attempt.client == client]:
             if entry is not None:
                 entry.interrupted = True
             self._finish(number)

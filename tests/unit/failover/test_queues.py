@@ -127,6 +127,17 @@ def test_what_came_while_a_client_was_nowhere_no_broker_has() -> None:
     assert queues.take("c", own=False) == []
 
 
+def test_what_a_client_gets_where_it_is_stays_until_that_node_has_its_receipt() -> None:
+    queues = table()
+    queues.hold(held(1), {"c": ("d", 1)}, now=0)
+    queues.hold(held(2), {"c": ("d", 1)}, now=0)
+    queues.received("c", [held(1).hash], now=1, home="e")  # before it is known to be for e
+    queues.routed("c", [held(1).id, held(2).id], "e")
+    assert sequences(queues.take("c")) == [2]
+    queues.received("c", [held(2).hash], now=2, home="e")
+    assert not queues.owes_any("c")
+
+
 def test_the_oldest_of_all_go_when_too_much_is_owed() -> None:
     size = held(1).size
     queues = table(total=3 * size)
