@@ -99,6 +99,7 @@ class Cutover:
         # Ids that were given, or are left to the broker; shared by all cutovers of the client here.
         self._settled: dict[MessageId, None] = before._settled if before is not None else {}
         self._unreceived: dict[bytes, list[MessageId]] = before._unreceived if before is not None else {}
+        self._overtaken: set[MessageId] = before._overtaken if before is not None else set()
         # Given from here, and not known to be received.
         self._given: dict[MessageId, bytes] = before._given if before is not None else {}
         # What the client has from the broker that was none of what it is owed, as far as was known then.
@@ -231,6 +232,12 @@ class Cutover:
         first = self._first(topic) if self.done and identifier not in self._settled else None
         if first is not None and first._judge_by_cut(identifier, final=True) is None:
             self._settle(identifier, hash)
+            self._overtaken.add(identifier)
+
+    def held_for_here(self, identifier: MessageId) -> bool:
+        """Whether this node's own holders may have it, too, beside those who kept something from before: it
+        was published here, or its origin, just started, knew the client of old."""
+        return identifier.origin == self._me or identifier in self._overtaken
 
     def came_here(self, held: Held) -> bool:
         """Whether the client got one like this here, which nobody asked for yet. Asked once of each."""
@@ -247,6 +254,14 @@ class Cutover:
     def has(self, held: Held) -> bool:
         """Whether the client is known to have it: it was given, from here or by the broker, and answered."""
         return held.id in self._settled and held.id not in self._unreceived.get(held.hash, ())
+
+    def knows(self, held: Held) -> bool:
+        """The same, also of one that nobody had asked for when the client got it from the broker."""
+        asked = held.id in self._settled or not self._others[held.hash]
+        if not asked and self._judge(held, self._live, final=True) is Verdict.BROKER:
+            self._others[held.hash] -= 1
+            self._settled[held.id] = None
+        return self.has(held)
 
     def swallows(self, hash: bytes) -> bool:
         """Asked of each delivery of the broker to the client, after `ready`, those that waited included: True

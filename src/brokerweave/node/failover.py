@@ -272,6 +272,9 @@ class Failover:
         return rest if self._taken.accept(neighbour, life, number) else b""
 
     def _acknowledge(self, neighbour: str) -> None:
+        if self.queues.shelf.behind:  # the disk did not take it: should this node end now, it goes again
+            self._core.call_later(TICK_SECONDS, lambda: self._acknowledge(neighbour))
+            return
         self._to_acknowledge.discard(neighbour)
         self._core.send_own(neighbour, wire.TAKEN, wire.encode_number(*self._taken.of(neighbour)))
 

@@ -640,7 +640,7 @@ class Returns:
         for one in hashes:
             found = entry.last.received((one,))
             ids += found
-            if not found or found[0].origin == self._core.node_id:  # which the holders of this node have
+            if not found or entry.last.held_for_here(found[0]):
                 rest.append(one)
         if ids:
             self._failover.got(client, ids, entry.keepers)
@@ -674,13 +674,12 @@ class Returns:
             had = [one.id for one in held if own and one.id in later and entry.last.came_here(one)]
             self._failover.got(client, had, {node})
             held = [one for one in held if one.id not in later]
+        known = [one.id for one in held if entry.last.knows(one)]
+        self._failover.got(client, known, keepers)
         if record is None or not isinstance(record.owner, Pair):
             # It is away: who keeps it is asked again when it goes on.
-            entry.interrupted = entry.interrupted or bool(held)
+            entry.interrupted = entry.interrupted or len(known) < len(held)
             return
-        known = [one.id for one in held if entry.last.has(one)]
-        if known:
-            self._failover.got(client, known, keepers)
         given = [each for one in held for each in entry.last.late(one, self._core.now())]
         had = [one.id for one in held if one.id not in known and entry.last.has(one)]
         if had:

@@ -112,6 +112,8 @@ class Ledger:
         """By client: until when it was at a site that had not reached all others when it subscribed there."""
         self._redelivered: dict[tuple[str, bytes], str] = {}
         """What nodes gave to a client, and why its broker may give it, too."""
+        self._excused: set[tuple[str, bytes]] = set()
+        """What was given to a client again, for a reason, and is on its way."""
         self.cyclic = False
         """Whether nodes take care of cycles: then order can break, also in a tree, when links fail in quick
         succession (row "order")."""
@@ -329,6 +331,11 @@ class Ledger:
         publication.keys.append(key)
         if not before:
             return
+        if self.mesh and publication.is_will and all(visit.came_from for visit in before):
+            self.excuses["will: published by its own site after one that could not reach that"] += (
+                1  # row "will"
+            )
+            return
         if not publication.resent:
             self.broken(f"{node} forwards {payload!r} twice, though its publisher sent it once")
         if self.mesh and run.sender is not None and run.blob[0] & DUP:
@@ -426,6 +433,7 @@ class Ledger:
         if self.mesh and not graceful:
             self.site_dies(node.name)
         if self.mesh and disk.failed:
+            self.doubts.disk_failed(disk.journals[HELD].contents() if HELD in disk.journals else ())
             self.unread.update(self._held_in_memory(node))  # row "failing disk"
         self.ends[node.name].append(end)
         if disk.failed or not self.promises.interest_survives_restart:
@@ -611,10 +619,14 @@ class Ledger:
         """In a mesh: what was on its way to a client when its connection ended may come to it again."""
         for payload in filter(None, payloads):
             if self.deliveries[client_id, payload]:
-                why = self.doubts.explain(client_id, payload) or self._came_another_way(payload)
-                if not why:
-                    self.broken(f"{node} gives {payload!r} to {client_id}, which has it")
-                self.excuses[f"doubled: {why}"] += 1
+                key = (client_id, payload)
+                if key not in self._excused:  # else it was given before, and did not arrive
+                    why = self.doubts.explain(*key) or self._came_another_way(payload)
+                    why = why or self._forgot_session(node, *key)
+                    if not why:
+                        self.broken(f"{node} gives {payload!r} to {client_id}, which has it")
+                    self.excuses[f"doubled: {why}"] += 1
+                    self._excused.add(key)
                 self._redelivered.pop((client_id, payload), None)
             publication = self.publications[payload]
             origins = {key[0] for key in publication.keys}
@@ -625,6 +637,14 @@ class Ledger:
                 elif any(v.local for v in self.visits[node, payload]) and not self._takes[node, payload]:
                     self._redelivered[client_id, payload] = "redelivered while a slow broker was given it"
             self._given[client_id, payload] += 1
+
+    def _forgot_session(self, node: str, client_id: str, payload: bytes) -> str:
+        """Row "crash": a node that came back without its disk does not know a session that its broker has; it
+        may hear that the client was elsewhere when that has something from the broker already."""
+        lost = any(not end.disk_kept for end in self.ends[node][-1:])
+        session = any(c.name == client_id and c.persistent for c in self.sites_clients(node))
+        known = lost and session and self.doubts.got_here(client_id, payload, node, self._starts[node])
+        return "its node had forgotten a session that the broker had" if known else ""
 
     def _came_another_way(self, payload: bytes) -> str:
         """Why the copy that a client has may not be the one that is kept for it."""
@@ -760,7 +780,8 @@ class Ledger:
         key = (client.name, payload)
         first = not self.deliveries[key]
         self.deliveries[key] += 1
-        self.doubts.delivered(client.name, payload, self.world.now)
+        self._excused.discard(key)
+        self.doubts.delivered(client.name, payload, self.world.now, client.site)
         self.counts["deliveries"] += 1
         if not first and message.qos == 1 and message.dup:
             self.excuses["doubled: QoS 1 redelivered by the broker"] += 1

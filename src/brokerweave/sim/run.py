@@ -147,6 +147,7 @@ class Simulation:
         ledger.losses = Losses(copies)
         ledger.doubts = Doubts(self.nodes, self._sound)
         ledger.doubts.failed = ledger.link_failed_since
+        ledger.doubts.ended = lambda node, since: any(end.at >= since for end in ledger.ends[node])
         ledger.reaches = lambda node, other: node == other or self.linked(node, other)
         ledger.sites_clients = lambda site: [c for c in self.clients.values() if c.site == site]
         ledger.site_died = self._site_died

@@ -84,6 +84,7 @@ def test_who_kept_what_the_broker_got_late_hears_when_the_client_has_it() -> Non
         cutover.overtaken(one.id, one.publish.topic, one.hash)
     assert not cutover.has(before)
     assert cutover.received((before.hash, after.hash)) == [before.id]
+    assert cutover.held_for_here(before.id)
     assert cutover.has(before)
     assert cutover.late(before, 0) == []
 
@@ -129,3 +130,15 @@ def test_a_session_that_is_older_than_what_is_known_of_it_may_have_anything() ->
     cutover.live(held(2).hash)
     assert sequences(cutover.ready(0)) == [1]
     assert cutover.doubted == 1
+
+
+def test_what_the_broker_gave_before_anybody_asked_the_client_is_known_to_have() -> None:
+    log = InjectionLog()
+    cutover = site(log=log)
+    log.open()
+    cutover.ready(0)
+    log.sent(held(1).id)
+    assert not cutover.knows(held(1))
+    cutover.received([held(1).hash])
+    assert cutover.knows(held(1))
+    assert cutover.late(held(1), 0) == []
