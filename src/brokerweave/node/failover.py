@@ -173,7 +173,7 @@ class Failover:
             # come; at QoS 0 nobody would hear who has it.
             head = publish_head(run.blob, run.version)
             wanted = self.mesh.table.nodes_wanting(head.topic.decode())
-            run = replace(run, cap=2 if self.returns.expecting else wanted.get(self._core.node_id, 0))
+            run = replace(run, cap=2 if self.returns.subscribes else wanted.get(self._core.node_id, 0))
         if run.blob[0] & _DUP:
             return replace(run, blob=bytes((run.blob[0] & ~_DUP,)) + run.blob[1:])
         return run

@@ -154,6 +154,8 @@ class Returns:
         """Neighbours that were not waited for any longer: by client, which version tells them of it."""
         self._given: dict[MessageId, set[str]] = {}
         """Clients that got something from here which the broker was not given yet."""
+        self._subscribing: set[str] = set()
+        """Clients that may be owed something, and wait for SUBACK."""
         self._strangers: set[str] = set()
         """Clients that came in sessions of which this node, just started, knew nothing."""
         failover.log.writing = self.writing
@@ -172,6 +174,7 @@ class Returns:
 
     def none(self, client: str) -> None:
         entry = self._clients.pop(client, None)
+        self._subscribing.discard(client)
         if entry is not None:
             self._core.sessions.returned(client, None)
             self._close(entry)
@@ -313,6 +316,7 @@ class Returns:
         entry = self._clients.get(pair.client.client_id)
         if entry is not None:
             entry.asked.append((self._failover.log.open(), pair.unanswered))
+            self._subscribing.add(pair.client.client_id)
 
     def ended(self, pair: Pair) -> None:
         record = self._core.interest.records.get(pair.client.client_id)
@@ -323,6 +327,7 @@ class Returns:
         """A client's connection ended, or it has another, of which nothing was said yet."""
         entry = self._clients.get(client)
         self._strangers.discard(client)
+        self._subscribing.discard(client)
         for number in [number for number, again in self._agains.items() if again.client == client]:
             del self._agains[number]
             if entry is not None:
@@ -349,6 +354,7 @@ class Returns:
         wanted = {f: qos for f, qos in filters if shared_filter(f)[0] is None}
         nodes = mesh.reachable()
         entry.silent = set(core.neighbours())
+        self._subscribing.discard(client)
         core.sessions.returned(client, {})
         subscribed, before_it = entry.asked.pop(0) if entry.asked else (log.open(), pair.unanswered)
         entry.open.append(log.open())
@@ -382,8 +388,9 @@ class Returns:
         return not attempt.unheard
 
     @property
-    def expecting(self) -> bool:
-        return bool(self._clients)
+    def subscribes(self) -> bool:
+        """Whether somebody who may be owed something waits for SUBACK."""
+        return bool(self._subscribing)
 
     @property
     def under_way(self) -> bool:

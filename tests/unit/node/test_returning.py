@@ -8,7 +8,7 @@ from brokerweave.cooperation.mesh import Mesh
 from brokerweave.failover.held import hold
 from brokerweave.failover.ids import MessageId
 from brokerweave.mqtt.packets import Disconnect, PubAck, Publish, SubAck, Subscribe, Subscription
-from brokerweave.node.failover import LEFT_SECONDS, PUSH_SECONDS
+from brokerweave.node.failover import LEFT_SECONDS, PUSH_SECONDS, TICK_SECONDS
 from brokerweave.session.record import record_of, state_of
 from tests.unit.node.mesh_sites import DEAD_SECONDS, OPTIONS, Guest, failover, kill, mesh_of, strategy
 from tests.unit.node.network import Network
@@ -285,3 +285,18 @@ def test_an_origin_that_heard_too_late_of_a_client_is_known_to_have_heard(mesh: 
     identifier = MessageId("p", mesh.nodes["p"].core.settings.epoch, 0, 1)
     assert last is not None
     assert last.routed_here(hold(identifier, Publish("t", b"1", 1), 4, mesh.time))
+
+
+def test_a_receipt_that_the_disk_has_not_taken_is_not_acknowledged(mesh: Network) -> None:
+    client = Guest(mesh, "d", "c")
+    client.subscribe("t")
+    mesh.settle()
+    (holder,) = strategy(mesh, "d").holders("d")
+    shelf = failover(mesh, holder).queues.shelf
+    shelf._pending.append(b"what the disk did not take")
+    client.delivered(b"1", 1)
+    mesh.advance(0.5)
+    assert failover(mesh, "d").receipts.owes(holder)
+    shelf._pending.clear()
+    mesh.advance(TICK_SECONDS)
+    assert not failover(mesh, "d").receipts.owes(holder)
