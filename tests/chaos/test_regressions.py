@@ -881,7 +881,7 @@ MESH_SEEDS = {
     "a holder's clock was set while it was stopped, and what it kept was too old at once": 1020024,
     "a client connected again before it had subscribed, and its queue was given up": 1020342,
     "an earlier connection's end interrupted what a client was given on a later one": 1020511,
-    "a holder had kept something for where a client was, and let go when it was routed elsewhere": 1030000,
+    "a holder let go of what a client was to get where it is, kept for where it was": 1030000,
 }
 """Whole runs that once found a bug of the mesh, sites dying and all."""
 

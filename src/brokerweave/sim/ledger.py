@@ -339,7 +339,9 @@ class Ledger:
         if not publication.resent:
             self.broken(f"{node} forwards {payload!r} twice, though its publisher sent it once")
         if self.mesh and run.sender is not None and run.blob[0] & DUP:
-            return  # to those who may not have had it; who has knows it again by these two
+            # To those who may not have had it; who has knows it again by these two.
+            self.excuses["sent again, and marked so"] += 1
+            return
         if publication.qos == 2:
             killed = [end for end in self._ended(node, before[0].at) if not self._keeps_ids(end)]
             if not killed:
