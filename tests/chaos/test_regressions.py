@@ -868,6 +868,7 @@ MESH_SEEDS = {
     "a broker had no room to deliver what its subscriber had published itself": 1110217,
     "a broker delivered what its node had yet to pass on when both died, and it was sent again": 1110145,
     "a publisher sent again what its new site had got by comparison": 1140095,
+    "both ends of a link were killed before either noticed, and what waited came behind a later one": 1170150,
     "a holder's disk failed when it was told what a client has, and did not know after a restart": 1150172,
     "an origin just started knew a client of old, and holders were not told that the client has it": 1150258,
     "what was given again did not arrive, and was given once more": 1150122,

@@ -588,7 +588,8 @@ class Ledger:
         from_node = [visit for visit in self.visits[site, payload] if visit.local and visit.came_from]
         before = [visit.at for visit in from_node if not visit.repair]
         if not before:  # row "retained": who sent what an index lacked is not known
-            self.excuses["doubled: sent again to a site that had got it by comparison"] += bool(from_node)
+            if from_node:
+                self.excuses["doubled: sent again to a site that had got it by comparison"] += 1
             return
         publication = self.publications[payload]
         if any(end.at >= before[0] for end in self.ends[site]):
@@ -863,12 +864,17 @@ class Ledger:
         return self._subscribed_since(client, publication) and bool(takes) and had < min(came, takes[0])
 
     def _stuck(self, publication: Publication, site: str) -> bool:
-        """In a mesh: whether a message had to wait for the link from its origin to a site."""
+        """In a mesh: whether a message had to wait for the link from its origin to a site, which failed, or
+        an end of which was killed before the other noticed."""
         return site in self._waited[publication.payload] or any(
-            visit.at >= failed >= publication.at and link == {visit.came_from, site}
+            visit.at >= failed >= publication.at
             for visit in self.visits[site, publication.payload]
-            for failed, link in self._failures
+            for failed in self._failed_between(visit.came_from, site)
         )
+
+    def _failed_between(self, one: str | None, other: str) -> list[float]:
+        failed = [at for at, link in self._failures if link == {one, other}]
+        return failed + [end.at for node in (one, other) if node is not None for end in self.ends[node]]
 
     def _redelivered_out_of_turn(
         self, client: ModelClient, publication: Publication, last: int, qos: int
