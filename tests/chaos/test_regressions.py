@@ -880,6 +880,7 @@ MESH_SEEDS = {
     "a holder was restarted, and dropped what a client that was away had yet to get": 1000103,
     "a retained message was sent again, and undid a newer one at its publisher's site": 1010123,
     "a holder's clock was set while it was stopped, and what it kept was too old at once": 1020024,
+    "a clock was set, and its node stopped before it noticed": 1020767,
     "a client connected again before it had subscribed, and its queue was given up": 1020342,
     "an earlier connection's end interrupted what a client was given on a later one": 1020511,
     "a holder let go of what a client was to get where it is, kept for where it was": 1030000,

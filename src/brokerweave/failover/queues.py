@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import nextafter
 from typing import TypeAlias
 
 from brokerweave.failover.held import Held
@@ -270,8 +271,8 @@ class Queues:
         self.shelf.flush()
 
     def restore(self, now: float) -> None:
-        """Once, before anything else: what the journal of an earlier start has. Nothing aged since its last
-        entry: the clock may have been set, and who can say for how long this node was away?"""
+        """Once, before anything else: what the journal of an earlier start has, as if it came just before.
+        The clock may have been set, and who can say for how long this node was away?"""
         for part in self.shelf.replay():
             if isinstance(part, tuple):
                 self.got(*part)
@@ -280,8 +281,8 @@ class Queues:
                 if self.owes(client, part.id):  # it was rewritten: that one counts from now on
                     self.got(client, (part.id,))
                 self._enter(client, part)
-        newest = max((body.added for _, body in self._order), default=now)
-        self.stepped(now - newest, newest)
+        for _, body in self._order:
+            body.added = nextafter(now, 0.0)
 
     # Inside
 
