@@ -35,12 +35,8 @@ RECOVER_SECONDS = 30.0
 published here before goes nowhere."""
 PULL_SECONDS = 1.0
 """Between two pulls from one neighbour."""
-
 FEW = 10
 """Members that come at once, up to which it is worth a look whether they are holders."""
-
-_LIFE = "life"
-"""The name under which the node keeps, for a neighbour, when that was started."""
 
 
 class _Wait:
@@ -86,8 +82,6 @@ class Mesh(Strategy):
         """Of this node's own table; a later start begins with a higher one."""
         self._life = self.version
         self._lives: dict[str, int] = {}
-        self._recalled: dict[str, int] = {}
-        """The lives of neighbours as they were known before this node was restarted."""
         self.live: frozenset[str] = frozenset((context.node_id,))
         self._members: frozenset[str] | None = None
         self._up: set[str] = set()
@@ -159,10 +153,6 @@ class Mesh(Strategy):
     def knows(self, node: str) -> bool:
         """Whether a node has told all its clients since this one was started."""
         return node in self._lives or node == self.context.node_id
-
-    def lived_on(self, node: str) -> bool:
-        """Whether a node was not restarted while this one was."""
-        return node in self._lives and self._lives[node] == self._recalled.get(node)
 
     @property
     def alone(self) -> bool:
@@ -315,9 +305,6 @@ class Mesh(Strategy):
         since = {}
         wants: dict[str, dict[str, int | None]] = {}
         for name, value in kept.items():
-            if name == _LIFE:
-                self._recalled[neighbour] = value
-                continue
             client, *topic_filter = json.loads(name)
             if topic_filter:
                 wants.setdefault(client, {})[topic_filter[0]] = value
@@ -400,7 +387,6 @@ class Mesh(Strategy):
     def _forget(self, node: str) -> None:
         for client in self.table.clients(node):
             self._keep_no_more(node, client)
-        self.context.keep(node, {_LIFE: None})
         self.table.forget(node)
         self._versions.pop(node, None)
         self._apply()
@@ -451,7 +437,6 @@ class Mesh(Strategy):
             self._sweep(neighbour, named, self._lives.get(neighbour) == advert.life)
             del self._syncing[neighbour]
             self._lives[neighbour] = advert.life
-            self.context.keep(neighbour, {_LIFE: advert.life})
             if neighbour in self._up and neighbour not in self._current:
                 self._current.add(neighbour)
                 self.table.changed = True

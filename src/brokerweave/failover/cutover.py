@@ -22,9 +22,7 @@ from dataclasses import replace
 from brokerweave.failover.held import Held, aged
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.injections import Injection, InjectionLog
-from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
-from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.topics import matches
 
 MOST_SETTLED = 100_000
@@ -66,10 +64,16 @@ class Cutover:
         self.trusted = False
         """Set it before `ready` if a holder of the client's old home has answered: what the broker gives the
         client from before the cuts, and nobody owes it, it had there."""
+        self.older = False
+        """Set it if the session is older than this node's knowledge of it: the broker may have granted the
+        filters before, and have all of it for the client."""
         self.later: list[MessageId] = []
         """After `ready`: what of the offered its origin routed knowing that the client is here."""
         self.suppressed = 0
         """Deliveries of the broker that the client had before it came."""
+        self.known: list[MessageId] = []
+        """After `ready`: what of the offered the client has."""
+        self._already: Counter[bytes] = Counter()
         self._unwanted: Counter[bytes] = Counter()
         self._had: dict[MessageId, bytes] = {}
         self._subscribed = subscribed
@@ -83,6 +87,9 @@ class Cutover:
         self._arriving: set[str] = set()
         self._cuts: dict[str, dict[int, Sequence[int]]] = {}
         self._own: dict[int, Sequence[int]] = {}
+        self._unsure: dict[MessageId, str] = {}
+        self._came: set[tuple[str, str, int]] = set()
+        self._alike: Counter[bytes] = Counter()
         self._dead: set[str] = set()
         self._live: Counter[bytes] = Counter()
         self._fence = 0
@@ -92,12 +99,19 @@ class Cutover:
         # Ids that were given, or are left to the broker; shared by all cutovers of the client here.
         self._settled: dict[MessageId, None] = before._settled if before is not None else {}
         self._unreceived: dict[bytes, list[MessageId]] = before._unreceived if before is not None else {}
+        self._overtaken: set[MessageId] = before._overtaken if before is not None else set()
         # Given from here, and not known to be received.
         self._given: dict[MessageId, bytes] = before._given if before is not None else {}
         # What the client has from the broker that was none of what it is owed, as far as was known then.
         self._others: Counter[bytes] = before._others if before is not None else Counter()
 
     # What becomes known
+
+    def published(self, held: Held, publisher: str) -> None:
+        """The broker acknowledged what a client here published before SUBACK came: it may have had it before
+        the subscription, whenever this node gave it its number."""
+        self._unsure[held.id] = publisher
+        self.offer((held,))
 
     def add_cut(self, origin: str, epoch: int, sequences: Sequence[int], *, arrived: bool = True) -> None:
         """A node has heard where the client is: up to these sequences, by lane, it did not know.
@@ -132,7 +146,7 @@ class Cutover:
         self._arriving.discard(origin)
 
     def offer(self, held: Iterable[Held]) -> None:
-        """From a holder's queue, or published here meanwhile."""
+        """From a holder's queue."""
         for one in held:
             known = self._offered.get(one.id)
             if known is None or one.born < known.born:
@@ -148,6 +162,10 @@ class Cutover:
         if not self._fenced:
             self._live[hash] += 1
 
+    def already(self, hashes: Iterable[bytes]) -> None:
+        """The broker delivered these before SUBACK, or as the session went on: the client has them of it."""
+        self._already.update(hashes)
+
     def fence(self, tick: int) -> None:
         """What the broker had at this tick, and was to give to the client, it has given."""
         self._fence = max(self._fence, tick)
@@ -156,8 +174,10 @@ class Cutover:
 
     @property
     def heard(self) -> bool:
-        """Whether all nodes were heard of, have answered, and what they sent is here."""
-        return not (self._unheard or self._unanswered or self._arriving)
+        """Whether all nodes were heard of, have answered, and what they sent is here; and all that goes by an
+        earlier SUBSCRIBE is judged."""
+        in_turn = self._before is None or self._before.done
+        return in_turn and not (self._unheard or self._unanswered or self._arriving)
 
     @property
     def unclear(self) -> bool:
@@ -191,8 +211,10 @@ class Cutover:
         now is not waited for."""
         self._live = self._credible()
         self._fenced = not self.unfenced
+        self._alike.update(held.hash for held in self._offered.values())
         self.later = [held.id for held in self._offered.values() if self.routed_here(held)]
         mine = [held for held in in_order(self._offered.values()) if self._decide(held)]
+        self.known = [held.id for held in self._offered.values() if self.has(held)]
         self._keep_log()
         if self.trusted:
             self._unwant()
@@ -204,6 +226,25 @@ class Cutover:
         """One that came after `ready`: to be given to the client now, or nothing."""
         return self._fitted([held], now) if self._missed(held) or self._decide(held) else []
 
+    def overtaken(self, identifier: MessageId, topic: str, hash: bytes) -> None:
+        """The broker is about to get this, after `ready`. Where its origin did not know that the client is
+        here somebody may keep it for the client, too, and is told once the client has it."""
+        first = self._first(topic) if self.done and identifier not in self._settled else None
+        if first is not None and first._judge_by_cut(identifier, final=True) is None:
+            self._settle(identifier, hash)
+            self._overtaken.add(identifier)
+
+    def held_for_here(self, identifier: MessageId) -> bool:
+        """Whether this node's own holders may have it, too, beside those who kept something from before: it
+        was published here, or its origin, just started, knew the client of old."""
+        return identifier.origin == self._me or identifier in self._overtaken
+
+    def came_here(self, held: Held) -> bool:
+        """Whether the client got one like this here, which nobody asked for yet. Asked once of each."""
+        known = self._others[held.hash] > 0
+        self._others[held.hash] -= known
+        return known
+
     def routed_here(self, held: Held) -> bool:
         """Whether its origin sent it here knowing that the client is here: then this node's own holders have
         it, and no others need."""
@@ -213,6 +254,14 @@ class Cutover:
     def has(self, held: Held) -> bool:
         """Whether the client is known to have it: it was given, from here or by the broker, and answered."""
         return held.id in self._settled and held.id not in self._unreceived.get(held.hash, ())
+
+    def knows(self, held: Held) -> bool:
+        """The same, also of one that nobody had asked for when the client got it from the broker."""
+        asked = held.id in self._settled or not self._others[held.hash]
+        if not asked and self._judge(held, self._live, final=True) is Verdict.BROKER:
+            self._others[held.hash] -= 1
+            self._settled[held.id] = None
+        return self.has(held)
 
     def swallows(self, hash: bytes) -> bool:
         """Asked of each delivery of the broker to the client, after `ready`, those that waited included: True
@@ -252,6 +301,12 @@ class Cutover:
         return ids
 
     @property
+    def cuts(self) -> dict[str, tuple[int, list[int]]]:
+        """Of each node's latest life: up to where it did not know that the client is here."""
+        every = self._cuts | {self._me: self._own}
+        return {node: (max(cuts), list(cuts[max(cuts)])) for node, cuts in every.items() if cuts}
+
+    @property
     def owes(self) -> bool:
         """Whether something that was given from here is not known to be received."""
         return bool(self._given)
@@ -275,7 +330,7 @@ class Cutover:
         hash = self._had.pop(held.id, None)
         if hash is None:
             return False
-        self._settle(held)
+        self._settle(held.id, held.hash)
         if self._unwanted[hash] > 0:
             self._unwanted[hash] -= 1
             return False
@@ -292,14 +347,14 @@ class Cutover:
             self._others[held.hash] -= 1
             self._settled[held.id] = None  # it has it already
         else:
-            self._settle(held)
+            self._settle(held.id, held.hash)
         return verdict is Verdict.MINE
 
-    def _settle(self, held: Held) -> None:
-        self._settled[held.id] = None
+    def _settle(self, identifier: MessageId, hash: bytes) -> None:
+        self._settled[identifier] = None
         if len(self._settled) > MOST_SETTLED:
             del self._settled[next(iter(self._settled))]
-        self._unreceived.setdefault(held.hash, []).append(held.id)
+        self._unreceived.setdefault(hash, []).append(identifier)
 
     def _judge(self, held: Held, live: Counter[bytes], final: bool = False) -> Verdict:
         if held.id in self._settled:
@@ -313,22 +368,40 @@ class Cutover:
         by_cut = self._judge_by_cut(held.id, final)
         if by_cut is not None:
             return by_cut
+        if self._already[held.hash] > 0:
+            self._already[held.hash] -= final
+            return Verdict.BROKER
         injection = self._kept.get(held.id) if self.done else self._log.find(held.id)
         if injection is None and self.done and self._log.find(held.id) is not None:
             return Verdict.BROKER  # it came here after SUBACK
-        if injection is None:
+        before = injection is None or (injection.ended and injection.ended < self._subscribed)
+        if before and not self.older:
             return Verdict.MINE
-        if not self._in_between(injection):
-            return Verdict.MINE if injection.ended and injection.ended < self._subscribed else Verdict.BROKER
+        if injection is not None and not before and not self._in_between(injection):
+            return Verdict.BROKER
         if live[held.hash] > 0:
             live[held.hash] -= 1
+            if final and self._alike[held.hash] == 1:  # else it may have been another one
+                self._came.add(self._stream(held.id))
             return Verdict.BROKER
-        if injection.ended is not None and injection.ended <= self._fence:
+        if self._stream(held.id) in self._came:
+            return Verdict.BROKER  # it comes when the client has let go of some
+        if injection is not None and injection.ended is not None and injection.ended <= self._fence:
             return Verdict.MINE
+        if self._others[held.hash] > self._written_since(held.hash):
+            return Verdict.BROKER  # which gave it after `ready`
         if not final:
             return Verdict.UNCLEAR
         self.doubted += 1
         return Verdict.MINE if self._qos(held.publish.topic) else Verdict.BROKER
+
+    def _stream(self, identifier: MessageId) -> tuple[str, str, int]:
+        """What the broker gives one of, it gives all that follow it of: they came over one connection, and
+        each publisher here has its own."""
+        publisher = self._unsure.get(identifier, "")
+        if identifier.origin == self._me and not publisher:
+            return str(identifier), "", 0
+        return publisher, identifier.origin, identifier.lane
 
     def _in_between(self, injection: Injection) -> bool:
         """Whether the broker got it neither before the subscription nor after it, as far as is known."""
@@ -349,12 +422,20 @@ class Cutover:
                     live[hash] -= 1
         return live
 
+    def _written_since(self, hash: bytes) -> int:
+        """How many equal ones were written to the broker after SUBACK."""
+        since = (one for _, one in self._log.items() if one.sent is not None and one.sent > self._granted)
+        return sum(_hash_of(one) == hash for one in since) if self._others[hash] else 0
+
     def _judge_by_cut(self, identifier: MessageId, final: bool) -> Verdict | None:
         """None: it lies before the cut."""
         origin, epoch, lane, sequence = identifier
-        if origin == self._me:  # the log knows all up to `ready`
+        if origin == self._me:
             own = self._own.get(epoch)
-            return Verdict.LATER if own is not None and sequence > own[lane] else None
+            if own is None:
+                return Verdict.LATER if any(known < epoch for known in self._own) else None
+            later = sequence > own[lane] and identifier not in self._unsure
+            return Verdict.LATER if later else None
         cuts = self._cuts.get(origin, {})
         cut = cuts.get(epoch)
         if cut is not None:
@@ -408,12 +489,12 @@ class Cutover:
     def _unwant(self) -> None:
         """What the broker will give to the client, or gave, although no holder owes it any more."""
         for identifier, injection in self._kept.items():
-            if identifier in self._settled or injection.run is None:
+            if identifier in self._settled:
                 continue
             if injection.ended is not None and injection.ended < self._subscribed:
                 continue
-            packet = codec.decode(injection.run.blob, injection.run.version)
-            if not isinstance(packet, Publish) or self._first(packet.topic) is not self:
+            packet = injection.publish
+            if packet is None or self._first(packet.topic) is not self:
                 continue
             hash = content_hash(packet.topic, packet.payload)
             if self._in_between(injection):
@@ -425,10 +506,8 @@ class Cutover:
 
 
 def _hash_of(injection: Injection) -> bytes | None:
-    if injection.run is None:
-        return None
-    packet = codec.decode(injection.run.blob, injection.run.version)
-    return content_hash(packet.topic, packet.payload) if isinstance(packet, Publish) else None
+    packet = injection.publish
+    return content_hash(packet.topic, packet.payload) if packet is not None else None
 
 
 def in_order(offered: Iterable[Held]) -> list[Held]:

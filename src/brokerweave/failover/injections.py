@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 from brokerweave.failover.ids import MessageId
 from brokerweave.links.run import Run
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.packets import Publish
 
 CAPACITY = 200_000
 """Messages; each takes some 300 bytes."""
@@ -29,6 +31,11 @@ class Injection:
     """The tick at which the broker was known to have it."""
     run: Run | None = None
     """The run of this one message; None if it came with others, or was published here."""
+
+    @property
+    def publish(self) -> Publish | None:
+        packet = codec.decode(self.run.blob, self.run.version) if self.run is not None else None
+        return packet if isinstance(packet, Publish) else None
 
 
 class InjectionLog:

@@ -13,8 +13,8 @@ speed: what a broker delivered without our holding it (QoS 0 publications) leave
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
-from math import inf
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import nextafter
 from typing import TypeAlias
 
 from brokerweave.failover.held import Held
@@ -30,6 +30,9 @@ MOST_HOMES = 100_000
 """Clients whose whereabouts are remembered."""
 MOST_NAMES = 10_000
 """Clients whose drops are counted by name; of further ones they are counted under the empty name."""
+
+NOWHERE = "\0"
+"""Behind the name of the node where a client was, and is no longer."""
 
 _Early: TypeAlias = tuple[str, str, bytes]
 
@@ -102,8 +105,11 @@ class Queues:
 
     # What happens
 
-    def hold(self, held: Held, owed: Mapping[str, tuple[str, int]], now: float) -> dict[str, str]:
-        """Keep a publication for these clients, each of a node and with the QoS that it asked for there.
+    def hold(
+        self, held: Held, owed: Mapping[str, tuple[str, int]], now: float, nowhere: Collection[str] = ()
+    ) -> dict[str, str]:
+        """Keep a publication for these clients, each of a node and with the QoS that it asked for there; of
+        those that are `nowhere` no broker has it, also if they come back to that node.
 
         Given back: clients that have moved on by now, and to where. Pass it on to those, for them alone; it
         stays owed all the same, until its receipt.
@@ -114,7 +120,8 @@ class Queues:
             if not self.owes(client, held.id) and not self._came_early(client, home, held.hash)
         }
         if wanted:
-            body = self.shelf.put(held, wanted, now)
+            kept = {c: (home + (NOWHERE if c in nowhere else ""), qos) for c, (home, qos) in wanted.items()}
+            body = self.shelf.put(held, kept, now)
             for client in list(wanted):
                 self._enter(client, body)
         moved = {}
@@ -150,6 +157,20 @@ class Queues:
             done = [body for body in known if body.owed[client][0] != but]
             for body in done:
                 queue.remove(body)
+            self._gone(client, done)
+
+    def routed(self, client: str, ids: Iterable[MessageId], home: str) -> None:
+        """The client gets these where it is, from a node for whose clients they are kept here: from now on as
+        that."""
+        queue = self._queues.get(client)
+        if queue is not None:
+            done = []
+            for body in [queue.bodies[one] for one in dict.fromkeys(ids) if one in queue.bodies]:
+                if self._came_early(client, home, body.hash):
+                    queue.remove(body)
+                    done.append(body)
+                else:
+                    body.owed[client] = (home, body.owed[client][1])
             self._gone(client, done)
 
     def moved(self, client: str, home: str, since: int, now: float, sure: bool = False) -> bool:
@@ -194,7 +215,7 @@ class Queues:
         done: list[Body] = []
         for body in list(queue.bodies.values()):
             at_home = body.owed[client][0] == home
-            if (at_home and body.added >= since) or own not in (None, at_home):
+            if (at_home and body.added > since) or own not in (None, at_home):
                 continue
             held = self.shelf.load(body)
             if held is None:
@@ -207,16 +228,11 @@ class Queues:
         self._gone(client, done)
         return given
 
-    def forget(self, client: str, home: str | None = None, before: float = inf) -> None:
-        """The client is owed nothing any more of what it wanted at `home` (None: anywhere) and came before
-        then: its session ended, or it has it."""
+    def forget(self, client: str) -> None:
+        """The client is owed nothing any more: its session ended."""
         queue = self._queues.get(client)
         if queue is not None:
-            bodies = [
-                body
-                for body in queue.bodies.values()
-                if home in (None, body.owed[client][0]) and body.added < before
-            ]
+            bodies = list(queue.bodies.values())
             for body in bodies:
                 queue.remove(body)
             self._gone(client, bodies)
@@ -254,8 +270,9 @@ class Queues:
         """Once per loop turn, before a confirmation of what was held goes out: the disk has it then."""
         self.shelf.flush()
 
-    def restore(self) -> None:
-        """Once, before anything else: what the journal of an earlier start has."""
+    def restore(self, now: float) -> None:
+        """Once, before anything else: what the journal of an earlier start has, as if it came just before.
+        The clock may have been set, and who can say for how long this node was away?"""
         for part in self.shelf.replay():
             if isinstance(part, tuple):
                 self.got(*part)
@@ -264,6 +281,8 @@ class Queues:
                 if self.owes(client, part.id):  # it was rewritten: that one counts from now on
                     self.got(client, (part.id,))
                 self._enter(client, part)
+        for _, body in self._order:
+            body.added = nextafter(now, 0.0)
 
     # Inside
 
@@ -297,7 +316,8 @@ class Queues:
             return None
         _, now_at, since = self._homes.get(client, (0, None, 0.0))
         for body in same.values():
-            if body.owed[client][0] == home or (now_at == home and body.added >= since):
+            kept_at = body.owed[client][0].removesuffix(NOWHERE)
+            if kept_at == home or (now_at == home and body.added >= since):
                 return body
         return None
 

@@ -53,7 +53,7 @@ class Receipts:
         them here, where it is."""
         first = not self.waiting
         ids = list(ids)
-        for node in nodes if ids else ():
+        for node in sorted(nodes) if ids else ():
             self._ids.setdefault((node, topic), {}).setdefault(client, []).extend(ids)
         return first and self.waiting
 

@@ -465,7 +465,7 @@ class NodeCore:
         self.settle()
         blob = codec.encode(publish, version)
         sender = self.failover.sender(publish, pair) if self.failover is not None else None
-        run = self._new_run(group, 1, blob, publish.qos, version, confirm=True, sender=sender)
+        run = self._new_run(group, 1, blob, publish.qos, version, True, sender, ack.resent)
         if self.failover is not None:
             if ack.resent:  # the broker has it, and so has who holds it here
                 group = replace(group, holds=())
@@ -504,6 +504,7 @@ class NodeCore:
         version: int,
         confirm: bool = False,
         sender: tuple[str, int] | None = None,
+        resent: bool = False,
     ) -> Run:
         lane = max(group.lane, 0)
         first = self._sequences[lane] + 1
@@ -521,7 +522,9 @@ class NodeCore:
             confirm=confirm,
             sender=sender,
         )
-        return self.retained.published(run) if group.retained else run
+        if not group.retained:
+            return run
+        return self.retained.published_again(run) if resent else self.retained.published(run)
 
     def latest_version(self) -> int:
         return self.retained.index.clock.last

@@ -81,11 +81,6 @@ class Failover:
         self._ticked = 0.0
         self._pushing: Counter[str] = Counter()
         """Nodes that are about to hear what is kept here for their clients."""
-        self._restored = 0.0
-        """When queues were read back; what is older may be of clients that got it meanwhile."""
-        self._recalled: dict[str, dict[str, int]] = {}
-        """Of nodes that have not told their clients since: when those clients came to them."""
-        self._known: set[str] = set()
         self._unheld: dict[MessageId, set[str]] = {}
         """What was published here, and nodes of which a holder does not know who may be owed it."""
         self._anew: dict[str, float] = {}
@@ -122,8 +117,7 @@ class Failover:
             return
         bounds = int(self._core.option("client_bytes")), int(self._core.option("max_bytes"))
         self.queues = Queues(*bounds, self.window, Shelf(journal))
-        self.queues.restore()
-        self._restored = self._core.now()
+        self.queues.restore(self._core.now())
         if len(self.queues):
             self._tick_later()
 
@@ -175,10 +169,11 @@ class Failover:
         if holds:
             self.hold(replace(run, holds=holds), lane)
         if run.max_qos and not run.cap:
-            # Its origin did not know yet who wants more here; at QoS 0 nobody would hear who has it.
+            # Its origin did not know yet who wants more here, nor may this node know, where SUBACK has yet to
+            # come; at QoS 0 nobody would hear who has it.
             head = publish_head(run.blob, run.version)
             wanted = self.mesh.table.nodes_wanting(head.topic.decode())
-            run = replace(run, cap=wanted.get(self._core.node_id, 0))
+            run = replace(run, cap=2 if self.returns.subscribes else wanted.get(self._core.node_id, 0))
         if run.blob[0] & _DUP:
             return replace(run, blob=bytes((run.blob[0] & ~_DUP,)) + run.blob[1:])
         return run
@@ -201,8 +196,9 @@ class Failover:
         identifier = MessageId(run.origin, run.epoch, lane, run.first)
         kept = held.hold(identifier, publish, run.version, run.born)
         self._core.counters.add("publications_held", len(owed))
-        moved = self.queues.hold(kept, owed, self._core.now())
-        for client in owed.keys() & set(self._anew) if self._anew else ():
+        nowhere = {client for client in owed if self.mesh.table.home(client) is None}
+        moved = self.queues.hold(kept, owed, self._core.now(), nowhere)
+        for client in owed if self._anew else ():
             if self._is_anew(client, run.born) and owed[client][0] == self.mesh.table.home(client):
                 moved[client] = owed[client][0]  # which may have had it before the session began
         for client, node in moved.items():
@@ -261,7 +257,10 @@ class Failover:
 
     def _routed_arrived(self, neighbour: str, payload: bytes) -> None:
         for client, ids in wire.decode_got(self._numbered(neighbour, payload)):
-            self.queues.got(client, ids, but=neighbour)
+            if self._core.node_id in self.mesh.holders(neighbour):
+                self.queues.routed(client, ids, neighbour)
+            else:
+                self.queues.got(client, ids, but=neighbour)
         self.queues.flush()
 
     def _numbered(self, neighbour: str, payload: bytes) -> bytes:
@@ -273,6 +272,9 @@ class Failover:
         return rest if self._taken.accept(neighbour, life, number) else b""
 
     def _acknowledge(self, neighbour: str) -> None:
+        if self.queues.shelf.behind:  # the disk did not take it: should this node end now, it goes again
+            self._core.call_later(TICK_SECONDS, lambda: self._acknowledge(neighbour))
+            return
         self._to_acknowledge.discard(neighbour)
         self._core.send_own(neighbour, wire.TAKEN, wire.encode_number(*self._taken.of(neighbour)))
 
@@ -335,6 +337,7 @@ class Failover:
         client = pair.client.client_id
         if not client:
             return
+        self.returns.interrupt(client)
         if session_present:
             self.returns.goes_on(client, pair)
         else:
@@ -491,6 +494,8 @@ class Failover:
     def _joined(self, node: str, client: str) -> None:
         if self._gone.pop(client, None) == node:
             self.queues.forget(client)  # it ended one session there, and began another
+        if self.mesh.table.home(client) == self._core.node_id != node:
+            self.returns.elsewhere(client)
 
     def _died(self, node: str) -> None:
         self.returns.down(node)
@@ -507,14 +512,7 @@ class Failover:
         self.wills.look()
 
     def _synced(self, node: str) -> None:
-        """A client that has been at its node all the time got there what was kept for it here before this
-        node was restarted; who was told so is not known here."""
-        before = self._recalled.pop(node, {})
-        if not self.mesh.lived_on(node):
-            before = {}  # it may have lost them, and be restarted with what it knew of them
-        for client, entry in self.mesh.table.clients(node).items():
-            if before.get(client) == entry.since and self.queues.owes_any(client):
-                self.queues.forget(client, node, before=self._restored)
+        """What clients got while this node was away, their node tells now: it was never acknowledged."""
         if len(self.queues):
             self._push_later(node)
 
@@ -547,10 +545,6 @@ class Failover:
         # It may have been restarted, and have thought until now that this node is dead.
         for node in (neighbour, *self.mesh.stand_ins()):
             self._holders[node] = self._core.now() + self.window
-        if self._restored and neighbour not in self._known:
-            self._known.add(neighbour)
-            clients = self.mesh.table.clients(neighbour)
-            self._recalled[neighbour] = {client: entry.since for client, entry in clients.items()}
         for node, topic, payload in self.receipts.back(neighbour):
             self._core.send_own(node, topic, payload)
         self.returns.up(neighbour)

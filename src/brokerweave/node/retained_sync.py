@@ -116,6 +116,14 @@ class Retained:
         self.commit()
         return replace(run, stamp=stamp)
 
+    def published_again(self, run: Run) -> Run:
+        """One that a client sends again, and the broker had: under its version, if it is still the topic's; a
+        newer one is not to be undone."""
+        head = publish_head(run.blob, run.version)
+        entry = self.index.get(head.topic.decode())
+        same = entry is not None and entry.tag == tag_of(entry.origin, run.blob[head.payload_start :])
+        return replace(run, stamp=entry.stamp if entry is not None and same else OLDEST)
+
     def taken(self, run: Run, had: list[int] | None = None) -> list[tuple[Run, bool]]:
         """Judge a stamped run from a link. What is to be passed on, each part with whether the local broker
         needs it; `had` gets the sequences of messages that are, or were, in the index. Raises

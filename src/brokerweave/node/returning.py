@@ -17,6 +17,7 @@ from brokerweave.failover import wire
 from brokerweave.failover.cutover import Cutover, in_order
 from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
+from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.topics import matches, shared_filter
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
@@ -30,6 +31,8 @@ POLL_SECONDS = 0.004
 """Between two looks at what the broker has yet to acknowledge, or to deliver."""
 MOST_GIVEN = 100_000
 """Publications that clients got from here and the broker may yet be given; beyond, the oldest go."""
+MOST_EARLY = 10_000
+"""Publications that a client got before it subscribed; what is beyond, it may get twice."""
 UNCLEAR_SECONDS = 0.05
 """How long to wait for the broker to deliver what it may or may not, once all else is known."""
 
@@ -38,31 +41,36 @@ class _Client:
     """One that may be owed something."""
 
     __slots__ = (
-        "attempts",
+        "asked",
+        "early",
         "given",
         "goes_on",
         "interrupted",
         "last",
+        "older",
         "open",
         "silent",
         "sources",
         "sure",
-        "ticks",
         "unwanted",
     )
 
     def __init__(self, sure: bool) -> None:
         self.sure = sure
         """It is known to have been elsewhere; else only that this node may not know it."""
-        self.ticks: list[int] = []
-        """Of SUBSCRIBEs that the broker has not answered yet."""
+        self.asked: list[tuple[int, list[int]]] = []
+        """Of SUBSCRIBEs that the broker has not answered yet: their ticks, and what the client had published
+        before and the broker had not answered either."""
+        self.early: list[bytes] = []
+        """What it got in this session before it subscribed, as far as the node knows."""
+        self.older = False
+        """Its session is older than what the node knows of it."""
         self.open: list[int] = []
         """Of SUBSCRIBEs that it was judged for: what the broker got since is remembered as long."""
         self.last: Cutover | None = None
-        self.attempts = 0
-        """Under way."""
         self.goes_on = False
-        """Its session outlived a restart of this node: what was kept for it here, its broker has."""
+        """It had subscribed before this node knew of it, or was restarted: what was kept for it here, its
+        broker has."""
         self.interrupted = False
         """Its connection ended before it had all that it is owed."""
         self.sources: set[str] = set()
@@ -140,8 +148,16 @@ class Returns:
         self._round = 0
         self._epochs: dict[str, int] = {}
         """Of neighbours that were heard of on the links that are up."""
+        self._cuts: dict[str, Cut] = {}
+        """The last one of each neighbour: what lies behind it, all knew where to send."""
+        self._unheard: dict[str, dict[str, int]] = {}
+        """Neighbours that were not waited for any longer: by client, which version tells them of it."""
         self._given: dict[MessageId, set[str]] = {}
         """Clients that got something from here which the broker was not given yet."""
+        self._subscribing: set[str] = set()
+        """Clients that may be owed something, and wait for SUBACK."""
+        self._strangers: set[str] = set()
+        """Clients that came in sessions of which this node, just started, knew nothing."""
         failover.log.writing = self.writing
         self._started = core.now()
 
@@ -158,8 +174,9 @@ class Returns:
 
     def none(self, client: str) -> None:
         entry = self._clients.pop(client, None)
+        self._subscribing.discard(client)
         if entry is not None:
-            self._core.sessions.returned(client, False)
+            self._core.sessions.returned(client, None)
             self._close(entry)
             for identifier in entry.given:
                 self._given.get(identifier, set()).discard(client)
@@ -169,13 +186,17 @@ class Returns:
     def goes_on(self, client: str, pair: Pair) -> None:
         """The broker has its session, and all that came for it; unless it came here in this session, and
         somebody who kept something has yet to be heard. One without a filter is as good as
-        new; so is one that this node never saw, of a client that was elsewhere."""
+        new; so is one that this node never saw, of a client that was elsewhere (`elsewhere` may tell)."""
         record, entry = self._core.interest.records.get(client), self._clients.get(client)
         elsewhere = entry is not None and entry.sure and entry.last is None
         if record is not None and not record.filters and (elsewhere or not record.unknown):
             self.accepted(client)
+            if client in self._clients:
+                self._clients[client].older = True
             return
         if entry is None:
+            if record is not None and record.unknown and self._young:
+                self._strangers.add(client)
             return
         self._suppress(client)
         if entry.last is None:
@@ -188,15 +209,32 @@ class Returns:
         """A session from before a restart, whose client had come here in it. What it was judged to lack is
         not known any more: who still keeps something for it where it was is asked when it goes on. What the
         broker was given here for the sake of others, before the restart, it may get twice."""
+        self._expect_late(record).interrupted = True
+
+    def elsewhere(self, client: str) -> None:
+        """A client here was at another node before, as is heard now: what is kept for it there comes late if
+        its session was not known here, and was not looked at when it subscribed."""
+        record = self._core.interest.records.get(client)
+        if record is not None and client in self._strangers:
+            self._strangers.discard(client)
+            self._expect_late(record)
+
+    def _expect_late(self, record: SessionRecord) -> _Client:
+        """A client that has subscribed here, when nobody was asked: of what is kept for it from elsewhere."""
         self.expect(record.client_id)
         entry, log = self._clients[record.client_id], self._failover.log
         own = {f: qos for f, qos in record.filters.items() if shared_filter(f)[0] is None}
         subscribed = log.open()
         entry.open.append(log.open())
         entry.last = Cutover(subscribed, log.tick(), own, log, me=self._core.node_id)
+        for node, (epoch, sequences) in (record.returned or {}).items():
+            entry.last.reborn(node, epoch, sequences)
+        here = self._core.cut(self._core.node_id)
+        entry.last.reborn(self._core.node_id, here.epoch, here.sequences)
         entry.last.ready(self._core.now())
-        entry.interrupted = entry.goes_on = True
         entry.silent = set(self._core.neighbours())
+        entry.goes_on = True
+        return entry
 
     def _ask_again(self, client: str, pair: Pair) -> None:
         """It left before it had all that it was owed: who keeps something says so once more. The stream
@@ -226,6 +264,9 @@ class Returns:
         nodes = {held.id: node for node, held in again.held}
         for node in dict.fromkeys(nodes.values()):
             self._note_source(again.client, node)
+        entry = self._clients.get(again.client)
+        if entry is not None and entry.last is not None:
+            entry.last.already(content for _, content in again.behind.behind if content is not None)
         ordered = in_order({held.id: held for _, held in again.held}.values())
         self.late(again.client, ordered, self._core.node_id, stand=again.behind)
         again.pair.go_on(again.behind)
@@ -235,14 +276,15 @@ class Returns:
             self._clients[client].sources.add(node)
 
     def _close(self, entry: _Client) -> None:
-        for tick in (*entry.open, *entry.ticks):
+        for tick in (*entry.open, *(tick for tick, _ in entry.asked)):
             self._failover.log.close(tick)
         entry.open.clear()
-        entry.ticks.clear()
+        entry.asked.clear()
 
     def owes(self, client: str) -> bool:
-        """Whether it left before it had all that it is owed."""
-        return client in self._clients and self._clients[client].interrupted
+        """Whether it left before it had all that it is owed, or heard that it is subscribed."""
+        entry = self._clients.get(client)
+        return entry is not None and (entry.interrupted or entry.last is None or not entry.last.done)
 
     def expects(self, client: str) -> bool:
         return client in self._clients
@@ -251,31 +293,46 @@ class Returns:
         if self._clients.get(client) is entry:
             self.none(client)
 
+    @property
+    def _young(self) -> bool:
+        """Whether others may know of a dead node that was never heard of here."""
+        return self._core.now() - self._started < self._failover.window
+
     def accepted(self, client: str) -> None:
         """A new session begins here."""
-        if self._core.now() - self._started < self._failover.window and client not in self._clients:
-            self.expect(client, sure=False)  # others may know of a dead node that was never heard of here
+        if self._young and client not in self._clients:
+            self.expect(client, sure=False)
         entry = self._clients.get(client)
         if entry is not None:
             entry.last = None
-            entry.interrupted = entry.goes_on = False
+            entry.interrupted = entry.goes_on = entry.older = False
             entry.given.clear()
             entry.unwanted.clear()
+            entry.early.clear()
             self._close(entry)
 
     def subscribing(self, pair: Pair) -> None:
         """SUBSCRIBE is about to go to the broker."""
         entry = self._clients.get(pair.client.client_id)
         if entry is not None:
-            entry.ticks.append(self._failover.log.open())
+            entry.asked.append((self._failover.log.open(), pair.unanswered))
+            self._subscribing.add(pair.client.client_id)
 
     def ended(self, pair: Pair) -> None:
-        entry = self._clients.get(pair.client.client_id)
-        for number in [number for number, again in self._agains.items() if again.pair is pair]:
+        record = self._core.interest.records.get(pair.client.client_id)
+        if record is None or record.owner in (None, pair):  # else another came, and `interrupt` was called
+            self.interrupt(pair.client.client_id)
+
+    def interrupt(self, client: str) -> None:
+        """A client's connection ended, or it has another, of which nothing was said yet."""
+        entry = self._clients.get(client)
+        self._strangers.discard(client)
+        self._subscribing.discard(client)
+        for number in [number for number, again in self._agains.items() if again.client == client]:
             del self._agains[number]
             if entry is not None:
                 entry.interrupted = True
-        for number in [number for number, attempt in self._attempts.items() if attempt.pair is pair]:
+        for number in [number for number, attempt in self._attempts.items() if attempt.client == client]:
             if entry is not None:
                 entry.interrupted = True
             self._finish(number)
@@ -283,9 +340,9 @@ class Returns:
             if entry.last is not None and entry.last.owes:
                 entry.interrupted = True
                 entry.last.interrupted()
-            for tick in entry.ticks:
+            for tick, _ in entry.asked:
                 self._failover.log.close(tick)
-            entry.ticks.clear()
+            entry.asked.clear()
 
     # An attempt
 
@@ -294,16 +351,22 @@ class Returns:
         core, mesh, log = self._core, self._failover.mesh, self._failover.log
         client = pair.client.client_id
         entry = self._clients[client]
-        entry.attempts += 1
         wanted = {f: qos for f, qos in filters if shared_filter(f)[0] is None}
         nodes = mesh.reachable()
         entry.silent = set(core.neighbours())
-        core.sessions.returned(client, True)
-        subscribed = entry.ticks.pop(0) if entry.ticks else log.open()
+        self._subscribing.discard(client)
+        core.sessions.returned(client, {})
+        subscribed, before_it = entry.asked.pop(0) if entry.asked else (log.open(), pair.unanswered)
         entry.open.append(log.open())
         me, before = core.node_id, entry.last
         cutover = Cutover(subscribed, log.tick(), wanted, log, me=me, nodes=nodes, before=before)
         entry.last = cutover
+        here = core.cut(me)
+        cutover.reborn(me, here.epoch, here.sequences)
+        if before is None:
+            cutover.older = entry.older
+            cutover.already([*entry.early, *pair.undelivered])
+            cutover.received(entry.early)
         mesh.flush()
         attempt = _Attempt(client, pair, cutover, stand, pair.stand_behind())
         attempt.version, attempt.unheard = mesh.version, set(nodes)
@@ -316,13 +379,18 @@ class Returns:
             core.send_own(node, wire.ASK, ask)
         core.counters.add("queues_asked")
         number = self._round
-        attempt.unanswered = self._unanswered()
+        attempt.unanswered = self._unanswered(pair, before_it)
         if attempt.unanswered:
             cutover.arriving(core.node_id)
             core.call_later(POLL_SECONDS, lambda: self._poll(number))
         attempt.timer = core.call_later(timeout, lambda: self._time_is_up(number))
         self._check(number)
         return not attempt.unheard
+
+    @property
+    def subscribes(self) -> bool:
+        """Whether somebody who may be owed something waits for SUBACK."""
+        return bool(self._subscribing)
 
     @property
     def under_way(self) -> bool:
@@ -333,17 +401,25 @@ class Returns:
         have been before it knew the subscription, and be routed after the node did."""
         for attempt in self._attempts.values():
             if (pair, packet_id) in attempt.unanswered:
-                attempt.cutover.offer((held,))
+                attempt.cutover.published(held, pair.client.client_id)
 
     def up(self, neighbour: str) -> None:
         self._epochs.pop(neighbour, None)
+        self._unheard.pop(neighbour, None)
 
     def heard(self, neighbour: str, version: int, cut: Cut) -> None:
+        self._cuts[neighbour] = cut
         if self._epochs.get(neighbour) != cut.epoch:
             self._epochs[neighbour] = cut.epoch
             for entry in self._clients.values():
                 if entry.last is not None and entry.last.done:
                     entry.last.reborn(neighbour, cut.epoch, cut.sequences)
+        unheard = self._unheard.get(neighbour, {})
+        for client in [client for client, told in unheard.items() if version >= told]:
+            del unheard[client]
+            last = self._clients[client].last if client in self._clients else None
+            if last is not None and last.done:
+                last.reborn(neighbour, cut.epoch, cut.sequences)
         for number, attempt in list(self._attempts.items()):
             if neighbour in attempt.unheard and version >= attempt.version:
                 here = self._is_here(neighbour, cut.sent)
@@ -392,10 +468,13 @@ class Returns:
             attempt.arriving.pop(neighbour, None)
             self._check(number)
 
-    def _unanswered(self) -> list[tuple[Pair, int]]:
-        """What clients here published and the broker has yet to acknowledge."""
+    def _unanswered(self, own: Pair, before: list[int]) -> list[tuple[Pair, int]]:
+        """What clients here published and the broker has yet to acknowledge; of the subscriber itself, what
+        it had published `before` its SUBSCRIBE: the broker got the rest after that."""
         pairs = [record.owner for record in self._core.interest.records.values()]
-        return [(pair, number) for pair in pairs if isinstance(pair, Pair) for number in pair.unanswered]
+        others = [pair for pair in pairs if isinstance(pair, Pair) and pair is not own]
+        unanswered = [(pair, number) for pair in others for number in pair.unanswered]
+        return unanswered + [(own, number) for number in own.unanswered if number in before]
 
     def _poll(self, number: int) -> None:
         attempt = self._attempts.get(number)
@@ -457,7 +536,7 @@ class Returns:
 
     def _look_at_broker(self, attempt: _Attempt) -> bool:
         """What the broker delivered since SUBACK stands behind it. Whether there was more of it."""
-        deliveries, before = attempt.behind.deliveries, attempt.seen
+        deliveries, before = attempt.behind.behind, attempt.seen
         for _, content in deliveries[attempt.seen :]:
             if content is not None:
                 attempt.cutover.live(content)
@@ -477,23 +556,23 @@ class Returns:
             attempt.timer.cancel()
         entry = self._clients.get(attempt.client)
         if entry is not None:
-            entry.attempts -= 1
+            self._core.sessions.returned(attempt.client, attempt.cutover.cuts)
+            for node in attempt.unheard:
+                self._unheard.setdefault(node, {})[attempt.client] = attempt.version
         self._look_at_broker(attempt)
-        here = self._core.cut(self._core.node_id)
-        attempt.cutover.reborn(self._core.node_id, here.epoch, here.sequences)
         given = attempt.cutover.ready(self._core.now())
         self._core.counters.add("redelivery_doubted", attempt.cutover.doubted)
         interrupted = entry is not None and entry.interrupted
-        unasked = entry is not None and (entry.silent or not self._failover.mesh.all_told())
-        if entry is not None and not (entry.sure or entry.sources or unasked or interrupted):
-            self.none(attempt.client)  # nobody knows of anything
-        if attempt.cutover.later and entry is not None:
+        if entry is not None:
             self._failover.routed(attempt.client, attempt.cutover.later, entry.keepers)
+            self._failover.got(attempt.client, attempt.cutover.known, entry.keepers)
         attempt.pair.go_on(attempt.stand)
         if given and not interrupted:
             self._give(attempt.pair, attempt.client, attempt.cutover, given, attempt.behind)
         else:
             attempt.pair.go_on(attempt.behind)
+        for later in [later for later, one in self._attempts.items() if one.client == attempt.client]:
+            self._check(later)
 
     def writing(self, identifier: MessageId) -> None:
         """The broker is about to get a publication: those who have it from here do not want it again."""
@@ -507,6 +586,20 @@ class Returns:
             if any(matches(each, topic) for each in record.filters):
                 entry.unwanted[content] = entry.unwanted.get(content, 0) + 1
                 self._suppress(client)
+        cut = self._cuts.get(identifier.origin)
+        if cut is not None and (identifier.epoch, identifier.sequence) <= (
+            cut.epoch,
+            cut.sequences[identifier.lane],
+        ):
+            self._overtaken(identifier)
+
+    def _overtaken(self, identifier: MessageId) -> None:
+        """The broker gets something whose origin may not have known yet who is here."""
+        known = self._failover.log.find(identifier)
+        publish = known.publish if known is not None else None
+        for entry in self._clients.values() if publish is not None else ():
+            if entry.last is not None and publish is not None:
+                entry.last.overtaken(identifier, publish.topic, content_hash(publish.topic, publish.payload))
 
     def _suppress(self, client: str) -> None:
         entry, record = self._clients.get(client), self._core.interest.records.get(client)
@@ -547,12 +640,14 @@ class Returns:
         kept them for it when it came."""
         entry = self._clients.get(client)
         if entry is None or entry.last is None:
+            if entry is not None and len(entry.early) < MOST_EARLY:
+                entry.early += hashes
             return hashes
         rest, ids = [], []
         for one in hashes:
             found = entry.last.received((one,))
             ids += found
-            if not found or found[0].origin == self._core.node_id:  # which the holders of this node have
+            if not found or entry.last.held_for_here(found[0]):
                 rest.append(one)
         if ids:
             self._failover.got(client, ids, entry.keepers)
@@ -582,14 +677,16 @@ class Returns:
         later = [one.id for one in held if entry.last.routed_here(one)]
         if later:
             self._failover.routed(client, later, keepers)
+            # Who began to hold for this node after the client had it was not told.
+            had = [one.id for one in held if own and one.id in later and entry.last.came_here(one)]
+            self._failover.got(client, had, {node})
             held = [one for one in held if one.id not in later]
+        known = [one.id for one in held if entry.last.knows(one)]
+        self._failover.got(client, known, keepers)
         if record is None or not isinstance(record.owner, Pair):
             # It is away: who keeps it is asked again when it goes on.
-            entry.interrupted = entry.interrupted or bool(held)
+            entry.interrupted = entry.interrupted or len(known) < len(held)
             return
-        known = [one.id for one in held if entry.last.has(one)]
-        if known:
-            self._failover.got(client, known, keepers)
         given = [each for one in held for each in entry.last.late(one, self._core.now())]
         had = [one.id for one in held if one.id not in known and entry.last.has(one)]
         if had:

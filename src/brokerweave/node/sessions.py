@@ -39,11 +39,12 @@ class Sessions:
         if expiry is not None:
             expiry.cancel()
         if record is not None and not session_present:
-            if self._core.failover is not None and pair.connect is not None and not pair.connect.clean_start:
-                record.lost = (
-                    True  # it asked for a session that should be there: the broker lost it meanwhile
-                )
-            # What it missed since its broker lost the session it is still to get.
+            failover = self._core.failover
+            if failover is not None and pair.connect is not None:
+                # It asks for a session that its broker lost meanwhile, or had yet to say what it wants: what
+                # it missed it is still to get.
+                asks = not pair.connect.clean_start or failover.returns.owes(client_id)
+                record.lost = record.lost or asks
             self._core.interest.forget(record, left=not record.lost)
             record.owner = None  # whose end says nothing of this session: its broker has ended it
             record = None
@@ -115,12 +116,13 @@ class Sessions:
         if record.unknown and self._core.settings.unknown_session == "flood":
             self._core.interest.flood(record)
         record.stored = self._core.daybook.keeps
-        if record.returned and self._core.failover is not None:
+        if record.returned is not None and self._core.failover is not None:
             self._core.failover.returns.recall(record)
         self._expire_later(record, away)
 
-    def returned(self, client: str, returned: bool) -> None:
-        """In a mesh: whether a client may be owed something from before it came here, also after a crash."""
+    def returned(self, client: str, returned: dict[str, tuple[int, list[int]]] | None) -> None:
+        """In a mesh: whether a client may be owed something from before it came here, also after a crash, and
+        up to where."""
         record = self._records.get(client)
         if record is not None and record.returned != returned:
             record.returned = returned

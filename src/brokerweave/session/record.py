@@ -35,8 +35,9 @@ class SessionRecord:
     """The broker knows filters of this session that the node has never seen."""
     lost: bool = False
     """Its broker died, or hung up, and may not know it any more."""
-    returned: bool = False
-    """In a mesh: it came from another site, or lost its session, and may be owed something from before."""
+    returned: dict[str, tuple[int, list[int]]] | None = None
+    """In a mesh, of one that came from another site, or lost its session, and may be owed something from
+    before: the epoch and last sequences of each node that did not know yet that it is here."""
     stored: bool = False
     """The node finds it again after a crash: sessions that end with their connection are never written."""
 
@@ -65,8 +66,14 @@ def record_of(kept: dict[str, Any]) -> SessionRecord:
         since=None if kept["since"] is None else float(kept["since"]),
         joined=int(kept.get("joined", 0)),
         unknown=bool(kept["unknown"]),
-        returned=bool(kept.get("returned", False)),
+        returned=_cuts(kept.get("returned")),
     )
+
+
+def _cuts(kept: Any) -> dict[str, tuple[int, list[int]]] | None:
+    if not isinstance(kept, dict):
+        return {} if kept else None  # as earlier versions wrote it
+    return {str(node): (int(epoch), [int(each) for each in last]) for node, (epoch, last) in kept.items()}
 
 
 def expiry_of(connect: Connect, default: float) -> float:

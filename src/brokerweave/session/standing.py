@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 class Stand:
     """A place in the stream where it stands, and what came behind it."""
 
-    __slots__ = ("deliveries", "over", "parts", "queue")
+    __slots__ = ("behind", "deliveries", "over", "parts", "queue")
 
     def __init__(self) -> None:
         self.over = False
         self.parts: list[bytes] = []
         self.deliveries: list[Delivery] = []
         """What `parts` deliver, where that counts."""
+        self.behind: list[Delivery] = []
+        """The same of all that came since, behind later stands, too."""
         self.queue: Queue | None = None
         """What goes to the client in this place before the stream goes on."""
 
@@ -57,6 +59,8 @@ class Standing:
         """Keep what the next bytes deliver with them; False if they do not stand."""
         if self._stands:
             self._stands[-1].deliveries.append(delivery)
+        for stand in self._stands:
+            stand.behind.append(delivery)
         return bool(self._stands)
 
     def through(self, data: bytes) -> bytes:

@@ -63,6 +63,8 @@ class Observer(Protocol):
 
     def disconnected(self, client: ModelClient) -> None: ...
 
+    def said_goodbye(self, client: ModelClient) -> None: ...
+
     def will_cancelled(self, payload: bytes) -> None:
         """Its client is back in its session, and heard so through its node, before the will was due."""
 
@@ -166,6 +168,7 @@ class ModelClient:
         """Say good-bye, and stay away."""
         self.online = False
         if self._connection is not None:
+            self._observer.said_goodbye(self)
             end = self._connection.end
             end.write(_GOODBYE)
             end.marks.append((end.written, self._will_payload()))

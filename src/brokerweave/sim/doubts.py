@@ -9,7 +9,8 @@ know: how much of it is doubled in the end.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
+from math import inf
 from typing import TYPE_CHECKING
 
 from brokerweave.mqtt.content import content_hash
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 IN_FLIGHT = "on its way to its subscriber when its site died"
 ON_ITS_WAY = "its receipt was on its way when the site died"
 COPY_ON_ITS_WAY = "a copy was on its way to who keeps it when the site died"
+DISK_FAILED = "who kept it ended while its disk failed"
 KEEPER_AWAY = "who kept it was away when its subscriber got it"
 
 
@@ -34,10 +36,23 @@ class Doubts:
         self._doubts: defaultdict[str, dict[bytes, str]] = defaultdict(dict)
         self.failed: Callable[[str, str, float], bool] = lambda node, other, since: False
         """Whether a link failed since then: it may have taken receipts with it."""
+        self.ended: Callable[[str, float], bool] = lambda node, since: False
+        """Whether a node was killed, or stopped, since then: what it had to tell is lost with it."""
         self._got: defaultdict[str, dict[bytes, float]] = defaultdict(dict)
+        self._sites: dict[tuple[str, bytes], str] = {}
+        self._unwritten: set[tuple[str, bytes]] = set()
 
-    def delivered(self, client: str, payload: bytes, now: float) -> None:
+    def delivered(self, client: str, payload: bytes, now: float, site: str) -> None:
         self._got[client][payload] = now
+        self._sites[client, payload] = site
+
+    def got_here(self, client: str, payload: bytes, site: str, since: float) -> bool:
+        """Whether a client got something at a site since then."""
+        return self._sites.get((client, payload)) == site and self._got[client][payload] >= since
+
+    def got_at(self, client: str, payload: bytes) -> float:
+        """When a client last got something."""
+        return self._got[client].get(payload, inf)
 
     def ending(
         self,
@@ -71,9 +86,23 @@ class Doubts:
             elif self._kept_unheard(node, client.name, content, at):
                 self._doubts[client.name].setdefault(payload, ON_ITS_WAY)
 
+    def disk_failed(self, records: Iterable[bytes]) -> None:
+        """A node ends that has this on its disk, which did not hear who has what of it by now (row "failing
+        disk"). Who told it tells it again, unless that ends, too."""
+        kept = list(records)
+        for client, got in self._got.items():
+            for payload in got:
+                if any(payload in record for record in kept):
+                    self._unwritten.add((client, payload))
+
     def explain(self, client: str, payload: bytes) -> str:
         """Why a client may get this again; empty if it may not."""
-        return self._doubts[client].pop(payload, "")
+        why = self._doubts[client].pop(payload, "")
+        key = (client, payload)
+        if not why and key in self._unwritten and self.ended(self._sites[key], self._got[client][payload]):
+            self._unwritten.discard(key)
+            why = DISK_FAILED
+        return why
 
     def _unanswered(self, node: SimNode, client: str) -> set[bytes]:
         pairs = [pair for pair in node.relays if pair.client.client_id == client] if node.up else []
@@ -108,8 +137,14 @@ class Losses:
     def lost(self, site: str, now: float) -> None:
         self._lost.append((now, site))
 
-    def too_many(self, since: float, own: str = "") -> bool:
-        """Since then, or so shortly before that they were taken for alive. `own`: the subscriber's site,
-        where its node or broker died: it was one of the copies."""
-        lost = {site for at, site in self._lost if at >= since - NOTICED}
-        return len(lost | {own} - {""}) >= self.copies
+    def too_many(self, since: float, own: Set[str] = frozenset()) -> bool:
+        """Since then, or so shortly before that they were taken for alive. `own`: sites that the subscriber
+        was at, where node or broker died: each had one of the copies."""
+        return len(self._since(since) | own) >= self.copies
+
+    def all_of(self, sites: Set[str], since: float) -> bool:
+        """Whether all of these lost what they kept since then."""
+        return sites <= self._since(since)
+
+    def _since(self, since: float) -> set[str]:
+        return {site for at, site in self._lost if at >= since - NOTICED}

@@ -16,6 +16,7 @@ from math import inf
 from typing import NoReturn
 
 from brokerweave.links.run import Run
+from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.topics import matches
@@ -26,13 +27,15 @@ from brokerweave.sim.deletions import Deletions
 from brokerweave.sim.disk import DAYBOOK, HELD
 from brokerweave.sim.doubts import NOTICED, Doubts, Losses
 from brokerweave.sim.node import SimNode
-from brokerweave.sim.owed import Owed
+from brokerweave.sim.owed import Debt, Owed
 from brokerweave.sim.owed_in_one_hop import OwedInOneHop
 from brokerweave.sim.promises import Broken, Promises
 from brokerweave.sim.watching import Key, WatchedOutbox, copies, in_daybook, in_journal
 from brokerweave.sim.world import World
 
 INJECTOR = "brokerweave-"
+DUP = 0x08
+"""In the first byte of a PUBLISH: its publisher sends it again."""
 
 
 @dataclass(slots=True)
@@ -104,11 +107,13 @@ class Ledger:
         self.is_up: Callable[[str], bool] = lambda node: True
         self.sites_clients: Callable[[str], list[ModelClient]] = lambda site: []
         self.unread: set[bytes] = set()
-        """What was kept for others' clients on a disk that failed at a start."""
+        """What was kept for others' clients on a disk that failed at a start, or before its node ended."""
         self._came_blind: dict[str, float] = {}
         """By client: until when it was at a site that had not reached all others when it subscribed there."""
         self._redelivered: dict[tuple[str, bytes], str] = {}
         """What nodes gave to a client, and why its broker may give it, too."""
+        self._excused: set[tuple[str, bytes]] = set()
+        """What was given to a client again, for a reason, and is on its way."""
         self.cyclic = False
         """Whether nodes take care of cycles: then order can break, also in a tree, when links fail in quick
         succession (row "order")."""
@@ -128,9 +133,14 @@ class Ledger:
         self._first_hand: defaultdict[tuple[str, bytes], list[float]] = defaultdict(list)
         """When it got one from its publisher."""
         self._given: Counter[tuple[str, bytes]] = Counter()
+        self._given_at: defaultdict[tuple[str, bytes], set[str]] = defaultdict(set)
+        """The sites whose brokers had it for a client."""
         self._last: dict[tuple[str, str, str, int], int] = {}
         self._subscribed: dict[tuple[str, str], float] = {}
-        """When a client got a subscription that it did not have."""
+        """When a client got a subscription that it did not have, or had at another site."""
+        self._granted_at: dict[tuple[str, str], str] = {}
+        self._waited: defaultdict[bytes, set[str]] = defaultdict(set)
+        """In a mesh: the sites that were out of reach when their origin sent them a message."""
         self._broker_losses: defaultdict[str, list[float]] = defaultdict(list)
         self._injector_losses: defaultdict[str, list[float]] = defaultdict(list)
         self._deaths: defaultdict[str, list[float]] = defaultdict(list)
@@ -143,6 +153,8 @@ class Ledger:
         self._wired: list[float] = []
         self._failures: list[tuple[float, frozenset[str]]] = []
         self._spilled: set[bytes] = set()
+        self._nowhere: set[bytes] = set()
+        """What was to be retained, and no node knows of any more."""
         self._floods: set[tuple[str, int, Key]] = set()
 
     def broken(self, text: str) -> NoReturn:
@@ -240,7 +252,7 @@ class Ledger:
             before.append(Visit(self.world.now, key, came_from, group.local, repair=True))
             return
         if came_from is None:
-            self._forwarded(node, publication, key, before)
+            self._forwarded(node, publication, key, before, run)
         else:
             if key not in publication.keys:
                 self.broken(f"{node} got {payload!r} as {key}, but it was sent as {publication.keys}")
@@ -260,10 +272,12 @@ class Ledger:
                 self.owed.spared = publication.site
             self.owed.published(payload, publication.topic, publication.qos, node, at_home)
         hops = {neighbour: min(run.cap, qos) for neighbour, qos in group.hops}
+        if came_from is None:
+            self._waited[payload].update(each for each in hops if not self.reaches(node, each))
         # Sent again, elsewhere perhaps: that it goes on is another node's part, or was this one's before.
         sent_again = (came_from is None or node in publication.sites) and len(publication.keys) > 1
         if not (self.mesh and (sent_again or (publication.is_will and node == publication.site))):
-            self.owed.passing(node, payload, hops, group.local)
+            self.owed.passing(node, payload, hops, group.local, came_from is not None)
 
     def _check_resent(
         self, node: str, came_from: str | None, publication: Publication, key: Key, before: list[Visit]
@@ -295,7 +309,9 @@ class Ledger:
         self._floods.add((node, view, key))
         self.counts["floods"] += 1
 
-    def _forwarded(self, node: str, publication: Publication, key: Key, before: list[Visit]) -> None:
+    def _forwarded(
+        self, node: str, publication: Publication, key: Key, before: list[Visit], run: Run
+    ) -> None:
         payload = publication.payload
         if self.mesh and publication.is_will and node != publication.site:
             site = publication.site
@@ -315,10 +331,17 @@ class Ledger:
         publication.keys.append(key)
         if not before:
             return
+        if self.mesh and publication.is_will and all(visit.came_from for visit in before):
+            self.excuses["will: published by its own site after one that could not reach that"] += (
+                1  # row "will"
+            )
+            return
         if not publication.resent:
             self.broken(f"{node} forwards {payload!r} twice, though its publisher sent it once")
-        if self.mesh and publication.resent and key[0] != before[0].key[0]:
-            return  # to those who may not have had it; who has knows it again
+        if self.mesh and run.sender is not None and run.blob[0] & DUP:
+            # To those who may not have had it; who has knows it again by these two.
+            self.excuses["sent again, and marked so"] += 1
+            return
         if publication.qos == 2:
             killed = [end for end in self._ended(node, before[0].at) if not self._keeps_ids(end)]
             if not killed:
@@ -373,7 +396,7 @@ class Ledger:
             if self.mesh and before is not None and not self._ended(node, before):
                 continue  # sent again: who came since it was here has it from who keeps it
             if not any(visit.at > forgot for visit in self.visits[node, payload]):
-                self.owed.passing(node, payload, {}, False)
+                self.owed.passing(node, payload, {}, False, came=True)
 
     def _knows_already(self, node: str, payload: bytes) -> bool:
         """In a mesh: a node need not act on the will of a client of its own, which its broker publishes, nor
@@ -411,9 +434,24 @@ class Ledger:
         end = NodeEnd(self.world.now, graceful, node.mid_write, disk.failed, disk.ever_failed, held)
         if self.mesh and not graceful:
             self.site_dies(node.name)
+        if self.mesh and disk.failed:
+            self.doubts.disk_failed(disk.journals[HELD].contents() if HELD in disk.journals else ())
+            self.unread.update(self._held_in_memory(node))  # row "failing disk"
         self.ends[node.name].append(end)
         if disk.failed or not self.promises.interest_survives_restart:
             self.owed.node_forgot(node.name)
+
+    def _held_in_memory(self, node: SimNode) -> list[bytes]:
+        """What a node keeps for others' clients, and its disk does not have."""
+        kept = node.disk.journals[HELD].contents() if HELD in node.disk.journals else ()
+        queues = node.core.failover.queues if node.core.failover is not None else None
+        return [
+            payload
+            for payload, publication in self.publications.items()
+            if queues is not None
+            and any(queues.keeps(c, content_hash(publication.topic, payload)) for c in queues.clients)
+            and not any(payload in record for record in kept)
+        ]
 
     def _undo(self, node: str, written: set[tuple[bytes, str, int, int]]) -> None:
         """A node was killed in the middle of a turn: what it had not written down did not happen."""
@@ -486,10 +524,12 @@ class Ledger:
         for client in self.sites_clients(site):
             self.doubts.ending(client, self.publications)
 
-    def own_copy_lost(self, site: str, since: float) -> str:
-        """The site, if its node or its broker died since then, or so shortly before that it was taken for
-        alive: with that goes what it had for clients whose sessions end."""
-        return site if any(at >= since - NOTICED for at in self._deaths[site]) else ""
+    def own_copies_lost(self, debt: Debt, payload: bytes) -> set[str]:
+        """The sites that a subscriber was at, if their nodes or brokers died since a message was published,
+        or so shortly before that they were taken for alive: with that goes what they had for it."""
+        sites = {debt.path[-1], *self._given_at[debt.client, payload]}
+        since = self.publications[payload].at - NOTICED
+        return {site for site in sites if any(at >= since for at in self._deaths[site])}
 
     def link_failed_since(self, node: str, other: str, since: float) -> bool:
         """Or a moment before: one end may have noticed it earlier."""
@@ -545,11 +585,18 @@ class Ledger:
 
     def _check_first_hand(self, site: str, payload: bytes) -> None:
         """What a broker had from its node it does not get from the publisher, who sends it again."""
-        before = [visit.at for visit in self.visits[site, payload] if visit.local and visit.came_from]
-        if not before:
+        from_node = [visit for visit in self.visits[site, payload] if visit.local and visit.came_from]
+        before = [visit.at for visit in from_node if not visit.repair]
+        if not before:  # row "retained": who sent what an index lacked is not known
+            if from_node:
+                self.excuses["doubled: sent again to a site that had got it by comparison"] += 1
             return
+        publication = self.publications[payload]
         if any(end.at >= before[0] for end in self.ends[site]):
             self.excuses["doubled: sent again to a node that was restarted"] += 1
+        elif publication.is_will and any(end.at >= publication.at for end in self.ends[site]):
+            # Row "will": the node was restarted, and does not know what its broker is about to publish.
+            self.excuses["doubled: a will that a broker published since its node was restarted"] += 1
         else:
             self.broken(f"the broker of {site} got {payload!r} from its publisher, after it had it")
 
@@ -566,17 +613,23 @@ class Ledger:
         """Whether a node had a message as such."""
         return any(not visit.repair for visit in self.visits[node, payload])
 
-    def passed_on(self, client_id: str, message: Publish) -> None:
+    def passed_on(self, site: str, client_id: str, message: Publish) -> None:
+        """By the broker of a site."""
         self._given[client_id, message.payload] += 1
+        self._given_at[client_id, message.payload].add(site)
 
     def redelivering(self, node: str, client_id: str, payloads: list[bytes]) -> None:
         """In a mesh: what was on its way to a client when its connection ended may come to it again."""
         for payload in filter(None, payloads):
             if self.deliveries[client_id, payload]:
-                why = self.doubts.explain(client_id, payload) or self._came_another_way(payload)
-                if not why:
-                    self.broken(f"{node} gives {payload!r} to {client_id}, which has it")
-                self.excuses[f"doubled: {why}"] += 1
+                key = (client_id, payload)
+                if key not in self._excused:  # else it was given before, and did not arrive
+                    why = self.doubts.explain(*key) or self._came_another_way(payload)
+                    why = why or self._forgot_session(node, *key)
+                    if not why:
+                        self.broken(f"{node} gives {payload!r} to {client_id}, which has it")
+                    self.excuses[f"doubled: {why}"] += 1
+                    self._excused.add(key)
                 self._redelivered.pop((client_id, payload), None)
             publication = self.publications[payload]
             origins = {key[0] for key in publication.keys}
@@ -588,10 +641,19 @@ class Ledger:
                     self._redelivered[client_id, payload] = "redelivered while a slow broker was given it"
             self._given[client_id, payload] += 1
 
+    def _forgot_session(self, node: str, client_id: str, payload: bytes) -> str:
+        """Row "crash": a node that came back without its disk does not know a session that its broker has; it
+        may hear that the client was elsewhere when that has something from the broker already."""
+        lost = any(not end.disk_kept for end in self.ends[node][-1:])
+        session = any(c.name == client_id and c.persistent for c in self.sites_clients(node))
+        known = lost and session and self.doubts.got_here(client_id, payload, node, self._starts[node])
+        return "its node had forgotten a session that the broker had" if known else ""
+
     def _came_another_way(self, payload: bytes) -> str:
         """Why the copy that a client has may not be the one that is kept for it."""
         publication = self.publications[payload]
-        if len(publication.keys) > 1:
+        first_hand = [site for site in publication.sites if self._first_hand[site, payload]]
+        if len(publication.keys) > 1 or len(first_hand) > 1:  # a node may die before it passes it on
             return "its publisher had no answer when a site died, and sent it again"
         elsewhere = any(key[0] != publication.site for key in publication.keys)
         if publication.is_will and elsewhere and self._first_hand[publication.site, payload]:
@@ -605,7 +667,7 @@ class Ledger:
     def unsure_topics(self) -> set[str]:
         """Cluster delivery forwards what the broker acknowledged: a node killed before that leaves a message
         retained at its own broker only (row "cluster"). So does a node that is killed while its disk fails
-        (row "failing disk")."""
+        (row "failing disk"), or that is started so when all others that had it have died."""
         failed = {node for node, ends in self.ends.items() if any(end.disk_failed for end in ends)}
         killed = self.deletions.unsure(
             lambda site, at: site in failed or (self.cluster and self._killed_since(site, at))
@@ -613,8 +675,36 @@ class Ledger:
         return killed | {
             p.topic
             for p in self.publications.values()
-            if p.retain and (p.site in failed or (self.cluster and p.qos and self._killed_before_ack(p)))
+            if p.retain
+            and (
+                p.site in failed
+                or (self.cluster and p.qos and self._killed_before_ack(p))
+                or (self.mesh and self._nobody_has(p))
+            )
         }
+
+    def _nobody_has(self, publication: Publication) -> bool:
+        """Whether all sites that had a message died with it, but for nodes that could not read, or write,
+        their disks: it is at their brokers only."""
+        payload = publication.payload
+        havers = {node: visits[0].at for (node, p), visits in self.visits.items() if p == payload and visits}
+        blind = {
+            node
+            for node, since in havers.items()
+            if any(end.disk_failed for end in self.ends[node] if end.restarted >= since)
+        }
+        dead = {
+            node
+            for node, since in havers.items()
+            if any(not end.disk_kept for end in self.ends[node] if end.at >= since)
+            and any(at >= since for at in self._broker_losses[node])
+        }
+        if not blind or blind | dead != havers.keys():
+            return False
+        if payload not in self._nowhere:
+            self._nowhere.add(payload)
+            self.excuses["retained: lost by disks that failed, and with sites that died"] += 1
+        return True
 
     def _killed_before_ack(self, publication: Publication) -> bool:
         return not publication.acknowledged and self._killed_since(publication.site, publication.at)
@@ -645,8 +735,10 @@ class Ledger:
     # The subscriber
 
     def granted(self, client: ModelClient, topic_filter: str, qos: int) -> None:
-        if topic_filter not in self.owed.filters(client.name):
-            self._subscribed[client.name, topic_filter] = self.world.now
+        key = (client.name, topic_filter)
+        if topic_filter not in self.owed.filters(client.name) or self._granted_at.get(key) != client.site:
+            self._subscribed[key] = self.world.now
+        self._granted_at[key] = client.site
         if not all(self.reaches(client.site, each) for each in self.barriers):
             self._came_blind[client.name] = inf
         elif self._came_blind.get(client.name) == inf:
@@ -661,6 +753,25 @@ class Ledger:
             self.doubts.ending(client, self.publications)
         if not client.persistent:
             self._session_over(client.name, "its session ended")
+            self._let_go_of_session(client)
+
+    def _let_go_of_session(self, client: ModelClient) -> None:
+        """A client that lost its site had a session elsewhere, which it has ended with its connection before
+        it heard SUBACK: what the broker there had for it went with that (row "session")."""
+        for payload, debt in self.owed.open() if self.mesh and not self.site_died(client.name) else ():
+            had = debt.client == client.name and client.site in self._given_at[client.name, payload]
+            if had and not self.deliveries[client.name, payload]:
+                debt.let_go = "it was in a clean session that ended with its connection"
+                self.excuses[f"lost: {debt.let_go}"] += 1
+
+    def said_goodbye(self, client: ModelClient) -> None:
+        """A session that ends with its connection is over, also before its client heard that it is
+        subscribed again where it came back (row "session")."""
+        if not isinstance(self.owed, OwedInOneHop) or client.persistent or self.site_died(client.name):
+            return
+        for payload, debt in self.owed.gave_up(client.name):
+            if not self.deliveries[client.name, payload] and self.publications[payload].acknowledged:
+                self.excuses[f"lost: {debt.let_go}"] += 1
 
     def delivered(self, client: ModelClient, message: Publish) -> None:
         if message.retain or not message.payload:
@@ -672,7 +783,8 @@ class Ledger:
         key = (client.name, payload)
         first = not self.deliveries[key]
         self.deliveries[key] += 1
-        self.doubts.delivered(client.name, payload, self.world.now)
+        self._excused.discard(key)
+        self.doubts.delivered(client.name, payload, self.world.now, client.site)
         self.counts["deliveries"] += 1
         if not first and message.qos == 1 and message.dup:
             self.excuses["doubled: QoS 1 redelivered by the broker"] += 1
@@ -740,13 +852,29 @@ class Ledger:
         ]
         return bool(since) and min(since) > publication.at
 
+    def _came_before_its_broker_had(
+        self, client: ModelClient, publication: Publication, later: bytes
+    ) -> bool:
+        """Whether a client had a later message at another site, before the broker of this one, where it
+        subscribed since, had an earlier one."""
+        takes = self._takes[client.site, publication.payload]
+        since = [at for (name, _), at in self._subscribed.items() if name == client.name]
+        came = max(since, default=0.0)
+        had = self.doubts.got_at(client.name, later)
+        return self._subscribed_since(client, publication) and bool(takes) and had < min(came, takes[0])
+
     def _stuck(self, publication: Publication, site: str) -> bool:
-        """In a mesh: whether a message had to wait for the link from its origin to a site."""
-        return any(
-            visit.at >= failed >= publication.at and link == {visit.came_from, site}
+        """In a mesh: whether a message had to wait for the link from its origin to a site, which failed, or
+        an end of which was killed before the other noticed."""
+        return site in self._waited[publication.payload] or any(
+            visit.at >= failed >= publication.at
             for visit in self.visits[site, publication.payload]
-            for failed, link in self._failures
+            for failed in self._failed_between(visit.came_from, site)
         )
+
+    def _failed_between(self, one: str | None, other: str) -> list[float]:
+        failed = [at for at, link in self._failures if link == {one, other}]
+        return failed + [end.at for node in (one, other) if node is not None for end in self.ends[node]]
 
     def _redelivered_out_of_turn(
         self, client: ModelClient, publication: Publication, last: int, qos: int
@@ -779,6 +907,11 @@ class Ledger:
                 return True
         if self._subscribed_since(client, publication) and self._stuck(publication, client.site):
             self.excuses["order: subscribed while it was stuck at a link that failed"] += 1
+            return True
+        if self._came_before_its_broker_had(client, publication, later):
+            self.excuses[
+                "order: its subscriber came before the broker there had it, and had a later one"
+            ] += 1
             return True
         visits = self.visits[client.site, later]
         if self.publications[later].retain and visits and visits[0].repair:

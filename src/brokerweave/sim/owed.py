@@ -43,6 +43,8 @@ class Debt:
     """Why it is owed no more."""
     doubt: str = ""
     """Why it may be lost."""
+    known_to: frozenset[str] = frozenset()
+    """In a mesh, of a client that lost its site: the others that knew then what it wants."""
 
 
 Leads = Callable[[str, str | None, str, str, int, bool], bool]
@@ -161,8 +163,11 @@ class Owed:
             self.promised += len(debts)
             self._debts[payload] = list(debts.values())
 
-    def passing(self, node: str, payload: bytes, hops: Mapping[str, int], local: bool) -> None:
-        """A node has a message and sends it to these neighbours (each with its QoS) and its broker."""
+    def passing(
+        self, node: str, payload: bytes, hops: Mapping[str, int], local: bool, came: bool = False
+    ) -> None:
+        """A node has a message and sends it to these neighbours (each with its QoS) and its broker. `came`:
+        it has it from another node."""
         for debt in self._debts.get(payload, ()):
             if debt.let_go or node not in debt.path:
                 continue

@@ -105,7 +105,9 @@ class OwedAnyWay(Owed):
             self.promised += len(debts)
             self._debts[payload] = list(debts.values())
 
-    def passing(self, node: str, payload: bytes, hops: Mapping[str, int], local: bool) -> None:
+    def passing(
+        self, node: str, payload: bytes, hops: Mapping[str, int], local: bool, came: bool = False
+    ) -> None:
         for debt in self._debts.get(payload, ()):
             key = (debt.client, debt.topic_filter)
             if key in self._unsure or key not in self._subscriptions:

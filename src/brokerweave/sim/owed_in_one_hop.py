@@ -60,6 +60,17 @@ class OwedInOneHop(Owed):
         super().unsubscribed(client, topic_filter)
         self._orphans.discard((client, topic_filter))
 
+    def gave_up(self, client: str) -> list[tuple[bytes, Debt]]:
+        """A client that had lost its site ended its session elsewhere, itself: what it is owed no more."""
+        orphans = {key for key in self._orphans if key[0] == client}
+        gone = [(p, debt) for p, debt in self.open() if (debt.client, debt.topic_filter) in orphans]
+        self._orphans -= orphans
+        for key in orphans:
+            del self._subscriptions[key]
+        for _, debt in gone:
+            debt.let_go = "its subscriber said good-bye before it was subscribed again"
+        return gone
+
     def session_over(self, client: str, reason: str) -> None:
         gone = {key for key in self._subscriptions if key[0] == client} - self._orphans
         for key in gone:
@@ -103,22 +114,29 @@ class OwedInOneHop(Owed):
             if subscription.qos == 0 or client in debts or not matches(topic_filter, topic):
                 continue
             home = self._homes.get(key, subscription.client.site)
-            if (not at_home and home == node) or (home == spared and key not in self._orphans):
+            if not at_home and node in (home, subscription.client.site):  # it may not have heard SUBACK yet
+                continue
+            if home == spared and key not in self._orphans:
                 continue
             knows = node in subscription.settled and (home in subscription.settled or key in self._orphans)
             if not knows:
                 self.unsettled += 1
                 continue
             path = (node,) if node == home else (node, home)
-            debts[client] = Debt(client, topic_filter, subscription.qos, path)
+            debts[client] = debt = Debt(client, topic_filter, subscription.qos, path)
+            if key in self._orphans:
+                debt.known_to = frozenset(subscription.settled - {home})
             if node in self._unsure.get(key, ()):
                 self._loose.add((payload, client))
         if debts:
             self.promised += len(debts)
             self._debts[payload] = list(debts.values())
 
-    def passing(self, node: str, payload: bytes, hops: Mapping[str, int], local: bool) -> None:
-        """What is for a client that lost its site, or has moved since, is looked at in the end."""
+    def passing(
+        self, node: str, payload: bytes, hops: Mapping[str, int], local: bool, came: bool = False
+    ) -> None:
+        """What is for a client that lost its site, or has moved since, is looked at in the end. What came
+        from another node, such as a will that both published, goes no further."""
         moved = []
         for debt in self._debts.get(payload, ()):
             key = (debt.client, debt.topic_filter)
@@ -127,13 +145,14 @@ class OwedInOneHop(Owed):
                 continue
             at = {self._homes[key], subscription.client.site}
             loose = (payload, debt.client) in self._loose or node in self._unsure.get(key, ())
-            if key in self._orphans or at != {debt.path[-1]} or loose:
+            elsewhere = at != {debt.path[-1]} or (came and debt.path[-1] != node)
+            if key in self._orphans or elsewhere or loose:
                 moved.append(debt)
         checked = [debt for debt in self._debts.get(payload, ()) if debt not in moved]
         if checked:
             every, self._debts[payload] = self._debts[payload], checked
             try:
-                super().passing(node, payload, hops, local)
+                super().passing(node, payload, hops, local, came)
             finally:
                 self._debts[payload] = every
 

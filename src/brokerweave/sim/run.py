@@ -147,6 +147,7 @@ class Simulation:
         ledger.losses = Losses(copies)
         ledger.doubts = Doubts(self.nodes, self._sound)
         ledger.doubts.failed = ledger.link_failed_since
+        ledger.doubts.ended = lambda node, since: any(end.at >= since for end in ledger.ends[node])
         ledger.reaches = lambda node, other: node == other or self.linked(node, other)
         ledger.sites_clients = lambda site: [c for c in self.clients.values() if c.site == site]
         ledger.site_died = self._site_died
@@ -172,7 +173,7 @@ class Simulation:
         broker = ModelBroker(
             host,
             lambda client, message: ledger.took(name, client, message),
-            ledger.passed_on,
+            lambda client, message: ledger.passed_on(name, client, message),
             ledger.session_forgotten,
         )
         self.brokers[name] = broker
@@ -341,8 +342,11 @@ def _check_debts(simulation: Simulation) -> None:
             ledger.excuses["lost: a will of a node that was killed"] += 1  # row "will" of docs/guarantees.md
             continue
         since = ledger.publications[payload].at
-        if simulation.mesh and ledger.losses.too_many(since, ledger.own_copy_lost(debt.path[-1], since)):
+        if simulation.mesh and ledger.losses.too_many(since, ledger.own_copies_lost(debt, payload)):
             ledger.excuses["lost: as many sites died as there were copies"] += 1
+            continue
+        if debt.known_to and ledger.losses.all_of(debt.known_to, since):
+            ledger.excuses["lost: all sites died that knew what its subscriber wants"] += 1
             continue
         had = [node for node in debt.path if ledger.had(node, payload)] or [debt.path[0]]
         holders = had[-1:]
@@ -352,7 +356,7 @@ def _check_debts(simulation: Simulation) -> None:
             holders = had[-2:]  # killed while it took the message: the one before may still have had it
         causes = [debt.doubt] if debt.doubt else []
         if payload in ledger.unread:
-            causes.append("kept on a disk that failed at the start")  # row "failing disk"
+            causes.append("kept on a disk that failed")  # row "failing disk"
         causes += [cause for node, cause in ledger.drops[payload] if node in holders]
         if not causes:
             raise Broken(

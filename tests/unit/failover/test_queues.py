@@ -116,6 +116,28 @@ def test_the_oldest_of_a_client_go_when_it_is_owed_too_much() -> None:
     assert sequences(queues.take("b")) == [9]
 
 
+def test_what_came_while_a_client_was_nowhere_no_broker_has() -> None:
+    queues = table()
+    queues.hold(held(1), {"c": ("d", 1)}, now=0)
+    queues.hold(held(2), {"c": ("d", 1)}, now=1, nowhere={"c"})
+    queues.moved("c", "d", since=1, now=2)
+    assert [one.id.sequence for one in queues.take("c", own=True)] == [1]
+    assert [one.id.sequence for one in queues.take("c", own=False)] == [2]
+    queues.received("c", [held(2).hash], now=3, home="d")
+    assert queues.take("c", own=False) == []
+
+
+def test_what_a_client_gets_where_it_is_stays_until_that_node_has_its_receipt() -> None:
+    queues = table()
+    queues.hold(held(1), {"c": ("d", 1)}, now=0)
+    queues.hold(held(2), {"c": ("d", 1)}, now=0)
+    queues.received("c", [held(1).hash], now=1, home="e")  # before it is known to be for e
+    queues.routed("c", [held(1).id, held(2).id], "e")
+    assert sequences(queues.take("c")) == [2]
+    queues.received("c", [held(2).hash], now=2, home="e")
+    assert not queues.owes_any("c")
+
+
 def test_the_oldest_of_all_go_when_too_much_is_owed() -> None:
     size = held(1).size
     queues = table(total=3 * size)
@@ -156,7 +178,7 @@ def test_what_comes_late_for_a_client_that_moved_is_to_be_passed_on() -> None:
     assert queues.add("c", held(1), now=0, home="d") is None
     assert queues.moved("c", "e", 7, now=0)
     assert queues.add("c", held(2), now=0, home="d") == "e"
-    assert queues.add("c", held(3), now=0, home="e") is None
+    assert queues.add("c", held(3), now=1, home="e") is None
     assert sequences(queues.take("c")) == [1, 2]  # the third its broker at e has
 
 
@@ -233,7 +255,7 @@ def test_no_order_of_publications_receipts_and_restarts_loses_or_doubles(
             case "restart":
                 queues.flush()
                 queues = start()
-                queues.restore()
+                queues.restore(0.0)
                 early.clear()
             case "flush":
                 queues.flush()

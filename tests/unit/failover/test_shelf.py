@@ -10,7 +10,7 @@ ROOM = 1 << 30
 
 def queues_on(journal: MemoryJournal, memory: int = ROOM, slack: int = ROOM, trim_after: int = 1) -> Queues:
     queues = Queues(ROOM, ROOM, 60.0, Shelf(journal, memory, slack, trim_after=trim_after))
-    queues.restore()
+    queues.restore(0.0)
     return queues
 
 
@@ -25,6 +25,20 @@ def test_a_holder_that_restarts_still_holds() -> None:
     assert again.take("c") == [held(2)]
     assert again.take("b") == [held(1)]
     assert again.take("b") == []  # its QoS 0 was not forgotten
+
+
+def test_what_is_kept_does_not_age_while_a_holder_is_away_or_by_a_clock_that_is_set_meanwhile() -> None:
+    journal = MemoryJournal()
+    queues = queues_on(journal)
+    queues.hold(held(1), {"c": ("d", 1)}, now=0)
+    queues.hold(held(2), {"c": ("d", 1)}, now=50)
+    queues.flush()
+    again = Queues(ROOM, ROOM, 60.0, Shelf(journal))
+    again.restore(5000.0)
+    again.expire(5059.0)
+    assert again.take("c") == [held(1), held(2)]
+    again.expire(5060.0)
+    assert again.take("c") == []
 
 
 def test_what_happens_in_one_turn_is_one_record() -> None:
@@ -112,7 +126,7 @@ def test_a_damaged_record_is_counted_and_the_rest_is_found() -> None:
     journal.append(journal.last + 1, b"\x01garbage")
     journal.append(journal.last + 1, b"\x07")
     queues = Queues(ROOM, ROOM, 60.0, Shelf(journal))
-    queues.restore()
+    queues.restore(0.0)
     assert queues.shelf.failures == 2
     queues.add("c", held(2), now=0)
     queues.flush()

@@ -249,6 +249,16 @@ class TestAPublicationThatIsResent:
         assert again.acknowledged() == [7]
         assert injected(mesh, "e") == [b"1"]
 
+    def test_does_not_undo_what_was_retained_since(self, mesh: Network) -> None:
+        publisher = Guest(mesh, "d", "publisher")
+        for number, payload, dup in ((7, b"1", False), (8, b"2", False), (7, b"1", True)):
+            publisher.send(Publish("t", payload, 1, True, dup, number))
+            if publisher.to_broker:
+                publisher.broker(PubAck(number))
+            mesh.settle()
+        frames = [node.core.retained.index.frame("t") for node in mesh.nodes.values()]
+        assert [frame is not None and frame.endswith(b"2") for frame in frames] == [True] * 4
+
     def test_is_new_where_the_first_one_did_not_come(self, mesh: Network) -> None:
         Guest(mesh, "h", "subscriber").subscribe("t")
         mesh.settle()
@@ -271,17 +281,18 @@ class TestAPublicationThatIsResent:
 
 
 class TestQueuesOnDisk:
-    def prepare(self, journal: MemoryJournal) -> tuple[Network, str]:
+    def prepare(self, journal: MemoryJournal) -> tuple[Network, str, Guest]:
         """A client of d is owed a message at the only holder of d, which keeps it in a journal."""
         mesh = mesh_of("deph")
-        Guest(mesh, "d", "c").subscribe("t")
+        client = Guest(mesh, "d", "c")
+        client.subscribe("t")
         mesh.settle()
         (holder,) = strategy(mesh, "e").holders("d")
         failover(mesh, holder).keep_in(journal)
         publisher = next(name for name in "eph" if name != holder)
         Guest(mesh, publisher, "publisher").publish("t", b"1")
         mesh.settle()
-        return mesh, holder
+        return mesh, holder, client
 
     def test_are_found_again_after_a_restart(self) -> None:
         journal = MemoryJournal()
@@ -302,24 +313,29 @@ class TestQueuesOnDisk:
         assert journal.last == 1
 
     def test_give_up_what_a_client_got_while_its_holder_was_away(self) -> None:
-        """Its receipts went to a node that counted as dead."""
+        """Its receipts went to a node that counted as dead, and go again when that is back."""
         journal = MemoryJournal()
-        mesh, holder = self.prepare(journal)
-        kept = dict(mesh.nodes[holder].core.kept["d"])
-        restarted = self.restart(mesh, holder, journal, kept)
-        assert not restarted.queues.owes_any("c")
+        mesh, holder, client = self.prepare(journal)
+        kept = self.kill(mesh, holder)
+        client.delivered(b"1", 1)
+        mesh.settle()
+        assert not self.restart(mesh, holder, journal, kept).queues.owes_any("c")
 
-    def test_keep_what_a_client_may_have_lost_with_its_node_while_its_holder_was_away(self) -> None:
-        """The node was restarted, too, with what it knew of the client."""
+    def test_keep_what_a_client_has_not_got_while_its_holder_was_away(self) -> None:
+        """Its broker has it, and may die with it."""
         journal = MemoryJournal()
-        mesh, holder = self.prepare(journal)
-        kept = dict(mesh.nodes[holder].core.kept["d"])
-        restarted = self.restart(mesh, holder, journal, kept | {"life": kept["life"] - 1})
-        assert restarted.queues.owes_any("c")
+        mesh, holder, _ = self.prepare(journal)
+        kept = self.kill(mesh, holder)
+        assert self.restart(mesh, holder, journal, kept).queues.owes_any("c")
 
-    def restart(self, mesh: Network, holder: str, journal: MemoryJournal, kept: dict[str, int]) -> Failover:
+    def kill(self, mesh: Network, holder: str) -> dict[str, int]:
+        """What it knew of d's clients."""
+        kept = dict(mesh.nodes[holder].core.kept["d"])
         kill(mesh, holder)
         mesh.advance(DEAD_SECONDS)
+        return kept
+
+    def restart(self, mesh: Network, holder: str, journal: MemoryJournal, kept: dict[str, int]) -> Failover:
         mesh.add(
             holder,
             options=mesh.nodes["d"].core.settings.options,

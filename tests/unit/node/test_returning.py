@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from brokerweave.cooperation.mesh import Mesh
-from brokerweave.node.failover import PUSH_SECONDS
+from brokerweave.failover.held import hold
+from brokerweave.failover.ids import MessageId
+from brokerweave.mqtt.packets import Disconnect, PubAck, Publish, SubAck, Subscribe, Subscription
+from brokerweave.node.failover import LEFT_SECONDS, PUSH_SECONDS, TICK_SECONDS
+from brokerweave.session.record import record_of, state_of
 from tests.unit.node.mesh_sites import DEAD_SECONDS, OPTIONS, Guest, failover, kill, mesh_of, strategy
 from tests.unit.node.network import Network
 
@@ -186,3 +190,113 @@ def test_a_client_that_comes_to_a_node_which_has_found_nobody_yet_gets_what_it_i
     mesh.settle()
     mesh.advance(PUSH_SECONDS)
     assert back.payloads() == [b"1"]
+
+
+def test_a_client_whose_session_a_node_just_started_did_not_know_gets_what_it_is_owed_from_elsewhere(
+    mesh: Network,
+) -> None:
+    there = Guest(mesh, "d", "c", clean_start=False)
+    there.subscribe("t")
+    there.pair.ended()
+    mesh.settle()
+    Guest(mesh, "p", "publisher").publish("t", b"1")
+    mesh.settle()
+    mesh.add("new", options=OPTIONS, cluster_timeout=5.0, barrier_timeout=1.0, strategy=Mesh)
+    back = Guest(mesh, "new", "c", session_present=True, clean_start=False)
+    back.subscribe("t")
+    mesh.settle()
+    for other in "deph":
+        mesh.link("new", other)
+    mesh.settle()
+    mesh.advance(PUSH_SECONDS)
+    assert back.payloads() == [b"1"]
+
+
+def test_a_client_whose_connection_is_cut_before_it_subscribed_again_is_owed_all_of_it_still(
+    mesh: Network,
+) -> None:
+    missed(mesh, b"1")
+    mesh.advance(DEAD_SECONDS)
+    Guest(mesh, "e", "c").pair.ended()
+    mesh.advance(LEFT_SECONDS + 1.0)
+    back = Guest(mesh, "h", "c")
+    back.subscribe("t")
+    mesh.settle()
+    assert back.payloads() == [b"1"]
+
+
+def test_a_client_with_a_clean_session_that_says_good_bye_is_owed_nothing(mesh: Network) -> None:
+    missed(mesh, b"1")
+    mesh.advance(DEAD_SECONDS)
+    there = Guest(mesh, "e", "c")
+    there.send(Disconnect())
+    there.pair.ended()
+    mesh.advance(LEFT_SECONDS + 1.0)
+    back = Guest(mesh, "h", "c")
+    back.subscribe("t")
+    mesh.settle()
+    assert back.payloads() == []
+
+
+def test_what_a_client_publishes_after_it_subscribed_again_its_broker_gives_it(mesh: Network) -> None:
+    missed(mesh, b"1")
+    back = Guest(mesh, "e", "c", clean_start=False)
+    back.send(Subscribe(1, (Subscription("t", 1),)))
+    back.send(Publish("t", b"2", 1, packet_id=2))
+    back.broker(SubAck(1, (1,)))  # and the broker has no room to deliver, for now
+    back.broker(PubAck(2))
+    mesh.advance(1.0)
+    assert back.payloads() == [b"1"]
+
+
+def test_a_new_home_that_is_restarted_knows_up_to_where_others_did_not_know_its_client(mesh: Network) -> None:
+    missed(mesh)
+    Guest(mesh, "e", "c", clean_start=False, keep_alive=0).subscribe("t")
+    mesh.settle()
+    returned = mesh.nodes["e"].core.interest.records["c"].returned
+    assert returned is not None
+    assert set(returned) == {"e", "p", "h"}
+    Guest(mesh, "p", "publisher").publish("t", b"1")
+    mesh.settle()
+    again = Network(time=mesh.time + 1)
+    again.add("e", options=OPTIONS, strategy=Mesh, cluster_timeout=5.0, barrier_timeout=1.0)
+    record = record_of(state_of(mesh.nodes["e"].core.interest.records["c"]))
+    again.nodes["e"].core.sessions.remember(record, {"t": 1}, 0.0)
+    Guest(again, "e", "c", session_present=True, clean_start=False)
+    routed = MessageId("p", mesh.nodes["p"].core.settings.epoch, 0, 1)
+    late = hold(routed, Publish("t", b"1", 1), 4, again.time)
+    returns = failover(again, "e").returns
+    assert returns._clients["c"].last is not None
+    assert returns._clients["c"].last.routed_here(late)
+
+
+def test_an_origin_that_heard_too_late_of_a_client_is_known_to_have_heard(mesh: Network) -> None:
+    missed(mesh)
+    back = Guest(mesh, "e", "c", clean_start=False)
+    mesh.stuck |= {("p", "e")}
+    back.subscribe("t")
+    mesh.settle()
+    mesh.advance(1.0)
+    mesh.stuck.clear()
+    mesh.settle()
+    Guest(mesh, "p", "publisher").publish("t", b"1")
+    mesh.settle()
+    last = failover(mesh, "e").returns._clients["c"].last
+    identifier = MessageId("p", mesh.nodes["p"].core.settings.epoch, 0, 1)
+    assert last is not None
+    assert last.routed_here(hold(identifier, Publish("t", b"1", 1), 4, mesh.time))
+
+
+def test_a_receipt_that_the_disk_has_not_taken_is_not_acknowledged(mesh: Network) -> None:
+    client = Guest(mesh, "d", "c")
+    client.subscribe("t")
+    mesh.settle()
+    (holder,) = strategy(mesh, "d").holders("d")
+    shelf = failover(mesh, holder).queues.shelf
+    shelf._pending.append(b"what the disk did not take")
+    client.delivered(b"1", 1)
+    mesh.advance(0.5)
+    assert failover(mesh, "d").receipts.owes(holder)
+    shelf._pending.clear()
+    mesh.advance(TICK_SECONDS)
+    assert not failover(mesh, "d").receipts.owes(holder)
