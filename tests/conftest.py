@@ -21,6 +21,7 @@ LONGEST = ("tests/pipeline/test_exactly_once.py", "tests/pipeline/test_away.py")
 """Begun first, so that no process is left with one of them at the end."""
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def group(item: pytest.Item) -> str:
         uses_spark = "spark" in getattr(item, "fixturenames", ())
@@ -30,6 +31,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group(group(item)))
     first = {name: rank for rank, name in enumerate((LONGEST[0], "spark", *LONGEST[1:]))}
     items.sort(key=lambda item: first.get(group(item), len(first)))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """xdist names a test's group behind its id; with pytest 9.2 that got lost, and nobody noticed."""
+    grouped = getattr(session.config.option, "loadgroup", False)
+    if grouped and not all("@" in item.nodeid for item in session.items):
+        raise pytest.UsageError("this pytest and this xdist do not keep groups of tests together")
 
 
 @pytest.fixture(scope="session")

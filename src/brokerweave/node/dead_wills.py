@@ -64,7 +64,7 @@ class DeadWills:
         """The sender of a will that is due here. Others may think that this node is dead, and publish it,
         too: what they send is not for the broker here, unless that died with its client."""
         sender = _sender(pair.client.client_id, pair.came)
-        if pair.record is None or not pair.record.lost:
+        if not pair.broker_left:
             content = content_hash(will.topic, will.payload)
             self._failover.remember(sender, content)
         return sender

@@ -115,6 +115,7 @@ class Pair:
         "_upstream",
         "_will_discarded",
         "broker",
+        "broker_left",
         "came",
         "client",
         "connect",
@@ -149,6 +150,8 @@ class Pair:
         self.connect: Connect | None = None
         self.connect_number = 0
         """The host counts CONNECTs: a later one has a higher number."""
+        self.broker_left = False
+        """Its broker hung up, and no other pair had its session: the broker may have died."""
         self.came = 0
         """When its client came here, as a hybrid time; in a mesh the host sets it."""
         self.expiry = 0.0
@@ -754,7 +757,7 @@ class Pair:
         """Either side is gone, so the pair is. True if the client had not said goodbye."""
         broker_left = broker_left and not self._will_discarded
         if self._record is not None and self._record.owner is self:
-            self._record.lost = broker_left
+            self._record.lost = self.broker_left = broker_left
         if self._kept_back:
             self._host.count("unacknowledged_publications", len(self._kept_back))
         if self._unconfirmed is not None and self.phase is Phase.ACCEPTED:
