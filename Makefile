@@ -44,7 +44,7 @@ demo: setup ## three to five sites with different brokers, then a mesh behind HA
 	$(RUN) -m brokerweave demo
 
 test: setup ## unit and integration tests, some minutes
-	$(RUN) -m pytest -m "not slow and not kafka" -n 2 --dist loadgroup
+	$(RUN) -m pytest -m "not slow and not kafka" -n 2 --dist loadgroup --no-loadscope-reorder
 
 test-slow: setup ## the tests that take long
 	$(RUN) -m pytest -m "slow and not million" --timeout 1800
