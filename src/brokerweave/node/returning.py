@@ -405,7 +405,6 @@ class Returns:
 
     def up(self, neighbour: str) -> None:
         self._epochs.pop(neighbour, None)
-        self._unheard.pop(neighbour, None)
 
     def heard(self, neighbour: str, version: int, cut: Cut) -> None:
         self._cuts[neighbour] = cut
@@ -460,6 +459,7 @@ class Returns:
 
     def down(self, neighbour: str) -> None:
         """Nothing is heard of a node any more."""
+        self._unheard.pop(neighbour, None)
         for number in [number for number, again in self._agains.items() if neighbour in again.waiting]:
             self._answered_again(number, neighbour)
         for number, attempt in list(self._attempts.items()):
@@ -642,6 +642,8 @@ class Returns:
         if entry is None or entry.last is None:
             if entry is not None and len(entry.early) < MOST_EARLY:
                 entry.early += hashes
+            elif entry is not None:
+                self._core.counters.add("early_forgotten", len(hashes))  # it may get them twice
             return hashes
         rest, ids = [], []
         for one in hashes:
