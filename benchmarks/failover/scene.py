@@ -88,7 +88,8 @@ class _Node(Node):
 
 
 class Site:
-    """`inside` is a command that starts another one where `host` is an address of this machine."""
+    """`inside` is a command that starts another one where `host` is an address of this machine; `join` has
+    the addresses of other members."""
 
     def __init__(
         self,
@@ -97,11 +98,14 @@ class Site:
         others: Sequence[Site],
         host: str = HOST,
         inside: Sequence[str] = (),
+        member: str = "",
+        join: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.host = host
         self.health_port = free_port()
-        self.member_port = free_port()
+        self.member = member or f"{host}:{free_port()}"
+        self.join = join or [site.member for site in others]
         self.broker = _Broker(host, inside)
         nodes = tuple(site.node for site in others) if plan.strategy != "mesh" else ()
         self.node: Node = _Node(
@@ -110,11 +114,11 @@ class Site:
             self.broker.port,
             nodes,
             strategy=plan.strategy,
-            settings=self._settings(plan, others),
+            settings=self._settings(plan),
         )
         self.node.host = host
 
-    def _settings(self, plan: Plan, others: Sequence[Site]) -> Settings:
+    def _settings(self, plan: Plan) -> Settings:
         settings: dict[str, dict[str, object]] = {
             "node": {"health": f"{self.host}:{self.health_port}"},
             "links": {"reconnect_min": 0.05, "reconnect_max": 0.5},
@@ -124,9 +128,7 @@ class Site:
         if plan.strategy == "mesh":
             key = self.broker.directory / "key"
             key.write_text("the key that all members share\n")
-            join = [f"{site.host}:{site.member_port}" for site in others]
-            bind = f"{self.host}:{self.member_port}"
-            settings["membership"] = {"bind": bind, "join": join, "key_file": str(key)}
+            settings["membership"] = {"bind": self.member, "join": self.join, "key_file": str(key)}
             settings["mesh"] = {"copies": plan.copies}
         else:
             settings["node"]["delivery"] = plan.delivery
@@ -173,8 +175,11 @@ class Scene:
         self.plan = plan
         self.sites: list[Site] = []
         self._seen = 0
-        for number in range(plan.sites):
-            self.sites.append(Site(chr(ord("a") + number), plan, tuple(self.sites)))
+        members = [f"{HOST}:{free_port()}" for _ in range(plan.sites)]
+        for number, member in enumerate(members):
+            others = [other for other in members if other != member]
+            name = chr(ord("a") + number)
+            self.sites.append(Site(name, plan, tuple(self.sites), member=member, join=others))
         servers = [served(site.name, site.node.port, site.health_port) for site in self.sites]
         self.balancer = Balancer(servers, slow_start=1.0)
 

@@ -1,8 +1,8 @@
 """What nodes of a mesh tell each other of their clients, as bytes.
 
 An *advert* says what changed in a node's table, or (in parts) all of it; `heard` answers it, with the last
-sequence that the answering node gave on each lane before it knew; `digest` is said now and then; `pull` asks
-for all of the table. Invariants: what is written reads back equal; other bytes raise `RemoteProtocolError`;
+sequence that the answering node gave on each lane before it knew; `adrift` tells a node that was started who
+was at a site that is gone; `digest` is said now and then; `pull` asks for all of the table. Invariants: what is written reads back equal; other bytes raise `RemoteProtocolError`;
 no packet is much longer than `PACKET_BYTES`. Must not know: tables, who sends when.
 
 On the wire: the payload of a PUBLISH on `TOPIC`, JSON: a list whose first item is the kind.
@@ -62,6 +62,15 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
+class Adrift:
+    """Clients that a node had, and that have yet to turn up somewhere: to be remembered for `seconds`."""
+
+    node: str
+    seconds: float
+    clients: tuple[Told, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Digest:
     version: int
     digest: int
@@ -72,7 +81,7 @@ class Pull:
     pass
 
 
-Message = Advert | Heard | Digest | Pull
+Message = Advert | Heard | Adrift | Digest | Pull
 
 
 def changes(life: int, version: int, digest: int, told: Iterable[Told]) -> list[Advert]:
@@ -93,6 +102,11 @@ def whole(life: int, version: int, digest: int, told: Iterable[Told]) -> Iterato
             WHOLE if len(batches) == 1 else BEGIN if number == 1 else END if number == len(batches) else MORE
         )
         yield Advert(part, life, version, digest, tuple(batch))
+
+
+def adrift(node: str, seconds: float, told: Iterable[Told]) -> Iterator[Adrift]:
+    for batch in _batches(told):
+        yield Adrift(node, seconds, tuple(batch))
 
 
 def _batches(told: Iterable[Told]) -> Iterator[list[Told]]:
@@ -129,15 +143,20 @@ def _pieces(told: Told) -> Iterator[Told]:
 def encode(message: Message) -> Publish:
     match message:
         case Advert(part, life, version, digest, clients):
-            told = [[each.client, each.since, each.filters] for each in clients]
-            said: list[Any] = [part, life, version, digest, told]
+            said: list[Any] = [part, life, version, digest, _listed(clients)]
         case Heard(version, cut):
             said = ["heard", version, cut.epoch, list(cut.sequences), list(cut.sent)]
+        case Adrift(node, seconds, clients):
+            said = ["adrift", node, seconds, _listed(clients)]
         case Digest(version, digest):
             said = ["digest", version, digest]
         case Pull():
             said = ["pull"]
     return Publish(TOPIC, _written(said).encode())
+
+
+def _listed(clients: Iterable[Told]) -> list[list[object]]:
+    return [[each.client, each.since, each.filters] for each in clients]
 
 
 def decode(packet: Packet) -> Message:
@@ -149,6 +168,8 @@ def decode(packet: Packet) -> Message:
                 return Advert(part, life, version, digest, tuple(_told(*each) for each in clients))
             case ["heard", int(version), int(epoch), list(sequences), list(sent)]:
                 return Heard(version, Cut(epoch, tuple(map(int, sequences)), tuple(map(int, sent))))
+            case ["adrift", str(node), int(seconds) | float(seconds), list(clients)]:
+                return Adrift(node, seconds, tuple(_told(*each) for each in clients))
             case ["digest", int(version), int(digest)]:
                 return Digest(version, digest)
             case ["pull"]:

@@ -8,7 +8,7 @@ until `forget_former`. Must not know: links, time, who holds what for whom.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 
 from brokerweave.mqtt.topics import shared_filter
@@ -191,6 +191,20 @@ class ClientTable:
         if others:
             _, home = max(others)
             self._settle_home(home, client, self._nodes[home][client])
+
+    def remember(self, node: str, client: str, filters: Mapping[str, int]) -> bool:
+        """A client was at a node, as others say who saw it there. False: it is known better here."""
+        if client in self._homes or self._adrift.get(client, node) != node:
+            return False
+        self._linger(node, client, filters)
+        self._adrift[client] = self._was[client] = node
+        self.changed = True
+        return True
+
+    def lost(self) -> Iterator[tuple[str, str, Mapping[str, int]]]:
+        """Clients that are nowhere: where they were, their names, what they wanted there."""
+        for client, node in self._adrift.items():
+            yield node, client, self._former.get(node, {}).get(client, {})
 
     def forget(self, node: str) -> None:
         for client in list(self._former.get(node, ())):

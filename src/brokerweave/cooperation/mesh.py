@@ -15,10 +15,11 @@ from functools import lru_cache, partial
 from hashlib import blake2b
 from heapq import nsmallest
 from json.encoder import encode_basestring_ascii as _quoted
+from math import inf
 from typing import ClassVar
 
 from brokerweave.cooperation import adverts
-from brokerweave.cooperation.adverts import Advert, Digest, Heard, Pull, Told
+from brokerweave.cooperation.adverts import Adrift, Advert, Digest, Heard, Pull, Told
 from brokerweave.cooperation.api import Context, Cut, Hop, Route, Strategy
 from brokerweave.cooperation.clients import ClientTable
 from brokerweave.errors import RemoteProtocolError
@@ -48,14 +49,24 @@ class _Wait:
         self.callback = callback
 
 
+class _Loss:
+    """Of a client that nobody knows where it is: what it wanted, and when it is given up."""
+
+    __slots__ = ("filters", "until")
+
+    def __init__(self, filters: set[str], until: float) -> None:
+        self.filters = filters
+        self.until = until
+
+
 class Mesh(Strategy):
     name: ClassVar[str] = "mesh"
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.table = ClientTable()
-        self._losses: dict[tuple[str, str], set[str]] = {}
-        """Of a node's clients that nobody knows where they are: what they want, until the window ends."""
+        self._losses: dict[tuple[str, str], _Loss] = {}
+        """By node and client."""
         self.heard: Callable[[str, int, Cut], None] = lambda neighbour, version, cut: None
         """Called when a neighbour has heard of a version: what it routed up to the cut, it routed before."""
         self.told: Callable[[], None] = lambda: None
@@ -74,8 +85,8 @@ class Mesh(Strategy):
         """Called when a node was not live for so long that its clients are forgotten."""
         self.synced: Callable[[str], None] = lambda node: None
         """Called when a neighbour has told all of its table."""
-        self.joining = False
-        """Whether there should be others, which membership has yet to find."""
+        self.searching: Callable[[], bool] = lambda: False
+        """Asked whether there should be others, which membership has yet to find."""
         self._recovered = False
         self._started = context.now()
         self.version = int(context.now() * 1_000_000)
@@ -91,7 +102,8 @@ class Mesh(Strategy):
         """Without membership: neighbours whose links failed a moment ago."""
         self._lost: dict[str, int] = {}
         self._versions: dict[str, int] = {}
-        self._deaths: dict[str, int] = {}
+        self._deaths: dict[str, float] = {}
+        """Nodes that are not live, and when their clients are forgotten."""
         self._heard: dict[str, int] = {}
         self._syncing: dict[str, set[str]] = {}
         self._pulled: dict[str, float] = {}
@@ -196,9 +208,9 @@ class Mesh(Strategy):
     def all_told(self) -> bool:
         """Whether all that should be there have told their clients since this node was started."""
         others = set(self.context.neighbours()) if self._members is None else self.live
-        unheard = others - self._lives.keys() - {self.context.node_id}
-        found = len(others) > 1 or not self.joining
-        return found and not unheard and not self._syncing
+        told = self._lives.keys() & self._heard.keys()  # who has heard has said, too, who is adrift
+        unheard = others - told - {self.context.node_id}
+        return not (self.searching() or unheard or self._syncing)
 
     def reachable(self) -> tuple[str, ...]:
         """Nodes whose links are up."""
@@ -376,11 +388,12 @@ class Mesh(Strategy):
         self.lives()
 
     def _forget_later(self, node: str) -> None:
-        death = self._deaths[node] = self._deaths.get(node, 0) + 1
-        self.context.call_later(self.context.option("window"), partial(self._forget_dead, node, death))
+        window = self.context.option("window")
+        until = self._deaths[node] = self.context.now() + window
+        self.context.call_later(window, partial(self._forget_dead, node, until))
 
-    def _forget_dead(self, node: str, death: int) -> None:
-        if node not in self.live and self._deaths.get(node) == death:
+    def _forget_dead(self, node: str, until: float) -> None:
+        if node not in self.live and self._deaths.get(node) == until:
             del self._deaths[node]
             self._forget(node)
 
@@ -411,6 +424,8 @@ class Mesh(Strategy):
                     self._heard[neighbour] = max(version, self._heard.get(neighbour, 0))
                     self.heard(neighbour, version, cut)
                     self._settle(neighbour)
+            case Adrift() as adrift:
+                self._take_adrift(adrift)
             case Digest(version, digest):
                 self.digest_seen(neighbour, version, digest)
             case Pull():
@@ -428,13 +443,14 @@ class Mesh(Strategy):
         elif (advert.part != adverts.CHANGE) != (neighbour in self._syncing):
             raise RemoteProtocolError(f"{neighbour!r} sent an advert ({advert.part}) out of turn")
         named = self._syncing.get(neighbour)
+        started = self._lives.get(neighbour) != advert.life
         for told in advert.clients:
             self._take_one(neighbour, told, named)
         if advert.part in (adverts.BEGIN, adverts.MORE):
             self._apply()
             return
         if named is not None:
-            self._sweep(neighbour, named, self._lives.get(neighbour) == advert.life)
+            self._sweep(neighbour, named, not started)
             del self._syncing[neighbour]
             self._lives[neighbour] = advert.life
             if neighbour in self._up and neighbour not in self._current:
@@ -444,6 +460,8 @@ class Mesh(Strategy):
         self._apply()
         if named is not None:
             self.synced(neighbour)
+            if started:
+                self._tell_adrift(neighbour)
         # Only now: what is routed from here on goes where this advert says.
         self.context.send(neighbour, self.answer(Heard(advert.version, self.context.cut(neighbour))))
         if advert.digest not in (self.table.digest(neighbour), adverts.UNKNOWN):
@@ -463,19 +481,51 @@ class Mesh(Strategy):
         filters = set(self.table.clients(neighbour)[client].filters)
         self.table.lose(neighbour, client)
         earlier = self._losses.get((neighbour, client))
-        lost = self._losses[neighbour, client] = filters | earlier if earlier else filters
-        self.context.call_later(
-            self.context.option("window"), partial(self._give_up, neighbour, client, lost)
-        )
+        self._give_up_later(neighbour, client, filters | earlier.filters if earlier else filters)
 
-    def _give_up(self, neighbour: str, client: str, filters: set[str]) -> None:
-        if self._losses.get((neighbour, client)) is not filters:
+    def _give_up_later(self, node: str, client: str, filters: set[str], limit: float = inf) -> None:
+        seconds = min(limit, self.context.option("window"))
+        loss = self._losses[node, client] = _Loss(filters, self.context.now() + seconds)
+        self.context.call_later(seconds, partial(self._give_up, node, client, loss))
+
+    def _give_up(self, neighbour: str, client: str, loss: _Loss) -> None:
+        if self._losses.get((neighbour, client)) is not loss:
             return  # it came back since, and was lost again: that counts from then on
         del self._losses[neighbour, client]
         entry = self.table.clients(neighbour).get(client)
-        names = [_kept(client, f) for f in filters if entry is None or f not in entry.filters]
+        names = [_kept(client, f) for f in loss.filters if entry is None or f not in entry.filters]
         self.context.keep(neighbour, dict.fromkeys(names if entry is not None else [*names, _kept(client)]))
         self.forget_former(neighbour, client)
+
+    def _tell_adrift(self, neighbour: str) -> None:
+        """A neighbour was started: who was at sites that are gone, itself included, and has yet to turn up,
+        it cannot know."""
+        adrift: dict[tuple[str, float], list[Told]] = {}
+        for node, client, filters in self.table.lost():
+            loss = self._losses.get((node, client))
+            if loss is not None and filters:
+                adrift.setdefault((node, loss.until), []).append(Told(client, 0, dict(filters)))
+        window = self.context.now() + self.context.option("window")
+        for node in set(self.table.nodes()) - self._up - {self.context.node_id}:
+            for client, entry in self.table.clients(node).items():
+                if entry.filters and self.table.home(client) == node:
+                    told = Told(client, entry.since, dict(entry.filters))
+                    adrift.setdefault((node, self._deaths.get(node, window)), []).append(told)
+        for (node, until), clients in sorted(adrift.items(), key=lambda item: item[0]):
+            seconds = max(until - self.context.now(), 0.0)
+            self._send(neighbour, map(adverts.encode, adverts.adrift(node, seconds, clients)))
+
+    def _take_adrift(self, adrift: Adrift) -> None:
+        for told in adrift.clients:
+            filters = {f: qos for f, qos in (told.filters or {}).items() if qos is not None}
+            if not filters or not self.table.remember(adrift.node, told.client, filters):
+                continue
+            loss = self._losses.get((adrift.node, told.client))
+            if loss is None:
+                self._give_up_later(adrift.node, told.client, set(filters), max(adrift.seconds, 0.0))
+            else:
+                loss.filters |= filters.keys()
+        self._apply()
 
     def forget_former(self, node: str, client: str) -> None:
         self.table.forget_former(node, client)

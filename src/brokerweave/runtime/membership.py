@@ -65,6 +65,8 @@ class Membership:
         self._calling: set[MemberAddress] = set()
         self._accepted = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._first: set[MemberAddress] = set()
+        """Addresses that were called first, and have neither answered nor failed to, yet."""
         self.failed_exchanges = 0
 
     async def start(self) -> None:
@@ -88,6 +90,7 @@ class Membership:
         self.swim = Swim(claim, self._key, PRESETS[section.preset], self._random, self, now)
         self._speaks = True
         self.swim.join(section.join, now)
+        self._first = self._calling.copy()
         self._after()
         log.info("node %s is a member at %s:%d", claim.id, *address)
 
@@ -139,6 +142,12 @@ class Membership:
         """A connection to this member broke: probe it now."""
         self.swim.check(node_id, time.monotonic())
         self._after()
+
+    def searching(self) -> bool:
+        """Whether there should be others that were not found yet: all addresses are asked once, since those
+        that answer first may have been started a moment ago as well, and know of nobody."""
+        found = self._speaks and self.swim.here > 1 and not self._first
+        return bool(self._config.membership.join) and not found
 
     def rows(self) -> list[dict[str, Any]]:
         return [_row(member, member.id == self._config.node.id) for member in self.swim.members()]
@@ -230,6 +239,7 @@ class Membership:
             log.info("exchange with %s:%d: %s", *address, error or "it took too long")
         finally:
             self._calling.discard(address)
+            self._first.discard(address)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._accepted >= MOST_ACCEPTED or not self._speaks:

@@ -240,7 +240,6 @@ class Node:
         if self.core.failover is not None and not self.storage.temporary:
             self.core.failover.keep_in(self.storage.journal("held"))
         if isinstance(self.core.strategy, Mesh):
-            self.core.strategy.joining = bool(self.config.membership.join)
             self.health.recovering = self.core.strategy.recovering
         self.core.plugins.report = self._report
         self.core.admission.replace(load_acl(self.config))
@@ -272,6 +271,8 @@ class Node:
                 reachable = node.link_listen is not None
                 self.watcher = MemberLinks(self.core, self.core.strategy, self, reachable)
             self.membership = Membership(self.config, key, self.random, self.watcher, self.warn)
+            if isinstance(self.core.strategy, Mesh):
+                self.core.strategy.searching = self.membership.searching
 
     def _record(self) -> None:
         folder = self.config.edge_log.path

@@ -283,7 +283,7 @@ class TestANodeThatWasStarted:
     def test_recovers_until_it_has_found_members(self) -> None:
         mesh = mesh_of("dp", linked=False)
         starting = strategy(mesh, "d")
-        starting.joining = True
+        starting.searching = lambda: len(starting.live) < 2
         starting.members_are(())
         assert starting.recovering()
         starting.members_are({"p"})

@@ -180,7 +180,7 @@ def test_a_client_that_comes_to_a_node_which_has_found_nobody_yet_gets_what_it_i
 ) -> None:
     missed(mesh, b"1")
     mesh.add("new", options=OPTIONS, cluster_timeout=5.0, barrier_timeout=1.0, strategy=Mesh)
-    strategy(mesh, "new").joining = True
+    strategy(mesh, "new").searching = lambda: True
     back = Guest(mesh, "new", "c")
     back.subscribe("t")
     mesh.advance(DEAD_SECONDS)
@@ -300,3 +300,19 @@ def test_a_receipt_that_the_disk_has_not_taken_is_not_acknowledged(mesh: Network
     shelf._pending.clear()
     mesh.advance(TICK_SECONDS)
     assert not failover(mesh, "d").receipts.owes(holder)
+
+
+def test_what_is_published_at_a_site_that_was_started_since_is_kept_for_who_has_yet_to_come(
+    mesh: Network,
+) -> None:
+    missed(mesh, b"1")
+    mesh.add("new", options=OPTIONS, cluster_timeout=5.0, barrier_timeout=1.0, strategy=Mesh)
+    for other in "eph":
+        mesh.link("new", other)
+    mesh.settle()
+    Guest(mesh, "new", "started").publish("t", b"2")
+    mesh.settle()
+    back = Guest(mesh, "e", "c", clean_start=False)
+    back.subscribe("t")
+    mesh.settle()
+    assert sorted(back.payloads()) == [b"1", b"2"]
