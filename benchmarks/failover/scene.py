@@ -1,7 +1,8 @@
 """Four sites behind HAProxy, and a load in front: who is started, killed and started again, and when.
 
 Owns the processes. Invariants: a killed site loses its broker, its node and the node's disk in one moment;
-the next one is killed only when all sites are ready again. Must not know: what is counted.
+the next one is killed only when all sites are ready again, and say that what they keep has all its copies.
+Must not know: what is counted.
 """
 
 from __future__ import annotations
@@ -153,6 +154,11 @@ class Site:
             self.node.stop(kill=how == "site")
             shutil.rmtree(self.node.directory / "data", ignore_errors=True)
 
+    def is_whole(self) -> bool:
+        """Whether all that is kept has its copies again."""
+        kept = self.node.status().get("mesh")
+        return kept is None or not kept["handing_over"]
+
     def is_ready(self) -> bool:
         try:
             with urllib.request.urlopen(f"http://{self.host}:{self.health_port}/", timeout=2) as answer:
@@ -193,6 +199,7 @@ class Scene:
         for site in self.sites:
             site.node.wait_for_links(self.plan.sites - 1, PATIENCE)
         _wait(lambda: all(site.is_ready() for site in self.sites), "all sites ready")
+        _wait(lambda: all(site.is_whole() for site in self.sites), "all copies made")
 
     def kill(self, number: int) -> Kill:
         """Kill the next sites in turn, so that each has gathered clients; wait, and start them again."""

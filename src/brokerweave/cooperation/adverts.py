@@ -2,8 +2,9 @@
 
 An *advert* says what changed in a node's table, or (in parts) all of it; `heard` answers it, with the last
 sequence that the answering node gave on each lane before it knew; `adrift` tells a node that was started who
-was at a site that is gone; `digest` is said now and then; `pull` asks for all of the table. Invariants: what is written reads back equal; other bytes raise `RemoteProtocolError`;
-no packet is much longer than `PACKET_BYTES`. Must not know: tables, who sends when.
+was at a site that is gone; `digest` is said now and then; `pull` asks for all of the table. Invariants: what
+is written reads back equal; other bytes raise `RemoteProtocolError`; no packet is much longer than
+`PACKET_BYTES`. Must not know: tables, who sends when.
 
 On the wire: the payload of a PUBLISH on `TOPIC`, JSON: a list whose first item is the kind.
 """

@@ -8,6 +8,7 @@ until `forget_former`. Must not know: links, time, who holds what for whom.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 
@@ -50,6 +51,7 @@ class ClientTable:
         """Client, filter: where the client was, and the QoS that it had there."""
         self._adrift: dict[str, str] = {}
         """Clients that are nowhere, and may be owed something from where they were."""
+        self._adrift_from: Counter[str] = Counter()
         self._was: dict[str, str] = {}
         """Where clients were before they came to where they are, or last were."""
         self._tries: dict[str, FilterTrie] = {}
@@ -76,7 +78,7 @@ class ClientTable:
 
     def adrift(self, node: str) -> bool:
         """Whether a client of the node is nowhere, and owed what it misses."""
-        return node in self._adrift.values()
+        return node in self._adrift_from
 
     def nodes_wanting(self, topic: str) -> dict[str, int]:
         """Nodes with clients that want a topic, and the highest QoS among them."""
@@ -177,14 +179,15 @@ class ClientTable:
             del self._homes[client]
             fit(self._homes)
             if client in self._was:
-                self._adrift[client] = self._was[client]
+                self._set_adrift(client, self._was[client])
 
     def lose(self, node: str, client: str) -> None:
         """A node was restarted and does not know a client any more, which is owed what it misses."""
         filters = dict(self._nodes[node][client].filters)
         self._linger(node, client, filters)
         self.drop(node, client)
-        self._adrift[client] = self._was[client] = node
+        self._was[client] = node
+        self._set_adrift(client, node)
         self.changed = True
         # Another node may have named it before, with an earlier time: clocks differ.
         others = [(other[client].since, name) for name, other in self._nodes.items() if client in other]
@@ -197,7 +200,8 @@ class ClientTable:
         if client in self._homes or self._adrift.get(client, node) != node:
             return False
         self._linger(node, client, filters)
-        self._adrift[client] = self._was[client] = node
+        self._was[client] = node
+        self._set_adrift(client, node)
         self.changed = True
         return True
 
@@ -222,7 +226,7 @@ class ClientTable:
             if there == node:
                 self._unlinger(client, topic_filter)
         if self._adrift.get(client) == node:
-            del self._adrift[client]
+            self._set_adrift(client, None)
         if self._was.get(client) == node:
             del self._was[client]
         former = self._former.get(node, {})
@@ -238,6 +242,18 @@ class ClientTable:
                 if entry is None or topic_filter not in entry.filters:
                     _leave(trie, client, topic_filter)
 
+    def _set_adrift(self, client: str, node: str | None) -> str | None:
+        """A client that was at a node is nowhere; or somewhere (None). Given back: the node until now."""
+        before = self._adrift.pop(client, None)
+        if before is not None:
+            self._adrift_from[before] -= 1
+            if not self._adrift_from[before]:
+                del self._adrift_from[before]
+        if node is not None:
+            self._adrift[client] = node
+            self._adrift_from[node] += 1
+        return before
+
     def _settle_home(self, node: str, client: str, entry: Entry) -> None:
         before = self._homes.get(client)
         if before == node:
@@ -246,7 +262,7 @@ class ClientTable:
         if other is not None and (other.since, before or "") >= (entry.since, node):
             return
         self._homes[client] = node
-        before = before or self._adrift.pop(client, None)
+        before = before or self._set_adrift(client, None)
         if other is not None and before is not None:
             self._activate(before, other, False)
             self._linger(before, client, other.filters)

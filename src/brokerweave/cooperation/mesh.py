@@ -83,6 +83,8 @@ class Mesh(Strategy):
         """Called when a node is live no longer."""
         self.forgot: Callable[[str], None] = lambda node: None
         """Called when a node was not live for so long that its clients are forgotten."""
+        self.remembered: Callable[[], None] = lambda: None
+        """Called when others have told who was at sites that are gone."""
         self.synced: Callable[[str], None] = lambda node: None
         """Called when a neighbour has told all of its table."""
         self.searching: Callable[[], bool] = lambda: False
@@ -215,6 +217,10 @@ class Mesh(Strategy):
     def reachable(self) -> tuple[str, ...]:
         """Nodes whose links are up."""
         return tuple(sorted(self._up))
+
+    def has_told(self, node: str) -> bool:
+        """Whether a neighbour has told all its clients since its link is up."""
+        return node in self._current
 
     def untold(self, client: str) -> bool:
         """Whether something of a client waits to be told."""
@@ -526,6 +532,7 @@ class Mesh(Strategy):
             else:
                 loss.filters |= filters.keys()
         self._apply()
+        self.remembered()
 
     def forget_former(self, node: str, client: str) -> None:
         self.table.forget_former(node, client)

@@ -228,6 +228,31 @@ class Queues:
         self._gone(client, done)
         return given
 
+    # For other holders
+
+    def copy(self, client: str, node: str) -> list[tuple[int, Held]]:
+        """What is kept for a client of a node, in order, with the QoS that it asked for there. Not what the
+        client has asked for since: who has it will be told when the client has it, and nobody else."""
+        queue = self._queues.get(client)
+        _, home, since = self._homes.get(client, (0, node, 0.0))
+        if queue is None or home != node:
+            return []
+        bodies = [body for body in queue.bodies.values() if body.added > since]
+        mine = [body for body in bodies if body.owed[client][0].removesuffix(NOWHERE) == node]
+        loaded = [(body.owed[client][1], self.shelf.load(body)) for body in mine]
+        return [(qos, held) for qos, held in loaded if held is not None]
+
+    def take_over(
+        self, client: str, node: str, kept: Iterable[tuple[int, Held]], now: float, since: float
+    ) -> None:
+        """Another node keeps these for a client of a node, and so does this one from now on; but not what is
+        older than `since`."""
+        for qos, held in kept:
+            if held.born > since and now - held.born < self._window:
+                self.hold(held, {client: (node, qos)}, now)
+
+    # A session's end
+
     def forget(self, client: str) -> None:
         """The client is owed nothing any more: its session ended."""
         queue = self._queues.get(client)

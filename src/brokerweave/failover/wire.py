@@ -16,6 +16,9 @@ number, each name, epoch u64, lane u8, sequence u64. Publications as in `held`, 
 - ask: round u32, since u64, goes on u8, client text.
 - answer: round u32, last u8, client text, publications up to the end.
 - late: since u64, own u8, client text, publications up to the end.
+- hand: node name; what is kept for clients of the node that says so, that one is to keep, too.
+- given: node name; that one was given all of it.
+- handed: node name, client text; again and again QoS u8, a publication: kept for the node's client.
 - wills: kind u8 (1 told, 2 cleared), client text, node name, since u64; told: version u8, expiry u32, will.
 """
 
@@ -42,6 +45,9 @@ TAKEN = "$brokerweave/failover/taken"
 ASK = "$brokerweave/failover/ask"
 ANSWER = "$brokerweave/failover/answer"
 LATE = "$brokerweave/failover/late"
+HAND = "$brokerweave/failover/hand"
+GIVEN = "$brokerweave/failover/given"
+HANDED = "$brokerweave/failover/handed"
 WILLS = "$brokerweave/failover/wills"
 
 PAGE = 64 << 10
@@ -262,6 +268,46 @@ def decode_late(payload: bytes, now: float) -> Late:
     since, own = cursor.unpack(_LATE)
     client = cursor.text()
     return Late(since, client, _held(cursor, now), bool(own))
+
+
+# Queues that others are to keep, too
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """Kept for a client of a node, with the QoS that it asked for there."""
+
+    node: str
+    client: str
+    kept: list[tuple[int, Held]]
+
+
+def encode_holder(node: str) -> bytes:
+    return encode_name(node)
+
+
+def decode_holder(payload: bytes) -> str:
+    cursor = Cursor(payload)
+    node = cursor.name()
+    _end(cursor)
+    return node
+
+
+def encode_handed(node: str, client: str, kept: Iterable[tuple[int, Held]], now: float) -> Iterator[bytes]:
+    head = encode_name(node) + encode_text(client)
+    for page in _pages(b"%c%b" % (qos, encode_held(one, now - one.born)) for qos, one in kept):
+        yield head + page
+
+
+def decode_handed(payload: bytes, now: float) -> Handed:
+    cursor = Cursor(payload)
+    handed = Handed(cursor.name(), cursor.text(), [])
+    while cursor.more:
+        qos = cursor.byte()
+        if qos > 2:
+            raise RemoteProtocolError(f"a client cannot have asked for QoS {qos}")
+        handed.kept.append((qos, cursor.held(now)))
+    return handed
 
 
 # Wills

@@ -30,6 +30,7 @@ from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish, Will
 from brokerweave.node.dead_wills import WILL_OF, DeadWills
+from brokerweave.node.handover import Handover
 from brokerweave.node.returning import Returns
 from brokerweave.node.router import Group
 from brokerweave.session.pair import Pair
@@ -72,6 +73,7 @@ class Failover:
             injector.watch = self.log.lane(lane if core.settings.ordered else 0)
         self.returns = Returns(core, self)
         self.wills = DeadWills(core, self)
+        self.handover = Handover(core, self)
         self._turning = False
         self._holders: dict[str, float] = {}
         """Nodes that hold for this one, or did lately, and until when they are told what clients have."""
@@ -93,10 +95,11 @@ class Failover:
         mesh.left = self._left
         mesh.died = self._died
         mesh.synced = self._synced
+        mesh.remembered = self.handover.look
         mesh.forgot = self.wills.forgot
         mesh.lives = self._lives
         mesh.up = self._up
-        mesh.down = self.returns.down
+        mesh.down = self._down
         mesh.table.moved = self._moved
         mesh.table.came = self._came
         core.controls |= {
@@ -163,9 +166,9 @@ class Failover:
 
     def held(self, run: Run, lane: int) -> Run:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""
-        holds = run.holds
-        if run.max_qos and self._core.injectors[lane].state is not State.READY:
-            holds += (self._core.node_id,)  # whose clients may come back elsewhere before its broker does
+        holds, me = run.holds, self._core.node_id
+        if run.max_qos and (self._away(lane) or self.mesh.table.adrift(me)):
+            holds += (me,)  # whose clients may come back elsewhere, before its broker does
         if holds:
             self.hold(replace(run, holds=holds), lane)
         if run.max_qos and not run.cap:
@@ -178,15 +181,20 @@ class Failover:
             return replace(run, blob=bytes((run.blob[0] & ~_DUP,)) + run.blob[1:])
         return run
 
+    def _away(self, lane: int) -> bool:
+        return self._core.injectors[lane].state is not State.READY
+
     def _hold_one(self, run: Run, lane: int, publish: Publish) -> None:
         owed: dict[str, tuple[str, int]] = {}
+        # What this node's broker has is kept here for clients of before it was started, and no others.
+        served = self._core.node_id if not (self._away(lane) or self.mesh.alone) else None
         old = self._core.now() - run.born > STALE_SECONDS or run.born < self.started
         for node in run.holds:
             # Where this node was away itself it will not hear which clients have it by now.
             had = old and node in self.mesh.live
             for client, qos in self.mesh.table.clients_wanting(node, publish.topic).items():
                 at_home = self.mesh.table.home(client) == node
-                if had and at_home and not self._is_anew(client, run.born):
+                if at_home and (node == served or (had and not self._is_anew(client, run.born))):
                     continue
                 # Where it was counts: its origin may not have known yet where it is.
                 if client not in owed or self.mesh.table.home(client) != node:
@@ -222,6 +230,13 @@ class Failover:
         since, now = self.mesh.table.since(client), self._core.now()
         for payload in wire.encode_late(since, client, [late], now, own):
             self._core.send_own(node, wire.LATE, payload)
+
+    def take_over(self, handed: wire.Handed, since: float) -> None:
+        """Another node keeps this for a client, and so does this one from now on; but not what is older than
+        `since`."""
+        self.queues.take_over(handed.client, handed.node, handed.kept, self._core.now(), since)
+        self.queues.flush()
+        self._tick_later()
 
     def flush(self) -> None:
         """What was held is about to be confirmed: let the disk have it."""
@@ -284,6 +299,7 @@ class Failover:
 
     def _asked(self, neighbour: str, payload: bytes) -> None:
         ask, now = wire.decode_ask(payload), self._core.now()
+        self.handover.asked(ask.client)
         self.queues.moved(ask.client, neighbour, ask.since, now)
         kept = self.queues.take(ask.client, own=False if ask.goes_on else None)
         for page in wire.encode_answer(ask.round, ask.client, kept, now):
@@ -427,7 +443,9 @@ class Failover:
     def status(self) -> dict[str, object]:
         """What is kept for others' clients, and whom of them it had to be dropped for."""
         return {
-            "clients": len(self.queues),
+            "publications": len(self.queues),
+            "clients": len(self.queues.clients),
+            "handing_over": self.handover.pending,
             "bytes": self.queues.bytes,
             "dropped": dict(self.queues.dropped.most_common(SHOWN)),
         }
@@ -510,11 +528,13 @@ class Failover:
 
     def _lives(self) -> None:
         self.wills.look()
+        self.handover.look()
 
     def _synced(self, node: str) -> None:
         """What clients got while this node was away, their node tells now: it was never acknowledged."""
         if len(self.queues):
             self._push_later(node)
+        self.handover.look()
 
     @property
     def pushing(self) -> bool:
@@ -549,6 +569,10 @@ class Failover:
             self._core.send_own(node, topic, payload)
         self.returns.up(neighbour)
         self.wills.up(neighbour)
+
+    def _down(self, neighbour: str) -> None:
+        self.returns.down(neighbour)
+        self.handover.down(neighbour)
 
     def took(self, neighbour: str) -> None:
         self.returns.took(neighbour)

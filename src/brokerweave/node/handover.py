@@ -1,0 +1,133 @@
+"""Other nodes hold for a node's clients than before: they get what is kept for these already.
+
+Owns who is to give what to whom: without it a publication would have as few copies as there were live nodes
+when it was published, whoever came since. Invariants: a node that lives asks for it itself, once its receipts
+go to the new holder, too, so that none is missed; for one that is dead those who hold act by themselves. A
+node that was started is a holder of clients that it had before, and that are nowhere. What comes for a client
+that has asked for its queue meanwhile is not kept: nobody would say that the client has it. Must not know:
+how queues are kept, how a client is judged to lack a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from brokerweave.failover import wire
+
+if TYPE_CHECKING:
+    from brokerweave.node.core import NodeCore
+    from brokerweave.node.failover import Failover
+
+MOST_ASKED = 100_000
+"""Clients of which it is remembered when they asked."""
+PACE_SECONDS = 0.01
+"""Between two pages to one node, so that what is published meanwhile need not wait for all of them."""
+
+
+class Handover:
+    def __init__(self, core: NodeCore, failover: Failover) -> None:
+        self._core = core
+        self._failover = failover
+        self._known: set[tuple[str, str]] = set()
+        """Nodes, and holders of theirs that were seen to: this node's own, and those of dead ones."""
+        self._awaited: set[tuple[str, str]] = set()
+        """Nodes that were asked, and the holder that each has yet to give this node's part to."""
+        self._due: set[tuple[str, str]] = set()
+        """Nodes that asked, and the holder that this one is to give their part to; it was not heard yet."""
+        self._giving: set[tuple[str, str]] = set()
+        """The same while it is given."""
+        self._asked_at: dict[str, float] = {}
+        """When clients' queues were asked for here, as they came where they are."""
+        core.controls |= {
+            wire.HAND: self._requested,
+            wire.HANDED: self._arrived,
+            wire.GIVEN: self._was_given,
+        }
+
+    @property
+    def pending(self) -> int:
+        """What is not done yet, or about to begin: until then something may have fewer copies than it
+        should."""
+        mesh = self._failover.mesh
+        untold = sum(not mesh.has_told(node) for node in mesh.live if node != self._core.node_id)
+        return untold + len(self._awaited) + len(self._due) + len(self._giving)
+
+    def look(self) -> None:
+        """Others live than before, or a neighbour has told its clients: are there new holders?"""
+        mesh, me = self._failover.mesh, self._core.node_id
+        for holder in self._new(me):
+            self._failover.flush_receipts()  # what was said before it was a holder goes before this
+            self._ask(self._failover.holders(), holder)
+        if mesh.table.adrift(me):
+            self._ask([node for node in mesh.reachable() if (node, me) not in self._known], me)
+        for due in [due for due in self._due if mesh.has_told(due[1])]:
+            self._due.discard(due)
+            self._give(*due)
+        for node in mesh.table.nodes():
+            for holder in self._new(node) if node not in mesh.live else ():
+                self._give(node, holder)
+
+    def asked(self, client: str) -> None:
+        """A client has asked for what is kept here: what is older, and comes later, is not owed to it."""
+        self._asked_at.pop(client, None)
+        self._asked_at[client] = self._core.now()
+        if len(self._asked_at) > MOST_ASKED:
+            del self._asked_at[next(iter(self._asked_at))]
+
+    def down(self, neighbour: str) -> None:
+        """It may have lost all that it had when its link is up again."""
+        self._known = {pair for pair in self._known if neighbour not in pair}
+        self._awaited = {pair for pair in self._awaited if neighbour not in pair}
+        self._due = {pair for pair in self._due if neighbour not in pair}
+
+    def _new(self, node: str) -> list[str]:
+        mesh, me = self._failover.mesh, self._core.node_id
+        holders = [(node, holder) for holder in mesh.holders(node) if holder != me and mesh.has_told(holder)]
+        new = [pair for pair in holders if pair not in self._known]
+        self._known.update(new)
+        return [holder for _, holder in new]
+
+    def _ask(self, nodes: Iterable[str], holder: str) -> None:
+        for node in nodes:
+            if node != holder and self._failover.mesh.has_told(node):
+                if holder == self._core.node_id:
+                    self._known.add((node, holder))
+                self._awaited.add((node, holder))
+                self._core.send_own(node, wire.HAND, wire.encode_holder(holder))
+
+    def _requested(self, neighbour: str, payload: bytes) -> None:
+        holder = wire.decode_holder(payload)
+        if holder in self._core.neighbour_table:
+            self._due.add((neighbour, holder))
+            self.look()
+
+    def _was_given(self, neighbour: str, payload: bytes) -> None:
+        self._awaited.discard((neighbour, wire.decode_holder(payload)))
+
+    def _give(self, node: str, holder: str) -> None:
+        if (node, holder) not in self._giving:
+            self._giving.add((node, holder))
+            self._give_on(node, holder, self._pages(node))
+
+    def _pages(self, node: str) -> Iterator[bytes]:
+        queues = self._failover.queues
+        for client in queues.clients:
+            kept = queues.copy(client, node)
+            yield from wire.encode_handed(node, client, kept, self._core.now())
+
+    def _give_on(self, node: str, holder: str, pages: Iterator[bytes]) -> None:
+        page = next(pages, None) if self._failover.mesh.has_told(holder) else None
+        if page is None:
+            self._giving.discard((node, holder))
+            self._core.send_own(node, wire.GIVEN, wire.encode_holder(holder))
+            return
+        self._core.counters.add("queues_handed_over")
+        self._core.send_own(holder, wire.HANDED, page)
+        self._core.call_later(PACE_SECONDS, lambda: self._give_on(node, holder, pages))
+
+    def _arrived(self, neighbour: str, payload: bytes) -> None:
+        handed = wire.decode_handed(payload, self._core.now())
+        home = self._failover.mesh.table.home(handed.client)
+        if home is None or (home == handed.node and home != self._core.node_id):
+            self._failover.take_over(handed, self._asked_at.get(handed.client, 0.0))

@@ -1,0 +1,156 @@
+"""Who holds for a node's clients changes: what is kept for them has its copies again."""
+
+from __future__ import annotations
+
+from brokerweave.cooperation.mesh import Mesh
+from brokerweave.failover import wire
+from tests.unit.node.mesh_sites import (
+    DEAD_SECONDS,
+    OPTIONS,
+    Guest,
+    failover,
+    injected,
+    kill,
+    mesh_of,
+    strategy,
+)
+from tests.unit.node.network import Network
+
+
+def start(mesh: Network, name: str, others: str, copies: int = 2) -> None:
+    """A site is there that was not, with an empty disk."""
+    options = {**OPTIONS, "copies": copies}
+    mesh.add(name, options=options, cluster_timeout=5.0, barrier_timeout=1.0, strategy=Mesh)
+    for other in others:
+        mesh.link(name, other)
+    mesh.settle()
+    mesh.advance(1.0)
+
+
+def owed_at(mesh: Network, name: str, client: str = "c") -> list[bytes]:
+    return [held.publish.payload for held in failover(mesh, name).queues.take(client)]
+
+
+def undelivered(names: str, copies: int) -> tuple[Network, Guest]:
+    """A client of d is owed a message that its broker has."""
+    mesh = mesh_of(names, copies)
+    client = Guest(mesh, "d", "c")
+    client.subscribe("t")
+    mesh.settle()
+    mesh.advance(0.1)
+    Guest(mesh, "p", "publisher").publish("t", b"1")
+    mesh.settle()
+    return mesh, client
+
+
+def test_a_node_that_comes_to_hold_for_another_gets_what_is_kept_for_its_clients() -> None:
+    mesh, _ = undelivered("dp", copies=3)
+    start(mesh, "n", "dp", copies=3)
+    assert owed_at(mesh, "n") == [b"1"]
+
+
+def test_all_who_kept_a_message_may_die_once_others_have_it() -> None:
+    mesh, _ = undelivered("dp", copies=3)
+    start(mesh, "n", "dp", copies=3)
+    start(mesh, "m", "dpn", copies=3)
+    kill(mesh, "d")
+    kill(mesh, "p")
+    mesh.advance(DEAD_SECONDS)
+    back = Guest(mesh, "m", "c")
+    back.subscribe("t")
+    mesh.settle()
+    assert back.payloads() == [b"1"]
+
+
+def test_a_new_holder_hears_what_the_client_got_since() -> None:
+    mesh, client = undelivered("dp", copies=3)
+    start(mesh, "n", "dp", copies=3)
+    client.delivered(b"1", 1)
+    mesh.settle()
+    assert owed_at(mesh, "n") == owed_at(mesh, "p") == []
+
+
+def test_a_receipt_that_overtakes_what_is_handed_over_is_not_forgotten() -> None:
+    mesh, client = undelivered("dp", copies=3)
+    mesh.add("n", options={**OPTIONS, "copies": 3}, strategy=Mesh, cluster_timeout=5.0, barrier_timeout=1.0)
+    mesh.link("n", "d")
+    mesh.link("n", "p")
+    mesh.stuck.add(("p", "n"))
+    mesh.settle()
+    client.delivered(b"1", 1)
+    mesh.settle()
+    mesh.stuck.clear()
+    mesh.settle()
+    mesh.advance(1.0)
+    assert owed_at(mesh, "n") == owed_at(mesh, "p") == []
+
+
+def test_what_is_kept_for_clients_of_a_dead_node_is_handed_over_as_well() -> None:
+    mesh, _ = undelivered("dp", copies=3)
+    kill(mesh, "d")
+    mesh.advance(DEAD_SECONDS)
+    start(mesh, "n", "p", copies=3)
+    assert "n" in strategy(mesh, "p").holders("d")
+    kill(mesh, "p")
+    mesh.advance(DEAD_SECONDS)
+    back = Guest(mesh, "n", "c")
+    back.subscribe("t")
+    mesh.settle()
+    assert back.payloads() == [b"1"]
+
+
+def test_what_a_client_got_where_it_came_back_is_not_handed_over() -> None:
+    mesh, _ = undelivered("dpe", copies=2)
+    kill(mesh, "d")
+    mesh.advance(DEAD_SECONDS)
+    back = Guest(mesh, "e", "c")
+    back.subscribe("t")
+    mesh.settle()
+    back.answer_all()
+    start(mesh, "n", "pe")
+    mesh.settle()
+    assert owed_at(mesh, "n") == []
+
+
+def test_a_holder_that_is_told_to_give_to_nobody_it_knows_gives_nothing() -> None:
+    mesh, _ = undelivered("dp", copies=3)
+    mesh.nodes["p"].core.controls[wire.HAND]("d", wire.encode_holder("stranger"))
+    mesh.advance(1.0)
+    assert mesh.nodes["p"].core.counters["queues_handed_over"] == 0
+
+
+def test_a_node_that_was_started_keeps_what_clients_are_owed_that_it_had_before() -> None:
+    """Else they would have one copy less than others until they come back."""
+    mesh, _ = undelivered("dp", copies=2)
+    kill(mesh, "d")
+    mesh.advance(DEAD_SECONDS)
+    start(mesh, "d", "p")
+    Guest(mesh, "p", "another").publish("t", b"2")
+    mesh.settle()
+    Guest(mesh, "d", "third").publish("t", b"3")
+    mesh.settle()
+    kill(mesh, "p")
+    mesh.advance(DEAD_SECONDS)
+    back = Guest(mesh, "d", "c")
+    back.subscribe("t")
+    mesh.settle()
+    still_for_the_broker = injected(mesh, "d")
+    assert sorted(back.payloads() + still_for_the_broker) == [b"1", b"2", b"3"]
+    assert b"1" in back.payloads()
+
+
+def test_what_is_not_done_yet_is_shown() -> None:
+    mesh, _ = undelivered("dp", copies=3)
+    assert [failover(mesh, name).handover.pending for name in "dp"] == [0, 0]
+    mesh.add("n", options={**OPTIONS, "copies": 3}, strategy=Mesh, cluster_timeout=5.0, barrier_timeout=1.0)
+    mesh.link("n", "d")
+    mesh.link("n", "p")
+    assert failover(mesh, "d").handover.pending
+    mesh.stuck.add(("p", "d"))
+    mesh.settle()
+    mesh.advance(1.0)
+    assert failover(mesh, "d").handover.pending
+    mesh.stuck.clear()
+    mesh.settle()
+    mesh.advance(1.0)
+    assert [failover(mesh, name).handover.pending for name in "dpn"] == [0, 0, 0]
