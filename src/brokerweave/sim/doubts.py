@@ -18,7 +18,7 @@ from brokerweave.sim.client import ModelClient
 from brokerweave.sim.disk import HELD
 
 if TYPE_CHECKING:
-    from brokerweave.sim.ledger import Publication
+    from brokerweave.sim.facts import Publication
     from brokerweave.sim.node import SimNode
 
 IN_FLIGHT = "on its way to its subscriber when its site died"
