@@ -147,7 +147,6 @@ class Simulation:
     def _watch_mesh(self, copies: int) -> None:
         facts = self.facts
         doubts = Doubts(self.nodes, self._sound)
-        doubts.failed = facts.link_failed_since
         doubts.ended = lambda node, since: any(end.at >= since for end in facts.ends[node])
         self.ledger.redelivery.doubts = doubts
         self.ledger.outages.losses = Losses(copies)
