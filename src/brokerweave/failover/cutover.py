@@ -61,21 +61,14 @@ class Cutover:
         """Publications given, or not, without knowing for sure."""
         self.done = False
         """`ready` was called."""
-        self.trusted = False
-        """Set it before `ready` if a holder of the client's old home has answered: what the broker gives the
-        client from before the cuts, and nobody owes it, it had there."""
         self.older = False
         """Set it if the session is older than this node's knowledge of it: the broker may have granted the
         filters before, and have all of it for the client."""
         self.later: list[MessageId] = []
         """After `ready`: what of the offered its origin routed knowing that the client is here."""
-        self.suppressed = 0
-        """Deliveries of the broker that the client had before it came."""
         self.known: list[MessageId] = []
         """After `ready`: what of the offered the client has."""
         self._already: Counter[bytes] = Counter()
-        self._unwanted: Counter[bytes] = Counter()
-        self._had: dict[MessageId, bytes] = {}
         self._subscribed = subscribed
         self._granted = granted
         self._filters = dict(filters)
@@ -92,8 +85,6 @@ class Cutover:
         self._alike: Counter[bytes] = Counter()
         self._dead: set[str] = set()
         self._live: Counter[bytes] = Counter()
-        self._fence = 0
-        self._fenced = False
         self._offered: dict[MessageId, Held] = {}
         self._kept: dict[MessageId, Injection] = {}
         # Ids that were given, or are left to the broker; shared by all cutovers of the client here.
@@ -157,18 +148,12 @@ class Cutover:
         self._unanswered.discard(node)
 
     def live(self, hash: bytes) -> None:
-        """The broker delivered this to the client, not as a retained message. It may be told after `ready`,
-        too: where no fence was waited for, it helps with what comes late."""
-        if not self._fenced:
-            self._live[hash] += 1
+        """The broker delivered this to the client, not as a retained message."""
+        self._live[hash] += 1
 
     def already(self, hashes: Iterable[bytes]) -> None:
         """The broker delivered these before SUBACK, or as the session went on: the client has them of it."""
         self._already.update(hashes)
-
-    def fence(self, tick: int) -> None:
-        """What the broker had at this tick, and was to give to the client, it has given."""
-        self._fence = max(self._fence, tick)
 
     # What follows from it
 
@@ -181,8 +166,7 @@ class Cutover:
 
     @property
     def unclear(self) -> bool:
-        """Whether the broker may or may not give something of what was offered: more deliveries will tell, or
-        a `fence` after the broker has acknowledged it."""
+        """Whether the broker may or may not give something of what was offered: more deliveries will tell."""
         live = self._credible()
         return any(self._judge(held, live) is Verdict.UNCLEAR for held in self._offered.values())
 
@@ -193,16 +177,6 @@ class Cutover:
         return any(one is not None and self._in_between(one) and one.ended is None for one in offered)
 
     @property
-    def unfenced(self) -> bool:
-        """The same of anything that the broker got in between, be it offered or not. Who has a fence at
-        little cost should wait for this, too: then what comes late need not be doubted."""
-        return any(
-            self._in_between(injection) and (injection.ended is None or injection.ended > self._fence)
-            for identifier, injection in self._log.items()
-            if self._judge_by_cut(identifier, final=True) is None
-        )
-
-    @property
     def complete(self) -> bool:
         return self.heard and not self.unclear
 
@@ -210,21 +184,18 @@ class Cutover:
         """What to give to the client, in order, each at the QoS that it is to have. What is not known by
         now is not waited for."""
         self._live = self._credible()
-        self._fenced = not self.unfenced
         self._alike.update(held.hash for held in self._offered.values())
         self.later = [held.id for held in self._offered.values() if self.routed_here(held)]
         mine = [held for held in in_order(self._offered.values()) if self._decide(held)]
         self.known = [held.id for held in self._offered.values() if self.has(held)]
         self._keep_log()
-        if self.trusted:
-            self._unwant()
         self._offered.clear()
         self.done = True
         return self._fitted(mine, now)
 
     def late(self, held: Held, now: float) -> list[Held]:
         """One that came after `ready`: to be given to the client now, or nothing."""
-        return self._fitted([held], now) if self._missed(held) or self._decide(held) else []
+        return self._fitted([held], now) if self._decide(held) else []
 
     def overtaken(self, identifier: MessageId, topic: str, hash: bytes) -> None:
         """The broker is about to get this, after `ready`. Where its origin did not know that the client is
@@ -262,15 +233,6 @@ class Cutover:
             self._others[held.hash] -= 1
             self._settled[held.id] = None
         return self.has(held)
-
-    def swallows(self, hash: bytes) -> bool:
-        """Asked of each delivery of the broker to the client, after `ready`, those that waited included: True
-        if the client had it where it was before. The node acknowledges it in the client's stead."""
-        if self._unwanted[hash] <= 0:
-            return False
-        self._unwanted[hash] -= 1
-        self.suppressed += 1
-        return True
 
     def received(self, hashes: Iterable[bytes]) -> list[MessageId]:
         """The client has these from the broker or from here: which they are of what it was owed from
@@ -325,17 +287,6 @@ class Cutover:
 
     # The judgement
 
-    def _missed(self, held: Held) -> bool:
-        """It was thought that the client had it: the broker's delivery may be swallowed by now."""
-        hash = self._had.pop(held.id, None)
-        if hash is None:
-            return False
-        self._settle(held.id, held.hash)
-        if self._unwanted[hash] > 0:
-            self._unwanted[hash] -= 1
-            return False
-        return True
-
     def _decide(self, held: Held) -> bool:
         """Finally: whether it is to be given from here."""
         if held.id in self._settled:
@@ -386,8 +337,6 @@ class Cutover:
             return Verdict.BROKER
         if self._stream(held.id) in self._came:
             return Verdict.BROKER  # it comes when the client has let go of some
-        if injection is not None and injection.ended is not None and injection.ended <= self._fence:
-            return Verdict.MINE
         if self._others[held.hash] > self._written_since(held.hash):
             return Verdict.BROKER  # which gave it after `ready`
         if not final:
@@ -485,24 +434,6 @@ class Cutover:
             if self._judge_by_cut(identifier, final=True) is None:
                 self._kept[identifier] = replace(injection)
         self._log.close(self._subscribed)
-
-    def _unwant(self) -> None:
-        """What the broker will give to the client, or gave, although no holder owes it any more."""
-        for identifier, injection in self._kept.items():
-            if identifier in self._settled:
-                continue
-            if injection.ended is not None and injection.ended < self._subscribed:
-                continue
-            packet = injection.publish
-            if packet is None or self._first(packet.topic) is not self:
-                continue
-            hash = content_hash(packet.topic, packet.payload)
-            if self._in_between(injection):
-                if self._live[hash] <= 0:
-                    continue
-                self._live[hash] -= 1
-            self._unwanted[hash] += 1
-            self._had[identifier] = hash
 
 
 def _hash_of(injection: Injection) -> bytes | None:

@@ -181,7 +181,7 @@ class Actor:
             self._sim.ledger.broker_lost_state(name)
             self._sim.gone.add(name)
         if self._sim.mesh:
-            self._sim.ledger.site_dies(name)
+            self._sim.ledger.outages.site_dies(name)
         broker.die(keep_state)
         self._world.later(down, lambda: self._start_broker(name))
 
@@ -246,7 +246,7 @@ class Actor:
                 for here, there in ((one, other), (other, one)):
                     node = self._sim.nodes[here]
                     if node.up and there in node.core.neighbour_table:
-                        self._sim.ledger.counts["zombie neighbours"] += 1
+                        self._sim.facts.counts["zombie neighbours"] += 1
                         self._remove(here, there)
                     elif not node.up:
                         node.remove(there)  # when it is back

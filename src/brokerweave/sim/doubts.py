@@ -8,7 +8,7 @@ know: how much of it is doubled in the end.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
 from math import inf
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from brokerweave.sim.client import ModelClient
 from brokerweave.sim.disk import HELD
 
 if TYPE_CHECKING:
-    from brokerweave.sim.ledger import Publication
+    from brokerweave.sim.facts import Publication
     from brokerweave.sim.node import SimNode
 
 IN_FLIGHT = "on its way to its subscriber when its site died"
@@ -34,8 +34,6 @@ class Doubts:
         self._nodes = nodes
         self._sound = sound
         self._doubts: defaultdict[str, dict[bytes, str]] = defaultdict(dict)
-        self.failed: Callable[[str, str, float], bool] = lambda node, other, since: False
-        """Whether a link failed since then: it may have taken receipts with it."""
         self.ended: Callable[[str, float], bool] = lambda node, since: False
         """Whether a node was killed, or stopped, since then: what it had to tell is lost with it."""
         self._got: defaultdict[str, dict[bytes, float]] = defaultdict(dict)
@@ -132,7 +130,6 @@ class Losses:
     def __init__(self, copies: int) -> None:
         self.copies = copies
         self._lost: list[tuple[float, str]] = []
-        self.counts: Counter[str] = Counter()
 
     def lost(self, site: str, now: float) -> None:
         self._lost.append((now, site))

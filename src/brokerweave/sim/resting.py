@@ -103,7 +103,7 @@ def _interest(simulation: Simulation) -> str:
             here[topic_filter] = max(qos, here.get(topic_filter, 0))
     # A node whose disk failed when it ended may have come back with a filter that was withdrawn meanwhile; it
     # goes when its client's session ends (docs/guarantees.md, failing disk).
-    stale = any(end.disk_failed for ends in simulation.ledger.ends.values() for end in ends)
+    stale = any(end.disk_failed for ends in simulation.facts.ends.values() for end in ends)
     for name, node in simulation.nodes.items():
         known = node.core.interest.filters()
         covered = all(known.get(topic_filter, -1) >= qos for topic_filter, qos in wanted[name].items())
@@ -122,7 +122,7 @@ def _interest(simulation: Simulation) -> str:
 def _retained(simulation: Simulation) -> str:
     """Every broker retains the same, the newest, and no node doubts that."""
     first = simulation.names[0]
-    unsure = simulation.ledger.unsure_topics()
+    unsure = simulation.ledger.retained.unsure_topics()
 
     def sure(name: str) -> dict[str, bytes]:
         held = simulation.brokers[name].retained_payloads() or {}
@@ -134,7 +134,7 @@ def _retained(simulation: Simulation) -> str:
         if sure(name) != sure(first):
             return f"the broker of {name} retains {sure(name)}, that of {first} {sure(first)}"
     for topic, payload in sure(first).items():
-        newer = simulation.ledger.newer_than(payload)
+        newer = simulation.ledger.retained.newer_than(payload)
         if newer is not None:
             return f"{topic} ends with {payload!r}, though {newer!r} came after it"
     return ""

@@ -23,6 +23,7 @@ from brokerweave.sim.acting import Actor
 from brokerweave.sim.broker import ModelBroker
 from brokerweave.sim.client import ModelClient
 from brokerweave.sim.doubts import Doubts, Losses
+from brokerweave.sim.facts import Facts
 from brokerweave.sim.ledger import Ledger
 from brokerweave.sim.linking import Socket
 from brokerweave.sim.node import NodeOptions, SimNode
@@ -101,9 +102,10 @@ class Simulation:
             self.owed = OwedInOneHop(self.topology, self.leads, self.calm, self.firm)
         self._calm_at = world.now + CALM_SECONDS
         cluster = random.random() < 0.3 or mesh
-        self.ledger = Ledger(world, self.owed, options.promises, cluster)
-        self.ledger.cyclic = self.cyclic
-        self.ledger.mesh = mesh
+        self.facts = Facts(
+            world, options.promises, self.owed.excuses, cluster=cluster, mesh=mesh, cyclic=self.cyclic
+        )
+        self.ledger = Ledger(self.facts, self.owed)
         copies = mesh_copies(seed)
         self.nodes: dict[str, SimNode] = {}
         self.brokers: dict[str, ModelBroker] = {}
@@ -143,15 +145,15 @@ class Simulation:
             self._watch_mesh(copies)
 
     def _watch_mesh(self, copies: int) -> None:
-        ledger = self.ledger
-        ledger.losses = Losses(copies)
-        ledger.doubts = Doubts(self.nodes, self._sound)
-        ledger.doubts.failed = ledger.link_failed_since
-        ledger.doubts.ended = lambda node, since: any(end.at >= since for end in ledger.ends[node])
-        ledger.reaches = lambda node, other: node == other or self.linked(node, other)
-        ledger.sites_clients = lambda site: [c for c in self.clients.values() if c.site == site]
-        ledger.site_died = self._site_died
-        ledger.is_up = lambda node: self.nodes[node].up
+        facts = self.facts
+        doubts = Doubts(self.nodes, self._sound)
+        doubts.ended = lambda node, since: any(end.at >= since for end in facts.ends[node])
+        self.ledger.redelivery.doubts = doubts
+        self.ledger.outages.losses = Losses(copies)
+        facts.reaches = lambda node, other: node == other or self.linked(node, other)
+        facts.sites_clients = lambda site: [c for c in self.clients.values() if c.site == site]
+        facts.site_died = self._site_died
+        facts.is_up = lambda node: self.nodes[node].up
         for client in self.clients.values():
             client.balance = self._balance
 
@@ -178,7 +180,7 @@ class Simulation:
         )
         self.brokers[name] = broker
         self.network.listen(f"{name}/broker", host, broker.accept)
-        ledger.barriers[name] = options.barrier_timeout is not None
+        self.facts.barriers[name] = options.barrier_timeout is not None
         self.nodes[name] = SimNode(world, self.network, ledger, name, options)
         self.nodes[name].read_broker = broker.retained_payloads
 
@@ -277,9 +279,9 @@ def run(seed: int, options: Options, actions: list[Action] | None = None) -> Out
         )
     outcome.at = simulation.world.elapsed
     outcome.trace = simulation.world.lines()
-    outcome.excuses = dict(simulation.ledger.excuses)
+    outcome.excuses = dict(simulation.facts.excuses)
     outcome.counts = {
-        **simulation.ledger.counts,
+        **simulation.facts.counts,
         "promised": simulation.owed.promised,
         "unsettled": simulation.owed.unsettled,
         "events": simulation.world.events,
@@ -334,36 +336,36 @@ def _wait(simulation: Simulation, what: str, bound: float, problem: Callable[[],
 
 
 def _check_debts(simulation: Simulation) -> None:
-    ledger = simulation.ledger
+    facts, outages = simulation.facts, simulation.ledger.outages
     for payload, debt in simulation.owed.open():
-        if ledger.deliveries[debt.client, payload] or not ledger.publications[payload].acknowledged:
+        if facts.deliveries[debt.client, payload] or not facts.publications[payload].acknowledged:
             continue
-        if ledger.publications[payload].is_will and not ledger.had(debt.path[0], payload):
-            ledger.excuses["lost: a will of a node that was killed"] += 1  # row "will" of docs/guarantees.md
+        if facts.publications[payload].is_will and not facts.had(debt.path[0], payload):
+            facts.excuses["lost: a will of a node that was killed"] += 1  # row "will" of docs/guarantees.md
             continue
-        since = ledger.publications[payload].at
-        if simulation.mesh and ledger.losses.too_many(since, ledger.own_copies_lost(debt, payload)):
-            ledger.excuses["lost: as many sites died as there were copies"] += 1
+        since = facts.publications[payload].at
+        if simulation.mesh and outages.losses.too_many(since, outages.own_copies_lost(debt, payload)):
+            facts.excuses["lost: as many sites died as there were copies"] += 1
             continue
-        if debt.known_to and ledger.losses.all_of(debt.known_to, since):
-            ledger.excuses["lost: all sites died that knew what its subscriber wants"] += 1
+        if debt.known_to and outages.losses.all_of(debt.known_to, since):
+            facts.excuses["lost: all sites died that knew what its subscriber wants"] += 1
             continue
-        had = [node for node in debt.path if ledger.had(node, payload)] or [debt.path[0]]
+        had = [node for node in debt.path if facts.had(node, payload)] or [debt.path[0]]
         holders = had[-1:]
         if simulation.cyclic:
             holders = simulation.names  # what way it took is not told
-        elif any(end.mid_write for end in ledger.ends[had[-1]]):
+        elif any(end.mid_write for end in facts.ends[had[-1]]):
             holders = had[-2:]  # killed while it took the message: the one before may still have had it
         causes = [debt.doubt] if debt.doubt else []
-        if payload in ledger.unread:
+        if payload in outages.unread:
             causes.append("kept on a disk that failed")  # row "failing disk"
-        causes += [cause for node, cause in ledger.drops[payload] if node in holders]
+        causes += [cause for node, cause in facts.drops[payload] if node in holders]
         if not causes:
             raise Broken(
-                f"{payload!r} ({ledger.publications[payload].topic}) never reached {debt.client} "
+                f"{payload!r} ({facts.publications[payload].topic}) never reached {debt.client} "
                 f"({debt.topic_filter} at {debt.path[-1]}); {had[-1]} had it last"
             )
-        ledger.excuses[f"lost: {causes[-1]}"] += 1
+        facts.excuses[f"lost: {causes[-1]}"] += 1
 
 
 def _delay(one: str, other: str) -> float:

@@ -153,21 +153,20 @@ def test_what_the_broker_got_in_between_is_left_to_it_if_it_delivered_it() -> No
     assert not cutover.complete
     cutover.live(held(2).hash)
     assert not cutover.complete
-    cutover.fence(site.log.tick())
-    assert cutover.complete
     assert sequences(cutover.ready(0)) == [1]
-    assert cutover.doubted == 0
+    assert cutover.doubted == 1
 
 
-def test_a_fence_says_nothing_of_what_the_broker_had_not_acknowledged() -> None:
+def test_what_the_broker_has_not_acknowledged_is_unclear_and_it_is_no_use_to_doubt_it_yet() -> None:
     site = Site()
     site.subscribe = site.log.open()
-    site.injects(1)
+    identifier = site.injects(1)
     cutover = site.granted()
     cutover.add_cut("p", 1, [1])
     cutover.offer([held(1)])
-    cutover.fence(site.log.tick())
-    assert cutover.unclear
+    assert (cutover.unclear, cutover.unacknowledged) == (True, True)
+    site.log.ended(identifier)
+    assert (cutover.unclear, cutover.unacknowledged) == (True, False)
 
 
 @pytest.mark.parametrize(("qos", "given"), [(0, []), (1, [1])])
@@ -204,7 +203,6 @@ def test_a_delivery_that_an_equal_one_accounts_for_proves_nothing() -> None:
     injected_late(site, 2, "on")  # after the cut
     cutover.live(held(2, "on").hash)
     assert cutover.unclear
-    cutover.fence(site.log.tick())
     assert sequences(cutover.ready(0)) == [1]
 
 
@@ -255,7 +253,6 @@ def test_what_was_published_here_is_judged_by_what_the_broker_delivered() -> Non
         cutover.offer([held(sequence, origin="e")])
     cutover.live(held(2, origin="e").hash)
     assert not cutover.complete
-    cutover.fence(site.log.tick())
     assert sequences(cutover.ready(0)) == [1]
 
 
@@ -311,57 +308,6 @@ def test_an_expired_one_is_not_given_and_others_have_what_is_left() -> None:
         cutover.offer([type(one)(one.id, publish, 5, one.hash, 10.0)])
     (given,) = cutover.ready(30.0)
     assert given.publish.properties == ((Property.MESSAGE_EXPIRY_INTERVAL, 40),)
-
-
-def test_what_the_client_had_where_it_was_before_is_swallowed_once() -> None:
-    site = Site()
-    cutover = site.comes_back()
-    injected_late(site, 1)
-    injected_late(site, 2)
-    injected_late(site, 3)
-    cutover.add_cut("p", 1, [2])
-    cutover.offer([held(2)])
-    cutover.trusted = True
-    cutover.ready(0)
-    assert [cutover.swallows(held(sequence).hash) for sequence in (1, 1, 2, 3)] == [True, False, False, False]
-    assert cutover.suppressed == 1
-
-
-def test_without_a_holder_that_answered_nothing_is_swallowed() -> None:
-    site = Site()
-    cutover = site.comes_back()
-    injected_late(site, 1)
-    cutover.add_cut("p", 1, [1])
-    cutover.ready(0)
-    assert not cutover.swallows(held(1).hash)
-
-
-@pytest.mark.parametrize("swallowed", [False, True])
-def test_what_turns_out_to_be_owed_after_all_reaches_the_client_once(swallowed: bool) -> None:
-    site = Site()
-    cutover = site.comes_back()
-    injected_late(site, 1)
-    cutover.add_cut("p", 1, [1])
-    cutover.trusted = True
-    cutover.ready(0)
-    if swallowed:
-        assert cutover.swallows(held(1).hash)
-        assert sequences(cutover.late(held(1), 0)) == [1]
-    else:
-        assert cutover.late(held(1), 0) == []
-        assert not cutover.swallows(held(1).hash)
-    assert cutover.late(held(1), 0) == []
-
-
-def test_what_the_broker_got_in_between_is_unfenced_though_nobody_offered_it() -> None:
-    site = Site()
-    site.subscribe = site.log.open()
-    site.log.ended(site.injects(1))
-    cutover = site.granted()
-    cutover.add_cut("p", 1, [1])
-    assert (cutover.unclear, cutover.unfenced) == (False, True)
-    cutover.fence(site.log.tick())
-    assert not cutover.unfenced
 
 
 def test_it_waits_for_what_was_published_here_and_not_acknowledged() -> None:

@@ -1,0 +1,115 @@
+"""The order in which a client gets what another publishes on a topic.
+
+Owns row "order" of docs/guarantees.md: a message that comes behind a later one of its publisher must have a
+reason, and the first that holds is counted. Must not know: meshes (`order_in_a_mesh`), what comes twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from brokerweave.mqtt.topics import matches
+from brokerweave.node.wiring import SETTLE_LIMIT
+from brokerweave.sim.client import ModelClient
+from brokerweave.sim.facts import Facts, Publication
+from brokerweave.sim.owed import Owed
+from brokerweave.sim.promises import Broken
+from brokerweave.sim.retained import compared
+
+
+class Order:
+    def __init__(self, facts: Facts, owed: Owed) -> None:
+        self._facts = facts
+        self._owed = owed
+        self._last: dict[tuple[str, str, str, int], int] = {}
+        self._subscribed: dict[tuple[str, str], float] = {}
+        """When a client got a subscription that it did not have, or had at another site."""
+        self._granted_at: dict[tuple[str, str], str] = {}
+
+    def granted(self, client: ModelClient, topic_filter: str) -> None:
+        """To be told before `owed` is."""
+        key = (client.name, topic_filter)
+        if topic_filter not in self._owed.filters(client.name) or self._granted_at.get(key) != client.site:
+            self._subscribed[key] = self._facts.now
+        self._granted_at[key] = client.site
+
+    def forwarded(self, node: str, payload: bytes, to: Iterable[str]) -> None:
+        """The node that a message was published at sends it to these."""
+
+    def check(self, client: ModelClient, publication: Publication, qos: int) -> None:
+        """A client got a message for the first time."""
+        stream = (client.name, publication.client, publication.topic, publication.qos)
+        last = self._last.get(stream, 0)
+        if publication.number > last:
+            self._last[stream] = publication.number
+            return
+        why = self._why(client, publication, last, qos)
+        if not why:
+            raise Broken(
+                f"{client.name} got {publication.payload!r} on {publication.topic} after number {last}"
+            )
+        self._facts.excuses[f"order: {why}"] += 1
+
+    def _why(self, client: ModelClient, publication: Publication, last: int, qos: int) -> str:
+        """Why it may come after number `last` of its publisher; empty if it may not."""
+        facts = self._facts
+        if publication.resent and facts.drops[publication.payload]:
+            return "its first copy was dropped, its publisher sent it again"
+        if compared(facts, client.site, publication):
+            return "it came because a site lacked what it was to retain"
+        if publication.resent and self._first_by_comparison(client, publication, last):
+            return "sent again, behind a later one that a site got by comparison"
+        if self._came_in_turn(client.site, publication, last):
+            # It is doubled, for a reason that `doubling` knows, or because its publisher sent it again; the
+            # first time this client was not there.
+            return "its broker had it in its turn, and got it again"
+        if any(at >= publication.at for at in facts.rewired):
+            return "the wiring changed while it was on its way"
+        return self._why_in_cycles(client, publication) if facts.cyclic else ""
+
+    def _why_in_cycles(self, client: ModelClient, publication: Publication) -> str:
+        """Where nodes take care of cycles order can break, also in a tree, when links fail in quick
+        succession."""
+        facts = self._facts
+        if facts.links_failed_since(publication.at - SETTLE_LIMIT) > 1:
+            return "a second link failed while it was on its way"
+        if not facts.links_failed_since(publication.at):
+            return ""
+        if publication.payload in facts.spilled:
+            return "a link failed that had it on disk only"
+        if self._subscribed_while_stuck(client, publication):
+            return "subscribed while it was stuck at a link that failed"
+        return ""
+
+    def _first_by_comparison(self, client: ModelClient, publication: Publication, last: int) -> bool:
+        """Whether a site got number `last` of a publisher first because its index lacked it, and has this one
+        only as its publisher sent it again."""
+        visits = self._facts.visits
+        later = visits[client.site, f"{publication.client}:{last}".encode()]
+        copies = [visit.key for visit in visits[client.site, publication.payload] if not visit.repair]
+        return bool(later) and later[0].repair and publication.keys[0] not in copies
+
+    def _came_in_turn(self, site: str, publication: Publication, last: int) -> bool:
+        """Whether the broker has a message twice, and had it before number `last` of its publisher."""
+        # From its publisher as from its node: between a client and its broker nodes change nothing (row
+        # "transparency").
+        heard = self._facts.first_hand if site == publication.site else self._facts.takes
+        takes = heard[site, publication.payload]
+        later = heard[site, f"{publication.client}:{last}".encode()]
+        return len(takes) > 1 and bool(later) and takes[0] <= later[0]
+
+    def _subscribed_while_stuck(self, client: ModelClient, publication: Publication) -> bool:
+        """Whether a client's site got a message only as a flood, and the client subscribed to it, by whatever
+        filter, after it was published."""
+        visits = self._facts.visits[client.site, publication.payload]
+        first = [visit for visit in visits if visit.local][:1]
+        return any(visit.flood for visit in first) and self._subscribed_since(client, publication)
+
+    def _subscribed_since(self, client: ModelClient, publication: Publication) -> bool:
+        """Whether a client subscribed to a message, by whatever filter, after it was published."""
+        since = [
+            self._subscribed[client.name, topic_filter]
+            for topic_filter in self._owed.filters(client.name)
+            if matches(topic_filter, publication.topic)
+        ]
+        return bool(since) and min(since) > publication.at

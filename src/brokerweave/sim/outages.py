@@ -1,0 +1,142 @@
+"""Nodes that end, start, and lose their disks, and sites that die: what goes with them.
+
+Owns the comparison of a node's memory with its disk at the moment it ends. Invariants: what is durable is on
+disk, unless that failed or the node was in the middle of a turn; what a killed node had not written down did
+not happen. Must not know: how faults are made, what clients are owed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from brokerweave.mqtt.content import content_hash
+from brokerweave.sim.disk import DAYBOOK, HELD
+from brokerweave.sim.doubts import NOTICED, Losses
+from brokerweave.sim.facts import Facts, NodeEnd
+from brokerweave.sim.node import SimNode
+from brokerweave.sim.owed import Debt, Owed
+from brokerweave.sim.owed_in_one_hop import OwedInOneHop
+from brokerweave.sim.promises import Broken
+from brokerweave.sim.redelivery import Redelivery
+from brokerweave.sim.watching import WatchedOutbox, copies, in_daybook, in_journal
+
+
+class Outages:
+    def __init__(self, facts: Facts, owed: Owed, redelivery: Redelivery) -> None:
+        self._facts = facts
+        self._owed = owed
+        self._redelivery = redelivery
+        self.losses = Losses(1)
+        self.unread: set[bytes] = set()
+        """What was kept for others' clients on a disk that failed at a start, or before its node ended."""
+
+    def node_ends(self, node: SimNode, graceful: bool) -> None:
+        """Before anything is lost."""
+        facts, disk = self._facts, node.disk
+        written = _written(node)
+        if node.mid_write:
+            self._undo(node)
+        for outbox in node.outboxes:
+            self._lose(node, outbox, written[outbox.place])
+        held = frozenset().union(*(kept for name, kept in written.items() if name.startswith("injectors/")))
+        end = NodeEnd(facts.now, graceful, node.mid_write, disk.failed, disk.ever_failed, held)
+        if facts.mesh and not graceful:
+            self.site_dies(node.name)
+        if facts.mesh and disk.failed:
+            self._redelivery.doubts.disk_failed(_kept_for_others(node))
+            self.unread.update(self._held_in_memory(node))  # row "failing disk"
+        facts.ends[node.name].append(end)
+        if disk.failed or not facts.promises.interest_survives_restart:
+            self._owed.node_forgot(node.name)
+
+    def _undo(self, node: SimNode) -> None:
+        """A node was killed in the middle of a turn: what it had not written down did not happen."""
+        journals = node.disk.journals.items()
+        written = {copy for n, j in journals if n != HELD for copy in copies(j, n == DAYBOOK)}
+        for (name, payload), visits in self._facts.visits.items():
+            while name == node.name and visits and visits[-1].at == self._facts.now:
+                origin, epoch, _, sequence = visits[-1].key
+                if (payload, origin, epoch, sequence) in written:
+                    break
+                visits.pop()
+
+    def _lose(self, node: SimNode, outbox: WatchedOutbox, written: set[bytes]) -> None:
+        gone = [payload for payload in outbox.in_memory() if payload not in written]
+        if gone:  # rows "QoS 0" and "failing disk"
+            self._facts.drop(node.name, outbox.place, gone, "only in the memory of a node that ended")
+        careless = [payload for payload in outbox.in_memory(durable=True) if payload not in written]
+        if careless and not node.disk.failed and not node.mid_write:
+            raise Broken(f"{node.name} {outbox.place} kept {careless} in memory only")
+
+    def _held_in_memory(self, node: SimNode) -> list[bytes]:
+        """What a node keeps for others' clients, and its disk does not have."""
+        kept = _kept_for_others(node)
+        queues = node.core.failover.queues if node.core.failover is not None else None
+        return [
+            payload
+            for payload, publication in self._facts.publications.items()
+            if queues is not None
+            and any(queues.keeps(c, content_hash(publication.topic, payload)) for c in queues.clients)
+            and not any(payload in record for record in kept)
+        ]
+
+    def node_starts(self, node: SimNode) -> None:
+        facts = self._facts
+        ends = facts.ends[node.name]
+        facts.starts[node.name] = facts.now
+        if isinstance(self._owed, OwedInOneHop):
+            self._owed.restarted(node.name)
+        if ends:
+            ends[-1].restarted = facts.now
+        if node.disk.failing and ends:  # row "failing disk"
+            ends[-1].disk_failed = True
+            self._owed.node_forgot(node.name)
+            for payload, _ in in_daybook(node.disk.journals.get(DAYBOOK)):
+                facts.drop(node.name, DAYBOOK, [payload], "on a disk that failed at the start")
+            kept = _kept_for_others(node)
+            self.unread.update(p for p in facts.publications if any(p in record for record in kept))
+
+    def disk_lost(self, node: SimNode) -> None:
+        facts = self._facts
+        ends = facts.ends[node.name]
+        self.losses.lost(node.name, ends[-1].at if ends else facts.now)
+        if ends:
+            ends[-1].disk_kept = False
+        for name, journal in node.disk.journals.items():
+            if name not in (DAYBOOK, HELD):
+                facts.drop(node.name, name, list(in_journal(journal)), "disk lost")
+        daybook = node.disk.journals.get(DAYBOOK)
+        facts.drop(node.name, DAYBOOK, [payload for payload, _ in in_daybook(daybook)], "disk lost")
+        self._owed.node_forgot(node.name)
+
+    def site_dies(self, site: str) -> None:
+        """In a mesh a node, or a broker, is about to die: before anything is lost."""
+        facts = self._facts
+        facts.deaths[site].append(facts.now)
+        for client in facts.sites_clients(site):
+            self._redelivery.doubts.ending(client, facts.publications)
+
+    def own_copies_lost(self, debt: Debt, payload: bytes) -> set[str]:
+        """The sites that a subscriber was at, if their nodes or brokers died since a message was published,
+        or so shortly before that they were taken for alive: with that goes what they had for it."""
+        facts = self._facts
+        sites = {debt.path[-1], *facts.given_at[debt.client, payload]}
+        since = facts.publications[payload].at - NOTICED
+        return {site for site in sites if any(at >= since for at in facts.deaths[site])}
+
+
+def _written(node: SimNode) -> defaultdict[str, set[bytes]]:
+    """What each outbox of a node has on disk."""
+    written: defaultdict[str, set[bytes]] = defaultdict(set)
+    for payload, owing in in_daybook(node.disk.journals.get(DAYBOOK)):
+        for name in owing:
+            written[name].add(payload)
+    for name, journal in node.disk.journals.items():
+        if name not in (DAYBOOK, HELD):
+            written[name].update(in_journal(journal))
+    return written
+
+
+def _kept_for_others(node: SimNode) -> list[bytes]:
+    """The records on its disk of what a node keeps for others' clients."""
+    return node.disk.journals[HELD].contents() if HELD in node.disk.journals else []

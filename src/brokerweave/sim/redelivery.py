@@ -1,0 +1,100 @@
+"""In a mesh: what a node gives to a client that came back, and the client, or its broker, has.
+
+Owns why a client may get something twice because a node thought that it had missed it. Invariant: what a
+client has is given to it again only for a reason, which explains one repetition (`Doubts`). Must not know: in
+what order it comes (`order_in_a_mesh`).
+"""
+
+from __future__ import annotations
+
+from brokerweave.sim.client import ModelClient
+from brokerweave.sim.doubts import Doubts
+from brokerweave.sim.facts import Facts
+from brokerweave.sim.promises import Broken
+from brokerweave.sim.retained import compared
+
+
+class Redelivery:
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self.doubts = Doubts({}, lambda node, other: False)
+        self._redelivered: dict[tuple[str, bytes], str] = {}
+        """What nodes gave to a client, and why its broker may give it, too."""
+        self._excused: set[tuple[str, bytes]] = set()
+        """What was given to a client again, for a reason, and is on its way."""
+
+    def was_given(self, client: str, payload: bytes) -> bool:
+        """Whether a node gave it to a client that did not have it."""
+        return (client, payload) in self._redelivered
+
+    def check_given(self, node: str, client_id: str, payloads: list[bytes]) -> None:
+        """What was on its way to a client when its connection ended may come to it again."""
+        facts = self._facts
+        for payload in filter(None, payloads):
+            key = (client_id, payload)
+            if facts.deliveries[key]:
+                if key not in self._excused:  # else it was given before, and did not arrive
+                    why = self.doubts.explain(*key) or self._came_another_way(payload)
+                    why = why or self._forgot_session(node, *key)
+                    if not why:
+                        raise Broken(f"{node} gives {payload!r} to {client_id}, which has it")
+                    facts.excuses[f"doubled: {why}"] += 1
+                    self._excused.add(key)
+                self._redelivered.pop(key, None)
+            else:
+                self._redelivered[key] = self._why_broker_may_give(node, payload)
+            facts.given[key] += 1
+
+    def _why_broker_may_give(self, node: str, payload: bytes) -> str:
+        facts = self._facts
+        origins = {key[0] for key in facts.publications[payload].keys}
+        if not all(facts.reaches(node, each) for each in origins):
+            return "redelivered while its origin was out of reach"
+        if any(visit.local for visit in facts.visits[node, payload]) and not facts.takes[node, payload]:
+            return "redelivered while a slow broker was given it"
+        return ""
+
+    def delivered(self, client: ModelClient, payload: bytes) -> None:
+        self._excused.discard((client.name, payload))
+        self.doubts.delivered(client.name, payload, self._facts.now, client.site)
+
+    def check_delivered_again(self, client: ModelClient, payload: bytes) -> None:
+        """It came to a client from its broker, and because it missed it."""
+        facts = self._facts
+        publication = facts.publications[payload]
+        if publication.is_will and facts.first_hand[publication.site, payload]:
+            facts.excuses["doubled: a will of a node that died before its broker"] += 1
+        elif why := self._redelivered.pop((client.name, payload)):
+            # Who sent it sends it to the site, too, once it can.
+            facts.excuses[f"doubled: {why}"] += 1
+        elif why := self.doubts.explain(client.name, payload) or self._came_another_way(payload):
+            facts.excuses[f"doubled: {why}"] += 1
+        elif compared(facts, client.site, publication):
+            facts.excuses["doubled: its broker had lost what it was to retain, and got it again"] += 1
+        elif any(end.ever_failed or not end.disk_kept for end in facts.ends[client.site][-1:]):
+            # Row "failing disk": it knew where the client was before, and took its session for a new one.
+            facts.excuses["doubled: its node had forgotten a session that the broker had"] += 1
+        else:
+            raise Broken(f"{client.name} got {payload!r} from its broker, and redelivered")
+
+    def _forgot_session(self, node: str, client_id: str, payload: bytes) -> str:
+        """Row "crash": a node that came back without its disk does not know a session that its broker has; it
+        may hear that the client was elsewhere when that has something from the broker already."""
+        facts = self._facts
+        lost = any(not end.disk_kept for end in facts.ends[node][-1:])
+        session = any(c.name == client_id and c.persistent for c in facts.sites_clients(node))
+        known = lost and session and self.doubts.got_here(client_id, payload, node, facts.starts[node])
+        return "its node had forgotten a session that the broker had" if known else ""
+
+    def _came_another_way(self, payload: bytes) -> str:
+        """Why the copy that a client has may not be the one that is kept for it."""
+        facts = self._facts
+        publication = facts.publications[payload]
+        first_hand = [site for site in publication.sites if facts.first_hand[site, payload]]
+        if len(publication.keys) > 1 or len(first_hand) > 1:  # a node may die before it passes it on
+            return "its publisher had no answer when a site died, and sent it again"
+        elsewhere = any(key[0] != publication.site for key in publication.keys)
+        if publication.is_will and elsewhere and facts.first_hand[publication.site, payload]:
+            return "a will that its own site published, and one that could not reach it"
+        repaired = any(visit.repair for visits in facts.visits_of(payload) for visit in visits)
+        return "its site had got it by comparison" if publication.retain and repaired else ""

@@ -1,0 +1,49 @@
+"""Wills: who may send one, and when.
+
+Owns row "will" of docs/guarantees.md as far as it says who publishes: the node of the client, unless it said
+good-bye or came back in time; in a mesh also who keeps it, when the site is out of reach. Must not know: what
+a broker does with a will of its own client.
+"""
+
+from __future__ import annotations
+
+from brokerweave.sim.facts import Facts, Publication, Visit
+from brokerweave.sim.promises import Broken
+
+
+class Wills:
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._goodbyes: set[bytes] = set()
+        self._cancelled: set[bytes] = set()
+
+    def said_goodbye(self, payload: bytes) -> None:
+        self._goodbyes.add(payload)
+
+    def cancelled(self, payload: bytes) -> None:
+        self._cancelled.add(payload)
+
+    def check_sent(self, node: str, payload: bytes) -> None:
+        if payload in self._goodbyes:
+            raise Broken(f"{node} sends the will {payload!r} of a client that said good-bye")
+        if payload in self._cancelled:
+            raise Broken(f"{node} sends the delayed will {payload!r} of a client that had come back")
+
+    def for_another(self, node: str, publication: Publication) -> bool:
+        """In a mesh: whether a node publishes the will of another one's client, as it may if it could not
+        reach that."""
+        if not (self._facts.mesh and publication.is_will and node != publication.site):
+            return False
+        payload, site = publication.payload, publication.site
+        failures = self._facts.link_failures
+        if not self._facts.ends[site] and all(link != {node, site} for _, link in failures):
+            raise Broken(f"{node} publishes the will {payload!r} of a client of {site}, which it could reach")
+        self._facts.excuses["will: published by a holder of a node that was out of reach"] += 1
+        return True
+
+    def after_another(self, publication: Publication, before: list[Visit]) -> bool:
+        """In a mesh: whether a node publishes a will that another one published in its stead."""
+        if not (self._facts.mesh and publication.is_will and all(visit.came_from for visit in before)):
+            return False
+        self._facts.excuses["will: published by its own site after one that could not reach that"] += 1
+        return True
