@@ -22,7 +22,6 @@ from dataclasses import replace
 from brokerweave.failover.held import Held, aged
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.injections import Injection, InjectionLog
-from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.topics import matches
 
 MOST_SETTLED = 100_000
@@ -41,9 +40,10 @@ class Verdict(enum.Enum):
 class Cutover:
     """`nodes`: all others that are to answer, with a cut and with a queue. `me` is this node, an origin too.
 
-    `subscribed` and `granted` are the ticks of SUBSCRIBE and SUBACK, `filters` those of that SUBSCRIBE with
-    the QoS that was granted. `before` is the cutover of the client's previous SUBSCRIBE here, if any: what
-    matches a filter of both is judged by the first.
+    `subscribed` and `granted` are the ticks of SUBSCRIBE and SUBACK; the log is to stay open from the first on
+    as long as something may come late. `filters` are those of that SUBSCRIBE with the QoS that was granted.
+    `before` is the cutover of the client's previous SUBSCRIBE here, if any: what matches a filter of both is
+    judged by the first.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Cutover:
         self._dead: set[str] = set()
         self._live: Counter[bytes] = Counter()
         self._offered: dict[MessageId, Held] = {}
-        self._kept: dict[MessageId, Injection] = {}
+        self._decided = 0
         # Ids that were given, or are left to the broker; shared by all cutovers of the client here.
         self._settled: dict[MessageId, None] = before._settled if before is not None else {}
         self._unreceived: dict[bytes, list[MessageId]] = before._unreceived if before is not None else {}
@@ -188,7 +188,7 @@ class Cutover:
         self.later = [held.id for held in self._offered.values() if self.routed_here(held)]
         mine = [held for held in in_order(self._offered.values()) if self._decide(held)]
         self.known = [held.id for held in self._offered.values() if self.has(held)]
-        self._keep_log()
+        self._decided = self._log.tick()
         self._offered.clear()
         self.done = True
         return self._fitted(mine, now)
@@ -322,8 +322,8 @@ class Cutover:
         if self._already[held.hash] > 0:
             self._already[held.hash] -= final
             return Verdict.BROKER
-        injection = self._kept.get(held.id) if self.done else self._log.find(held.id)
-        if injection is None and self.done and self._log.find(held.id) is not None:
+        injection = self._log.find(held.id)
+        if injection is not None and self.done and injection.queued >= self._decided:
             return Verdict.BROKER  # it came here after SUBACK
         before = injection is None or (injection.ended and injection.ended < self._subscribed)
         if before and not self.older:
@@ -361,20 +361,19 @@ class Cutover:
     def _credible(self) -> Counter[bytes]:
         """The broker's deliveries, without those that equal ones written after SUBACK may account for."""
         live = self._live.copy()
-        injections = [injection for _, injection in self._log.items()] if live else []
+        injections = list(self._log.since(self._subscribed)) if live else []
         if not any(map(self._in_between, injections)):
             return live  # nobody will ask
         for injection in injections:
-            if injection.sent is not None and injection.sent > self._granted:
-                hash = _hash_of(injection)
-                if hash is not None and hash in live:
-                    live[hash] -= 1
+            hash = injection.hash if (injection.sent or 0) > self._granted else None
+            if hash is not None and hash in live:
+                live[hash] -= 1
         return live
 
     def _written_since(self, hash: bytes) -> int:
         """How many equal ones were written to the broker after SUBACK."""
-        since = (one for _, one in self._log.items() if one.sent is not None and one.sent > self._granted)
-        return sum(_hash_of(one) == hash for one in since) if self._others[hash] else 0
+        since = (one for one in self._log.since(self._granted) if (one.sent or 0) > self._granted)
+        return sum(one.hash == hash for one in since) if self._others[hash] else 0
 
     def _judge_by_cut(self, identifier: MessageId, final: bool) -> Verdict | None:
         """None: it lies before the cut."""
@@ -426,19 +425,6 @@ class Cutover:
                     self._given[held.id] = held.hash
                 fitted.append(replace(current, publish=publish))
         return fitted
-
-    def _keep_log(self) -> None:
-        """What of the log may be asked for later, so that it need not be kept open: what lies before the
-        cuts."""
-        for identifier, injection in self._log.items():
-            if self._judge_by_cut(identifier, final=True) is None:
-                self._kept[identifier] = replace(injection)
-        self._log.close(self._subscribed)
-
-
-def _hash_of(injection: Injection) -> bytes | None:
-    packet = injection.publish
-    return content_hash(packet.topic, packet.payload) if packet is not None else None
 
 
 def in_order(offered: Iterable[Held]) -> list[Held]:

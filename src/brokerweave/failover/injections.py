@@ -3,7 +3,8 @@
 Owns the log. Ticks order what this node did and saw: a message that was acknowledged before the tick at
 which a SUBSCRIBE was written was not delivered for it; one that was written after the tick of its SUBACK
 is. Invariants: without an open cutover only what is not acknowledged yet is remembered; bounded, and what
-is forgotten too early is counted. Must not know: connections, what the messages are.
+is forgotten too early is counted; to look at what happened since a tick costs no more than what happened
+since, however long the log is. Must not know: connections, what the messages are.
 
 `InjectionLog.lane` gives what `Injector.watch` takes.
 """
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from brokerweave.failover.ids import MessageId
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
+from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.packets import Publish
 
 CAPACITY = 200_000
@@ -25,17 +27,28 @@ CAPACITY = 200_000
 
 @dataclass(slots=True)
 class Injection:
+    queued: int = 0
+    """The tick at which this node had it for the broker."""
     sent: int | None = None
     """The tick at which it was first written to the broker; None while it waits."""
     ended: int | None = None
     """The tick at which the broker was known to have it."""
     run: Run | None = None
     """The run of this one message; None if it came with others, or was published here."""
+    _hash: bytes = b""
 
     @property
     def publish(self) -> Publish | None:
         packet = codec.decode(self.run.blob, self.run.version) if self.run is not None else None
         return packet if isinstance(packet, Publish) else None
+
+    @property
+    def hash(self) -> bytes | None:
+        """Of its content; asked often."""
+        if not self._hash:
+            publish = self.publish
+            self._hash = content_hash(publish.topic, publish.payload) if publish is not None else b""
+        return self._hash or None
 
 
 class InjectionLog:
@@ -47,7 +60,10 @@ class InjectionLog:
         self._capacity = capacity
         self._tick = 0
         self._entries: dict[MessageId, Injection] = {}
+        self._pending: dict[MessageId, Injection] = {}
+        """Those of them that the broker is not known to have."""
         self._ended: deque[MessageId] = deque()
+        """Those that it has, in that order."""
         self._open: list[int] = []
 
     def __len__(self) -> int:
@@ -77,13 +93,20 @@ class InjectionLog:
             entry = self._entries.get(self._ended[0])
             if entry is not None and entry.ended is not None and entry.ended >= oldest:
                 break
-            self._entries.pop(self._ended.popleft(), None)
+            self._forget(self._ended.popleft())
 
     def find(self, identifier: MessageId) -> Injection | None:
         return self._entries.get(identifier)
 
-    def items(self) -> Iterator[tuple[MessageId, Injection]]:
-        return iter(self._entries.items())
+    def since(self, tick: int) -> Iterator[Injection]:
+        """What the broker was not known to have at this tick."""
+        yield from self._pending.values()
+        for identifier in reversed(self._ended):
+            entry = self._entries.get(identifier)
+            if entry is not None and entry.ended is not None:
+                if entry.ended <= tick:
+                    return
+                yield entry
 
     def own(self, identifier: MessageId) -> None:
         """The broker acknowledged what a client here published: when it was written to it is not known."""
@@ -107,25 +130,29 @@ class InjectionLog:
 
     def ended(self, identifier: MessageId) -> None:
         if not self._open:
-            self._entries.pop(identifier, None)
+            self._forget(identifier)
             return
-        entry = self._entries.get(identifier)
-        if entry is not None and entry.ended is None:
+        entry = self._pending.pop(identifier, None)
+        if entry is not None:
             entry.ended = self.tick()
             self._ended.append(identifier)
 
     def failed(self, identifier: MessageId) -> None:
         """The broker will not get it: it expired, or is a dead letter."""
-        self._entries.pop(identifier, None)
+        self._forget(identifier)
 
     def _entry(self, identifier: MessageId) -> Injection:
         entry = self._entries.get(identifier)
         if entry is None:
-            entry = self._entries[identifier] = Injection()
+            entry = self._entries[identifier] = self._pending[identifier] = Injection(self._tick)
             if len(self._entries) > self._capacity:
                 oldest = self._ended.popleft() if self._ended else next(iter(self._entries))
-                self.forgotten += self._entries.pop(oldest, None) is not None
+                self.forgotten += self._forget(oldest)
         return entry
+
+    def _forget(self, identifier: MessageId) -> bool:
+        self._pending.pop(identifier, None)
+        return self._entries.pop(identifier, None) is not None
 
 
 class LaneWatch:

@@ -17,7 +17,6 @@ from brokerweave.failover import wire
 from brokerweave.failover.cutover import Cutover, in_order
 from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
-from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.topics import matches, shared_filter
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
@@ -225,7 +224,7 @@ class Returns:
         entry, log = self._clients[record.client_id], self._failover.log
         own = {f: qos for f, qos in record.filters.items() if shared_filter(f)[0] is None}
         subscribed = log.open()
-        entry.open.append(log.open())
+        entry.open.append(subscribed)
         entry.last = Cutover(subscribed, log.tick(), own, log, me=self._core.node_id)
         for node, (epoch, sequences) in (record.returned or {}).items():
             entry.last.reborn(node, epoch, sequences)
@@ -357,7 +356,7 @@ class Returns:
         self._subscribing.discard(client)
         core.sessions.returned(client, {})
         subscribed, before_it = entry.asked.pop(0) if entry.asked else (log.open(), pair.unanswered)
-        entry.open.append(log.open())
+        entry.open.append(subscribed)
         me, before = core.node_id, entry.last
         cutover = Cutover(subscribed, log.tick(), wanted, log, me=me, nodes=nodes, before=before)
         entry.last = cutover
@@ -597,9 +596,12 @@ class Returns:
         """The broker gets something whose origin may not have known yet who is here."""
         known = self._failover.log.find(identifier)
         publish = known.publish if known is not None else None
-        for entry in self._clients.values() if publish is not None else ():
-            if entry.last is not None and publish is not None:
-                entry.last.overtaken(identifier, publish.topic, content_hash(publish.topic, publish.payload))
+        if known is None or publish is None or known.hash is None:
+            return
+        for client in self._failover.mesh.table.clients_wanting(self._core.node_id, publish.topic):
+            entry = self._clients.get(client)
+            if entry is not None and entry.last is not None:
+                entry.last.overtaken(identifier, publish.topic, known.hash)
 
     def _suppress(self, client: str) -> None:
         entry, record = self._clients.get(client), self._core.interest.records.get(client)

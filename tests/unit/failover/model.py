@@ -366,7 +366,8 @@ class Node:
     def _broker_told_all(self) -> bool:
         """Whether the broker has delivered what it got before SUBACK, as the last PINGREQ that it answered
         shows: it is the time to doubt the rest."""
-        early = (one for _, one in self.log.items() if one.sent is not None and one.sent <= self.granted_tick)
+        since = self.log.since(self.subscribe_tick)
+        early = (one for one in since if one.sent is not None and one.sent <= self.granted_tick)
         return all(one.ended is not None and one.ended <= self.answered_tick for one in early)
 
     def _ping(self, tick: int) -> None:

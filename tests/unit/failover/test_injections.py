@@ -117,3 +117,20 @@ def test_what_is_published_here_matters_only_while_a_client_comes_back() -> None
     assert entry is not None
     assert entry.ended is not None
     assert (entry.sent, entry.ended > tick) == (0, True)
+
+
+def test_what_happened_since_a_tick_is_found_without_looking_at_all_of_the_log() -> None:
+    log = InjectionLog()
+    log.open()
+    first, second, third = (MessageId("p", 1, 0, sequence) for sequence in (1, 2, 3))
+    for identifier in (first, second):
+        log.queued(identifier)
+        log.sent(identifier)
+        log.ended(identifier)
+    at = log.tick()
+    log.queued(third)
+    assert list(log.since(at)) == [log.find(third)]
+    log.sent(third)
+    log.ended(third)
+    assert list(log.since(at)) == [log.find(third)]
+    assert list(log.since(0)) == [log.find(third), log.find(second), log.find(first)]
