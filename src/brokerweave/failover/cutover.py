@@ -40,7 +40,7 @@ class Verdict(enum.Enum):
 class Cutover:
     """`nodes`: all others that are to answer, with a cut and with a queue. `me` is this node, an origin too.
 
-    `subscribed` and `granted` are the ticks of SUBSCRIBE and SUBACK; the log is to stay open from the first on
+    `subscribed` and `granted` are the ticks of SUBSCRIBE and SUBACK; the log stays open from the first on
     as long as something may come late. `filters` are those of that SUBSCRIBE with the QoS that was granted.
     `before` is the cutover of the client's previous SUBSCRIBE here, if any: what matches a filter of both is
     judged by the first.
