@@ -1,9 +1,10 @@
 """The recovery table: what clients of other nodes are owed should their node die
 (docs/decisions/0011-mesh.md).
 
-Owns one queue per client, the receipts that came before their publications, and where clients are by now.
-Invariants: a queue is in order of arrival; a publication is in it once; a receipt takes off one entry, of the
-node that sent it, the oldest with its hash; every bound (bytes of a client, bytes of all, age) drops the
+Owns one queue per client, the receipts that came before their publications, what clients were said to have a
+moment ago, and where they are by now. Invariants: a queue is in order of arrival; a publication is in it
+once, and not again once its receipt came, though others hand it over, too; a receipt takes off one entry, of
+the node that sent it, the oldest with its hash; every bound (bytes of a client, bytes of all, age) drops the
 oldest, counted for its client. Must not know: links, who holds for whom, what goes to whom.
 
 An early receipt swallows the next publication with its hash, so it lives no longer than links may differ in
@@ -26,6 +27,8 @@ EARLY_SECONDS = 5.0
 """How long a receipt waits for its publication."""
 MOST_EARLY = 50_000
 """Receipts that wait; beyond, the oldest goes."""
+MOST_HAD = 100_000
+"""What clients were said to have a moment ago; beyond, the oldest goes."""
 MOST_HOMES = 100_000
 """Clients whose whereabouts are remembered."""
 MOST_NAMES = 10_000
@@ -74,6 +77,8 @@ class Queues:
         """By client: publications dropped by a bound while they were owed."""
         self.early_dropped = 0
         """Receipts that no publication came for, in time or in numbers."""
+        self.had_dropped = 0
+        """What clients have, and was forgotten for want of room: handed over late, they get it again."""
         self.bytes = 0
         """Of all queues; one that several clients are owed counts for each."""
         self.shelf = shelf or Shelf()
@@ -87,6 +92,8 @@ class Queues:
         self._entries = 0
         self._early: dict[_Early, deque[float]] = {}
         self._early_order: deque[tuple[float, _Early]] = deque()
+        self._had: dict[tuple[str, MessageId], float] = {}
+        """What clients were said to have, and when: a copy of it may be on its way from who kept it, too."""
         self._homes: dict[str, tuple[int, str, float]] = {}
 
     def __len__(self) -> int:
@@ -96,7 +103,7 @@ class Queues:
     @property
     def remembers(self) -> bool:
         """Whether there is anything that ages."""
-        return bool(self._entries or self._homes)
+        return bool(self._entries or self._homes or self._had)
 
     @property
     def clients(self) -> list[str]:
@@ -117,7 +124,7 @@ class Queues:
         wanted = {
             client: (home, qos)
             for client, (home, qos) in owed.items()
-            if not self.owes(client, held.id) and not self._came_early(client, home, held.hash)
+            if not self.owes(client, held.id) and not self._has(client, home, held, now)
         }
         if wanted:
             kept = {c: (home + (NOWHERE if c in nowhere else ""), qos) for c, (home, qos) in wanted.items()}
@@ -144,6 +151,7 @@ class Queues:
             if body is not None and queue is not None:
                 queue.remove(body)
                 done.append(body)
+                self._note_had(client, body.id, now)
             else:
                 self._wait_for(client, home, one, now)
         self._gone(client, done)
@@ -248,7 +256,8 @@ class Queues:
         """Another node keeps these for a client of a node, and so does this one from now on; but not what is
         older than `since`."""
         for qos, held in kept:
-            if held.born > since and now - held.born < self._window:
+            new = (client, held.id) not in self._had and held.born > since
+            if new and now - held.born < self._window:
                 self.hold(held, {client: (node, qos)}, now)
 
     # A session's end
@@ -273,6 +282,8 @@ class Queues:
             self._drop_oldest()
         while self._early_order and now - self._early_order[0][0] >= self._early_seconds:
             self._forget_early()
+        while self._had and now - next(iter(self._had.values())) >= self._early_seconds:
+            del self._had[next(iter(self._had))]
         while self._homes:
             client = next(iter(self._homes))
             if now - self._homes[client][2] < self._window:
@@ -359,6 +370,19 @@ class Queues:
     def _count_dropped(self, client: str) -> None:
         named = client in self.dropped or len(self.dropped) < MOST_NAMES
         self.dropped[client if named else ""] += 1
+
+    def _has(self, client: str, home: str, held: Held, now: float) -> bool:
+        """Whether its receipt came first."""
+        early = self._came_early(client, home, held.hash)
+        if early:
+            self._note_had(client, held.id, now)
+        return early
+
+    def _note_had(self, client: str, identifier: MessageId, now: float) -> None:
+        self._had[client, identifier] = now
+        if len(self._had) > MOST_HAD:
+            del self._had[next(iter(self._had))]
+            self.had_dropped += 1
 
     def _came_early(self, client: str, home: str, hash: bytes) -> bool:
         key = (client, home, hash)

@@ -455,6 +455,7 @@ class Failover:
         return {
             "held_dropped": self.queues.dropped.total(),
             "early_receipts_dropped": self.queues.early_dropped,
+            "had_forgotten": self.queues.had_dropped,
             "receipts_lost": self.receipts.lost,
             "resends_forgotten": self.senders.overflows,
             "injections_forgotten": self.log.forgotten,

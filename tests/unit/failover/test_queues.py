@@ -50,6 +50,30 @@ def test_a_publication_that_comes_twice_is_owed_once() -> None:
     assert queues.take("c") == []
 
 
+def test_what_others_hand_over_once_its_receipt_came_is_not_kept_again() -> None:
+    """It came from its origin as well, or from a second one who kept it."""
+    queues = table()
+    queues.add("c", held(1), now=10, home="d")
+    queues.received("c", [held(1).hash, held(2).hash], now=10, home="d")
+    for sequence in (1, 2, 2, 3):
+        queues.take_over("c", "d", [(1, held(sequence))], now=10.1, since=-1.0)
+    assert sequences(queues.take("c")) == [3]
+    queues.received("c", [held(3).hash], now=11, home="d")
+    queues.expire(now=11 + module.EARLY_SECONDS)
+    assert not queues.remembers
+
+
+def test_what_clients_have_is_remembered_for_so_many_and_counted_beyond(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MOST_HAD", 1)
+    queues = table()
+    for sequence in (1, 2):
+        queues.add("c", held(sequence), now=0)
+        queues.received("c", [held(sequence).hash], now=0)
+    assert queues.had_dropped == 1
+
+
 def test_a_receipt_that_comes_before_its_publication_is_remembered_once() -> None:
     queues = table()
     queues.received("c", [held(1, "on").hash], now=0)
