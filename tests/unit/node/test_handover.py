@@ -85,6 +85,28 @@ def test_a_receipt_that_overtakes_what_is_handed_over_is_not_forgotten() -> None
     assert owed_at(mesh, "n") == owed_at(mesh, "p") == []
 
 
+def test_who_others_knew_for_a_holder_before_hears_what_clients_got_meanwhile() -> None:
+    mesh, client = undelivered("dp", copies=3)
+    client.delivered(b"1", 1)
+    mesh.settle()
+    mesh.add("n", options={**OPTIONS, "copies": 3}, strategy=Mesh, cluster_timeout=5.0, barrier_timeout=1.0)
+    mesh.link("n", "p")
+    mesh.settle()
+    mesh.stuck.add(("p", "n"))
+    another = Guest(mesh, "p", "another")
+    another.publish("t", b"2")
+    mesh.settle()
+    client.delivered(b"2", 2)
+    mesh.advance(0.1)
+    mesh.link("n", "d")
+    mesh.advance(0.1)
+    another.publish("t", b"2")  # the same once more, which the client has not got yet
+    mesh.stuck.clear()
+    mesh.settle()
+    mesh.advance(1.0)
+    assert owed_at(mesh, "n") == [b"2"]
+
+
 def test_what_is_kept_for_clients_of_a_dead_node_is_handed_over_as_well() -> None:
     mesh, _ = undelivered("dp", copies=3)
     kill(mesh, "d")
