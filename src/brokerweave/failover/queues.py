@@ -27,6 +27,8 @@ EARLY_SECONDS = 5.0
 """How long a receipt waits for its publication."""
 MOST_EARLY = 50_000
 """Receipts that wait; beyond, the oldest goes."""
+UNDER_WAY_SECONDS = 1.0
+"""What came over a link may be older by this than it seems: its age is from before it was written."""
 MOST_HAD = 100_000
 """What clients were said to have a moment ago; beyond, the oldest goes."""
 MOST_HOMES = 100_000
@@ -393,7 +395,9 @@ class Queues:
     def _has(self, client: str, home: str, held: Held, now: float) -> bool:
         """Whether the client was said to have it before it came."""
         before = self._before.get((client, home, held.hash))
-        if (client, held.id) in self._had or (before is not None and held.born < before):
+        if before is not None and held.born < before + UNDER_WAY_SECONDS:
+            return True
+        if (client, held.id) in self._had:
             return True
         early = self._came_early(client, home, held.hash)
         if early:
