@@ -170,6 +170,8 @@ class Queues:
                 self.got(client, (body.id,), now)
             elif len(self._before) < MOST_EARLY:
                 self._before[client, home, one] = now
+            else:
+                self.early_dropped += 1
 
     def got(
         self, client: str, ids: Sequence[MessageId], now: float | None = None, but: str | None = None
