@@ -36,7 +36,7 @@ SERVER_SHUTTING_DOWN = 0x8B
 
 
 class RelayHost(Protocol):
-    """What a relay needs of the node's shell."""
+    """What a relay needs of the node's door."""
 
     @property
     def core(self) -> NodeCore: ...
@@ -53,7 +53,7 @@ class RelayHost(Protocol):
     @property
     def connections_full(self) -> bool: ...
 
-    def later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle: ...
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle: ...
 
     def dial_broker(self, relay: ClientConnection) -> None:
         """Connect to the broker, then call `broker_connected`, or `broker_unreachable`."""
@@ -141,7 +141,7 @@ class ClientConnection(asyncio.Protocol):
         host.core.count("accepted_connections")
         self.pair.client.move(SessionState.ESTABLISHED)
         host.core.plugins.tell(lambda listener: listener.session_established(self.pair.client))
-        self._deadline = host.later(host.limits.connect_timeout, self._connect_overdue)
+        self._deadline = host.call_later(host.limits.connect_timeout, self._connect_overdue)
 
     def _attend(self, data: bytes) -> None:
         self._fed(self._feed(data))
@@ -218,7 +218,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _set_deadline(self, seconds: float, overdue: Callable[[], None]) -> None:
         self._drop_deadline()
-        self._deadline = self._host.later(seconds, overdue)
+        self._deadline = self._host.call_later(seconds, overdue)
 
     def _drop_deadline(self) -> None:
         if self._deadline is not None:
@@ -272,7 +272,7 @@ class ClientConnection(asyncio.Protocol):
                 self._transport.resume_reading()
             elif not self._turn_due:
                 self._turn_due = True
-                self._host.later(0, self._next_turn)
+                self._host.call_later(0, self._next_turn)
 
     def write(self, data: bytes) -> None:
         if self._transport is not None:
@@ -295,7 +295,7 @@ class ClientConnection(asyncio.Protocol):
         if self._broker is not None:
             self._broker.write(data)
 
-    # The shell calls
+    # The door calls
 
     def proxy_header(self) -> bytes:
         """Who the client is, for a broker that takes the PROXY protocol."""
@@ -360,7 +360,7 @@ class ClientConnection(asyncio.Protocol):
         """Let what is written go out, but do not keep it for ever for somebody who does not read."""
         transport.close()
         if transport.get_write_buffer_size():
-            self._host.later(self._host.limits.drain, transport.abort)
+            self._host.call_later(self._host.limits.drain, transport.abort)
 
     def _connect_overdue(self) -> None:
         self._deadline = None
