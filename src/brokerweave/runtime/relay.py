@@ -23,7 +23,8 @@ from brokerweave.node.core import NodeCore
 from brokerweave.runtime.traffic import Traffic
 from brokerweave.session import proxy_header
 from brokerweave.session.handle import SessionHandle
-from brokerweave.session.pair import Pair, Phase
+from brokerweave.session.pair import Pair
+from brokerweave.session.phase import Phase
 
 log = logging.getLogger("brokerweave.relay")
 
