@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import select
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -20,6 +18,7 @@ from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import Passage
 from brokerweave.mqtt.packets import ConnAck, Disconnect
 from brokerweave.node.core import NodeCore
+from brokerweave.runtime.sockets import has_ended, lead, write_now
 from brokerweave.runtime.traffic import Traffic
 from brokerweave.session import proxy_header
 from brokerweave.session.handle import SessionHandle
@@ -27,9 +26,6 @@ from brokerweave.session.pair import Pair
 from brokerweave.session.phase import Phase
 
 log = logging.getLogger("brokerweave.relay")
-
-_ENDED: int = getattr(select, "POLLRDHUP", 0)
-"""On systems without it the end of a connection that is not read is not seen."""
 
 SERVER_UNAVAILABLE_3 = 0x03
 SERVER_UNAVAILABLE_5 = 0x88
@@ -58,34 +54,6 @@ class RelayHost(Protocol):
 
     def dial_broker(self, relay: ClientConnection) -> None:
         """Connect to the broker, then call `broker_connected`, or `broker_unreachable`."""
-
-
-def _write_now(transport: asyncio.Transport, file: int, data: bytes) -> None:
-    """Write at once what the socket takes, and leave the rest to the transport.
-
-    A transport writes at the end of the loop's turn; under load that is a while, and there is never more than
-    this one write for it to join.
-    """
-    if not transport.get_write_buffer_size() and not transport.is_closing():
-        try:
-            written = os.write(file, data)
-        except OSError:
-            written = 0  # full, or gone: the transport finds out which
-        if written == len(data):
-            return
-        data = data[written:]
-    transport.write(data)
-
-
-def _has_ended(file: int) -> bool:
-    """Whether the other side of a connection has ended it, be there unread bytes before that or not."""
-    poll = select.poll()
-    poll.register(file, _ENDED)
-    return bool(poll.poll(0))
-
-
-def _lead(passage: Passage, transport: asyncio.Transport, file: int) -> None:
-    passage.lead_to(file, os.write, transport.write, transport.get_write_buffer_size, transport.is_closing)
 
 
 class ClientConnection(asyncio.Protocol):
@@ -277,12 +245,12 @@ class ClientConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         if self._transport is not None:
-            _write_now(self._transport, self._file, data)
+            write_now(self._transport, self._file, data)
 
     def lead(self, passage: Passage) -> None:
         """Let a passage write to the client."""
         if self._transport is not None:
-            _lead(passage, self._transport, self._file)
+            lead(passage, self._transport, self._file)
 
     def write_own(self, data: bytes) -> None:
         """Write what the pair had kept back, or an answer of our own; the broker may be read again."""
@@ -314,7 +282,7 @@ class ClientConnection(asyncio.Protocol):
     def end_forsaken(self) -> bool:
         """End a client that has hung up before it was accepted, and asked for nothing. In a mesh it may be at
         another site by now: a CONNECT that a busy node came to late must not call it away from there."""
-        if self._host.core.failover is None or not self.pair.bare or not _has_ended(self._file):
+        if self._host.core.failover is None or not self.pair.bare or not has_ended(self._file):
             return False
         self._host.core.count("forsaken_connects")
         self.end()
@@ -456,12 +424,12 @@ class BrokerConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         assert self._transport is not None
-        _write_now(self._transport, self._file, data)
+        write_now(self._transport, self._file, data)
 
     def lead(self, passage: Passage) -> None:
         """Let a passage write to the broker."""
         assert self._transport is not None
-        _lead(passage, self._transport, self._file)
+        lead(passage, self._transport, self._file)
 
     def pause_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
