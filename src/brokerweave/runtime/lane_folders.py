@@ -7,6 +7,8 @@ when the daybook is emptied.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from brokerweave.links.lane import Lane
 from brokerweave.node.keeper import Keeper
 from brokerweave.runtime.journal import Note
@@ -14,8 +16,8 @@ from brokerweave.runtime.storage import Storage
 
 
 class LaneFolders:
-    def __init__(self, storage: Storage, keeper: Keeper, acknowledged: bool) -> None:
-        """Without acknowledgements there is nothing to keep."""
+    def __init__(self, storage: Storage, keeper: Keeper, acknowledged: Callable[[], bool]) -> None:
+        """`acknowledged`: whether new lanes are; without acknowledgements there is nothing to keep."""
         self._storage = storage
         self._keeper = keeper
         self._acknowledged = acknowledged
@@ -23,9 +25,10 @@ class LaneFolders:
 
     def lane(self, neighbour: str, index: int) -> Lane:
         """A neighbour's lane, as an earlier start left it."""
+        acknowledged = self._acknowledged()
         folder = f"lanes/{neighbour}/{index}"
-        lane = Lane(self._keeper.outbox(folder, self._acknowledged), acknowledged=self._acknowledged)
-        note = self._storage.note(f"{folder}/taken") if self._acknowledged else None
+        lane = Lane(self._keeper.outbox(folder, acknowledged), acknowledged=acknowledged)
+        note = self._storage.note(f"{folder}/taken") if acknowledged else None
         if note is not None:
             self._notes[neighbour, index] = note
             stored = note.read()

@@ -233,7 +233,7 @@ class Node:
             )
             for lane in range(links.sessions)
         ]
-        self._lane_folders = LaneFolders(self.storage, self.keeper, acknowledged=links.qos > 0)
+        self._lane_folders = LaneFolders(self.storage, self.keeper, lambda: self.config.links.qos > 0)
         self.retained_store = SqliteStore(self.storage.folder / "retained.db", self.warn)
         sessions = RuntimeSessions(self.door)
         self.core = NodeCore(
