@@ -514,6 +514,21 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
+    "a QoS 0 message to be retained went with the connection to the broker, which got it behind a later one": (
+        1200204,
+        Options("mesh", 4),
+        [
+            Action(0.21, "arrive", ("c-1",)),
+            Action(0.427, "arrive", ("c-2",)),
+            Action(0.494, "arrive", ("b-1",)),
+            Action(0.872, "subscribe", ("c-1", "#", 0)),
+            Action(3.407, "publish", ("c-2", "a/b", 2, False)),
+            Action(4.012, "publish", ("c-2", "a", 0, False)),
+            Action(6.953, "cut", ("c", "broker", True)),
+            Action(7.2, "publish", ("b-1", "a/c", 0, True)),
+            Action(9.42, "publish", ("b-1", "a/c", 0, False)),
+        ],
+    ),
     "an operator gave up removing a link when the first of its nodes was killed at it": (
         10148,
         Options("pf", 3),
