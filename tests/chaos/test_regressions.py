@@ -8,6 +8,21 @@ from brokerweave.sim.run import Options, run
 from brokerweave.sim.schedule import Action
 
 CASES: dict[str, tuple[int, Options, list[Action]]] = {
+    "a connection that its client had left brought a late answer, and a message went on again": (
+        3000018,
+        Options("mesh", 3),
+        [
+            Action(0.16965, "arrive", ("c-1",)),
+            Action(0.30911, "arrive", ("c-2",)),
+            Action(0.53991, "subscribe", ("c-2", "#", 1)),
+            Action(5.78968, "site", ("c", 1.77042)),
+            Action(8.65819, "kill", ("b", 0, 0.86488, False)),
+            Action(15.63813, "delay", ("b", "b/broker", 0.42574, 0.0, 0.0, 3.0)),
+            Action(16.057, "kill", ("b", 0, 0.33538, False)),
+            Action(16.07943, "publish", ("c-1", "a", 2, False)),
+            Action(18.17608, "roam", ("c-1",)),
+        ],
+    ),
     "an outbox made while the disk failed stayed without one for good": (
         11415,
         Options("pf", 3),

@@ -310,6 +310,9 @@ class NodeCore:
         if self.failover is not None:
             self.failover.received(pair, hashes)
 
+    def superseded(self, pair: Pair) -> bool:
+        return self.sessions.superseded(pair)
+
     def resent(self, pair: Pair, publish: Publish) -> bool:
         return self.failover is not None and self.failover.resent(pair, publish)
 
