@@ -529,7 +529,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
-    "a QoS 0 message to be retained went with the connection to the broker, which got it behind a later one": (
+    "a QoS 0 message to be retained went with the connection to the broker, which got it later": (
         1200204,
         Options("mesh", 4),
         [

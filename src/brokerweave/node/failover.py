@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.failover import held, wire
+from brokerweave.failover.cutover import in_order
 from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.injections import InjectionLog
@@ -549,7 +551,6 @@ class Failover:
         """A node that was out of reach told its clients: it may not have got, when they came to it, what is
         kept for them here. First it gets what is owed to it as such, so that it knows what it has."""
         self._pushing[node] -= 1
-        since, now = self.mesh.table.since, self._core.now()
         neighbour = self._core.neighbour_table.get(node)
         if neighbour is None or not neighbour.up:
             return  # with the next link
@@ -557,10 +558,16 @@ class Failover:
             self._push_later(node)
             return
         for client in [c for c in self.mesh.table.clients(node) if self.queues.owes_any(c)]:
-            for own in (False, True) if self.mesh.table.home(client) == node else ():
-                kept = self.queues.take(client, own)
-                for payload in wire.encode_late(since(client), client, kept, now, own):
-                    self._core.send_own(node, wire.LATE, payload)
+            if self.mesh.table.home(client) == node:
+                self._push_to(node, client)
+
+    def _push_to(self, node: str, client: str) -> None:
+        since, now = self.mesh.table.since(client), self._core.now()
+        elsewhere, there = self.queues.take(client, own=False), self.queues.take(client, own=True)
+        known = {one.id for one in there}
+        for own, part in groupby(in_order(elsewhere + there), lambda one: one.id in known):
+            for payload in wire.encode_late(since, client, part, now, own):
+                self._core.send_own(node, wire.LATE, payload)
 
     def _up(self, neighbour: str) -> None:
         # It may have been restarted, and have thought until now that this node is dead.
