@@ -21,7 +21,7 @@ from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.injections import InjectionLog
 from brokerweave.failover.queues import Queues
-from brokerweave.failover.receipts import Receipts, Taken
+from brokerweave.failover.receipts import EVERYBODY, Receipts, Taken
 from brokerweave.failover.senders import Senders
 from brokerweave.failover.shelf import Shelf
 from brokerweave.links.injector import State
@@ -47,6 +47,8 @@ STEP_SECONDS = 5.0
 LEFT_SECONDS = 2.0
 """How long a client whose session ended may turn up elsewhere before its queue is given up: news of the two
 take different ways."""
+READ_SECONDS = 1.0
+"""How long the broker may take to read what a client sent before it left."""
 STALE_SECONDS = 3.0
 """What comes later than this for clients of a node that lives is not kept: the node has had it."""
 PUSH_SECONDS = 0.5
@@ -269,7 +271,8 @@ class Failover:
 
     def _got_arrived(self, neighbour: str, payload: bytes) -> None:
         for client, ids in wire.decode_got(self._numbered(neighbour, payload)):
-            self.queues.got(client, ids)
+            self.queues.got(client, ids, self._core.now())
+        self._tick_later()
         self.queues.flush()
 
     def _routed_arrived(self, neighbour: str, payload: bytes) -> None:
@@ -277,7 +280,7 @@ class Failover:
             if self._core.node_id in self.mesh.holders(neighbour):
                 self.queues.routed(client, ids, neighbour)
             else:
-                self.queues.got(client, ids, but=neighbour)
+                self.queues.routed_there(client, ids, neighbour)
         self.queues.flush()
 
     def _numbered(self, neighbour: str, payload: bytes) -> bytes:
@@ -317,20 +320,21 @@ class Failover:
         rest = self.returns.received(record.client_id, hashes)
         if rest and (self.mesh.alone or self.queues.owes_any(record.client_id)):
             self.queues.received(record.client_id, rest, self._core.now(), home=self._core.node_id)
-        if rest and self.holders():
+        if rest:
             self.receipts.received(record.client_id, rest)
         self._flush_later()
 
     def got(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
         """A client that came back has these; these nodes kept them for it."""
-        self.queues.got(client, ids)
-        self.receipts.got(client, ids, nodes - {self._core.node_id})
+        self.queues.got(client, ids, self._core.now())
+        others = nodes | {EVERYBODY} if self._young else nodes
+        self.receipts.got(client, ids, others - {self._core.node_id})
         self._flush_later()
 
     def routed(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
         """A client that came back gets these from its broker here, as this node's own holders know."""
         own = self._core.node_id
-        self.queues.got(client, ids, but=own)
+        self.queues.routed_there(client, ids, own)
         self.receipts.got(client, ids, nodes - {own}, wire.ROUTED)
         self._flush_later()
 
@@ -345,15 +349,19 @@ class Failover:
         self.queues.flush()
         if self.receipts.waiting:
             reachable = set(self.mesh.reachable())
-            for node, topic, payload in self.receipts.flush(self.holders(), reachable):
+            for node, topic, payload in self.receipts.flush(self.holders(), reachable, self._young):
                 self._core.send_own(node, topic, payload)
+
+    @property
+    def _young(self) -> bool:
+        """Whether somebody who was not reached yet may have kept something before this node was started."""
+        return self._core.now() - self.started < self.window
 
     def holders(self) -> list[str]:
         """Who is to hear what this node's clients have: also those that held for it a moment ago, and may
-        be out of reach, or who did before it was started. They still hold if they are not dead."""
+        be out of reach. They still hold if they are not dead."""
         now = self._core.now()
-        young = now - self.started < self.window  # before that anybody may have kept something
-        for node in self._core.neighbours() if young else self.mesh.holders(self._core.node_id):
+        for node in self.mesh.holders(self._core.node_id):
             self._holders[node] = now + self.window
         for node in [node for node, until in self._holders.items() if until < now]:
             del self._holders[node]
@@ -430,14 +438,26 @@ class Failover:
         self.remember(run.sender, name, run.origin if again else None)
         return known
 
-    def published(self, run: Run, lane: int, publish: Publish, pair: Pair) -> None:
+    def published(self, run: Run, lane: int, publish: Publish, publisher: str) -> None:
         """The broker here has acknowledged what a client published."""
         lane = lane if self._core.settings.ordered else 0
         identifier = MessageId(run.origin, run.epoch, lane, run.first)
         self.log.own(identifier)
         if self.returns.under_way:
             kept = held.hold(identifier, publish, run.version, run.born)
-            self.returns.published(kept, pair, publish.packet_id)
+            self.returns.published(kept, publisher, publish.packet_id)
+
+    def left(self, run: Run, lane: int) -> None:
+        """A client left before the broker acknowledged what it published: nobody will hear when that has
+        it."""
+        self.note(run)
+        lane = lane if self._core.settings.ordered else 0
+        identifier = MessageId(run.origin, run.epoch, lane, run.first)
+        self.log.sent_before(identifier)
+        self._core.call_later(READ_SECONDS, lambda: self.log.ended(identifier))
+        publish = codec.decode(run.blob, run.version)
+        if self.returns.under_way and isinstance(publish, Publish) and run.sender is not None:
+            self.returns.published(held.hold(identifier, publish, run.version, run.born), *run.sender)
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
         """Whether this node has acted on a publication that a client sends again."""
