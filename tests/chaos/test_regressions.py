@@ -529,6 +529,22 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
+    "who kept a message was out of reach before anybody noticed, and it came behind a later one": (
+        4000211,
+        Options("mesh", 4),
+        [
+            Action(0.2785289162193614, "arrive", ("a-1",)),
+            Action(0.35818095297882974, "arrive", ("c-2",)),
+            Action(0.38428765620145433, "arrive", ("b-2",)),
+            Action(0.42541907429872566, "arrive", ("c-1",)),
+            Action(4.116915907596658, "subscribe", ("c-2", "#", 1)),
+            Action(4.357209108570723, "site", ("a+b", 1.1761471365359188)),
+            Action(10.85752123288522, "partition", ("c", 8.786525492246742)),
+            Action(11.537053213250683, "cut", ("c", "broker", True)),
+            Action(12.099934212006556, "publish", ("a-1", "a/c", 2, False)),
+            Action(17.515544510083146, "publish", ("a-1", "a/c", 2, False)),
+        ],
+    ),
     "a QoS 0 message to be retained went with the connection to the broker, which got it later": (
         1200204,
         Options("mesh", 4),
