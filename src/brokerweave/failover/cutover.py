@@ -205,6 +205,10 @@ class Cutover:
             self._settle(identifier, hash)
             self._overtaken.add(identifier)
 
+    def known_again(self, hash: bytes) -> None:
+        """This node's own holders have it as well, under another name."""
+        self._overtaken.update(self._unreceived.get(hash, ()))
+
     def held_for_here(self, identifier: MessageId) -> bool:
         """Whether this node's own holders may have it, too, beside those who kept something from before: it
         was published here, or its origin, just started, knew the client of old."""

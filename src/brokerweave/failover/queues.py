@@ -27,6 +27,8 @@ EARLY_SECONDS = 5.0
 """How long a receipt waits for its publication."""
 MOST_EARLY = 50_000
 """Receipts that wait; beyond, the oldest goes."""
+UNDER_WAY_SECONDS = 1.0
+"""What came over a link may be older by this than it seems: its age is from before it was written."""
 MOST_HAD = 100_000
 """What clients were said to have a moment ago; beyond, the oldest goes."""
 MOST_HOMES = 100_000
@@ -92,6 +94,8 @@ class Queues:
         self._entries = 0
         self._early: dict[_Early, deque[float]] = {}
         self._early_order: deque[tuple[float, _Early]] = deque()
+        self._before: dict[_Early, float] = {}
+        """What clients had before this node was told of them, and when it was."""
         self._had: dict[tuple[str, MessageId], float] = {}
         """What clients were said to have, and when: a copy of it may be on its way from who kept it, too."""
         self._homes: dict[str, tuple[int, str, float]] = {}
@@ -103,7 +107,7 @@ class Queues:
     @property
     def remembers(self) -> bool:
         """Whether there is anything that ages."""
-        return bool(self._entries or self._homes or self._had)
+        return bool(self._entries or self._homes or self._had or self._before)
 
     @property
     def clients(self) -> list[str]:
@@ -156,10 +160,28 @@ class Queues:
                 self._wait_for(client, home, one, now)
         self._gone(client, done)
 
-    def got(self, client: str, ids: Iterable[MessageId], but: str | None = None) -> None:
+    def received_before(self, client: str, hashes: Iterable[bytes], now: float, home: str) -> None:
+        """The client had these before its node, `home`, knew that this one may hold for it: what comes of it
+        now is from before, too."""
+        queue = self._queues.get(client)
+        for one in hashes:
+            body = self._find(queue, client, one, home) if queue is not None else None
+            if body is not None:
+                self.got(client, (body.id,), now)
+            elif len(self._before) < MOST_EARLY:
+                self._before[client, home, one] = now
+            else:
+                self.early_dropped += 1
+
+    def got(
+        self, client: str, ids: Sequence[MessageId], now: float | None = None, but: str | None = None
+    ) -> None:
         """The client has these; the node that it came back to says so. What is kept for it `but` there stays
         owed."""
         queue = self._queues.get(client)
+        if now is not None and but is None:
+            for one in ids:
+                self._note_had(client, one, now)
         if queue is not None:
             known = [queue.bodies[one] for one in dict.fromkeys(ids) if one in queue.bodies]
             done = [body for body in known if body.owed[client][0] != but]
@@ -256,8 +278,7 @@ class Queues:
         """Another node keeps these for a client of a node, and so does this one from now on; but not what is
         older than `since`."""
         for qos, held in kept:
-            new = (client, held.id) not in self._had and held.born > since
-            if new and now - held.born < self._window:
+            if held.born > since and now - held.born < self._window:
                 self.hold(held, {client: (node, qos)}, now)
 
     # A session's end
@@ -282,6 +303,8 @@ class Queues:
             self._drop_oldest()
         while self._early_order and now - self._early_order[0][0] >= self._early_seconds:
             self._forget_early()
+        while self._before and now - next(iter(self._before.values())) >= self._early_seconds:
+            del self._before[next(iter(self._before))]
         while self._had and now - next(iter(self._had.values())) >= self._early_seconds:
             del self._had[next(iter(self._had))]
         while self._homes:
@@ -372,13 +395,19 @@ class Queues:
         self.dropped[client if named else ""] += 1
 
     def _has(self, client: str, home: str, held: Held, now: float) -> bool:
-        """Whether its receipt came first."""
+        """Whether the client was said to have it before it came."""
+        before = self._before.get((client, home, held.hash))
+        if before is not None and held.born < before + UNDER_WAY_SECONDS:
+            return True
+        if (client, held.id) in self._had:
+            return True
         early = self._came_early(client, home, held.hash)
         if early:
             self._note_had(client, held.id, now)
         return early
 
     def _note_had(self, client: str, identifier: MessageId, now: float) -> None:
+        self._had.pop((client, identifier), None)  # the order is by time
         self._had[client, identifier] = now
         if len(self._had) > MOST_HAD:
             del self._had[next(iter(self._had))]

@@ -472,6 +472,7 @@ class NodeCore:
         if self.failover is not None:
             if ack.resent:  # the broker has it, and so has who holds it here
                 group = replace(group, holds=())
+                self.failover.known_again(run, max(group.lane, 0))
             else:
                 self.failover.published(run, max(group.lane, 0), publish, pair)
         publication = Publication(run.origin, run.epoch, max(group.lane, 0), run.first)
@@ -708,7 +709,7 @@ class NodeCore:
             part, had = run.part(offset, count), list[int]()
             try:
                 if self.failover is not None and (part.holds or part.sender is not None):
-                    if self.failover.repeated(part):
+                    if self.failover.repeated(part, lane):
                         self.counters.add("publications_resent", count)
                         continue
                     part = self.failover.held(part, lane)

@@ -22,6 +22,7 @@ from brokerweave.failover.ids import MessageId
 from brokerweave.failover.injections import InjectionLog
 from brokerweave.failover.queues import Queues
 from brokerweave.failover.receipts import Receipts, Taken
+from brokerweave.failover.recent import Recent
 from brokerweave.failover.senders import Senders
 from brokerweave.failover.shelf import Shelf
 from brokerweave.links.injector import State
@@ -67,6 +68,7 @@ class Failover:
         bounds = int(core.option("client_bytes")), int(core.option("max_bytes"))
         self.queues = Queues(*bounds, self.window)
         self.receipts = Receipts(core.settings.epoch)
+        self._recent = Recent()
         self._taken = Taken()
         self._to_acknowledge: set[str] = set()
         self.senders = Senders()
@@ -106,6 +108,7 @@ class Failover:
         mesh.table.came = self._came
         core.controls |= {
             wire.RECEIPTS: self._receipts_arrived,
+            wire.RECENT: self._recent_arrived,
             wire.GOT: self._got_arrived,
             wire.ROUTED: self._routed_arrived,
             wire.UNHELD: self._unheld_arrived,
@@ -267,9 +270,16 @@ class Failover:
             self.queues.received(client, hashes, now, home=neighbour)
         self.queues.flush()
 
+    def _recent_arrived(self, neighbour: str, payload: bytes) -> None:
+        """What its clients got before it knew that this node may hold for it."""
+        for client, hashes in wire.decode_receipts(payload):
+            self.queues.received_before(client, hashes, self._core.now(), neighbour)
+        self.queues.flush()
+        self._tick_later()
+
     def _got_arrived(self, neighbour: str, payload: bytes) -> None:
         for client, ids in wire.decode_got(self._numbered(neighbour, payload)):
-            self.queues.got(client, ids)
+            self.queues.got(client, ids, self._core.now())
         self.queues.flush()
 
     def _routed_arrived(self, neighbour: str, payload: bytes) -> None:
@@ -314,6 +324,7 @@ class Failover:
         record = self._core.sessions.of(pair)
         if record is None or record.client_id.startswith("\0"):
             return
+        self._recent.note(record.client_id, hashes, self._core.now())
         rest = self.returns.received(record.client_id, hashes)
         if rest and (self.mesh.alone or self.queues.owes_any(record.client_id)):
             self.queues.received(record.client_id, rest, self._core.now(), home=self._core.node_id)
@@ -321,8 +332,8 @@ class Failover:
             self._core.call_later(0, self.flush_receipts)
 
     def got(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
-        """A client that came back has these; these nodes kept them for it."""
-        self.queues.got(client, ids)
+        """A client has these; these nodes kept them for it."""
+        self.queues.got(client, ids, self._core.now())
         if self.receipts.got(client, ids, nodes - {self._core.node_id}):
             self._core.call_later(0, self.flush_receipts)
 
@@ -434,11 +445,27 @@ class Failover:
         client = pair.client.client_id
         return bool(client) and self.senders.seen(client, publish.packet_id, _hash(publish))
 
-    def repeated(self, run: Run) -> bool:
+    def repeated(self, run: Run, lane: int) -> bool:
         """Whether this node has acted on what a run of a resent publication, or of a will, brings."""
         if run.sender is None:
             return False
-        return self.note(run) or self.wills.is_own(run.sender)
+        known = self.note(run) or self.wills.is_own(run.sender)
+        if known:
+            self.known_again(run, lane)
+        return known
+
+    def known_again(self, run: Run, lane: int) -> None:
+        """Who has not acted on it before keeps it from now on for clients here, under its new name: they
+        hear who of these has it, or will when it has."""
+        head = publish_head(run.blob, run.version)
+        name = content_hash(head.topic, run.blob[head.payload_start :])
+        lane = lane if self._core.settings.ordered else 0
+        ids = [MessageId(run.origin, run.epoch, lane, run.first)]
+        for client in self.mesh.table.clients_wanting(self._core.node_id, head.topic.decode()):
+            if self._recent.has(client, name):
+                self.got(client, ids, {*self.holders(), run.origin})
+            else:
+                self.returns.known_again(client, name)
 
     # What an operator sees
 
@@ -459,6 +486,7 @@ class Failover:
             "early_receipts_dropped": self.queues.early_dropped,
             "had_forgotten": self.queues.had_dropped,
             "receipts_lost": self.receipts.lost,
+            "recent_forgotten": self._recent.dropped,
             "resends_forgotten": self.senders.overflows,
             "injections_forgotten": self.log.forgotten,
         }
@@ -575,6 +603,9 @@ class Failover:
             self._holders[node] = self._core.now() + self.window
         for node, topic, payload in self.receipts.back(neighbour):
             self._core.send_own(node, topic, payload)
+        # Others may have known it for a holder before, and given it what clients here have by now.
+        for payload in wire.encode_receipts(self._recent.all()):
+            self._core.send_own(neighbour, wire.RECENT, payload)
         self.returns.up(neighbour)
         self.wills.up(neighbour)
 

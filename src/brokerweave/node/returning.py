@@ -657,6 +657,12 @@ class Returns:
             self._failover.got(client, ids, entry.keepers)
         return rest
 
+    def known_again(self, client: str, hash: bytes) -> None:
+        """What this client is about to receive its publisher sent again: this node's own holders have it."""
+        entry = self._clients.get(client)
+        if entry is not None and entry.last is not None:
+            entry.last.known_again(hash)
+
     def late_arrived(self, neighbour: str, payload: bytes) -> None:
         late = wire.decode_late(payload, self._core.now())
         self.late(late.client, late.held, neighbour, late.own)
