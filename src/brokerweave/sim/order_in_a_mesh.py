@@ -74,7 +74,15 @@ class OrderInAMesh(Order):
             return "a full queue dropped a later one, which was redelivered before it"
         if any(visit.local for visit in self._facts.visits[client.site, publication.payload]):
             return "it waited for its broker while a later one was redelivered"
+        if self._in_forgotten_session(client, publication):
+            return "it waited in a session that its node had forgotten while a later one was redelivered"
         return ""
+
+    def _in_forgotten_session(self, client: ModelClient, publication: Publication) -> bool:
+        """Whether a broker had it in a client's session when its node had come back without its disk."""
+        forgot = any(not end.disk_kept for end in self._facts.ends[client.site][-1:])
+        had = client.site in self._facts.given_at[client.name, publication.payload]
+        return forgot and had and client.persistent
 
     def _why_by_its_broker(self, client: ModelClient, publication: Publication, later: bytes) -> str:
         if self._subscribed_since(client, publication) and self._stuck(publication, client.site):
