@@ -529,6 +529,18 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
+    "a deletion was sent again, and did not undo what had been published since": (
+        4000748,
+        Options("mesh", 4),
+        [
+            Action(0.175, "arrive", ("a-2",)),
+            Action(0.264, "arrive", ("c-2",)),
+            Action(14.411, "delete", ("c-2", "b/c", 1)),
+            Action(14.438, "broker", ("c", True, 2.249)),
+            Action(16.384, "freeze", ("c", 0.785)),
+            Action(16.988, "publish", ("a-2", "b/c", 2, True)),
+        ],
+    ),
     "a broker had no room to show what it had in a session that its node had forgotten": (
         4000560,
         Options("mesh", 4),

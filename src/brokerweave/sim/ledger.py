@@ -132,7 +132,7 @@ class Ledger:
         if not payload:
             if came_from is None and not run.repair:
                 topic = publish_head(run.blob, run.version).topic.decode()
-                self.retained.deletions.read(node, topic, facts.now)
+                self.retained.deletions.read(node, topic, facts.now, run.stamp)
             return
         publication = facts.publications.get(payload)
         if publication is None:
