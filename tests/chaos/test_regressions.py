@@ -8,6 +8,22 @@ from brokerweave.sim.run import Options, run
 from brokerweave.sim.schedule import Action
 
 CASES: dict[str, tuple[int, Options, list[Action]]] = {
+    "a site forgot a client that was elsewhere by then, and another, restarted, sent it what it got there": (
+        4000371,
+        Options("mesh", 4),
+        [
+            Action(1.139, "subscribe", ("b-1", "a/#", 1)),
+            Action(2.823, "publish", ("d-2", "a", 1, False)),
+            Action(5.663, "skew", ("a", 1.005, 1.048)),
+            Action(8.121, "site", ("c+b", 1.931)),
+            Action(8.678, "arrive", ("b-1",)),
+            Action(11.476, "broker", ("d", True, 3.735)),
+            Action(11.787, "broker", ("a", True, 1.067)),
+            Action(12.548, "stop", ("b", 1.333)),
+            Action(13.8, "site", ("a", 2.505)),
+            Action(18.451, "kill", ("d", 10, 0.947, False)),
+        ],
+    ),
     "a connection that its client had left brought a late answer, and a message went on again": (
         3000018,
         Options("mesh", 3),

@@ -483,8 +483,9 @@ class Mesh(Strategy):
 
     def _lose(self, neighbour: str, client: str) -> None:
         """A client's session did not end, and nobody has said yet where it is. What it wants is kept, so that
-        a restart here does not forget it."""
+        a restart here does not forget it; but wherever else it is named counts."""
         filters = set(self.table.clients(neighbour)[client].filters)
+        self.context.keep(neighbour, {_kept(client): 0})
         self.table.lose(neighbour, client)
         earlier = self._losses.get((neighbour, client))
         self._give_up_later(neighbour, client, filters | earlier.filters if earlier else filters)
