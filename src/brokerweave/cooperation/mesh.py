@@ -393,10 +393,10 @@ class Mesh(Strategy):
             self._forget_later(node)
         self.lives()
 
-    def _forget_later(self, node: str) -> None:
-        window = self.context.option("window")
-        until = self._deaths[node] = self.context.now() + window
-        self.context.call_later(window, partial(self._forget_dead, node, until))
+    def _forget_later(self, node: str, limit: float = inf) -> None:
+        seconds = min(limit, self.context.option("window"))
+        until = self._deaths[node] = self.context.now() + seconds
+        self.context.call_later(seconds, partial(self._forget_dead, node, until))
 
     def _forget_dead(self, node: str, until: float) -> None:
         if node not in self.live and self._deaths.get(node) == until:
@@ -523,15 +523,23 @@ class Mesh(Strategy):
             self._send(neighbour, map(adverts.encode, adverts.adrift(node, seconds, clients)))
 
     def _take_adrift(self, adrift: Adrift) -> None:
+        node, seconds = adrift.node, max(adrift.seconds, 0.0)
+        unheard = not self.knows(node)
         for told in adrift.clients:
             filters = {f: qos for f, qos in (told.filters or {}).items() if qos is not None}
-            if not filters or not self.table.remember(adrift.node, told.client, filters):
-                continue
-            loss = self._losses.get((adrift.node, told.client))
-            if loss is None:
-                self._give_up_later(adrift.node, told.client, set(filters), max(adrift.seconds, 0.0))
-            else:
-                loss.filters |= filters.keys()
+            if told.since and unheard:  # nobody has heard yet that it is not there any more
+                new = told.client not in self.table.clients(node)
+                self.table.put(node, told.client, told.since, filters)
+                if new:
+                    self.joined(node, told.client)
+            elif filters and self.table.remember(node, told.client, filters):
+                loss = self._losses.get((node, told.client))
+                if loss is None:
+                    self._give_up_later(node, told.client, set(filters), seconds)
+                else:
+                    loss.filters |= filters.keys()
+        if unheard and node not in self.live:
+            self._forget_later(node, seconds)
         self._apply()
         self.remembered()
 

@@ -41,21 +41,16 @@ class Receipts:
         self._ids: dict[tuple[str, str], dict[str, list[MessageId]]] = {}
         self._streams: dict[str, _Stream] = {}
 
-    def received(self, client: str, hashes: Iterable[bytes]) -> bool:
-        """A client of this node has these. True: nothing was waiting before, so ask for a `flush`."""
-        first = not self.waiting
-        known = self._hashes.setdefault(client, [])
-        known.extend(hashes)
-        return first
+    def received(self, client: str, hashes: Iterable[bytes]) -> None:
+        """A client of this node has these."""
+        self._hashes.setdefault(client, []).extend(hashes)
 
-    def got(self, client: str, ids: Iterable[MessageId], nodes: Iterable[str], topic: str = GOT) -> bool:
+    def got(self, client: str, ids: Iterable[MessageId], nodes: Iterable[str], topic: str = GOT) -> None:
         """A client that came back has these; these nodes may still keep them for it. With `ROUTED`: it gets
         them here, where it is."""
-        first = not self.waiting
         ids = list(ids)
         for node in sorted(nodes) if ids else ():
             self._ids.setdefault((node, topic), {}).setdefault(client, []).extend(ids)
-        return first and self.waiting
 
     def waits_for(self, client: str) -> bool:
         """Whether receipts of a client are about to go out."""

@@ -78,7 +78,7 @@ class Failover:
         self.returns = Returns(core, self)
         self.wills = DeadWills(core, self)
         self.handover = Handover(core, self)
-        self._turning = False
+        self._turning = self._flushing = False
         self._holders: dict[str, float] = {}
         """Nodes that hold for this one, or did lately, and until when they are told what clients have."""
         self.started = core.now()
@@ -328,23 +328,32 @@ class Failover:
         rest = self.returns.received(record.client_id, hashes)
         if rest and (self.mesh.alone or self.queues.owes_any(record.client_id)):
             self.queues.received(record.client_id, rest, self._core.now(), home=self._core.node_id)
-        if rest and self.holders() and self.receipts.received(record.client_id, rest):
-            self._core.call_later(0, self.flush_receipts)
+        if rest and self.holders():
+            self.receipts.received(record.client_id, rest)
+        self._flush_later()
 
     def got(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
         """A client has these; these nodes kept them for it."""
         self.queues.got(client, ids, self._core.now())
-        if self.receipts.got(client, ids, nodes - {self._core.node_id}):
-            self._core.call_later(0, self.flush_receipts)
+        self.receipts.got(client, ids, nodes - {self._core.node_id})
+        self._flush_later()
 
     def routed(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
         """A client that came back gets these from its broker here, as this node's own holders know."""
         own = self._core.node_id
         self.queues.got(client, ids, but=own)
-        if self.receipts.got(client, ids, nodes - {own}, wire.ROUTED):
+        self.receipts.got(client, ids, nodes - {own}, wire.ROUTED)
+        self._flush_later()
+
+    def _flush_later(self) -> None:
+        """At the end of this turn, those who keep what a client here has hear of it, and so does the disk."""
+        if not self._flushing and (self.receipts.waiting or self.queues.shelf.behind):
+            self._flushing = True
             self._core.call_later(0, self.flush_receipts)
 
     def flush_receipts(self) -> None:
+        self._flushing = False
+        self.queues.flush()
         if self.receipts.waiting:
             reachable = set(self.mesh.reachable())
             for node, topic, payload in self.receipts.flush(self.holders(), reachable):
@@ -352,9 +361,10 @@ class Failover:
 
     def holders(self) -> list[str]:
         """Who is to hear what this node's clients have: also those that held for it a moment ago, and may
-        be out of reach. They still hold if they are not dead."""
+        be out of reach, or who did before it was started. They still hold if they are not dead."""
         now = self._core.now()
-        for node in self.mesh.holders(self._core.node_id):
+        young = now - self.started < self.window  # before that anybody may have kept something
+        for node in self._core.neighbours() if young else self.mesh.holders(self._core.node_id):
             self._holders[node] = now + self.window
         for node in [node for node, until in self._holders.items() if until < now]:
             del self._holders[node]

@@ -13,15 +13,6 @@ def said(payload: bytes) -> bytes:
     return decode_number(payload)[2]
 
 
-def test_the_first_receipt_of_a_turn_asks_for_a_flush() -> None:
-    receipts = Receipts()
-    assert receipts.received("c", [ONE])
-    assert not receipts.received("b", [TWO])
-    assert not receipts.got("c", [ID], ["x"])
-    receipts.flush(["x"], {"x"})
-    assert receipts.got("c", [ID], ["x"])
-
-
 def test_each_holder_gets_one_packet_for_all_clients() -> None:
     receipts = Receipts()
     receipts.received("c", [ONE])
