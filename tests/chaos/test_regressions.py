@@ -8,6 +8,39 @@ from brokerweave.sim.run import Options, run
 from brokerweave.sim.schedule import Action
 
 CASES: dict[str, tuple[int, Options, list[Action]]] = {
+    "a node without its disk found others after a client had come, and did not tell them what it has": (
+        5000770,
+        Options("mesh", 5),
+        [
+            Action(0.059, "arrive", ("a-1",)),
+            Action(0.284, "arrive", ("e-2",)),
+            Action(0.464, "arrive", ("d-1",)),
+            Action(0.841, "subscribe", ("e-2", "+", 2)),
+            Action(6.143, "partition", ("c", 8.475)),
+            Action(7.639, "drop", ("d-1",)),
+            Action(7.726, "kill", ("e", 9, 2.843, False)),
+            Action(7.749, "publish", ("d-1", "b", 1, False)),
+            Action(14.592, "kill", ("e", 0, 1.6, True)),
+            Action(14.704, "kill", ("c", 0, 1.685, False)),
+            Action(16.492, "publish", ("a-1", "b", 2, False)),
+            Action(17.587, "broker", ("e", False, 1.245)),
+        ],
+    ),
+    "a clock was set, and a node just started did not ask for what a client from elsewhere had missed": (
+        5000755,
+        Options("mesh", 5),
+        [
+            Action(0.1766156651, "arrive", ("d-1",)),
+            Action(0.3073670757, "arrive", ("c-2",)),
+            Action(1.4537223207, "subscribe", ("d-1", "+/c", 2)),
+            Action(3.1970403906, "site", ("b+e", 1.9039442013)),
+            Action(3.7127141341, "delay", ("b", "d", 0.071408725, 0.3824305258, 0.0, 3.9631423809)),
+            Action(7.1787502747, "freeze", ("b", 5.5209769453)),
+            Action(8.1513149078, "skew", ("b", 413.5295883644, 1.0781151861)),
+            Action(8.7107057478, "broker", ("d", False, 4.1011718597)),
+            Action(10.944296237, "publish", ("c-2", "b/c", 2, False)),
+        ],
+    ),
     "a site forgot a client that was elsewhere by then, and another, restarted, sent it what it got there": (
         4000371,
         Options("mesh", 4),

@@ -81,6 +81,9 @@ class Failover:
         self._turning = self._flushing = False
         self._holders: dict[str, float] = {}
         """Nodes that hold for this one, or did lately, and until when they are told what clients have."""
+        self.young = True
+        """Started less than a window ago; not by the clock, which may be set."""
+        core.call_later(self.window, self._grow)
         self.started = core.now()
         """Nothing from before is kept for clients of nodes that live: nobody waited for this one."""
         self._ticking = False
@@ -118,6 +121,9 @@ class Failover:
             wire.LATE: self.returns.late_arrived,
             wire.WILLS: self.wills.arrived,
         }
+
+    def _grow(self) -> None:
+        self.young = False
 
     def keep_in(self, journal: Journal | None) -> None:
         """Before anything happens: keep queues in a journal, and go on with what an earlier start left."""
@@ -363,8 +369,8 @@ class Failover:
         """Who is to hear what this node's clients have: also those that held for it a moment ago, and may
         be out of reach, or who did before it was started. They still hold if they are not dead."""
         now = self._core.now()
-        young = now - self.started < self.window  # before that anybody may have kept something
-        for node in self._core.neighbours() if young else self.mesh.holders(self._core.node_id):
+        # Of one that is young anybody may have kept something before it was started.
+        for node in self._core.neighbours() if self.young else self.mesh.holders(self._core.node_id):
             self._holders[node] = now + self.window
         for node in [node for node, until in self._holders.items() if until < now]:
             del self._holders[node]

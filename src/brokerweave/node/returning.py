@@ -158,7 +158,6 @@ class Returns:
         self._strangers: set[str] = set()
         """Clients that came in sessions of which this node, just started, knew nothing."""
         failover.log.writing = self.writing
-        self._started = core.now()
 
     # Who may be owed something
 
@@ -294,8 +293,9 @@ class Returns:
 
     @property
     def _young(self) -> bool:
-        """Whether others may know of a dead node that was never heard of here."""
-        return self._core.now() - self._started < self._failover.window
+        """Whether others may know of a dead node that was never heard of here; or it of one that lives."""
+        unheard = not all(map(self._failover.mesh.knows, self._core.neighbours()))
+        return unheard or self._failover.young
 
     def accepted(self, client: str) -> None:
         """A new session begins here."""
@@ -404,6 +404,8 @@ class Returns:
 
     def up(self, neighbour: str) -> None:
         self._epochs.pop(neighbour, None)
+        for entry in self._clients.values():
+            entry.silent.add(neighbour)  # it was not asked, or keeps by now what others gave it
 
     def heard(self, neighbour: str, version: int, cut: Cut) -> None:
         self._cuts[neighbour] = cut
