@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
 from math import nextafter
 from typing import TypeAlias
 
@@ -235,6 +236,13 @@ class Queues:
                 done.append(body)
         self._gone(client, done)
         return given
+
+    def take_in_parts(self, client: str) -> list[tuple[bool, list[Held]]]:
+        """The same, in order, as parts: whether it was to get them where it is now, in an earlier session."""
+        queue, home = self._queues.get(client), self._homes.get(client, (0, None, 0.0))[1]
+        bodies = queue.bodies.values() if queue is not None else ()
+        own = {body.id for body in bodies if body.owed[client][0] == home}
+        return [(at_home, list(part)) for at_home, part in groupby(self.take(client), lambda h: h.id in own)]
 
     # For other holders
 
