@@ -49,7 +49,8 @@ LEFT_SECONDS = 2.0
 """How long a client whose session ended may turn up elsewhere before its queue is given up: news of the two
 take different ways."""
 STALE_SECONDS = 3.0
-"""What comes later than this for clients of a node that lives is not kept: the node has had it."""
+"""What comes later than this for clients of a node in reach is not kept: the node has had it, and receipts do
+not wait that long."""
 PUSH_SECONDS = 0.5
 """After a link is up: how long a node may take what it is owed before it hears what its clients are owed."""
 TAKEN_SECONDS = 0.1
@@ -85,7 +86,6 @@ class Failover:
         """Started less than a window ago; not by the clock, which may be set."""
         core.call_later(self.window, self._grow)
         self.started = core.now()
-        """Nothing from before is kept for clients of nodes that live: nobody waited for this one."""
         self._ticking = False
         self._ticked = 0.0
         self._pushing: Counter[str] = Counter()
@@ -178,7 +178,7 @@ class Failover:
     def held(self, run: Run, lane: int) -> Run:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""
         holds, me = run.holds, self._core.node_id
-        if run.max_qos and (self._away(lane) or self.mesh.table.adrift(me)):
+        if run.max_qos and (self._away(lane) or self.mesh.cut_off or self.mesh.table.adrift(me)):
             holds += (me,)  # whose clients may come back elsewhere, before its broker does
         if holds:
             self.hold(replace(run, holds=holds), lane)
@@ -197,15 +197,17 @@ class Failover:
 
     def _hold_one(self, run: Run, lane: int, publish: Publish) -> None:
         owed: dict[str, tuple[str, int]] = {}
-        # What this node's broker has is kept here for clients of before it was started, and no others.
+        # What this node's broker has is kept here for clients of before it was started, and who lost it.
         served = self._core.node_id if not (self._away(lane) or self.mesh.alone) else None
-        old = self._core.now() - run.born > STALE_SECONDS or run.born < self.started
+        old = self._core.now() - run.born > STALE_SECONDS
+        if run.blob[0] & _DUP and run.born < self.started:
+            old = True  # as it was sent first clients may have had it before this node was there
         for node in run.holds:
-            # Where this node was away itself it will not hear which clients have it by now.
-            had = old and node in self.mesh.live
+            had = old and self.mesh.has_told(node)
             for client, qos in self.mesh.table.clients_wanting(node, publish.topic).items():
                 at_home = self.mesh.table.home(client) == node
-                if at_home and (node == served or (had and not self._is_anew(client, run.born))):
+                has = node == served and client not in self.mesh.cut_off
+                if at_home and (has or (had and not self._is_anew(client, run.born))):
                     continue
                 # Where it was counts: its origin may not have known yet where it is.
                 if client not in owed or self.mesh.table.home(client) != node:
@@ -347,7 +349,10 @@ class Failover:
     def routed(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
         """A client that came back gets these from its broker here, as this node's own holders know."""
         own = self._core.node_id
-        self.queues.got(client, ids, but=own)
+        if self.mesh.alone or client in self.mesh.cut_off:
+            self.queues.routed(client, ids, own)
+        else:
+            self.queues.got(client, ids, but=own)
         self.receipts.got(client, ids, nodes - {own}, wire.ROUTED)
         self._flush_later()
 
@@ -413,14 +418,26 @@ class Failover:
 
     # Publications that are resent
 
-    def sender(self, publish: Publish, pair: Pair) -> tuple[str, int] | None:
-        """By what others know a publication that a client here made, should it come again."""
+    def sender(
+        self, publish: Publish, pair: Pair, holds: tuple[str, ...], resent: bool
+    ) -> tuple[tuple[str, int] | None, tuple[str, ...]]:
+        """By what others know a publication that a client here made, should it come again; and for whose
+        clients it is to be kept here."""
         client = pair.client.client_id
         if not client or not publish.packet_id:
-            return None
-        sender = client, publish.packet_id
-        self.remember(sender, _hash(publish), self._core.node_id if publish.dup else None)
-        return sender
+            return None, holds
+        sender, name = (client, publish.packet_id), _hash(publish)
+        self.remember(sender, name, self._core.node_id if publish.dup else None)
+        new = self._to_keep(sender, name, holds, resent)
+        return sender, new if resent else holds
+
+    def _to_keep(
+        self, sender: tuple[str, int], hash: bytes, holds: tuple[str, ...], known: bool
+    ) -> tuple[str, ...]:
+        """For whose clients something is to be kept that this node acts on: if it has done so before, only
+        for those of nodes out of reach that others were to keep it for. They may be gone, too."""
+        nodes = [node for node in holds if not (known and self.mesh.has_told(node))]
+        return self.senders.keep(*sender, hash, nodes) if nodes else ()
 
     def remember(self, sender: tuple[str, int], hash: bytes, resent_to: str | None = None) -> None:
         self.senders.note(*sender, hash, resent_to)
@@ -434,8 +451,9 @@ class Failover:
         if self._turning:
             self._core.call_later(self.window, self._turn)
 
-    def note(self, run: Run) -> bool:
-        """Remember what a run brings that has a sender. Whether this node had acted on it."""
+    def note(self, run: Run, holds: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+        """Remember what a run brings that has a sender. Whether this node had acted on it, and for whose
+        clients it is to be kept here."""
         assert run.sender is not None
         head = publish_head(run.blob, run.version)
         name = content_hash(head.topic, run.blob[head.payload_start :])
@@ -445,6 +463,18 @@ class Failover:
         else:
             known = self.senders.overtaken(*run.sender, name, run.origin)
         self.remember(run.sender, name, run.origin if again else None)
+        return known, self._to_keep(run.sender, name, holds, known)
+
+    def repeated(self, run: Run, lane: int) -> bool:
+        """Whether this node has acted on what a run of a resent publication, or of a will, brings."""
+        if run.sender is None:
+            return False
+        known, keep = self.note(run, run.holds)
+        if known and keep:
+            self.hold(replace(run, holds=keep), lane)
+        known = known or self.wills.is_own(run.sender)
+        if known:
+            self.known_again(run, lane)
         return known
 
     def published(self, run: Run, lane: int, publish: Publish, pair: Pair) -> None:
@@ -460,15 +490,6 @@ class Failover:
         """Whether this node has acted on a publication that a client sends again."""
         client = pair.client.client_id
         return bool(client) and self.senders.seen(client, publish.packet_id, _hash(publish))
-
-    def repeated(self, run: Run, lane: int) -> bool:
-        """Whether this node has acted on what a run of a resent publication, or of a will, brings."""
-        if run.sender is None:
-            return False
-        known = self.note(run) or self.wills.is_own(run.sender)
-        if known:
-            self.known_again(run, lane)
-        return known
 
     def known_again(self, run: Run, lane: int) -> None:
         """Who has not acted on it before keeps it from now on for clients here, under its new name: they

@@ -282,7 +282,9 @@ class Returns:
     def owes(self, client: str) -> bool:
         """Whether it left before it had all that it is owed, or heard that it is subscribed."""
         entry = self._clients.get(client)
-        return entry is not None and (entry.interrupted or entry.last is None or not entry.last.done)
+        if entry is None or entry.last is None:
+            return entry is not None
+        return entry.interrupted or not entry.last.done or entry.last.owes
 
     def expects(self, client: str) -> bool:
         return client in self._clients
