@@ -113,6 +113,9 @@ class Mesh(Strategy):
         """What is to be told at the next flush; None: the client left."""
         self._flushing = False
         self._waits: list[_Wait] = []
+        self.cut_off: dict[str, float] = {}
+        """Clients here whose sessions may have ended with their broker, until they say again what they want;
+        and when they are given up."""
         self._holders: dict[str, tuple[str, ...]] = {}
         self._stand_ins: tuple[str, ...] | None = None
         self._digesting = False
@@ -144,7 +147,7 @@ class Mesh(Strategy):
         # one does.
         me = self.context.node_id
         mine = set(holds.pop(me, ()))
-        if self.alone:  # its own clients may be elsewhere by now, which it has yet to hear
+        if self.alone or self.cut_off:  # its own clients may be elsewhere by now, which it has yet to hear
             mine.add(me)
         told = self._current | {me}
         own = tuple(n for n in sorted(wanted) if n in mine or n not in told or self.table.adrift(n))
@@ -252,16 +255,30 @@ class Mesh(Strategy):
             return  # it left
         changed = {f: qos for f, qos in filters.items() if entry.filters.get(f) != qos}
         if changed:
+            self._not_cut_off(client)
             self.table.put(self.context.node_id, client, entry.since, changed)
             self._tell(client, changed)
 
     def client_left(self, client: str) -> None:
         if client in self.table.clients(self.context.node_id):
             at_home = self.table.home(client) == self.context.node_id
+            self._not_cut_off(client)
             self.table.drop(self.context.node_id, client)
             self._tell(client, None)
             if at_home:
                 self.left(self.context.node_id, client)
+
+    def client_cut_off(self, client: str) -> None:
+        """Its broker was lost: who knows whether that has its session when it is back?"""
+        window = self.context.option("window")
+        until = self.cut_off[client] = self.context.now() + window
+        self.context.call_later(window, partial(self._not_cut_off, client, until))
+        self.context.routes_changed()
+
+    def _not_cut_off(self, client: str, until: float | None = None) -> None:
+        if client in self.cut_off and until in (None, self.cut_off[client]):
+            del self.cut_off[client]
+            self.context.routes_changed()
 
     def _tell(self, client: str, changes: Mapping[str, int | None] | None) -> None:
         before = self._changes.get(client)
@@ -483,8 +500,9 @@ class Mesh(Strategy):
 
     def _lose(self, neighbour: str, client: str) -> None:
         """A client's session did not end, and nobody has said yet where it is. What it wants is kept, so that
-        a restart here does not forget it."""
+        a restart here does not forget it; but wherever else it is named counts."""
         filters = set(self.table.clients(neighbour)[client].filters)
+        self.context.keep(neighbour, {_kept(client): 0})  # wherever it turns up, it came there later
         self.table.lose(neighbour, client)
         earlier = self._losses.get((neighbour, client))
         self._give_up_later(neighbour, client, filters | earlier.filters if earlier else filters)

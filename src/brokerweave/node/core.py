@@ -437,7 +437,7 @@ class NodeCore:
             self.settle()
             run = self._new_run(group, count, blob, max_qos, version, sender=sender)
             if sender is not None and self.failover is not None:
-                self.failover.left(run, max(group.lane, 0))
+                self.failover.left(run, max(group.lane, 0), group.holds)
             self._dispatch(run, group, taken=taken)
             return
         key = (group, version)
@@ -472,11 +472,14 @@ class NodeCore:
             return True  # only a tap wants it
         self.settle()
         blob = codec.encode(publish, version)
-        sender = self.failover.sender(publish, pair) if self.failover is not None else None
+        sender = None
+        if self.failover is not None:
+            sender, holds = self.failover.sender(publish, pair, group.holds, ack.resent)
+            group = replace(group, holds=holds) if ack.resent else group
         run = self._new_run(group, 1, blob, publish.qos, version, True, sender, ack.resent)
         if self.failover is not None:
-            if ack.resent:  # the broker has it, and so has who holds it here
-                group = replace(group, holds=())
+            if ack.resent:
+                self.failover.known_again(run, max(group.lane, 0))
             else:
                 self.failover.published(run, max(group.lane, 0), publish, pair.client.client_id)
         publication = Publication(run.origin, run.epoch, max(group.lane, 0), run.first)
@@ -550,6 +553,8 @@ class NodeCore:
             record = self.sessions.of(pair)
             if record is not None and unexpected and self.failover.returns.owes(record.client_id):
                 record.lost = True  # its session may end with its connection, but not what it is owed
+            if record is not None and record.lost and record.owner is pair:
+                self.failover.mesh.client_cut_off(record.client_id)
         self.sessions.ended(pair)
 
     def closed(self, pair: Pair) -> None:
@@ -713,7 +718,7 @@ class NodeCore:
             part, had = run.part(offset, count), list[int]()
             try:
                 if self.failover is not None and (part.holds or part.sender is not None):
-                    if self.failover.repeated(part):
+                    if self.failover.repeated(part, lane):
                         self.counters.add("publications_resent", count)
                         continue
                     part = self.failover.held(part, lane)

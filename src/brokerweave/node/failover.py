@@ -21,7 +21,8 @@ from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.injections import InjectionLog
 from brokerweave.failover.queues import Queues
-from brokerweave.failover.receipts import EVERYBODY, Receipts, Taken
+from brokerweave.failover.receipts import Receipts, Taken
+from brokerweave.failover.recent import Recent
 from brokerweave.failover.senders import Senders
 from brokerweave.failover.shelf import Shelf
 from brokerweave.links.injector import State
@@ -50,7 +51,8 @@ take different ways."""
 READ_SECONDS = 1.0
 """How long the broker may take to read what a client sent before it left."""
 STALE_SECONDS = 3.0
-"""What comes later than this for clients of a node that lives is not kept: the node has had it."""
+"""What comes later than this for clients of a node in reach is not kept: the node has had it, and receipts do
+not wait that long."""
 PUSH_SECONDS = 0.5
 """After a link is up: how long a node may take what it is owed before it hears what its clients are owed."""
 TAKEN_SECONDS = 0.1
@@ -69,6 +71,7 @@ class Failover:
         bounds = int(core.option("client_bytes")), int(core.option("max_bytes"))
         self.queues = Queues(*bounds, self.window)
         self.receipts = Receipts(core.settings.epoch)
+        self._recent = Recent()
         self._taken = Taken()
         self._to_acknowledge: set[str] = set()
         self.senders = Senders()
@@ -81,8 +84,10 @@ class Failover:
         self._turning = self._flushing = False
         self._holders: dict[str, float] = {}
         """Nodes that hold for this one, or did lately, and until when they are told what clients have."""
+        self.young = True
+        """Started less than a window ago; not by the clock, which may be set."""
+        core.call_later(self.window, self._grow)
         self.started = core.now()
-        """Nothing from before is kept for clients of nodes that live: nobody waited for this one."""
         self._ticking = False
         self._ticked = 0.0
         self._pushing: Counter[str] = Counter()
@@ -108,6 +113,7 @@ class Failover:
         mesh.table.came = self._came
         core.controls |= {
             wire.RECEIPTS: self._receipts_arrived,
+            wire.RECENT: self._recent_arrived,
             wire.GOT: self._got_arrived,
             wire.ROUTED: self._routed_arrived,
             wire.UNHELD: self._unheld_arrived,
@@ -117,6 +123,9 @@ class Failover:
             wire.LATE: self.returns.late_arrived,
             wire.WILLS: self.wills.arrived,
         }
+
+    def _grow(self) -> None:
+        self.young = False
 
     def keep_in(self, journal: Journal | None) -> None:
         """Before anything happens: keep queues in a journal, and go on with what an earlier start left."""
@@ -171,7 +180,7 @@ class Failover:
     def held(self, run: Run, lane: int) -> Run:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""
         holds, me = run.holds, self._core.node_id
-        if run.max_qos and (self._away(lane) or self.mesh.table.adrift(me)):
+        if run.max_qos and (self._away(lane) or self.mesh.cut_off or self.mesh.table.adrift(me)):
             holds += (me,)  # whose clients may come back elsewhere, before its broker does
         if holds:
             self.hold(replace(run, holds=holds), lane)
@@ -190,15 +199,17 @@ class Failover:
 
     def _hold_one(self, run: Run, lane: int, publish: Publish) -> None:
         owed: dict[str, tuple[str, int]] = {}
-        # What this node's broker has is kept here for clients of before it was started, and no others.
+        # What this node's broker has is kept here for clients of before it was started, and who lost it.
         served = self._core.node_id if not (self._away(lane) or self.mesh.alone) else None
-        old = self._core.now() - run.born > STALE_SECONDS or run.born < self.started
+        old = self._core.now() - run.born > STALE_SECONDS
+        if run.blob[0] & _DUP and run.born < self.started:
+            old = True  # as it was sent first clients may have had it before this node was there
         for node in run.holds:
-            # Where this node was away itself it will not hear which clients have it by now.
-            had = old and node in self.mesh.live
+            had = old and self.mesh.has_told(node)
             for client, qos in self.mesh.table.clients_wanting(node, publish.topic).items():
                 at_home = self.mesh.table.home(client) == node
-                if at_home and (node == served or (had and not self._is_anew(client, run.born))):
+                has = node == served and client not in self.mesh.cut_off
+                if at_home and (has or (had and not self._is_anew(client, run.born))):
                     continue
                 # Where it was counts: its origin may not have known yet where it is.
                 if client not in owed or self.mesh.table.home(client) != node:
@@ -269,10 +280,16 @@ class Failover:
             self.queues.received(client, hashes, now, home=neighbour)
         self.queues.flush()
 
+    def _recent_arrived(self, neighbour: str, payload: bytes) -> None:
+        """What its clients got before it knew that this node may hold for it."""
+        for client, hashes in wire.decode_receipts(payload):
+            self.queues.received_before(client, hashes, self._core.now(), neighbour)
+        self.queues.flush()
+        self._tick_later()
+
     def _got_arrived(self, neighbour: str, payload: bytes) -> None:
         for client, ids in wire.decode_got(self._numbered(neighbour, payload)):
             self.queues.got(client, ids, self._core.now())
-        self._tick_later()
         self.queues.flush()
 
     def _routed_arrived(self, neighbour: str, payload: bytes) -> None:
@@ -280,7 +297,7 @@ class Failover:
             if self._core.node_id in self.mesh.holders(neighbour):
                 self.queues.routed(client, ids, neighbour)
             else:
-                self.queues.routed_there(client, ids, neighbour)
+                self.queues.got(client, ids, but=neighbour)
         self.queues.flush()
 
     def _numbered(self, neighbour: str, payload: bytes) -> bytes:
@@ -317,24 +334,27 @@ class Failover:
         record = self._core.sessions.of(pair)
         if record is None or record.client_id.startswith("\0"):
             return
+        self._recent.note(record.client_id, hashes, self._core.now())
         rest = self.returns.received(record.client_id, hashes)
         if rest and (self.mesh.alone or self.queues.owes_any(record.client_id)):
             self.queues.received(record.client_id, rest, self._core.now(), home=self._core.node_id)
-        if rest:
+        if rest and self.holders():
             self.receipts.received(record.client_id, rest)
         self._flush_later()
 
     def got(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
-        """A client that came back has these; these nodes kept them for it."""
+        """A client has these; these nodes kept them for it."""
         self.queues.got(client, ids, self._core.now())
-        others = nodes | {EVERYBODY} if self._young else nodes
-        self.receipts.got(client, ids, others - {self._core.node_id})
+        self.receipts.got(client, ids, nodes - {self._core.node_id})
         self._flush_later()
 
     def routed(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
         """A client that came back gets these from its broker here, as this node's own holders know."""
         own = self._core.node_id
-        self.queues.routed_there(client, ids, own)
+        if self.mesh.alone or client in self.mesh.cut_off:
+            self.queues.routed(client, ids, own)
+        else:
+            self.queues.got(client, ids, but=own)
         self.receipts.got(client, ids, nodes - {own}, wire.ROUTED)
         self._flush_later()
 
@@ -349,19 +369,15 @@ class Failover:
         self.queues.flush()
         if self.receipts.waiting:
             reachable = set(self.mesh.reachable())
-            for node, topic, payload in self.receipts.flush(self.holders(), reachable, self._young):
+            for node, topic, payload in self.receipts.flush(self.holders(), reachable):
                 self._core.send_own(node, topic, payload)
-
-    @property
-    def _young(self) -> bool:
-        """Whether somebody who was not reached yet may have kept something before this node was started."""
-        return self._core.now() - self.started < self.window
 
     def holders(self) -> list[str]:
         """Who is to hear what this node's clients have: also those that held for it a moment ago, and may
-        be out of reach. They still hold if they are not dead."""
+        be out of reach, or who did before it was started. They still hold if they are not dead."""
         now = self._core.now()
-        for node in self.mesh.holders(self._core.node_id):
+        # Of one that is young anybody may have kept something before it was started.
+        for node in self._core.neighbours() if self.young else self.mesh.holders(self._core.node_id):
             self._holders[node] = now + self.window
         for node in [node for node, until in self._holders.items() if until < now]:
             del self._holders[node]
@@ -404,14 +420,26 @@ class Failover:
 
     # Publications that are resent
 
-    def sender(self, publish: Publish, pair: Pair) -> tuple[str, int] | None:
-        """By what others know a publication that a client here made, should it come again."""
+    def sender(
+        self, publish: Publish, pair: Pair, holds: tuple[str, ...], resent: bool
+    ) -> tuple[tuple[str, int] | None, tuple[str, ...]]:
+        """By what others know a publication that a client here made, should it come again; and for whose
+        clients it is to be kept here."""
         client = pair.client.client_id
         if not client or not publish.packet_id:
-            return None
-        sender = client, publish.packet_id
-        self.remember(sender, _hash(publish), self._core.node_id if publish.dup else None)
-        return sender
+            return None, holds
+        sender, name = (client, publish.packet_id), _hash(publish)
+        self.remember(sender, name, self._core.node_id if publish.dup else None)
+        new = self._to_keep(sender, name, holds, resent)
+        return sender, new if resent else holds
+
+    def _to_keep(
+        self, sender: tuple[str, int], hash: bytes, holds: tuple[str, ...], known: bool
+    ) -> tuple[str, ...]:
+        """For whose clients something is to be kept that this node acts on: if it has done so before, only
+        for those of nodes out of reach that others were to keep it for. They may be gone, too."""
+        nodes = [node for node in holds if not (known and self.mesh.has_told(node))]
+        return self.senders.keep(*sender, hash, nodes) if nodes else ()
 
     def remember(self, sender: tuple[str, int], hash: bytes, resent_to: str | None = None) -> None:
         self.senders.note(*sender, hash, resent_to)
@@ -425,8 +453,9 @@ class Failover:
         if self._turning:
             self._core.call_later(self.window, self._turn)
 
-    def note(self, run: Run) -> bool:
-        """Remember what a run brings that has a sender. Whether this node had acted on it."""
+    def note(self, run: Run, holds: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+        """Remember what a run brings that has a sender. Whether this node had acted on it, and for whose
+        clients it is to be kept here."""
         assert run.sender is not None
         head = publish_head(run.blob, run.version)
         name = content_hash(head.topic, run.blob[head.payload_start :])
@@ -436,6 +465,18 @@ class Failover:
         else:
             known = self.senders.overtaken(*run.sender, name, run.origin)
         self.remember(run.sender, name, run.origin if again else None)
+        return known, self._to_keep(run.sender, name, holds, known)
+
+    def repeated(self, run: Run, lane: int) -> bool:
+        """Whether this node has acted on what a run of a resent publication, or of a will, brings."""
+        if run.sender is None:
+            return False
+        known, keep = self.note(run, run.holds)
+        if known and keep:
+            self.hold(replace(run, holds=keep), lane)
+        known = known or self.wills.is_own(run.sender)
+        if known:
+            self.known_again(run, lane)
         return known
 
     def published(self, run: Run, lane: int, publish: Publish, publisher: str) -> None:
@@ -447,10 +488,10 @@ class Failover:
             kept = held.hold(identifier, publish, run.version, run.born)
             self.returns.published(kept, publisher, publish.packet_id)
 
-    def left(self, run: Run, lane: int) -> None:
+    def left(self, run: Run, lane: int, holds: tuple[str, ...]) -> None:
         """A client left before the broker acknowledged what it published: nobody will hear when that has
         it."""
-        self.note(run)
+        self.note(run, holds)
         lane = lane if self._core.settings.ordered else 0
         identifier = MessageId(run.origin, run.epoch, lane, run.first)
         self.log.sent_before(identifier)
@@ -464,11 +505,18 @@ class Failover:
         client = pair.client.client_id
         return bool(client) and self.senders.seen(client, publish.packet_id, _hash(publish))
 
-    def repeated(self, run: Run) -> bool:
-        """Whether this node has acted on what a run of a resent publication, or of a will, brings."""
-        if run.sender is None:
-            return False
-        return self.note(run) or self.wills.is_own(run.sender)
+    def known_again(self, run: Run, lane: int) -> None:
+        """Who has not acted on it before keeps it from now on for clients here, under its new name: they
+        hear who of these has it, or will when it has."""
+        head = publish_head(run.blob, run.version)
+        name = content_hash(head.topic, run.blob[head.payload_start :])
+        lane = lane if self._core.settings.ordered else 0
+        ids = [MessageId(run.origin, run.epoch, lane, run.first)]
+        for client in self.mesh.table.clients_wanting(self._core.node_id, head.topic.decode()):
+            if self._recent.has(client, name):
+                self.got(client, ids, {*self.holders(), run.origin})
+            else:
+                self.returns.known_again(client, name)
 
     # What an operator sees
 
@@ -489,6 +537,7 @@ class Failover:
             "early_receipts_dropped": self.queues.early_dropped,
             "had_forgotten": self.queues.had_dropped,
             "receipts_lost": self.receipts.lost,
+            "recent_forgotten": self._recent.dropped,
             "resends_forgotten": self.senders.overflows,
             "injections_forgotten": self.log.forgotten,
         }
@@ -605,6 +654,9 @@ class Failover:
             self._holders[node] = self._core.now() + self.window
         for node, topic, payload in self.receipts.back(neighbour):
             self._core.send_own(node, topic, payload)
+        # Others may have known it for a holder before, and given it what clients here have by now.
+        for payload in wire.encode_receipts(self._recent.all()):
+            self._core.send_own(neighbour, wire.RECENT, payload)
         self.returns.up(neighbour)
         self.wills.up(neighbour)
 

@@ -161,7 +161,6 @@ class Returns:
         self._strangers: set[str] = set()
         """Clients that came in sessions of which this node, just started, knew nothing."""
         failover.log.writing = self.writing
-        self._started = core.now()
 
     # Who may be owed something
 
@@ -286,7 +285,9 @@ class Returns:
     def owes(self, client: str) -> bool:
         """Whether it left before it had all that it is owed, or heard that it is subscribed."""
         entry = self._clients.get(client)
-        return entry is not None and (entry.interrupted or entry.last is None or not entry.last.done)
+        if entry is None or entry.last is None:
+            return entry is not None
+        return entry.interrupted or not entry.last.done or entry.last.owes
 
     def expects(self, client: str) -> bool:
         return client in self._clients
@@ -297,8 +298,9 @@ class Returns:
 
     @property
     def _young(self) -> bool:
-        """Whether others may know of a dead node that was never heard of here."""
-        return self._core.now() - self._started < self._failover.window
+        """Whether others may know of a dead node that was never heard of here; or it of one that lives."""
+        unheard = not all(map(self._failover.mesh.knows, self._core.neighbours()))
+        return unheard or self._failover.young
 
     def accepted(self, client: str) -> None:
         """A new session begins here."""
@@ -408,6 +410,8 @@ class Returns:
 
     def up(self, neighbour: str) -> None:
         self._epochs.pop(neighbour, None)
+        for entry in self._clients.values():
+            entry.silent.add(neighbour)  # it was not asked, or keeps by now what others gave it
 
     def heard(self, neighbour: str, version: int, cut: Cut) -> None:
         self._cuts[neighbour] = cut
@@ -531,8 +535,12 @@ class Returns:
             return
         if not (attempt.asked or attempt.cutover.unacknowledged):
             attempt.asked = True
-            attempt.pair.ask_broker(lambda: self._core.call_later(0, lambda: self._finish(number)))
+            attempt.pair.ask_broker(lambda: self._finish_next(number))
         self._core.call_later(UNCLEAR_SECONDS, lambda: self._doubt(number))
+
+    def _finish_next(self, number: int) -> None:
+        """Not while the pair acts on what the broker said."""
+        self._core.call_later(0, lambda: self._finish(number))
 
     def _look_again(self, number: int) -> None:
         attempt = self._attempts.get(number)
@@ -666,6 +674,12 @@ class Returns:
         if ids:
             self._failover.got(client, ids, entry.keepers)
         return rest
+
+    def known_again(self, client: str, hash: bytes) -> None:
+        """What this client is about to receive its publisher sent again: this node's own holders have it."""
+        entry = self._clients.get(client)
+        if entry is not None and entry.last is not None:
+            entry.last.known_again(hash)
 
     def late_arrived(self, neighbour: str, payload: bytes) -> None:
         late = wire.decode_late(payload, self._core.now())
