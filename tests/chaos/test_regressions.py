@@ -1293,6 +1293,7 @@ MESH_SEEDS = {
     "a client connected again before it had subscribed, and its queue was given up": 1020342,
     "an earlier connection's end interrupted what a client was given on a later one": 1020511,
     "a holder let go of what a client was to get where it is, kept for where it was": 1030000,
+    "a broker had no room to deliver what another client had published while one came back": 4000018,
     "a will whose client came again, asking for a session that its broker had lost, is known again": 157,
 }
 """Whole runs that once found a bug of the mesh, sites dying and all."""
