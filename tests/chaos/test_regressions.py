@@ -645,6 +645,50 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
+    "a holder had died a moment before, and both others died that had it": (
+        79,
+        Options("mesh", 5),
+        [
+            Action(0.18808271218036066, "arrive", ("d-2",)),
+            Action(0.4577156045404172, "arrive", ("b-1",)),
+            Action(1.3267842639099139, "subscribe", ("b-1", "a/#", 1)),
+            Action(16.1852935365835, "delay", ("b", "b/broker", 0.468251016563901, 0.0, 0.0, 3.0)),
+            Action(16.446483673850814, "kill", ("e", 0, 0.7859343175329406, False)),
+            Action(17.138377631958324, "publish", ("d-2", "a/b/c", 2, True)),
+            Action(17.34987255231971, "kill", ("d", 0, 1.0793554386837918, True)),
+            Action(17.651120373146473, "kill", ("b", 0, 1.5693951492151565, False)),
+        ],
+    ),
+    "a site that reached nobody died": (
+        3000205,
+        Options("mesh", 3),
+        [
+            Action(0.048985568613374275, "arrive", ("a-2",)),
+            Action(0.12537600513338204, "subscribe", ("a-2", "a/#", 1)),
+            Action(0.4893394574823922, "arrive", ("b-1",)),
+            Action(11.266560000556932, "site", ("a+b", 1.5651606122699249)),
+            Action(13.77293924079485, "freeze", ("b", 5.915731574085949)),
+            Action(15.230524549303341, "partition", ("a", 8.886223966720411)),
+            Action(15.790787679437312, "kill", ("c", 0, 0.2948158746753684, True)),
+            Action(17.295541865532414, "leave", ("a-2",)),
+            Action(18.095529115647235, "publish", ("b-1", "a/b/c", 1, False)),
+            Action(18.110396629932147, "site", ("c+b", 1.6615097009689985)),
+        ],
+    ),
+    "a client subscribed before its node heard that a broker has something, and after the broker had it": (
+        3001143,
+        Options("mesh", 3),
+        [
+            Action(0.09371060277788301, "arrive", ("a-2",)),
+            Action(0.2676617594178087, "arrive", ("c-2",)),
+            Action(4.724209028653423, "kill", ("c", 0, 2.7192306480132657, True)),
+            Action(7.483672121839229, "site", ("a", 0.5173556751312283)),
+            Action(8.338206543178716, "delay", ("c", "c/broker", 0.28375921826814154, 0.0, 0.0, 3.0)),
+            Action(8.983459104308254, "kill", ("c", 0, 0.8368790789767099, False)),
+            Action(9.980555354802723, "publish", ("a-2", "a", 1, False)),
+            Action(10.06525297659176, "subscribe", ("c-2", "+", 1)),
+        ],
+    ),
     "an operator gave up removing a link when the first of its nodes was killed at it": (
         10148,
         Options("pf", 3),
