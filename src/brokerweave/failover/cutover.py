@@ -335,7 +335,7 @@ class Cutover:
             if final and self._alike[held.hash] == 1:  # else it may have been another one
                 self._came.add(self._stream(held.id))
             return Verdict.BROKER
-        if self._stream(held.id) in self._came:
+        if injection is not None and self._stream(held.id) in self._came:
             return Verdict.BROKER  # it comes when the client has let go of some
         if self._others[held.hash] > self._written_since(held.hash):
             return Verdict.BROKER  # which gave it after `ready`

@@ -158,7 +158,12 @@ class Returns:
         self._strangers: set[str] = set()
         """Clients that came in sessions of which this node, just started, knew nothing."""
         failover.log.writing = self.writing
-        self._started = core.now()
+        self._young = True
+        """Others may know of a dead node that was never heard of here."""
+        core.call_later(failover.window, self._grow_up)  # not by the clock, which may be set
+
+    def _grow_up(self) -> None:
+        self._young = False
 
     # Who may be owed something
 
@@ -294,11 +299,6 @@ class Returns:
         if self._clients.get(client) is entry:
             self.none(client)
 
-    @property
-    def _young(self) -> bool:
-        """Whether others may know of a dead node that was never heard of here."""
-        return self._core.now() - self._started < self._failover.window
-
     def accepted(self, client: str) -> None:
         """A new session begins here."""
         if self._young and client not in self._clients:
@@ -314,10 +314,13 @@ class Returns:
 
     def subscribing(self, pair: Pair) -> None:
         """SUBSCRIBE is about to go to the broker."""
-        entry = self._clients.get(pair.client.client_id)
+        client = pair.client.client_id
+        entry, record = self._clients.get(client), self._core.interest.records.get(client)
         if entry is not None:
             entry.asked.append((self._failover.log.open(), pair.unanswered))
-            self._subscribing.add(pair.client.client_id)
+            self._subscribing.add(client)
+            if record is not None and record.returned is None:
+                self._core.sessions.returned(client, {})  # before its filters are written down
 
     def ended(self, pair: Pair) -> None:
         record = self._core.interest.records.get(pair.client.client_id)
