@@ -332,7 +332,8 @@ class Failover:
         record = self._core.sessions.of(pair)
         if record is None or record.client_id.startswith("\0"):
             return
-        self._recent.note(record.client_id, hashes, self._core.now())
+        if any(record.filters.values()):  # else most of it was published at QoS 0, and nobody keeps that
+            self._recent.note(record.client_id, hashes, self._core.now())
         rest = self.returns.received(record.client_id, hashes)
         if rest and (self.mesh.alone or self.queues.owes_any(record.client_id)):
             self.queues.received(record.client_id, rest, self._core.now(), home=self._core.node_id)
@@ -641,7 +642,7 @@ class Failover:
         for node, topic, payload in self.receipts.back(neighbour):
             self._core.send_own(node, topic, payload)
         # Others may have known it for a holder before, and given it what clients here have by now.
-        for payload in wire.encode_receipts(self._recent.all()):
+        for payload in wire.encode_receipts(self._recent.latest()):
             self._core.send_own(neighbour, wire.RECENT, payload)
         self.returns.up(neighbour)
         self.wills.up(neighbour)
