@@ -609,19 +609,22 @@ class Failover:
     def pushing(self) -> bool:
         return any(self._pushing.values())
 
-    def _push_later(self, node: str) -> None:
+    def _push_later(self, node: str, owed: list[int] | None = None) -> None:
+        neighbour = self._core.neighbour_table.get(node)
+        lanes = neighbour.lanes if neighbour is not None else ()
+        before = [lane.outbox.last for lane in lanes] if owed is None else owed
         self._pushing[node] += 1
-        self._core.call_later(PUSH_SECONDS, lambda: self._push(node))
+        self._core.call_later(PUSH_SECONDS, lambda: self._push(node, before))
 
-    def _push(self, node: str) -> None:
+    def _push(self, node: str, owed: list[int]) -> None:
         """A node that was out of reach told its clients: it may not have got, when they came to it, what is
-        kept for them here. First it gets what is owed to it as such, so that it knows what it has."""
+        kept for them here. First it gets what was `owed` to it then as such, so that it knows what it has."""
         self._pushing[node] -= 1
         neighbour = self._core.neighbour_table.get(node)
         if neighbour is None or not neighbour.up:
             return  # with the next link
-        if any(lane.outbox.backlog_runs for lane in neighbour.lanes):
-            self._push_later(node)
+        if any(lane.outbox.oldest <= last for lane, last in zip(neighbour.lanes, owed, strict=False)):
+            self._push_later(node, owed)
             return
         for client in [c for c in self.mesh.table.clients(node) if self.queues.owes_any(c)]:
             if self.mesh.table.home(client) == node:

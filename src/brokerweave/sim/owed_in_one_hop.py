@@ -9,6 +9,7 @@ know: strategies.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 from brokerweave.mqtt.topics import matches
 from brokerweave.sim.client import ModelClient
@@ -104,7 +105,7 @@ class OwedInOneHop(Owed):
                 settled.add(node)
                 unsure.discard(node)
 
-    def published(self, payload: bytes, topic: str, qos: int, node: str, at_home: bool = True) -> None:
+    def published(self, payload: bytes, topic: str, qos: int, node: str, at_home: float = inf) -> None:
         spared, self.spared = self.spared, ""
         if qos == 0:
             return
@@ -114,7 +115,8 @@ class OwedInOneHop(Owed):
             if subscription.qos == 0 or client in debts or not matches(topic_filter, topic):
                 continue
             home = self._homes.get(key, subscription.client.site)
-            if not at_home and node in (home, subscription.client.site):  # it may not have heard SUBACK yet
+            near = node in (home, subscription.client.site)  # it may not have heard SUBACK yet
+            if near and subscription.since > at_home:
                 continue
             if home == spared and key not in self._orphans:
                 continue

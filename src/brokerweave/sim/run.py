@@ -22,6 +22,7 @@ from brokerweave.sim import schedule, topology
 from brokerweave.sim.acting import Actor
 from brokerweave.sim.broker import ModelBroker
 from brokerweave.sim.client import ModelClient
+from brokerweave.sim.copies import Copies
 from brokerweave.sim.doubts import Doubts, Losses
 from brokerweave.sim.facts import Facts
 from brokerweave.sim.ledger import Ledger
@@ -150,6 +151,7 @@ class Simulation:
         doubts.ended = lambda node, since: any(end.at >= since for end in facts.ends[node])
         self.ledger.redelivery.doubts = doubts
         self.ledger.outages.losses = Losses(copies)
+        self.ledger.copies = Copies(facts, copies)
         facts.reaches = lambda node, other: node == other or self.linked(node, other)
         facts.sites_clients = lambda site: [c for c in self.clients.values() if c.site == site]
         facts.site_died = self._site_died
@@ -344,8 +346,13 @@ def _check_debts(simulation: Simulation) -> None:
             facts.excuses["lost: a will of a node that was killed"] += 1  # row "will" of docs/guarantees.md
             continue
         since = facts.publications[payload].at
-        if simulation.mesh and outages.losses.too_many(since, outages.own_copies_lost(debt, payload)):
+        own = outages.own_copies_lost(debt, payload)
+        if simulation.mesh and outages.losses.too_many(since, own):
             facts.excuses["lost: as many sites died as there were copies"] += 1
+            continue
+        few = simulation.ledger.copies.few(payload, debt.path[-1])
+        if few and outages.losses.all_of(few - own, since):
+            facts.excuses["lost: others were out of reach, and all sites died that had it"] += 1
             continue
         if debt.known_to and outages.losses.all_of(debt.known_to, since):
             facts.excuses["lost: all sites died that knew what its subscriber wants"] += 1
