@@ -105,6 +105,8 @@ class NodeHost(Protocol):
 
     def write_client(self, pair: Pair, data: bytes) -> None: ...
 
+    def write_broker(self, pair: Pair, data: bytes) -> None: ...
+
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         """End both halves of a pair; the broker is told `last_words` before."""
 
@@ -303,6 +305,9 @@ class NodeCore:
     def write_client(self, pair: Pair, data: bytes) -> None:
         self.host.write_client(pair, data)
 
+    def write_broker(self, pair: Pair, data: bytes) -> None:
+        self.host.write_broker(pair, data)
+
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         self.host.hang_up(pair, last_words)
 
@@ -432,7 +437,7 @@ class NodeCore:
             self.settle()
             run = self._new_run(group, count, blob, max_qos, version, sender=sender)
             if sender is not None and self.failover is not None:
-                self.failover.note(run, group.holds)
+                self.failover.left(run, max(group.lane, 0), group.holds)
             self._dispatch(run, group, taken=taken)
             return
         key = (group, version)
@@ -476,7 +481,7 @@ class NodeCore:
             if ack.resent:
                 self.failover.known_again(run, max(group.lane, 0))
             else:
-                self.failover.published(run, max(group.lane, 0), publish, pair)
+                self.failover.published(run, max(group.lane, 0), publish, pair.client.client_id)
         publication = Publication(run.origin, run.epoch, max(group.lane, 0), run.first)
         record = self.sessions.of(pair) if publish.qos == 2 else None
         kept = record is not None and record.stored

@@ -21,7 +21,7 @@ from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.injections import InjectionLog
 from brokerweave.failover.queues import Queues
-from brokerweave.failover.receipts import Receipts, Taken
+from brokerweave.failover.receipts import EVERYBODY, Receipts, Taken
 from brokerweave.failover.recent import Recent
 from brokerweave.failover.senders import Senders
 from brokerweave.failover.shelf import Shelf
@@ -48,6 +48,8 @@ STEP_SECONDS = 5.0
 LEFT_SECONDS = 2.0
 """How long a client whose session ended may turn up elsewhere before its queue is given up: news of the two
 take different ways."""
+READ_SECONDS = 1.0
+"""How long the broker may take to read what a client sent before it left."""
 STALE_SECONDS = 3.0
 """What comes later than this for clients of a node in reach is not kept: the node has had it, and receipts do
 not wait that long."""
@@ -83,7 +85,8 @@ class Failover:
         self._holders: dict[str, float] = {}
         """Nodes that hold for this one, or did lately, and until when they are told what clients have."""
         self.young = True
-        """Started less than a window ago; not by the clock, which may be set."""
+        """Started less than a window ago, not by the clock, which may be set: somebody who was not reached
+        yet may have kept something before."""
         core.call_later(self.window, self._grow)
         self.started = core.now()
         self._ticking = False
@@ -288,6 +291,7 @@ class Failover:
     def _got_arrived(self, neighbour: str, payload: bytes) -> None:
         for client, ids in wire.decode_got(self._numbered(neighbour, payload)):
             self.queues.got(client, ids, self._core.now())
+        self._tick_later()
         self.queues.flush()
 
     def _routed_arrived(self, neighbour: str, payload: bytes) -> None:
@@ -295,7 +299,7 @@ class Failover:
             if self._core.node_id in self.mesh.holders(neighbour):
                 self.queues.routed(client, ids, neighbour)
             else:
-                self.queues.got(client, ids, but=neighbour)
+                self.queues.routed_there(client, ids, neighbour)
         self.queues.flush()
 
     def _numbered(self, neighbour: str, payload: bytes) -> bytes:
@@ -337,14 +341,15 @@ class Failover:
         rest = self.returns.received(record.client_id, hashes)
         if rest and (self.mesh.alone or self.queues.owes_any(record.client_id)):
             self.queues.received(record.client_id, rest, self._core.now(), home=self._core.node_id)
-        if rest and self.holders():
+        if rest:
             self.receipts.received(record.client_id, rest)
         self._flush_later()
 
     def got(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
         """A client has these; these nodes kept them for it."""
         self.queues.got(client, ids, self._core.now())
-        self.receipts.got(client, ids, nodes - {self._core.node_id})
+        others = nodes | {EVERYBODY} if self.young else nodes
+        self.receipts.got(client, ids, others - {self._core.node_id})
         self._flush_later()
 
     def routed(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
@@ -353,7 +358,7 @@ class Failover:
         if self.mesh.alone or client in self.mesh.cut_off:
             self.queues.routed(client, ids, own)
         else:
-            self.queues.got(client, ids, but=own)
+            self.queues.routed_there(client, ids, own)
         self.receipts.got(client, ids, nodes - {own}, wire.ROUTED)
         self._flush_later()
 
@@ -368,15 +373,14 @@ class Failover:
         self.queues.flush()
         if self.receipts.waiting:
             reachable = set(self.mesh.reachable())
-            for node, topic, payload in self.receipts.flush(self.holders(), reachable):
+            for node, topic, payload in self.receipts.flush(self.holders(), reachable, self.young):
                 self._core.send_own(node, topic, payload)
 
     def holders(self) -> list[str]:
         """Who is to hear what this node's clients have: also those that held for it a moment ago, and may
-        be out of reach, or who did before it was started. They still hold if they are not dead."""
+        be out of reach. They still hold if they are not dead."""
         now = self._core.now()
-        # Of one that is young anybody may have kept something before it was started.
-        for node in self._core.neighbours() if self.young else self.mesh.holders(self._core.node_id):
+        for node in self.mesh.holders(self._core.node_id):
             self._holders[node] = now + self.window
         for node in [node for node, until in self._holders.items() if until < now]:
             del self._holders[node]
@@ -478,14 +482,26 @@ class Failover:
             self.known_again(run, lane)
         return known
 
-    def published(self, run: Run, lane: int, publish: Publish, pair: Pair) -> None:
+    def published(self, run: Run, lane: int, publish: Publish, publisher: str) -> None:
         """The broker here has acknowledged what a client published."""
         lane = lane if self._core.settings.ordered else 0
         identifier = MessageId(run.origin, run.epoch, lane, run.first)
         self.log.own(identifier)
         if self.returns.under_way:
             kept = held.hold(identifier, publish, run.version, run.born)
-            self.returns.published(kept, pair, publish.packet_id)
+            self.returns.published(kept, publisher, publish.packet_id)
+
+    def left(self, run: Run, lane: int, holds: tuple[str, ...]) -> None:
+        """A client left before the broker acknowledged what it published: nobody will hear when that has
+        it."""
+        self.note(run, holds)
+        lane = lane if self._core.settings.ordered else 0
+        identifier = MessageId(run.origin, run.epoch, lane, run.first)
+        self.log.sent_before(identifier)
+        self._core.call_later(READ_SECONDS, lambda: self.log.ended(identifier))
+        publish = codec.decode(run.blob, run.version)
+        if self.returns.under_way and isinstance(publish, Publish) and run.sender is not None:
+            self.returns.published(held.hold(identifier, publish, run.version, run.born), *run.sender)
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
         """Whether this node has acted on a publication that a client sends again."""

@@ -47,6 +47,7 @@ class Host:
     granted_filters: list[tuple[str, int]] = field(default_factory=list)
     withdrawn_filters: list[str] = field(default_factory=list)
     to_client: list[bytes] = field(default_factory=list)
+    to_broker: list[bytes] = field(default_factory=list)
     ends: list[bool] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
     taken: list[tuple[str, int]] = field(default_factory=list)
@@ -160,6 +161,9 @@ class Host:
 
     def write_client(self, pair: Pair, data: bytes) -> None:
         self.to_client.append(data)
+
+    def write_broker(self, pair: Pair, data: bytes) -> None:
+        self.to_broker.append(data)
 
     def count(self, counter: str, amount: int = 1) -> None:
         self.counters[counter] = self.counters.get(counter, 0) + amount
