@@ -410,8 +410,6 @@ class Returns:
 
     def up(self, neighbour: str) -> None:
         self._epochs.pop(neighbour, None)
-        for entry in self._clients.values():
-            entry.silent.add(neighbour)  # it was not asked, or keeps by now what others gave it
 
     def heard(self, neighbour: str, version: int, cut: Cut) -> None:
         self._cuts[neighbour] = cut
