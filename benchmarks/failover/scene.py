@@ -34,6 +34,8 @@ from brokerweave.lab.debian import Mosquitto
 from brokerweave.lab.node import Node
 
 PATIENCE = 60.0
+SETTLE_SECONDS = 5.0
+"""Before the first kill: hundreds of clients have just connected, and what piled up meanwhile goes first."""
 DRAIN_SECONDS = 2.0
 """How long a site that ends in good order goes on serving, while the balancer takes its clients away."""
 Settings = Mapping[str, Mapping[str, object]]
@@ -236,6 +238,7 @@ def run(plan: Plan, said: Callable[[str], None] = lambda _: None) -> tuple[Recor
         said("sites are up; clients connect")
         with loaded(plan, [(HOST, scene.balancer.port)]) as (load, out):
             kills = []
+            time.sleep(SETTLE_SECONDS)
             for number in range(plan.kills):
                 time.sleep(plan.calm)
                 kills.append(scene.kill(number))

@@ -410,10 +410,10 @@ class Mesh(Strategy):
             self._forget_later(node)
         self.lives()
 
-    def _forget_later(self, node: str) -> None:
-        window = self.context.option("window")
-        until = self._deaths[node] = self.context.now() + window
-        self.context.call_later(window, partial(self._forget_dead, node, until))
+    def _forget_later(self, node: str, limit: float = inf) -> None:
+        seconds = min(limit, self.context.option("window"))
+        until = self._deaths[node] = self.context.now() + seconds
+        self.context.call_later(seconds, partial(self._forget_dead, node, until))
 
     def _forget_dead(self, node: str, until: float) -> None:
         if node not in self.live and self._deaths.get(node) == until:
@@ -500,7 +500,7 @@ class Mesh(Strategy):
 
     def _lose(self, neighbour: str, client: str) -> None:
         """A client's session did not end, and nobody has said yet where it is. What it wants is kept, so that
-        a restart here does not forget it."""
+        a restart here does not forget it; but wherever else it is named counts."""
         filters = set(self.table.clients(neighbour)[client].filters)
         self.context.keep(neighbour, {_kept(client): 0})  # wherever it turns up, it came there later
         self.table.lose(neighbour, client)
@@ -540,15 +540,23 @@ class Mesh(Strategy):
             self._send(neighbour, map(adverts.encode, adverts.adrift(node, seconds, clients)))
 
     def _take_adrift(self, adrift: Adrift) -> None:
+        node, seconds = adrift.node, max(adrift.seconds, 0.0)
+        unheard = not self.knows(node)
         for told in adrift.clients:
             filters = {f: qos for f, qos in (told.filters or {}).items() if qos is not None}
-            if not filters or not self.table.remember(adrift.node, told.client, filters):
-                continue
-            loss = self._losses.get((adrift.node, told.client))
-            if loss is None:
-                self._give_up_later(adrift.node, told.client, set(filters), max(adrift.seconds, 0.0))
-            else:
-                loss.filters |= filters.keys()
+            if told.since and unheard:  # nobody has heard yet that it is not there any more
+                new = told.client not in self.table.clients(node)
+                self.table.put(node, told.client, told.since, filters)
+                if new:
+                    self.joined(node, told.client)
+            elif filters and self.table.remember(node, told.client, filters):
+                loss = self._losses.get((node, told.client))
+                if loss is None:
+                    self._give_up_later(node, told.client, set(filters), seconds)
+                else:
+                    loss.filters |= filters.keys()
+        if unheard and node not in self.live:
+            self._forget_later(node, seconds)
         self._apply()
         self.remembered()
 

@@ -205,6 +205,10 @@ class Cutover:
             self._settle(identifier, hash)
             self._overtaken.add(identifier)
 
+    def known_again(self, hash: bytes) -> None:
+        """This node's own holders have it as well, under another name."""
+        self._overtaken.update(self._unreceived.get(hash, ()))
+
     def held_for_here(self, identifier: MessageId) -> bool:
         """Whether this node's own holders may have it, too, beside those who kept something from before: it
         was published here, or its origin, just started, knew the client of old."""
@@ -333,9 +337,10 @@ class Cutover:
         if live[held.hash] > 0:
             live[held.hash] -= 1
             if final and self._alike[held.hash] == 1:  # else it may have been another one
-                self._came.add(self._stream(held.id))
+                self._came.add(self._stream(held))
             return Verdict.BROKER
-        if injection is not None and self._stream(held.id) in self._came:
+        handed = injection is not None or held.id.origin == self._me
+        if handed and self._stream(held) in self._came:
             return Verdict.BROKER  # it comes when the client has let go of some
         if self._others[held.hash] > self._written_since(held.hash):
             return Verdict.BROKER  # which gave it after `ready`
@@ -344,13 +349,13 @@ class Cutover:
         self.doubted += 1
         return Verdict.MINE if self._qos(held.publish.topic) else Verdict.BROKER
 
-    def _stream(self, identifier: MessageId) -> tuple[str, str, int]:
+    def _stream(self, held: Held) -> tuple[str, str, int]:
         """What the broker gives one of, it gives all that follow it of: they came over one connection, and
-        each publisher here has its own."""
-        publisher = self._unsure.get(identifier, "")
-        if identifier.origin == self._me and not publisher:
-            return str(identifier), "", 0
-        return publisher, identifier.origin, identifier.lane
+        each publisher here has its own; or to a filter that it had granted long before."""
+        publisher = self._unsure.get(held.id, "")
+        if held.id.origin == self._me and not publisher:
+            return held.publish.topic if self.older else str(held.id), "", 0
+        return publisher, held.id.origin, held.id.lane
 
     def _in_between(self, injection: Injection) -> bool:
         """Whether the broker got it neither before the subscription nor after it, as far as is known."""

@@ -3,7 +3,7 @@
 
 Owns one queue per client, the receipts that came before their publications, what clients were said to have a
 moment ago, and where they are by now. Invariants: a queue is in order of arrival; a publication is in it
-once, and not again once its receipt came, though others hand it over, too; a receipt takes off one entry, of
+once, and not again once its receipt came, whoever brings it; a receipt takes off one entry, of
 the node that sent it, the oldest with its hash; every bound (bytes of a client, bytes of all, age) drops the
 oldest, counted for its client. Must not know: links, who holds for whom, what goes to whom.
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import groupby
 from math import nextafter
 from typing import TypeAlias
 
@@ -28,6 +27,8 @@ EARLY_SECONDS = 5.0
 """How long a receipt waits for its publication."""
 MOST_EARLY = 50_000
 """Receipts that wait; beyond, the oldest goes."""
+UNDER_WAY_SECONDS = 1.0
+"""What came over a link may be older by this than it seems: its age is from before it was written."""
 MOST_HAD = 100_000
 """What clients were said to have a moment ago; beyond, the oldest goes."""
 MOST_HOMES = 100_000
@@ -93,6 +94,8 @@ class Queues:
         self._entries = 0
         self._early: dict[_Early, deque[float]] = {}
         self._early_order: deque[tuple[float, _Early]] = deque()
+        self._before: dict[_Early, float] = {}
+        """What clients had before this node was told of them, and when it was."""
         self._had: dict[tuple[str, MessageId], float] = {}
         """What clients were said to have, and when: a copy of it may be on its way from who kept it, too."""
         self._homes: dict[str, tuple[int, str, float]] = {}
@@ -104,7 +107,7 @@ class Queues:
     @property
     def remembers(self) -> bool:
         """Whether there is anything that ages."""
-        return bool(self._entries or self._homes or self._had)
+        return bool(self._entries or self._homes or self._had or self._before)
 
     @property
     def clients(self) -> list[str]:
@@ -125,7 +128,7 @@ class Queues:
         wanted = {
             client: (home, qos)
             for client, (home, qos) in owed.items()
-            if not self.owes(client, held.id) and not self._has(client, home, held, now)
+            if not (self.owes(client, held.id) or self._has(client, home, held, now))
         }
         if wanted:
             kept = {c: (home + (NOWHERE if c in nowhere else ""), qos) for c, (home, qos) in wanted.items()}
@@ -157,16 +160,38 @@ class Queues:
                 self._wait_for(client, home, one, now)
         self._gone(client, done)
 
-    def got(self, client: str, ids: Iterable[MessageId], but: str | None = None) -> None:
-        """The client has these; the node that it came back to says so. What is kept for it `but` there stays
-        owed."""
+    def received_before(self, client: str, hashes: Iterable[bytes], now: float, home: str) -> None:
+        """The client had these before its node, `home`, knew that this one may hold for it: what comes of it
+        now is from before, too."""
+        queue = self._queues.get(client)
+        for one in hashes:
+            body = self._find(queue, client, one, home) if queue is not None else None
+            if body is not None:
+                self.got(client, (body.id,), now)
+            elif len(self._before) < MOST_EARLY:
+                self._before[client, home, one] = now
+            else:
+                self.early_dropped += 1
+
+    def got(self, client: str, ids: Iterable[MessageId], now: float) -> None:
+        """The client has these; the node that it came back to says so."""
+        known = dict.fromkeys(ids)
+        for one in known:
+            self._note_had(client, one, now)
+        self._let_go(client, known)
+
+    def _let_go(self, client: str, ids: Iterable[MessageId], but: str | None = None) -> None:
         queue = self._queues.get(client)
         if queue is not None:
-            known = [queue.bodies[one] for one in dict.fromkeys(ids) if one in queue.bodies]
+            known = [queue.bodies[one] for one in ids if one in queue.bodies]
             done = [body for body in known if body.owed[client][0] != but]
             for body in done:
                 queue.remove(body)
             self._gone(client, done)
+
+    def routed_there(self, client: str, ids: Iterable[MessageId], home: str) -> None:
+        """The client gets these where it is: what is kept for it elsewhere is owed no more."""
+        self._let_go(client, dict.fromkeys(ids), but=home)
 
     def routed(self, client: str, ids: Iterable[MessageId], home: str) -> None:
         """The client gets these where it is, from a node for whose clients they are kept here: from now on as
@@ -237,13 +262,6 @@ class Queues:
         self._gone(client, done)
         return given
 
-    def take_in_parts(self, client: str) -> list[tuple[bool, list[Held]]]:
-        """The same, in order, as parts: whether it was to get them where it is now, in an earlier session."""
-        queue, home = self._queues.get(client), self._homes.get(client, (0, None, 0.0))[1]
-        bodies = queue.bodies.values() if queue is not None else ()
-        own = {body.id for body in bodies if body.owed[client][0] == home}
-        return [(at_home, list(part)) for at_home, part in groupby(self.take(client), lambda h: h.id in own)]
-
     # For other holders
 
     def copy(self, client: str, node: str) -> list[tuple[int, Held]]:
@@ -264,8 +282,7 @@ class Queues:
         """Another node keeps these for a client of a node, and so does this one from now on; but not what is
         older than `since`."""
         for qos, held in kept:
-            new = (client, held.id) not in self._had and held.born > since
-            if new and now - held.born < self._window:
+            if held.born > since and now - held.born < self._window:
                 self.hold(held, {client: (node, qos)}, now)
 
     # A session's end
@@ -290,6 +307,8 @@ class Queues:
             self._drop_oldest()
         while self._early_order and now - self._early_order[0][0] >= self._early_seconds:
             self._forget_early()
+        while self._before and now - next(iter(self._before.values())) >= self._early_seconds:
+            del self._before[next(iter(self._before))]
         while self._had and now - next(iter(self._had.values())) >= self._early_seconds:
             del self._had[next(iter(self._had))]
         while self._homes:
@@ -319,11 +338,11 @@ class Queues:
         The clock may have been set, and who can say for how long this node was away?"""
         for part in self.shelf.replay():
             if isinstance(part, tuple):
-                self.got(*part)
+                self._let_go(part[0], dict.fromkeys(part[1]))
                 continue
             for client in list(part.owed):
                 if self.owes(client, part.id):  # it was rewritten: that one counts from now on
-                    self.got(client, (part.id,))
+                    self._let_go(client, (part.id,))
                 self._enter(client, part)
         for _, body in self._order:
             body.added = nextafter(now, 0.0)
@@ -380,13 +399,19 @@ class Queues:
         self.dropped[client if named else ""] += 1
 
     def _has(self, client: str, home: str, held: Held, now: float) -> bool:
-        """Whether its receipt came first."""
+        """Whether the client was said to have it before it came, or a moment ago for another copy of it."""
+        before = self._before.get((client, home, held.hash))
+        if before is not None and held.born < before + UNDER_WAY_SECONDS:
+            return True
+        if (client, held.id) in self._had:
+            return True
         early = self._came_early(client, home, held.hash)
         if early:
             self._note_had(client, held.id, now)
         return early
 
     def _note_had(self, client: str, identifier: MessageId, now: float) -> None:
+        self._had.pop((client, identifier), None)  # the order is by time
         self._had[client, identifier] = now
         if len(self._had) > MOST_HAD:
             del self._had[next(iter(self._had))]

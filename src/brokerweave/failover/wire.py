@@ -9,6 +9,7 @@ Big-endian. text: u16 length, UTF-8. name: u8 length, UTF-8. hashes: u16 number,
 number, each name, epoch u64, lane u8, sequence u64. Publications as in `held`, with their age.
 
 - receipts: number, client text, hashes; again and again. A number is a life u64 and a count u64.
+- recent: as receipts, without the number: said before, to others.
 - got: number, client text, ids; again and again.
 - routed: as got, of what the client gets where it is, and is kept for it there: not elsewhere any more.
 - unheld: node text, ids; what was to be kept for clients of a node that are not known here.
@@ -38,6 +39,7 @@ from brokerweave.mqtt.content import HASH_BYTES
 from brokerweave.mqtt.packets import Connect
 
 RECEIPTS = "$brokerweave/failover/receipts"
+RECENT = "$brokerweave/failover/recent"
 GOT = "$brokerweave/failover/got"
 ROUTED = "$brokerweave/failover/routed"
 UNHELD = "$brokerweave/failover/unheld"

@@ -105,6 +105,8 @@ class NodeHost(Protocol):
 
     def write_client(self, pair: Pair, data: bytes) -> None: ...
 
+    def write_broker(self, pair: Pair, data: bytes) -> None: ...
+
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         """End both halves of a pair; the broker is told `last_words` before."""
 
@@ -303,12 +305,18 @@ class NodeCore:
     def write_client(self, pair: Pair, data: bytes) -> None:
         self.host.write_client(pair, data)
 
+    def write_broker(self, pair: Pair, data: bytes) -> None:
+        self.host.write_broker(pair, data)
+
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         self.host.hang_up(pair, last_words)
 
     def received(self, pair: Pair, hashes: list[bytes]) -> None:
         if self.failover is not None:
             self.failover.received(pair, hashes)
+
+    def superseded(self, pair: Pair) -> bool:
+        return self.sessions.superseded(pair)
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
         return self.failover is not None and self.failover.resent(pair, publish)
@@ -429,7 +437,7 @@ class NodeCore:
             self.settle()
             run = self._new_run(group, count, blob, max_qos, version, sender=sender)
             if sender is not None and self.failover is not None:
-                self.failover.note(run, group.holds)
+                self.failover.left(run, max(group.lane, 0), group.holds)
             self._dispatch(run, group, taken=taken)
             return
         key = (group, version)
@@ -469,8 +477,11 @@ class NodeCore:
             sender, holds = self.failover.sender(publish, pair, group.holds, ack.resent)
             group = replace(group, holds=holds) if ack.resent else group
         run = self._new_run(group, 1, blob, publish.qos, version, True, sender, ack.resent)
-        if self.failover is not None and not ack.resent:
-            self.failover.published(run, max(group.lane, 0), publish, pair)
+        if self.failover is not None:
+            if ack.resent:
+                self.failover.known_again(run, max(group.lane, 0))
+            else:
+                self.failover.published(run, max(group.lane, 0), publish, pair.client.client_id)
         publication = Publication(run.origin, run.epoch, max(group.lane, 0), run.first)
         record = self.sessions.of(pair) if publish.qos == 2 else None
         kept = record is not None and record.stored

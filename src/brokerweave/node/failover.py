@@ -11,15 +11,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.failover import held, wire
+from brokerweave.failover.cutover import in_order
 from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.injections import InjectionLog
 from brokerweave.failover.queues import Queues
-from brokerweave.failover.receipts import Receipts, Taken
+from brokerweave.failover.receipts import EVERYBODY, Receipts, Taken
+from brokerweave.failover.recent import Recent
 from brokerweave.failover.senders import Senders
 from brokerweave.failover.shelf import Shelf
 from brokerweave.links.injector import State
@@ -45,6 +48,8 @@ STEP_SECONDS = 5.0
 LEFT_SECONDS = 2.0
 """How long a client whose session ended may turn up elsewhere before its queue is given up: news of the two
 take different ways."""
+READ_SECONDS = 1.0
+"""How long the broker may take to read what a client sent before it left."""
 STALE_SECONDS = 3.0
 """What comes later than this for clients of a node in reach is not kept: the node has had it, and receipts do
 not wait that long."""
@@ -66,6 +71,7 @@ class Failover:
         bounds = int(core.option("client_bytes")), int(core.option("max_bytes"))
         self.queues = Queues(*bounds, self.window)
         self.receipts = Receipts(core.settings.epoch)
+        self._recent = Recent()
         self._taken = Taken()
         self._to_acknowledge: set[str] = set()
         self.senders = Senders()
@@ -75,9 +81,13 @@ class Failover:
         self.returns = Returns(core, self)
         self.wills = DeadWills(core, self)
         self.handover = Handover(core, self)
-        self._turning = False
+        self._turning = self._flushing = False
         self._holders: dict[str, float] = {}
         """Nodes that hold for this one, or did lately, and until when they are told what clients have."""
+        self.young = True
+        """Started less than a window ago, not by the clock, which may be set: somebody who was not reached
+        yet may have kept something before."""
+        core.call_later(self.window, self._grow)
         self.started = core.now()
         self._ticking = False
         self._ticked = 0.0
@@ -104,6 +114,7 @@ class Failover:
         mesh.table.came = self._came
         core.controls |= {
             wire.RECEIPTS: self._receipts_arrived,
+            wire.RECENT: self._recent_arrived,
             wire.GOT: self._got_arrived,
             wire.ROUTED: self._routed_arrived,
             wire.UNHELD: self._unheld_arrived,
@@ -113,6 +124,9 @@ class Failover:
             wire.LATE: self.returns.late_arrived,
             wire.WILLS: self.wills.arrived,
         }
+
+    def _grow(self) -> None:
+        self.young = False
 
     def keep_in(self, journal: Journal | None) -> None:
         """Before anything happens: keep queues in a journal, and go on with what an earlier start left."""
@@ -267,9 +281,17 @@ class Failover:
             self.queues.received(client, hashes, now, home=neighbour)
         self.queues.flush()
 
+    def _recent_arrived(self, neighbour: str, payload: bytes) -> None:
+        """What its clients got before it knew that this node may hold for it."""
+        for client, hashes in wire.decode_receipts(payload):
+            self.queues.received_before(client, hashes, self._core.now(), neighbour)
+        self.queues.flush()
+        self._tick_later()
+
     def _got_arrived(self, neighbour: str, payload: bytes) -> None:
         for client, ids in wire.decode_got(self._numbered(neighbour, payload)):
-            self.queues.got(client, ids)
+            self.queues.got(client, ids, self._core.now())
+        self._tick_later()
         self.queues.flush()
 
     def _routed_arrived(self, neighbour: str, payload: bytes) -> None:
@@ -277,7 +299,7 @@ class Failover:
             if self._core.node_id in self.mesh.holders(neighbour):
                 self.queues.routed(client, ids, neighbour)
             else:
-                self.queues.got(client, ids, but=neighbour)
+                self.queues.routed_there(client, ids, neighbour)
         self.queues.flush()
 
     def _numbered(self, neighbour: str, payload: bytes) -> bytes:
@@ -314,17 +336,21 @@ class Failover:
         record = self._core.sessions.of(pair)
         if record is None or record.client_id.startswith("\0"):
             return
+        if any(record.filters.values()):  # else most of it was published at QoS 0, and nobody keeps that
+            self._recent.note(record.client_id, hashes, self._core.now())
         rest = self.returns.received(record.client_id, hashes)
         if rest and (self.mesh.alone or self.queues.owes_any(record.client_id)):
             self.queues.received(record.client_id, rest, self._core.now(), home=self._core.node_id)
-        if rest and self.holders() and self.receipts.received(record.client_id, rest):
-            self._core.call_later(0, self.flush_receipts)
+        if rest:
+            self.receipts.received(record.client_id, rest)
+        self._flush_later()
 
     def got(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
-        """A client that came back has these; these nodes kept them for it."""
-        self.queues.got(client, ids)
-        if self.receipts.got(client, ids, nodes - {self._core.node_id}):
-            self._core.call_later(0, self.flush_receipts)
+        """A client has these; these nodes kept them for it."""
+        self.queues.got(client, ids, self._core.now())
+        others = nodes | {EVERYBODY} if self.young else nodes
+        self.receipts.got(client, ids, others - {self._core.node_id})
+        self._flush_later()
 
     def routed(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
         """A client that came back gets these from its broker here, as this node's own holders know."""
@@ -332,14 +358,22 @@ class Failover:
         if self.mesh.alone or client in self.mesh.cut_off:
             self.queues.routed(client, ids, own)
         else:
-            self.queues.got(client, ids, but=own)
-        if self.receipts.got(client, ids, nodes - {own}, wire.ROUTED):
+            self.queues.routed_there(client, ids, own)
+        self.receipts.got(client, ids, nodes - {own}, wire.ROUTED)
+        self._flush_later()
+
+    def _flush_later(self) -> None:
+        """At the end of this turn, those who keep what a client here has hear of it, and so does the disk."""
+        if not self._flushing and (self.receipts.waiting or self.queues.shelf.behind):
+            self._flushing = True
             self._core.call_later(0, self.flush_receipts)
 
     def flush_receipts(self) -> None:
+        self._flushing = False
+        self.queues.flush()
         if self.receipts.waiting:
             reachable = set(self.mesh.reachable())
-            for node, topic, payload in self.receipts.flush(self.holders(), reachable):
+            for node, topic, payload in self.receipts.flush(self.holders(), reachable, self.young):
                 self._core.send_own(node, topic, payload)
 
     def holders(self) -> list[str]:
@@ -443,21 +477,49 @@ class Failover:
         known, keep = self.note(run, run.holds)
         if known and keep:
             self.hold(replace(run, holds=keep), lane)
-        return known or self.wills.is_own(run.sender)
+        known = known or self.wills.is_own(run.sender)
+        if known:
+            self.known_again(run, lane)
+        return known
 
-    def published(self, run: Run, lane: int, publish: Publish, pair: Pair) -> None:
+    def published(self, run: Run, lane: int, publish: Publish, publisher: str) -> None:
         """The broker here has acknowledged what a client published."""
         lane = lane if self._core.settings.ordered else 0
         identifier = MessageId(run.origin, run.epoch, lane, run.first)
         self.log.own(identifier)
         if self.returns.under_way:
             kept = held.hold(identifier, publish, run.version, run.born)
-            self.returns.published(kept, pair, publish.packet_id)
+            self.returns.published(kept, publisher, publish.packet_id)
+
+    def left(self, run: Run, lane: int, holds: tuple[str, ...]) -> None:
+        """A client left before the broker acknowledged what it published: nobody will hear when that has
+        it."""
+        self.note(run, holds)
+        lane = lane if self._core.settings.ordered else 0
+        identifier = MessageId(run.origin, run.epoch, lane, run.first)
+        self.log.sent_before(identifier)
+        self._core.call_later(READ_SECONDS, lambda: self.log.ended(identifier))
+        publish = codec.decode(run.blob, run.version)
+        if self.returns.under_way and isinstance(publish, Publish) and run.sender is not None:
+            self.returns.published(held.hold(identifier, publish, run.version, run.born), *run.sender)
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
         """Whether this node has acted on a publication that a client sends again."""
         client = pair.client.client_id
         return bool(client) and self.senders.seen(client, publish.packet_id, _hash(publish))
+
+    def known_again(self, run: Run, lane: int) -> None:
+        """Who has not acted on it before keeps it from now on for clients here, under its new name: they
+        hear who of these has it, or will when it has."""
+        head = publish_head(run.blob, run.version)
+        name = content_hash(head.topic, run.blob[head.payload_start :])
+        lane = lane if self._core.settings.ordered else 0
+        ids = [MessageId(run.origin, run.epoch, lane, run.first)]
+        for client in self.mesh.table.clients_wanting(self._core.node_id, head.topic.decode()):
+            if self._recent.has(client, name):
+                self.got(client, ids, {*self.holders(), run.origin})
+            else:
+                self.returns.known_again(client, name)
 
     # What an operator sees
 
@@ -478,6 +540,7 @@ class Failover:
             "early_receipts_dropped": self.queues.early_dropped,
             "had_forgotten": self.queues.had_dropped,
             "receipts_lost": self.receipts.lost,
+            "recent_forgotten": self._recent.dropped,
             "resends_forgotten": self.senders.overflows,
             "injections_forgotten": self.log.forgotten,
         }
@@ -573,7 +636,6 @@ class Failover:
         """A node that was out of reach told its clients: it may not have got, when they came to it, what is
         kept for them here. First it gets what was `owed` to it then as such, so that it knows what it has."""
         self._pushing[node] -= 1
-        since, now = self.mesh.table.since, self._core.now()
         neighbour = self._core.neighbour_table.get(node)
         if neighbour is None or not neighbour.up:
             return  # with the next link
@@ -581,11 +643,16 @@ class Failover:
             self._push_later(node, owed)
             return
         for client in [c for c in self.mesh.table.clients(node) if self.queues.owes_any(c)]:
-            if self.mesh.table.home(client) != node:
-                continue
-            for own, kept in self.queues.take_in_parts(client):
-                for payload in wire.encode_late(since(client), client, kept, now, own):
-                    self._core.send_own(node, wire.LATE, payload)
+            if self.mesh.table.home(client) == node:
+                self._push_to(node, client)
+
+    def _push_to(self, node: str, client: str) -> None:
+        since, now = self.mesh.table.since(client), self._core.now()
+        elsewhere, there = self.queues.take(client, own=False), self.queues.take(client, own=True)
+        known = {one.id for one in there}
+        for own, part in groupby(in_order(elsewhere + there), lambda one: one.id in known):
+            for payload in wire.encode_late(since, client, part, now, own):
+                self._core.send_own(node, wire.LATE, payload)
 
     def _up(self, neighbour: str) -> None:
         # It may have been restarted, and have thought until now that this node is dead.
@@ -593,6 +660,9 @@ class Failover:
             self._holders[node] = self._core.now() + self.window
         for node, topic, payload in self.receipts.back(neighbour):
             self._core.send_own(node, topic, payload)
+        # Others may have known it for a holder before, and given it what clients here have by now.
+        for payload in wire.encode_receipts(self._recent.latest()):
+            self._core.send_own(neighbour, wire.RECENT, payload)
         self.returns.up(neighbour)
         self.wills.up(neighbour)
 

@@ -95,6 +95,7 @@ class _Client:
 class _Attempt:
     __slots__ = (
         "arriving",
+        "asked",
         "behind",
         "client",
         "cutover",
@@ -121,6 +122,8 @@ class _Attempt:
         self.unanswered: list[tuple[Pair, int]] = []
         self.unclear = False
         """All is known but what the broker is about to deliver."""
+        self.asked = False
+        """It was asked for a sign of life behind that."""
         self.timer: Timer | None = None
 
 
@@ -158,12 +161,6 @@ class Returns:
         self._strangers: set[str] = set()
         """Clients that came in sessions of which this node, just started, knew nothing."""
         failover.log.writing = self.writing
-        self._young = True
-        """Others may know of a dead node that was never heard of here."""
-        core.call_later(failover.window, self._grow_up)  # not by the clock, which may be set
-
-    def _grow_up(self) -> None:
-        self._young = False
 
     # Who may be owed something
 
@@ -299,6 +296,12 @@ class Returns:
         if self._clients.get(client) is entry:
             self.none(client)
 
+    @property
+    def _young(self) -> bool:
+        """Whether others may know of a dead node that was never heard of here; or it of one that lives."""
+        unheard = not all(map(self._failover.mesh.knows, self._core.neighbours()))
+        return unheard or self._failover.young
+
     def accepted(self, client: str) -> None:
         """A new session begins here."""
         if self._young and client not in self._clients:
@@ -400,12 +403,13 @@ class Returns:
     def under_way(self) -> bool:
         return bool(self._attempts)
 
-    def published(self, held: Held, pair: Pair, packet_id: int) -> None:
-        """The broker acknowledged what a client here published. Where it got that before SUBACK came, it may
-        have been before it knew the subscription, and be routed after the node did."""
+    def published(self, held: Held, publisher: str, packet_id: int) -> None:
+        """The broker acknowledged what a client here published, or nobody will hear whether it did. Where it
+        got that before SUBACK came, it may have been before it knew the subscription, and be routed after
+        the node did."""
         for attempt in self._attempts.values():
-            if (pair, packet_id) in attempt.unanswered:
-                attempt.cutover.published(held, pair.client.client_id)
+            if (publisher, packet_id) in [(pair.client.client_id, one) for pair, one in attempt.unanswered]:
+                attempt.cutover.published(held, publisher)
 
     def up(self, neighbour: str) -> None:
         self._epochs.pop(neighbour, None)
@@ -522,12 +526,18 @@ class Returns:
             self._core.call_later(POLL_SECONDS, lambda: self._look_again(number))
 
     def _doubt(self, number: int) -> None:
-        """The broker was given time to deliver what it may or may not; but it may not have read it yet."""
+        """The broker was given time to deliver what it may or may not; but it may not have read it yet, or
+        its deliveries be on their way. What it delivers is before its sign of life."""
         attempt = self._attempts.get(number)
-        if attempt is not None and attempt.cutover.unacknowledged:
-            self._core.call_later(UNCLEAR_SECONDS, lambda: self._doubt(number))
-        elif attempt is not None:
-            self._finish(number)
+        if attempt is None:
+            return
+        if attempt.pair.wants_broker_pause:
+            self._finish(number)  # no more of it is read before the stream goes on
+            return
+        if not (attempt.asked or attempt.cutover.unacknowledged):
+            attempt.asked = True
+            attempt.pair.ask_broker(lambda: self._core.call_later(0, lambda: self._finish(number)))
+        self._core.call_later(UNCLEAR_SECONDS, lambda: self._doubt(number))
 
     def _look_again(self, number: int) -> None:
         attempt = self._attempts.get(number)
@@ -661,6 +671,12 @@ class Returns:
         if ids:
             self._failover.got(client, ids, entry.keepers)
         return rest
+
+    def known_again(self, client: str, hash: bytes) -> None:
+        """What this client is about to receive its publisher sent again: this node's own holders have it."""
+        entry = self._clients.get(client)
+        if entry is not None and entry.last is not None:
+            entry.last.known_again(hash)
 
     def late_arrived(self, neighbour: str, payload: bytes) -> None:
         late = wire.decode_late(payload, self._core.now())

@@ -588,6 +588,9 @@ class Pair:
 
     def _confirm(self, publish: Publish, ack: HeldAck) -> bool:
         """Forward what the broker has acknowledged; False: the client has to wait for `release`."""
+        if not ack.resent and self._host.superseded(self):
+            self._let_go_of([(publish, 0)], unsure=True)
+            return False
         if publish.qos == 2 and self._record is not None and not ack.resent:
             self._record.incoming_qos2.add(publish.packet_id)
         if self._recorder is not None:
@@ -657,6 +660,12 @@ class Pair:
         data = self._redelivery.advance()
         if data:
             self._host.write_client(self, data)
+
+    def ask_broker(self, done: Callable[[], object]) -> None:
+        """Ask the broker for a sign of life: when `done` is called, all that it had delivered before is here.
+        Never, if the pair ends before, or while the broker is not read."""
+        if self._redelivery is not None and self.phase is Phase.ACCEPTED:
+            self._redelivery.ask_broker(done)
 
     def suppress(self, unwanted: dict[bytes, int]) -> None:
         """What the broker delivers of this content, as often as it says, the client has from the node."""
@@ -761,7 +770,8 @@ class Pair:
         if self._kept_back:
             self._host.count("unacknowledged_publications", len(self._kept_back))
         if self._unconfirmed is not None and self.phase is Phase.ACCEPTED:
-            self._end_waiting(self._unconfirmed.unanswered(), broker_left)
+            unsure = broker_left or self._host.superseded(self)
+            self._let_go_of(self._unconfirmed.unanswered(), unsure)
         if self._redelivery is not None and (left := self._redelivery.left):
             self._host.count("redelivery_interrupted", left)
         was, self.phase = self.phase, Phase.ENDED
@@ -773,18 +783,19 @@ class Pair:
             self._host.closed(self)
         return not self._will_discarded
 
-    def _end_waiting(self, publications: list[tuple[Publish, int]], broker_left: bool) -> None:
-        """Cluster delivery: nobody will hear any more whether the broker took these.
+    def _let_go_of(self, publications: list[tuple[Publish, int]], unsure: bool) -> None:
+        """Cluster delivery: the client will not hear any more whether the broker took these.
 
-        They were handed to it, so they go to other sites as in local delivery; unless it was the broker that
-        ended the connection, unasked, which is how some refuse a publication.
+        They were handed to it, so they go to other sites as in local delivery; unless the broker ended the
+        connection, unasked, which is how some refuse a publication, or the client has another connection:
+        what it sends again there may be acted on by now.
         """
         if publications:
             self._host.count("unacknowledged_publications", len(publications))
         for publish, since in publications:
             if publish.retain:
-                self._host.uncertain(publish.topic, -1 if broker_left else since)
-            if broker_left:
+                self._host.uncertain(publish.topic, -1 if unsure else since)
+            if unsure:
                 continue
             if publish.qos == 2 and self._record is not None:
                 self._record.incoming_qos2.add(publish.packet_id)

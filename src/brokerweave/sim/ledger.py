@@ -136,7 +136,7 @@ class Ledger:
         if not payload:
             if came_from is None and not run.repair:
                 topic = publish_head(run.blob, run.version).topic.decode()
-                self.retained.deletions.read(node, topic, facts.now)
+                self.retained.deletions.read(node, topic, facts.now, run.stamp)
             return
         publication = facts.publications.get(payload)
         if publication is None:
@@ -196,7 +196,7 @@ class Ledger:
             self.owed.published(payload, publication.topic, publication.qos, node, at_home)
         hops = {neighbour: min(run.cap, qos) for neighbour, qos in group.hops}
         if came_from is None:
-            self._order.forwarded(node, payload, hops)
+            self._order.forwarded(node, payload, hops, dict(group.keepers))
         # Sent again, elsewhere perhaps: that it goes on is another node's part, or was this one's before.
         sent_again = (came_from is None or node in publication.sites) and len(publication.keys) > 1
         if not (facts.mesh and (sent_again or (publication.is_will and node == publication.site))):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from brokerweave.failover.queues import EARLY_SECONDS
 from brokerweave.failover.senders import Senders
 from brokerweave.links.journal import MemoryJournal
 from brokerweave.mqtt.packets import Disconnect, PubAck, Publish
@@ -234,6 +235,28 @@ class TestAPublicationThatIsResent:
         restarted.senders, restarted.started = Senders(), mesh.nodes[holder].core.now()
         mesh.link(near, holder)
         mesh.settle()
+        assert not failover(mesh, holder).queues.owes_any("c")
+
+    @pytest.mark.parametrize("at_home", [False, True])
+    def test_is_not_kept_for_who_has_it_by_who_did_not_hear_of_the_first_one(
+        self, mesh: Network, at_home: bool
+    ) -> None:
+        client = Guest(mesh, "e", "c")
+        client.subscribe("t")
+        mesh.settle()
+        (holder,) = strategy(mesh, "e").holders("e")
+        near = "e" if at_home else next(name for name in "ph" if name != holder)
+        mesh.stuck.add(("d", holder))
+        Guest(mesh, "d", "publisher").publish("t", b"1", packet_id=7)
+        mesh.settle()
+        client.delivered(b"1", 1)
+        mesh.settle()
+        kill(mesh, "d")
+        failover(mesh, holder).queues.expire(mesh.nodes[holder].core.now() + EARLY_SECONDS)
+        again = Guest(mesh, near, "publisher")
+        again.publish("t", b"1", packet_id=7, dup=True)
+        mesh.settle()
+        assert again.acknowledged() == [7]
         assert not failover(mesh, holder).queues.owes_any("c")
 
     def test_does_not_reach_a_broker_that_has_it(self, mesh: Network) -> None:

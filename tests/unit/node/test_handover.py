@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.failover import wire
+from brokerweave.failover.queues import UNDER_WAY_SECONDS
 from tests.unit.node.mesh_sites import (
     DEAD_SECONDS,
     OPTIONS,
@@ -83,6 +84,30 @@ def test_a_receipt_that_overtakes_what_is_handed_over_is_not_forgotten() -> None
     mesh.settle()
     mesh.advance(1.0)
     assert owed_at(mesh, "n") == owed_at(mesh, "p") == []
+
+
+def test_who_others_knew_for_a_holder_before_hears_what_clients_got_meanwhile() -> None:
+    mesh, client = undelivered("dp", copies=3)
+    client.delivered(b"1", 1)
+    mesh.settle()
+    mesh.add("n", options={**OPTIONS, "copies": 3}, strategy=Mesh, cluster_timeout=5.0, barrier_timeout=1.0)
+    mesh.link("n", "p")
+    mesh.settle()
+    mesh.stuck.add(("p", "n"))
+    another = Guest(mesh, "p", "another")
+    another.publish("t", b"2")
+    mesh.settle()
+    client.delivered(b"2", 2)
+    mesh.advance(0.1)
+    mesh.link("n", "d")
+    mesh.settle()
+    mesh.stuck.clear()
+    mesh.settle()
+    assert not failover(mesh, "n").queues.owes_any("c")
+    mesh.advance(UNDER_WAY_SECONDS + 0.1)
+    another.publish("t", b"2")  # the same once more, which the client has not got yet
+    mesh.settle()
+    assert failover(mesh, "n").queues.owes_any("c")
 
 
 def test_what_is_kept_for_clients_of_a_dead_node_is_handed_over_as_well() -> None:

@@ -1,0 +1,45 @@
+"""What this node's clients were seen to receive a moment ago.
+
+Owns the memory of (client, content). Holders hear of a receipt once, when it comes; who begins to hold, or
+gets the same publication under another name, after that has to be told again. Invariants: bounded in time and
+number, and what goes for want of room is counted: at worst a client gets it twice. Must not know: who holds,
+clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+SECONDS = 10.0
+"""How long one is remembered: longer than publishers take to come back and send again."""
+MOST = 50_000
+LATEST = 5_000
+"""As many are told to one who may have begun to hold: it takes a node with little CPU some 10 ms."""
+
+
+class Recent:
+    def __init__(self, most: int = MOST) -> None:
+        self.dropped = 0
+        self._most = most
+        self._received: dict[tuple[str, bytes], float] = {}
+
+    def note(self, client: str, hashes: Iterable[bytes], now: float) -> None:
+        for one in hashes:
+            self._received.pop((client, one), None)  # the order is by time
+            self._received[client, one] = now
+        while self._received and not 0 <= now - next(iter(self._received.values())) < SECONDS:
+            del self._received[next(iter(self._received))]
+        while len(self._received) > self._most:
+            del self._received[next(iter(self._received))]
+            self.dropped += 1
+
+    def has(self, client: str, hash: bytes) -> bool:
+        return (client, hash) in self._received
+
+    def latest(self) -> dict[str, list[bytes]]:
+        """By client."""
+        found: dict[str, list[bytes]] = {}
+        for client, one in islice(reversed(self._received), LATEST):
+            found.setdefault(client, []).append(one)
+        return found
