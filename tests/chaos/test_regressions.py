@@ -867,6 +867,26 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
+    "a client was called away by a dead site whose clock had been ahead, and came again": (
+        3001546,
+        Options("mesh", 3),
+        [
+            Action(0.4146246698, "arrive", ("b-2",)),
+            Action(0.4982166744, "arrive", ("a-2",)),
+            Action(1.1983150335, "subscribe", ("a-2", "a/+", 1)),
+            Action(3.9539661805, "publish", ("b-2", "b/c", 1, True)),
+            Action(4.0181335583, "roam", ("b-2",)),
+            Action(4.1778852443, "partition", ("b", 4.4994541494)),
+            Action(4.8397002477, "site", ("a", 0.8624798745)),
+            Action(8.327348787, "skew", ("b", 78.4496822946, 0.9059201535)),
+            Action(9.2678149713, "publish", ("b-2", "a", 0, True)),
+            Action(9.2679239445, "broker", ("b", False, 0.2967650748)),
+            Action(9.4587057894, "kill", ("a", 0, 2.9977352697, True)),
+            Action(9.5032017497, "leave", ("a-2",)),
+            Action(11.9220818594, "arrive", ("a-2",)),
+            Action(12.1836848021, "site", ("c", 1.7032599031)),
+        ],
+    ),
     "a deletion was sent again, and did not undo what had been published since": (
         4000748,
         Options("mesh", 4),

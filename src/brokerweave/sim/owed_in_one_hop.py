@@ -8,7 +8,7 @@ know: strategies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 
 from brokerweave.mqtt.topics import matches
@@ -21,6 +21,9 @@ class OwedInOneHop(Owed):
         super().__init__(*arguments)  # type: ignore[arg-type]
         self.spared = ""
         """The site whose subscribers are not owed what is published next, unless they lost their sessions."""
+        self.called_away: Callable[[str, str], bool] = lambda node, client: False
+        """Whether a node has heard that a client is elsewhere since later, by a clock that is ahead maybe: it
+        closes the client's connection, and the client comes again."""
         self._homes: dict[tuple[str, str], str] = {}
         """By client and filter: the site that granted it last."""
         self._former: dict[tuple[str, str], str] = {}
@@ -148,7 +151,8 @@ class OwedInOneHop(Owed):
             at = {self._homes[key], subscription.client.site}
             loose = (payload, debt.client) in self._loose or node in self._unsure.get(key, ())
             elsewhere = at != {debt.path[-1]} or (came and debt.path[-1] != node)
-            if key in self._orphans or elsewhere or loose:
+            called_away = self.called_away(node, debt.client)
+            if key in self._orphans or elsewhere or loose or called_away:
                 moved.append(debt)
         checked = [debt for debt in self._debts.get(payload, ()) if debt not in moved]
         if checked:

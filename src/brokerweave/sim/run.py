@@ -156,12 +156,19 @@ class Simulation:
         facts.sites_clients = lambda site: [c for c in self.clients.values() if c.site == site]
         facts.site_died = self._site_died
         facts.is_up = lambda node: self.nodes[node].up
+        if isinstance(self.owed, OwedInOneHop):
+            self.owed.called_away = self._called_away
         for client in self.clients.values():
             client.balance = self._balance
 
     def _site_died(self, client: str) -> bool:
         site = self.clients[client].site if client in self.clients else ""
         return bool(site) and not (self.nodes[site].up and self.brokers[site].host.up)
+
+    def _called_away(self, node: str, client: str) -> bool:
+        strategy = self.nodes[node].core.strategy
+        assert isinstance(strategy, Mesh)
+        return client in strategy.table.clients(node) and strategy.table.home(client) != node
 
     def _balance(self, client: ModelClient) -> str:
         """As a balancer does that knows which sites are well."""
