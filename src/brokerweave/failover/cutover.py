@@ -341,7 +341,8 @@ class Cutover:
             if final and self._alike[held.hash] == 1:  # else it may have been another one
                 self._came.add(self._stream(held))
             return Verdict.BROKER
-        if self._stream(held) in self._came:
+        handed = injection is not None or held.id.origin == self._me
+        if handed and self._stream(held) in self._came:
             return Verdict.BROKER  # it comes when the client has let go of some
         if self._others[held.hash] > self._written_since(held.hash):
             return Verdict.BROKER  # which gave it after `ready`

@@ -2,7 +2,8 @@
 
 Owns what was gathered, and what each holder has not acknowledged yet. Invariants: a receipt goes out at the
 next `flush`, and again when a link is new, until it is acknowledged; packets to one node are numbered, so
-that it takes none twice; memory is bounded, and what a node may have missed for want of room is counted (its
+that it takes none twice; who is reached for the first time hears what was said since the node was started,
+a moment ago; memory is bounded, and what a node may have missed for want of room is counted (its
 queue then keeps what the client has, until its age ends it). Must not know: links, who holds.
 """
 
@@ -17,6 +18,8 @@ from brokerweave.failover.wire import GOT, RECEIPTS, encode_got, encode_number, 
 
 _PACKET = 100
 """Bytes that one takes beside its payload, about."""
+EVERYBODY = ""
+"""In the place of a node: all that hear receipts."""
 OWED_BYTES = 1 << 20
 """Kept for one node until it acknowledges; beyond, the oldest go."""
 
@@ -26,6 +29,8 @@ class _Stream:
     """What goes to one node."""
 
     last: int = 0
+    heard: int = 0
+    """How far it was told what all hear."""
     owed: deque[tuple[int, str, bytes]] = field(default_factory=deque)
     size: int = 0
 
@@ -40,6 +45,9 @@ class Receipts:
         self._hashes: dict[str, list[bytes]] = {}
         self._ids: dict[tuple[str, str], dict[str, list[MessageId]]] = {}
         self._streams: dict[str, _Stream] = {}
+        self._said: deque[tuple[int, str, bytes]] = deque()
+        """What all holders hear, in its order, as long as somebody may turn up who should have heard it."""
+        self._said_size = self._said_last = 0
 
     def received(self, client: str, hashes: Iterable[bytes]) -> None:
         """A client of this node has these."""
@@ -60,10 +68,19 @@ class Receipts:
     def waiting(self) -> bool:
         return bool(self._hashes or self._ids)
 
-    def flush(self, holders: Iterable[str], reachable: Collection[str]) -> list[tuple[str, str, bytes]]:
-        """What to send: node, topic, payload. `holders` are those of this node."""
-        packets = [(RECEIPTS, payload) for payload in encode_receipts(self._hashes)]
-        out = [(holder, *packet) for holder in holders for packet in packets]
+    def flush(
+        self, holders: Iterable[str], reachable: Collection[str], young: bool = False
+    ) -> list[tuple[str, str, bytes]]:
+        """What to send: node, topic, payload. `holders` are those of this node; while it is `young`, others
+        that it has yet to reach may have held for it before its start."""
+        for payload in encode_receipts(self._hashes):
+            self._say(RECEIPTS, payload)
+        for payload in encode_got(self._ids.pop((EVERYBODY, GOT), {})):
+            self._say(GOT, payload)
+        out = [(holder, *packet) for holder in holders for packet in self._missed(holder)]
+        while self._said_size > (self._owed_bytes if young else 0):
+            self._said_size -= len(self._said.popleft()[2]) + _PACKET
+            self.lost += young
         for (node, topic), got in self._ids.items():
             out += [(node, topic, payload) for payload in encode_got(got)]
         self._hashes, self._ids = {}, {}
@@ -72,8 +89,25 @@ class Receipts:
 
     def back(self, node: str) -> list[tuple[str, str, bytes]]:
         """A link to the node is new: what it may have missed."""
-        stream = self._streams.get(node)
-        return [(node, topic, payload) for _, topic, payload in stream.owed] if stream is not None else []
+        for packet in self._missed(node):
+            self._owe(node, *packet)
+        return [(node, topic, payload) for _, topic, payload in self._streams[node].owed]
+
+    def _say(self, topic: str, payload: bytes) -> None:
+        self._said_last += 1
+        self._said.append((self._said_last, topic, payload))
+        self._said_size += len(payload) + _PACKET
+
+    def _missed(self, node: str) -> list[tuple[str, bytes]]:
+        """What it has yet to hear of what all hear; once."""
+        stream = self._streams.setdefault(node, _Stream())
+        missed = []
+        for number, topic, payload in reversed(self._said):
+            if number <= stream.heard:
+                break
+            missed.append((topic, payload))
+        stream.heard = self._said_last
+        return missed[::-1]
 
     def acknowledged(self, node: str, life: int, number: int) -> None:
         """The node has taken everything up to this number."""

@@ -9,10 +9,13 @@ clocks.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 SECONDS = 10.0
 """How long one is remembered: longer than publishers take to come back and send again."""
-MOST = 100_000
+MOST = 50_000
+LATEST = 5_000
+"""As many are told to one who may have begun to hold: it takes a node with little CPU some 10 ms."""
 
 
 class Recent:
@@ -34,9 +37,9 @@ class Recent:
     def has(self, client: str, hash: bytes) -> bool:
         return (client, hash) in self._received
 
-    def all(self) -> dict[str, list[bytes]]:
+    def latest(self) -> dict[str, list[bytes]]:
         """By client."""
         found: dict[str, list[bytes]] = {}
-        for client, one in self._received:
+        for client, one in islice(reversed(self._received), LATEST):
             found.setdefault(client, []).append(one)
         return found

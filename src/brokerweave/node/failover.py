@@ -21,7 +21,7 @@ from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.injections import InjectionLog
 from brokerweave.failover.queues import Queues
-from brokerweave.failover.receipts import Receipts, Taken
+from brokerweave.failover.receipts import EVERYBODY, Receipts, Taken
 from brokerweave.failover.recent import Recent
 from brokerweave.failover.senders import Senders
 from brokerweave.failover.shelf import Shelf
@@ -85,7 +85,8 @@ class Failover:
         self._holders: dict[str, float] = {}
         """Nodes that hold for this one, or did lately, and until when they are told what clients have."""
         self.young = True
-        """Started less than a window ago; not by the clock, which may be set."""
+        """Started less than a window ago, not by the clock, which may be set: somebody who was not reached
+        yet may have kept something before."""
         core.call_later(self.window, self._grow)
         self.started = core.now()
         self._ticking = False
@@ -290,6 +291,7 @@ class Failover:
     def _got_arrived(self, neighbour: str, payload: bytes) -> None:
         for client, ids in wire.decode_got(self._numbered(neighbour, payload)):
             self.queues.got(client, ids, self._core.now())
+        self._tick_later()
         self.queues.flush()
 
     def _routed_arrived(self, neighbour: str, payload: bytes) -> None:
@@ -297,7 +299,7 @@ class Failover:
             if self._core.node_id in self.mesh.holders(neighbour):
                 self.queues.routed(client, ids, neighbour)
             else:
-                self.queues.got(client, ids, but=neighbour)
+                self.queues.routed_there(client, ids, neighbour)
         self.queues.flush()
 
     def _numbered(self, neighbour: str, payload: bytes) -> bytes:
@@ -334,18 +336,20 @@ class Failover:
         record = self._core.sessions.of(pair)
         if record is None or record.client_id.startswith("\0"):
             return
-        self._recent.note(record.client_id, hashes, self._core.now())
+        if any(record.filters.values()):  # else most of it was published at QoS 0, and nobody keeps that
+            self._recent.note(record.client_id, hashes, self._core.now())
         rest = self.returns.received(record.client_id, hashes)
         if rest and (self.mesh.alone or self.queues.owes_any(record.client_id)):
             self.queues.received(record.client_id, rest, self._core.now(), home=self._core.node_id)
-        if rest and self.holders():
+        if rest:
             self.receipts.received(record.client_id, rest)
         self._flush_later()
 
     def got(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
         """A client has these; these nodes kept them for it."""
         self.queues.got(client, ids, self._core.now())
-        self.receipts.got(client, ids, nodes - {self._core.node_id})
+        others = nodes | {EVERYBODY} if self.young else nodes
+        self.receipts.got(client, ids, others - {self._core.node_id})
         self._flush_later()
 
     def routed(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
@@ -354,7 +358,7 @@ class Failover:
         if self.mesh.alone or client in self.mesh.cut_off:
             self.queues.routed(client, ids, own)
         else:
-            self.queues.got(client, ids, but=own)
+            self.queues.routed_there(client, ids, own)
         self.receipts.got(client, ids, nodes - {own}, wire.ROUTED)
         self._flush_later()
 
@@ -369,15 +373,14 @@ class Failover:
         self.queues.flush()
         if self.receipts.waiting:
             reachable = set(self.mesh.reachable())
-            for node, topic, payload in self.receipts.flush(self.holders(), reachable):
+            for node, topic, payload in self.receipts.flush(self.holders(), reachable, self.young):
                 self._core.send_own(node, topic, payload)
 
     def holders(self) -> list[str]:
         """Who is to hear what this node's clients have: also those that held for it a moment ago, and may
-        be out of reach, or who did before it was started. They still hold if they are not dead."""
+        be out of reach. They still hold if they are not dead."""
         now = self._core.now()
-        # Of one that is young anybody may have kept something before it was started.
-        for node in self._core.neighbours() if self.young else self.mesh.holders(self._core.node_id):
+        for node in self.mesh.holders(self._core.node_id):
             self._holders[node] = now + self.window
         for node in [node for node, until in self._holders.items() if until < now]:
             del self._holders[node]
@@ -622,19 +625,22 @@ class Failover:
     def pushing(self) -> bool:
         return any(self._pushing.values())
 
-    def _push_later(self, node: str) -> None:
+    def _push_later(self, node: str, owed: list[int] | None = None) -> None:
+        neighbour = self._core.neighbour_table.get(node)
+        lanes = neighbour.lanes if neighbour is not None else ()
+        before = [lane.outbox.last for lane in lanes] if owed is None else owed
         self._pushing[node] += 1
-        self._core.call_later(PUSH_SECONDS, lambda: self._push(node))
+        self._core.call_later(PUSH_SECONDS, lambda: self._push(node, before))
 
-    def _push(self, node: str) -> None:
+    def _push(self, node: str, owed: list[int]) -> None:
         """A node that was out of reach told its clients: it may not have got, when they came to it, what is
-        kept for them here. First it gets what is owed to it as such, so that it knows what it has."""
+        kept for them here. First it gets what was `owed` to it then as such, so that it knows what it has."""
         self._pushing[node] -= 1
         neighbour = self._core.neighbour_table.get(node)
         if neighbour is None or not neighbour.up:
             return  # with the next link
-        if any(lane.outbox.backlog_runs for lane in neighbour.lanes):
-            self._push_later(node)
+        if any(lane.outbox.oldest <= last for lane, last in zip(neighbour.lanes, owed, strict=False)):
+            self._push_later(node, owed)
             return
         for client in [c for c in self.mesh.table.clients(node) if self.queues.owes_any(c)]:
             if self.mesh.table.home(client) == node:
@@ -655,7 +661,7 @@ class Failover:
         for node, topic, payload in self.receipts.back(neighbour):
             self._core.send_own(node, topic, payload)
         # Others may have known it for a holder before, and given it what clients here have by now.
-        for payload in wire.encode_receipts(self._recent.all()):
+        for payload in wire.encode_receipts(self._recent.latest()):
             self._core.send_own(neighbour, wire.RECENT, payload)
         self.returns.up(neighbour)
         self.wills.up(neighbour)

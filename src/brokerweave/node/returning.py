@@ -98,8 +98,8 @@ class _Client:
 
 class _Attempt:
     __slots__ = (
-        "arriving",
         "answered",
+        "arriving",
         "asked",
         "behind",
         "client",
@@ -329,10 +329,13 @@ class Returns:
 
     def subscribing(self, pair: Pair) -> None:
         """SUBSCRIBE is about to go to the broker."""
-        entry = self._clients.get(pair.client.client_id)
+        client = pair.client.client_id
+        entry, record = self._clients.get(client), self._core.interest.records.get(client)
         if entry is not None:
             entry.asked.append((self._failover.log.open(), pair.unanswered))
-            self._subscribing.add(pair.client.client_id)
+            self._subscribing.add(client)
+            if record is not None and record.returned is None:
+                self._core.sessions.returned(client, {})  # before its filters are written down
 
     def ended(self, pair: Pair) -> None:
         record = self._core.interest.records.get(pair.client.client_id)
@@ -422,8 +425,6 @@ class Returns:
 
     def up(self, neighbour: str) -> None:
         self._epochs.pop(neighbour, None)
-        for entry in self._clients.values():
-            entry.silent.add(neighbour)  # it was not asked, or keeps by now what others gave it
 
     def heard(self, neighbour: str, version: int, cut: Cut) -> None:
         self._cuts[neighbour] = cut

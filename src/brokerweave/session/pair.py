@@ -661,7 +661,7 @@ class Pair:
         if data:
             self._host.write_client(self, data)
 
-    def ask_broker(self, done: Callable[[], None]) -> None:
+    def ask_broker(self, done: Callable[[], object]) -> None:
         """Ask the broker for a sign of life: when `done` is called, all that it had delivered before is here.
         Never, if the pair ends before, or while the broker is not read."""
         if self._redelivery is not None and self.phase is Phase.ACCEPTED:

@@ -128,7 +128,7 @@ class Redelivery:
         """Answers that the broker owes to the node: the client did not ask, or has its answer."""
         self._asked = self._answered = 0
         """PINGREQs to the broker, whoever asked, and its answers."""
-        self._asking: list[tuple[int, Callable[[], None]]] = []
+        self._asking: list[tuple[int, Callable[[], object]]] = []
 
     def begin(self, connect: Connect) -> None:
         """What the client can take."""
@@ -201,7 +201,7 @@ class Redelivery:
         self._asked += 1
         return _PINGREQ
 
-    def ask_broker(self, done: Callable[[], None]) -> None:
+    def ask_broker(self, done: Callable[[], object]) -> None:
         ping = self._ping()
         self._asking.append((self._asked, done))
         self._host.write_broker(self._pair, ping)

@@ -1,7 +1,7 @@
 """Receipts are gathered for a turn, and one packet goes to each holder."""
 
 from brokerweave.failover.ids import MessageId
-from brokerweave.failover.receipts import Receipts, Taken
+from brokerweave.failover.receipts import EVERYBODY, Receipts, Taken
 from brokerweave.failover.wire import GOT, RECEIPTS, decode_got, decode_number, decode_receipts
 
 ONE, TWO = b"11111111", b"22222222"
@@ -11,6 +11,19 @@ ID = MessageId("p", 1, 0, 1)
 def said(payload: bytes) -> bytes:
     """What follows the number."""
     return decode_number(payload)[2]
+
+
+def test_who_is_reached_later_hears_what_was_said_while_the_node_was_young() -> None:
+    receipts = Receipts()
+    receipts.received("c", [ONE])
+    assert receipts.flush([], set(), young=True) == []
+    receipts.got("c", [ID], ["x", EVERYBODY])
+    receipts.flush(["x"], {"x"}, young=True)
+    assert [topic for _, topic, _ in receipts.back("y")] == [RECEIPTS, GOT]
+    receipts.received("c", [TWO])
+    out = receipts.flush(["x", "y"], {"x", "y"})
+    assert [decode_receipts(said(payload)) for _, _, payload in out] == [[("c", [TWO])]] * 2
+    assert receipts.back("z") == []
 
 
 def test_each_holder_gets_one_packet_for_all_clients() -> None:

@@ -336,7 +336,10 @@ def _flat(values: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any) -> str:
+    """Of many scenarios the names only: all of each is in `run.json`."""
     if isinstance(value, Mapping):
+        if all(isinstance(each, Mapping) for each in value.values()):
+            return ", ".join(value)
         return ", ".join(f"{name}: {_shown(each)}" for name, each in value.items())
     return "; ".join(map(_shown, value)) if isinstance(value, (list, tuple)) else str(value)
 
