@@ -639,7 +639,8 @@ class Failover:
         neighbour = self._core.neighbour_table.get(node)
         if neighbour is None or not neighbour.up:
             return  # with the next link
-        if any(lane.outbox.oldest <= last for lane, last in zip(neighbour.lanes, owed, strict=False)):
+        boxes = zip((lane.outbox for lane in neighbour.lanes), owed, strict=False)
+        if any(box.backlog_runs and box.oldest <= last for box, last in boxes):
             self._push_later(node, owed)
             return
         for client in [c for c in self.mesh.table.clients(node) if self.queues.owes_any(c)]:
