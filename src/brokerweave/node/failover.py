@@ -639,9 +639,9 @@ class Failover:
         neighbour = self._core.neighbour_table.get(node)
         if neighbour is None or not neighbour.up:
             return  # with the next link
-        boxes = [lane.outbox for lane in neighbour.lanes]
+        boxes = zip((lane.outbox for lane in neighbour.lanes), owed, strict=False)
         # What was withdrawn unsent has left its number to what comes next: that may never come.
-        if any(box.backlog_runs and box.oldest <= last for box, last in zip(boxes, owed, strict=False)):
+        if any(box.backlog_runs and box.oldest <= last for box, last in boxes):
             self._push_later(node, owed)
             return
         for client in [c for c in self.mesh.table.clients(node) if self.queues.owes_any(c)]:
