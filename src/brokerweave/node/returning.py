@@ -134,8 +134,8 @@ class _Attempt:
 
     @property
     def sure(self) -> bool:
-        """Whether the broker has delivered what it was to deliver by now: it gave a sign of life, and had
-        room for more than what stands."""
+        """Whether the broker has delivered by now what it was to: it gave a sign of life, and had room for
+        more than what stands."""
         return self.answered and sum(packet_id > 0 for packet_id, _ in self.behind.behind) < ROOM
 
 
