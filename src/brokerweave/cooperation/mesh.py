@@ -77,6 +77,8 @@ class Mesh(Strategy):
         self.down: Callable[[str], None] = lambda neighbour: None
         self.joined: Callable[[str, str], None] = lambda node, client: None
         """Called when a node has a client that it had not."""
+        self.elsewhere: Callable[[str], None] = lambda client: None
+        """Called when a client that this node has was at another, which is gone, as is heard now."""
         self.left: Callable[[str, str], None] = lambda node, client: None
         """Called when a client's session at a node is over, which is no node's death."""
         self.died: Callable[[str], None] = lambda node: None
@@ -552,6 +554,8 @@ class Mesh(Strategy):
                     self._give_up_later(node, told.client, set(filters), seconds)
                 else:
                     loss.filters |= filters.keys()
+            elif self.table.home(told.client) == self.context.node_id != node:
+                self.elsewhere(told.client)
         if unheard and node not in self.live:
             self._forget_later(node, seconds)
         self._apply()

@@ -101,6 +101,7 @@ class Failover:
         """Clients whose sessions ended a moment ago, and where."""
         core.retained.repaired = lambda: self._compare(core.neighbours())
         mesh.joined = self._joined
+        mesh.elsewhere = self.returns.elsewhere
         mesh.heard = self.returns.heard
         mesh.left = self._left
         mesh.died = self._died
