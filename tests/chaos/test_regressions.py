@@ -864,6 +864,20 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(17.58720640722874, "broker", ("e", False, 1.244532859876601)),
         ],
     ),
+    "a publisher left, its broker never read what it had sent, and was not given it when it was sent again": (
+        8000051,
+        Options("mesh", 4),
+        [
+            Action(0.19326520664789276, "arrive", ("d-1",)),
+            Action(0.7932464401004526, "subscribe", ("d-1", "a/#", 2)),
+            Action(5.03400582295998, "site", ("c+d", 2.1585630557510394)),
+            Action(11.821830064975334, "site", ("a", 2.434981936533994)),
+            Action(17.12030882596796, "delay", ("c", "c/broker", 0.27366176343186743, 0.0, 0.0, 3.0)),
+            Action(17.610200613291227, "kill", ("c", 0, 0.997728906389221, False)),
+            Action(19.43526213752027, "publish", ("d-1", "a/b/c", 1, False)),
+            Action(19.864106945990265, "leave", ("d-1",)),
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
