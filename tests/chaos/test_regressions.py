@@ -8,6 +8,23 @@ from brokerweave.sim.run import Options, run
 from brokerweave.sim.schedule import Action
 
 CASES: dict[str, tuple[int, Options, list[Action]]] = {
+    "what a node was owed was withdrawn, and it was never told what was kept for its clients": (
+        9400055,
+        Options("mesh", 4),
+        [
+            Action(0.095, "arrive", ("d-1",)),
+            Action(0.204, "arrive", ("a-1",)),
+            Action(0.461, "arrive", ("c-2",)),
+            Action(0.728, "subscribe", ("a-1", "+", 2)),
+            Action(0.976, "subscribe", ("c-2", "#", 1)),
+            Action(9.685, "publish", ("a-1", "a", 1, False)),
+            Action(9.759, "partition", ("d", 9.506)),
+            Action(10.348, "site", ("a", 2.746)),
+            Action(12.702, "publish", ("a-1", "a/b", 1, False)),
+            Action(12.761, "publish", ("d-1", "a", 0, False)),
+            Action(14.803, "kill", ("c", 0, 2.713, False)),
+        ],
+    ),
     "a node without its disk found others after a client had come, and did not tell them what it has": (
         5000770,
         Options("mesh", 5),
