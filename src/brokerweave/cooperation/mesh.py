@@ -545,10 +545,7 @@ class Mesh(Strategy):
         for told in adrift.clients:
             filters = {f: qos for f, qos in (told.filters or {}).items() if qos is not None}
             if told.since and unheard:  # nobody has heard yet that it is not there any more
-                new = told.client not in self.table.clients(node)
-                self.table.put(node, told.client, told.since, filters)
-                if new:
-                    self.joined(node, told.client)
+                self._take_one(node, Told(told.client, told.since, dict(filters)), None)
             elif filters and self.table.remember(node, told.client, filters):
                 loss = self._losses.get((node, told.client))
                 if loss is None:
@@ -588,7 +585,7 @@ class Mesh(Strategy):
             if entry is not None:
                 filters = {**dict.fromkeys(entry.filters), **filters}
         kept = {_kept(client, f): qos for f, qos in filters.items()}
-        if entry is None or entry.since != told.since:
+        if named is not None or entry is None or entry.since != told.since:
             kept[_kept(client)] = told.since
         self.context.keep(neighbour, kept)
         self.table.put(neighbour, client, told.since, filters)
