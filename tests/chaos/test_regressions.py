@@ -8,6 +8,23 @@ from brokerweave.sim.run import Options, run
 from brokerweave.sim.schedule import Action
 
 CASES: dict[str, tuple[int, Options, list[Action]]] = {
+    "what a node was owed was withdrawn, and it was never told what was kept for its clients": (
+        9400055,
+        Options("mesh", 4),
+        [
+            Action(0.095, "arrive", ("d-1",)),
+            Action(0.204, "arrive", ("a-1",)),
+            Action(0.461, "arrive", ("c-2",)),
+            Action(0.728, "subscribe", ("a-1", "+", 2)),
+            Action(0.976, "subscribe", ("c-2", "#", 1)),
+            Action(9.685, "publish", ("a-1", "a", 1, False)),
+            Action(9.759, "partition", ("d", 9.506)),
+            Action(10.348, "site", ("a", 2.746)),
+            Action(12.702, "publish", ("a-1", "a/b", 1, False)),
+            Action(12.761, "publish", ("d-1", "a", 0, False)),
+            Action(14.803, "kill", ("c", 0, 2.713, False)),
+        ],
+    ),
     "a node without its disk found others after a client had come, and did not tell them what it has": (
         5000770,
         Options("mesh", 5),
@@ -916,6 +933,20 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(17.58720640722874, "broker", ("e", False, 1.244532859876601)),
         ],
     ),
+    "a publisher left, its broker never read what it had sent, and was not given it when it was sent again": (
+        8000051,
+        Options("mesh", 4),
+        [
+            Action(0.19326520664789276, "arrive", ("d-1",)),
+            Action(0.7932464401004526, "subscribe", ("d-1", "a/#", 2)),
+            Action(5.03400582295998, "site", ("c+d", 2.1585630557510394)),
+            Action(11.821830064975334, "site", ("a", 2.434981936533994)),
+            Action(17.12030882596796, "delay", ("c", "c/broker", 0.27366176343186743, 0.0, 0.0, 3.0)),
+            Action(17.610200613291227, "kill", ("c", 0, 0.997728906389221, False)),
+            Action(19.43526213752027, "publish", ("d-1", "a/b/c", 1, False)),
+            Action(19.864106945990265, "leave", ("d-1",)),
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
@@ -1453,6 +1484,7 @@ MESH_SEEDS = {
     "a client connected again before it had subscribed, and its queue was given up": 1020342,
     "an earlier connection's end interrupted what a client was given on a later one": 1020511,
     "a holder let go of what a client was to get where it is, kept for where it was": 1030000,
+    "a broker had no room to deliver what another client had published while one came back": 4000018,
     "a will whose client came again, asking for a session that its broker had lost, is known again": 157,
 }
 """Whole runs that once found a bug of the mesh, sites dying and all."""

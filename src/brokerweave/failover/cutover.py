@@ -59,6 +59,8 @@ class Cutover:
     ) -> None:
         self.doubted = 0
         """Publications given, or not, without knowing for sure."""
+        self.doubtful: list[bytes] = []
+        """Of those that are given, the content of what nothing equals that was offered."""
         self.done = False
         """`ready` was called."""
         self.older = False
@@ -347,7 +349,11 @@ class Cutover:
         if not final:
             return Verdict.UNCLEAR
         self.doubted += 1
-        return Verdict.MINE if self._qos(held.publish.topic) else Verdict.BROKER
+        if not self._qos(held.publish.topic):
+            return Verdict.BROKER
+        if self._alike[held.hash] == 1:
+            self.doubtful.append(held.hash)
+        return Verdict.MINE
 
     def _stream(self, held: Held) -> tuple[str, str, int]:
         """What the broker gives one of, it gives all that follow it of: they came over one connection, and

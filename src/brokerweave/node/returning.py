@@ -32,6 +32,10 @@ MOST_GIVEN = 100_000
 """Publications that clients got from here and the broker may yet be given; beyond, the oldest go."""
 MOST_EARLY = 10_000
 """Publications that a client got before it subscribed; what is beyond, it may get twice."""
+ROOM = 10
+"""Deliveries that every broker makes, without waiting for the first to be acknowledged."""
+SUSPECT_SECONDS = 2.0
+"""How long a delivery that may come, and may not, is taken off the stream: an equal one would be, too."""
 UNCLEAR_SECONDS = 0.05
 """How long to wait for the broker to deliver what it may or may not, once all else is known."""
 
@@ -94,6 +98,7 @@ class _Client:
 
 class _Attempt:
     __slots__ = (
+        "answered",
         "arriving",
         "asked",
         "behind",
@@ -124,7 +129,14 @@ class _Attempt:
         """All is known but what the broker is about to deliver."""
         self.asked = False
         """It was asked for a sign of life behind that."""
+        self.answered = False
         self.timer: Timer | None = None
+
+    @property
+    def sure(self) -> bool:
+        """Whether the broker has delivered by now what it was to: it gave a sign of life, and had room for
+        more than what stands."""
+        return self.answered and sum(packet_id > 0 for packet_id, _ in self.behind.behind) < ROOM
 
 
 class _Again:
@@ -538,8 +550,14 @@ class Returns:
             return
         if not (attempt.asked or attempt.cutover.unacknowledged):
             attempt.asked = True
-            attempt.pair.ask_broker(lambda: self._core.call_later(0, lambda: self._finish(number)))
+            attempt.pair.ask_broker(lambda: self._finish_next(number))
         self._core.call_later(UNCLEAR_SECONDS, lambda: self._doubt(number))
+
+    def _finish_next(self, number: int) -> None:
+        """Not while the pair acts on what the broker said."""
+        if number in self._attempts:
+            self._attempts[number].answered = True
+        self._core.call_later(0, lambda: self._finish(number))
 
     def _look_again(self, number: int) -> None:
         attempt = self._attempts.get(number)
@@ -584,11 +602,27 @@ class Returns:
             self._failover.got(attempt.client, attempt.cutover.known, entry.keepers)
         attempt.pair.go_on(attempt.stand)
         if given and not interrupted:
+            if attempt.cutover.doubtful and entry is not None and not attempt.sure:
+                self._suspect(attempt.client, entry, tuple(attempt.cutover.doubtful))
             self._give(attempt.pair, attempt.client, attempt.cutover, given, attempt.behind)
         else:
             attempt.pair.go_on(attempt.behind)
         for later in [later for later, one in self._attempts.items() if one.client == attempt.client]:
             self._check(later)
+
+    def _suspect(self, client: str, entry: _Client, contents: tuple[bytes, ...]) -> None:
+        """The client gets these from here, and the broker may be about to deliver them, too."""
+        for one in contents:
+            entry.unwanted[one] = entry.unwanted.get(one, 0) + 1
+        self._suppress(client)
+
+        def believe() -> None:
+            for one in contents:
+                left = entry.unwanted.pop(one, 0)
+                if left > 1:
+                    entry.unwanted[one] = left - 1
+
+        self._core.call_later(SUSPECT_SECONDS, believe)
 
     def writing(self, identifier: MessageId) -> None:
         """The broker is about to get a publication: those who have it from here do not want it again."""

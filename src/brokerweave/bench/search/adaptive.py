@@ -16,6 +16,10 @@ PRECISION = 0.03
 """The rate of the nearest known miss, over that of the result, less one. Below 5 %, for what chance adds."""
 NARROW = 0.97
 """A miss that delivered more than this part of what was owed is asked again, once."""
+_FIRST = 0.02
+"""Seconds: the first interval, if nothing is known."""
+_STRIDES, _STEPS = (2.0, 2.0, 4.0), (1.15, 1.4, 4.0)
+"""How much more is asked for while all is under the limit: from there, and from where the limit should be."""
 _MOST = 24
 _LOSSY = 0.95
 """Of a rate at which something was lost, to be asked next at most."""
@@ -23,9 +27,11 @@ _LEAST_PART = 1 / 16
 """Of a rate that was far too high, to be asked next."""
 
 
-def adaptive(start: float = 0.02) -> Search:
-    """Rates are relative to the one at `start`: the search knows intervals only."""
-    state = _State()
+def adaptive(start: float | None = None) -> Search:
+    """`start`: about where the limit is expected. Rates are relative to the one there: the search knows
+    intervals only."""
+    state = _State(_STRIDES if start is None else _STEPS)
+    start = start or _FIRST
     doubted: set[float] = set()
     rate, asked = 1.0, 0
     while asked < _MOST:
@@ -44,7 +50,8 @@ def adaptive(start: float = 0.02) -> Search:
 class _State:
     """The highest rate known to be under the limit, and all known to be above it."""
 
-    def __init__(self) -> None:
+    def __init__(self, upwards: tuple[float, ...]) -> None:
+        self._upwards = upwards
         self.good = 0.0
         self.best: Outcome | None = None
         self._misses: list[float] = []
@@ -69,7 +76,7 @@ class _State:
 
     def next_rate(self, rate: float, outcome: Outcome) -> float:
         if not self._misses:
-            return rate * (2.0, 2.0, 4.0)[min(self._in_a_row, 3) - 1]
+            return rate * self._upwards[min(self._in_a_row, len(self._upwards)) - 1]
         # What was delivered is what can be served, if serving costs no more under pressure.
         part = min(outcome.fulfilled, _LOSSY) if outcome.lost else outcome.fulfilled
         guess = rate * max(part, _LEAST_PART) * 0.99

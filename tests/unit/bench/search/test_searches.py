@@ -91,6 +91,16 @@ def test_the_adaptive_search_asks_at_most_half_as_often_and_agrees(limit: float)
     assert quick.best.ingress == pytest.approx(paper.best.ingress, rel=0.05)
 
 
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("off", [0.1, 0.85, 1.08, 2.0])
+def test_where_a_limit_is_expected_no_server_is_asked_for_far_more(limit: float, off: float) -> None:
+    result, asked = found(adaptive(PUBLISHERS / (limit * off)), plain(limit))
+    assert result.best is not None
+    assert result.best.ingress == pytest.approx(limit, rel=0.05)
+    assert off < 0.5 or max(PUBLISHERS / interval for interval in asked) <= limit * max(off, 1.4)
+    assert result.measurements <= 9
+
+
 def test_the_exact_search_asks_what_the_paper_asks() -> None:
     limit = PUBLISHERS / 0.0029
     result, asked = found(exact(0.001), plain(limit))
