@@ -233,8 +233,8 @@ class Returns:
             self._expect_late(record, older=True)
 
     def _expect_late(self, record: SessionRecord, older: bool = False) -> _Client:
-        """A client that has subscribed here, when nobody was asked: of what is kept for it from elsewhere. Its
-        session may be `older` than what this node knows of it."""
+        """A client that has subscribed here, when nobody was asked: of what is kept for it from elsewhere.
+        `older`: its session is, than what this node knows of it."""
         self.expect(record.client_id)
         entry, log = self._clients[record.client_id], self._failover.log
         own = {f: qos for f, qos in record.filters.items() if shared_filter(f)[0] is None}
