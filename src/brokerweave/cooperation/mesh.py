@@ -77,6 +77,8 @@ class Mesh(Strategy):
         self.down: Callable[[str], None] = lambda neighbour: None
         self.joined: Callable[[str, str], None] = lambda node, client: None
         """Called when a node has a client that it had not."""
+        self.elsewhere: Callable[[str], None] = lambda client: None
+        """Called when a client that this node has was at another, which is gone, as is heard now."""
         self.left: Callable[[str, str], None] = lambda node, client: None
         """Called when a client's session at a node is over, which is no node's death."""
         self.died: Callable[[str], None] = lambda node: None
@@ -545,16 +547,15 @@ class Mesh(Strategy):
         for told in adrift.clients:
             filters = {f: qos for f, qos in (told.filters or {}).items() if qos is not None}
             if told.since and unheard:  # nobody has heard yet that it is not there any more
-                new = told.client not in self.table.clients(node)
-                self.table.put(node, told.client, told.since, filters)
-                if new:
-                    self.joined(node, told.client)
+                self._take_one(node, Told(told.client, told.since, dict(filters)), None)
             elif filters and self.table.remember(node, told.client, filters):
                 loss = self._losses.get((node, told.client))
                 if loss is None:
                     self._give_up_later(node, told.client, set(filters), seconds)
                 else:
                     loss.filters |= filters.keys()
+            elif self.table.home(told.client) == self.context.node_id != node:
+                self.elsewhere(told.client)
         if unheard and node not in self.live:
             self._forget_later(node, seconds)
         self._apply()
@@ -588,7 +589,7 @@ class Mesh(Strategy):
             if entry is not None:
                 filters = {**dict.fromkeys(entry.filters), **filters}
         kept = {_kept(client, f): qos for f, qos in filters.items()}
-        if entry is None or entry.since != told.since:
+        if named is not None or entry is None or entry.since != told.since:
             kept[_kept(client)] = told.since
         self.context.keep(neighbour, kept)
         self.table.put(neighbour, client, told.since, filters)

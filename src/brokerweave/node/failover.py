@@ -58,6 +58,7 @@ PUSH_SECONDS = 0.5
 TAKEN_SECONDS = 0.1
 """Between two acknowledgements of receipts to one node."""
 MOST_UNHELD = 10_000
+MOST_UNREAD = 10_000
 SHOWN = 20
 """Clients that `status` names, those with the most drops."""
 _DUP = 0x08
@@ -95,12 +96,16 @@ class Failover:
         """Nodes that are about to hear what is kept here for their clients."""
         self._unheld: dict[MessageId, set[str]] = {}
         """What was published here, and nodes of which a holder does not know who may be owed it."""
+        self._unread: dict[tuple[str, int], bytes] = {}
+        """Senders and content of what the broker may not have got, since its publisher left before an answer:
+        sent again, it is the broker's. Its subscribers may get it twice, others do not."""
         self._anew: dict[str, float] = {}
         """Clients whose sessions ended with their node and began anew there, and when."""
         self._gone: dict[str, str] = {}
         """Clients whose sessions ended a moment ago, and where."""
         core.retained.repaired = lambda: self._compare(core.neighbours())
         mesh.joined = self._joined
+        mesh.elsewhere = self.returns.elsewhere
         mesh.heard = self.returns.heard
         mesh.left = self._left
         mesh.died = self._died
@@ -500,13 +505,20 @@ class Failover:
         self.log.sent_before(identifier)
         self._core.call_later(READ_SECONDS, lambda: self.log.ended(identifier))
         publish = codec.decode(run.blob, run.version)
-        if self.returns.under_way and isinstance(publish, Publish) and run.sender is not None:
-            self.returns.published(held.hold(identifier, publish, run.version, run.born), *run.sender)
+        if isinstance(publish, Publish) and run.sender is not None:
+            self._unread[run.sender] = _hash(publish)
+            if self.returns.under_way:
+                self.returns.published(held.hold(identifier, publish, run.version, run.born), *run.sender)
+        while len(self._unread) > MOST_UNREAD:
+            del self._unread[next(iter(self._unread))]
+            self._core.counters.add("unread_forgotten")  # most of them the broker has
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
-        """Whether this node has acted on a publication that a client sends again."""
-        client = pair.client.client_id
-        return bool(client) and self.senders.seen(client, publish.packet_id, _hash(publish))
+        """Whether this node has acted on a publication that a client sends again, and its broker has it."""
+        client, name = pair.client.client_id, _hash(publish)
+        if self._unread.pop((client, publish.packet_id), None) == name:
+            return False
+        return bool(client) and self.senders.seen(client, publish.packet_id, name)
 
     def known_again(self, run: Run, lane: int) -> None:
         """Who has not acted on it before keeps it from now on for clients here, under its new name: they

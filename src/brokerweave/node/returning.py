@@ -230,16 +230,18 @@ class Returns:
         record = self._core.interest.records.get(client)
         if record is not None and client in self._strangers:
             self._strangers.discard(client)
-            self._expect_late(record)
+            self._expect_late(record, older=True)
 
-    def _expect_late(self, record: SessionRecord) -> _Client:
-        """A client that has subscribed here, when nobody was asked: of what is kept for it from elsewhere."""
+    def _expect_late(self, record: SessionRecord, older: bool = False) -> _Client:
+        """A client that has subscribed here, when nobody was asked: of what is kept for it from elsewhere.
+        `older`: its session is, than what this node knows of it."""
         self.expect(record.client_id)
         entry, log = self._clients[record.client_id], self._failover.log
         own = {f: qos for f, qos in record.filters.items() if shared_filter(f)[0] is None}
         subscribed = log.open()
         entry.open.append(subscribed)
         entry.last = Cutover(subscribed, log.tick(), own, log, me=self._core.node_id)
+        entry.last.older = older
         for node, (epoch, sequences) in (record.returned or {}).items():
             entry.last.reborn(node, epoch, sequences)
         here = self._core.cut(self._core.node_id)
