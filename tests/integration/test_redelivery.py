@@ -114,6 +114,9 @@ class StandIn(Host):
     def write_client(self, pair: Pair, data: bytes) -> None:
         self.relays[pair].write_own(data)
 
+    def write_broker(self, pair: Pair, data: bytes) -> None:
+        self.relays[pair].write_broker(data)
+
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         self.relays[pair].hang_up(last_words)
 

@@ -77,6 +77,8 @@ class Mesh(Strategy):
         self.down: Callable[[str], None] = lambda neighbour: None
         self.joined: Callable[[str, str], None] = lambda node, client: None
         """Called when a node has a client that it had not."""
+        self.elsewhere: Callable[[str], None] = lambda client: None
+        """Called when a client that this node has was at another, which is gone, as is heard now."""
         self.left: Callable[[str, str], None] = lambda node, client: None
         """Called when a client's session at a node is over, which is no node's death."""
         self.died: Callable[[str], None] = lambda node: None
@@ -113,6 +115,9 @@ class Mesh(Strategy):
         """What is to be told at the next flush; None: the client left."""
         self._flushing = False
         self._waits: list[_Wait] = []
+        self.cut_off: dict[str, float] = {}
+        """Clients here whose sessions may have ended with their broker, until they say again what they want;
+        and when they are given up."""
         self._holders: dict[str, tuple[str, ...]] = {}
         self._stand_ins: tuple[str, ...] | None = None
         self._digesting = False
@@ -144,7 +149,7 @@ class Mesh(Strategy):
         # one does.
         me = self.context.node_id
         mine = set(holds.pop(me, ()))
-        if self.alone:  # its own clients may be elsewhere by now, which it has yet to hear
+        if self.alone or self.cut_off:  # its own clients may be elsewhere by now, which it has yet to hear
             mine.add(me)
         told = self._current | {me}
         own = tuple(n for n in sorted(wanted) if n in mine or n not in told or self.table.adrift(n))
@@ -252,16 +257,30 @@ class Mesh(Strategy):
             return  # it left
         changed = {f: qos for f, qos in filters.items() if entry.filters.get(f) != qos}
         if changed:
+            self._not_cut_off(client)
             self.table.put(self.context.node_id, client, entry.since, changed)
             self._tell(client, changed)
 
     def client_left(self, client: str) -> None:
         if client in self.table.clients(self.context.node_id):
             at_home = self.table.home(client) == self.context.node_id
+            self._not_cut_off(client)
             self.table.drop(self.context.node_id, client)
             self._tell(client, None)
             if at_home:
                 self.left(self.context.node_id, client)
+
+    def client_cut_off(self, client: str) -> None:
+        """Its broker was lost: who knows whether that has its session when it is back?"""
+        window = self.context.option("window")
+        until = self.cut_off[client] = self.context.now() + window
+        self.context.call_later(window, partial(self._not_cut_off, client, until))
+        self.context.routes_changed()
+
+    def _not_cut_off(self, client: str, until: float | None = None) -> None:
+        if client in self.cut_off and until in (None, self.cut_off[client]):
+            del self.cut_off[client]
+            self.context.routes_changed()
 
     def _tell(self, client: str, changes: Mapping[str, int | None] | None) -> None:
         before = self._changes.get(client)
@@ -393,10 +412,10 @@ class Mesh(Strategy):
             self._forget_later(node)
         self.lives()
 
-    def _forget_later(self, node: str) -> None:
-        window = self.context.option("window")
-        until = self._deaths[node] = self.context.now() + window
-        self.context.call_later(window, partial(self._forget_dead, node, until))
+    def _forget_later(self, node: str, limit: float = inf) -> None:
+        seconds = min(limit, self.context.option("window"))
+        until = self._deaths[node] = self.context.now() + seconds
+        self.context.call_later(seconds, partial(self._forget_dead, node, until))
 
     def _forget_dead(self, node: str, until: float) -> None:
         if node not in self.live and self._deaths.get(node) == until:
@@ -483,8 +502,9 @@ class Mesh(Strategy):
 
     def _lose(self, neighbour: str, client: str) -> None:
         """A client's session did not end, and nobody has said yet where it is. What it wants is kept, so that
-        a restart here does not forget it."""
+        a restart here does not forget it; but wherever else it is named counts."""
         filters = set(self.table.clients(neighbour)[client].filters)
+        self.context.keep(neighbour, {_kept(client): 0})  # wherever it turns up, it came there later
         self.table.lose(neighbour, client)
         earlier = self._losses.get((neighbour, client))
         self._give_up_later(neighbour, client, filters | earlier.filters if earlier else filters)
@@ -522,15 +542,22 @@ class Mesh(Strategy):
             self._send(neighbour, map(adverts.encode, adverts.adrift(node, seconds, clients)))
 
     def _take_adrift(self, adrift: Adrift) -> None:
+        node, seconds = adrift.node, max(adrift.seconds, 0.0)
+        unheard = not self.knows(node)
         for told in adrift.clients:
             filters = {f: qos for f, qos in (told.filters or {}).items() if qos is not None}
-            if not filters or not self.table.remember(adrift.node, told.client, filters):
-                continue
-            loss = self._losses.get((adrift.node, told.client))
-            if loss is None:
-                self._give_up_later(adrift.node, told.client, set(filters), max(adrift.seconds, 0.0))
-            else:
-                loss.filters |= filters.keys()
+            if told.since and unheard:  # nobody has heard yet that it is not there any more
+                self._take_one(node, Told(told.client, told.since, dict(filters)), None)
+            elif filters and self.table.remember(node, told.client, filters):
+                loss = self._losses.get((node, told.client))
+                if loss is None:
+                    self._give_up_later(node, told.client, set(filters), seconds)
+                else:
+                    loss.filters |= filters.keys()
+            elif self.table.home(told.client) == self.context.node_id != node:
+                self.elsewhere(told.client)
+        if unheard and node not in self.live:
+            self._forget_later(node, seconds)
         self._apply()
         self.remembered()
 
@@ -562,7 +589,7 @@ class Mesh(Strategy):
             if entry is not None:
                 filters = {**dict.fromkeys(entry.filters), **filters}
         kept = {_kept(client, f): qos for f, qos in filters.items()}
-        if entry is None or entry.since != told.since:
+        if named is not None or entry is None or entry.since != told.since:
             kept[_kept(client)] = told.since
         self.context.keep(neighbour, kept)
         self.table.put(neighbour, client, told.since, filters)

@@ -59,6 +59,8 @@ class Cutover:
     ) -> None:
         self.doubted = 0
         """Publications given, or not, without knowing for sure."""
+        self.doubtful: list[bytes] = []
+        """Of those that are given, the content of what nothing equals that was offered."""
         self.done = False
         """`ready` was called."""
         self.older = False
@@ -337,24 +339,29 @@ class Cutover:
         if live[held.hash] > 0:
             live[held.hash] -= 1
             if final and self._alike[held.hash] == 1:  # else it may have been another one
-                self._came.add(self._stream(held.id))
+                self._came.add(self._stream(held))
             return Verdict.BROKER
-        if self._stream(held.id) in self._came:
+        handed = injection is not None or held.id.origin == self._me
+        if handed and self._stream(held) in self._came:
             return Verdict.BROKER  # it comes when the client has let go of some
         if self._others[held.hash] > self._written_since(held.hash):
             return Verdict.BROKER  # which gave it after `ready`
         if not final:
             return Verdict.UNCLEAR
         self.doubted += 1
-        return Verdict.MINE if self._qos(held.publish.topic) else Verdict.BROKER
+        if not self._qos(held.publish.topic):
+            return Verdict.BROKER
+        if self._alike[held.hash] == 1:
+            self.doubtful.append(held.hash)
+        return Verdict.MINE
 
-    def _stream(self, identifier: MessageId) -> tuple[str, str, int]:
+    def _stream(self, held: Held) -> tuple[str, str, int]:
         """What the broker gives one of, it gives all that follow it of: they came over one connection, and
-        each publisher here has its own."""
-        publisher = self._unsure.get(identifier, "")
-        if identifier.origin == self._me and not publisher:
-            return str(identifier), "", 0
-        return publisher, identifier.origin, identifier.lane
+        each publisher here has its own; or to a filter that it had granted long before."""
+        publisher = self._unsure.get(held.id, "")
+        if held.id.origin == self._me and not publisher:
+            return held.publish.topic if self.older else str(held.id), "", 0
+        return publisher, held.id.origin, held.id.lane
 
     def _in_between(self, injection: Injection) -> bool:
         """Whether the broker got it neither before the subscription nor after it, as far as is known."""

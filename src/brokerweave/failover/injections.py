@@ -125,7 +125,7 @@ class InjectionLog:
                 self.writing(identifier)
 
     def sent_before(self, identifier: MessageId) -> None:
-        """An earlier start of this node wrote it to the broker."""
+        """It was written to the broker, by an earlier start of this node or by a client that has left."""
         self._entry(identifier).sent = 0
 
     def ended(self, identifier: MessageId) -> None:

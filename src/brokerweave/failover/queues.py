@@ -3,7 +3,7 @@
 
 Owns one queue per client, the receipts that came before their publications, what clients were said to have a
 moment ago, and where they are by now. Invariants: a queue is in order of arrival; a publication is in it
-once, and not again once its receipt came, though others hand it over, too; a receipt takes off one entry, of
+once, and not again once its receipt came, whoever brings it; a receipt takes off one entry, of
 the node that sent it, the oldest with its hash; every bound (bytes of a client, bytes of all, age) drops the
 oldest, counted for its client. Must not know: links, who holds for whom, what goes to whom.
 
@@ -128,7 +128,7 @@ class Queues:
         wanted = {
             client: (home, qos)
             for client, (home, qos) in owed.items()
-            if not self.owes(client, held.id) and not self._has(client, home, held, now)
+            if not (self.owes(client, held.id) or self._has(client, home, held, now))
         }
         if wanted:
             kept = {c: (home + (NOWHERE if c in nowhere else ""), qos) for c, (home, qos) in wanted.items()}
@@ -173,21 +173,25 @@ class Queues:
             else:
                 self.early_dropped += 1
 
-    def got(
-        self, client: str, ids: Sequence[MessageId], now: float | None = None, but: str | None = None
-    ) -> None:
-        """The client has these; the node that it came back to says so. What is kept for it `but` there stays
-        owed."""
+    def got(self, client: str, ids: Iterable[MessageId], now: float) -> None:
+        """The client has these; the node that it came back to says so."""
+        known = dict.fromkeys(ids)
+        for one in known:
+            self._note_had(client, one, now)
+        self._let_go(client, known)
+
+    def _let_go(self, client: str, ids: Iterable[MessageId], but: str | None = None) -> None:
         queue = self._queues.get(client)
-        if now is not None and but is None:
-            for one in ids:
-                self._note_had(client, one, now)
         if queue is not None:
-            known = [queue.bodies[one] for one in dict.fromkeys(ids) if one in queue.bodies]
+            known = [queue.bodies[one] for one in ids if one in queue.bodies]
             done = [body for body in known if body.owed[client][0] != but]
             for body in done:
                 queue.remove(body)
             self._gone(client, done)
+
+    def routed_there(self, client: str, ids: Iterable[MessageId], home: str) -> None:
+        """The client gets these where it is: what is kept for it elsewhere is owed no more."""
+        self._let_go(client, dict.fromkeys(ids), but=home)
 
     def routed(self, client: str, ids: Iterable[MessageId], home: str) -> None:
         """The client gets these where it is, from a node for whose clients they are kept here: from now on as
@@ -334,11 +338,11 @@ class Queues:
         The clock may have been set, and who can say for how long this node was away?"""
         for part in self.shelf.replay():
             if isinstance(part, tuple):
-                self.got(*part)
+                self._let_go(part[0], dict.fromkeys(part[1]))
                 continue
             for client in list(part.owed):
                 if self.owes(client, part.id):  # it was rewritten: that one counts from now on
-                    self.got(client, (part.id,))
+                    self._let_go(client, (part.id,))
                 self._enter(client, part)
         for _, body in self._order:
             body.added = nextafter(now, 0.0)
@@ -395,7 +399,7 @@ class Queues:
         self.dropped[client if named else ""] += 1
 
     def _has(self, client: str, home: str, held: Held, now: float) -> bool:
-        """Whether the client was said to have it before it came."""
+        """Whether the client was said to have it before it came, or a moment ago for another copy of it."""
         before = self._before.get((client, home, held.hash))
         if before is not None and held.born < before + UNDER_WAY_SECONDS:
             return True

@@ -2,7 +2,8 @@
 
 Owns what was gathered, and what each holder has not acknowledged yet. Invariants: a receipt goes out at the
 next `flush`, and again when a link is new, until it is acknowledged; packets to one node are numbered, so
-that it takes none twice; memory is bounded, and what a node may have missed for want of room is counted (its
+that it takes none twice; who is reached for the first time hears which ids clients got since the node was
+started, a moment ago; memory is bounded, and what a node may have missed for want of room is counted (its
 queue then keeps what the client has, until its age ends it). Must not know: links, who holds.
 """
 
@@ -17,6 +18,8 @@ from brokerweave.failover.wire import GOT, RECEIPTS, encode_got, encode_number, 
 
 _PACKET = 100
 """Bytes that one takes beside its payload, about."""
+EVERYBODY = ""
+"""In the place of a node: all that hear receipts."""
 OWED_BYTES = 1 << 20
 """Kept for one node until it acknowledges; beyond, the oldest go."""
 
@@ -26,6 +29,8 @@ class _Stream:
     """What goes to one node."""
 
     last: int = 0
+    heard: int = 0
+    """How far it was told what everybody hears."""
     owed: deque[tuple[int, str, bytes]] = field(default_factory=deque)
     size: int = 0
 
@@ -40,22 +45,21 @@ class Receipts:
         self._hashes: dict[str, list[bytes]] = {}
         self._ids: dict[tuple[str, str], dict[str, list[MessageId]]] = {}
         self._streams: dict[str, _Stream] = {}
+        self._said: deque[tuple[int, bytes]] = deque()
+        """What everybody hears of ids, in its order, as long as somebody may turn up who should hear it. Not
+        of contents: who had none of that would take its next publication for one that the client has."""
+        self._said_size = self._said_last = 0
 
-    def received(self, client: str, hashes: Iterable[bytes]) -> bool:
-        """A client of this node has these. True: nothing was waiting before, so ask for a `flush`."""
-        first = not self.waiting
-        known = self._hashes.setdefault(client, [])
-        known.extend(hashes)
-        return first
+    def received(self, client: str, hashes: Iterable[bytes]) -> None:
+        """A client of this node has these."""
+        self._hashes.setdefault(client, []).extend(hashes)
 
-    def got(self, client: str, ids: Iterable[MessageId], nodes: Iterable[str], topic: str = GOT) -> bool:
+    def got(self, client: str, ids: Iterable[MessageId], nodes: Iterable[str], topic: str = GOT) -> None:
         """A client that came back has these; these nodes may still keep them for it. With `ROUTED`: it gets
         them here, where it is."""
-        first = not self.waiting
         ids = list(ids)
         for node in sorted(nodes) if ids else ():
             self._ids.setdefault((node, topic), {}).setdefault(client, []).extend(ids)
-        return first and self.waiting
 
     def waits_for(self, client: str) -> bool:
         """Whether receipts of a client are about to go out."""
@@ -65,10 +69,23 @@ class Receipts:
     def waiting(self) -> bool:
         return bool(self._hashes or self._ids)
 
-    def flush(self, holders: Iterable[str], reachable: Collection[str]) -> list[tuple[str, str, bytes]]:
-        """What to send: node, topic, payload. `holders` are those of this node."""
-        packets = [(RECEIPTS, payload) for payload in encode_receipts(self._hashes)]
-        out = [(holder, *packet) for holder in holders for packet in packets]
+    def flush(
+        self, holders: Iterable[str], reachable: Collection[str], young: bool = False
+    ) -> list[tuple[str, str, bytes]]:
+        """What to send: node, topic, payload. `holders` are those of this node; while it is `young`, others
+        that it has yet to reach may have kept something before its start."""
+        packets = encode_receipts(self._hashes)
+        for payload in encode_got(self._ids.pop((EVERYBODY, GOT), {})):
+            self._said_last += 1
+            self._said.append((self._said_last, payload))
+            self._said_size += len(payload) + _PACKET
+        out = []
+        for holder in holders:
+            out += [(holder, RECEIPTS, payload) for payload in packets]
+            out += [(holder, GOT, payload) for payload in self._missed(holder)]
+        while self._said_size > (self._owed_bytes if young else 0):
+            self._said_size -= len(self._said.popleft()[1]) + _PACKET
+            self.lost += young
         for (node, topic), got in self._ids.items():
             out += [(node, topic, payload) for payload in encode_got(got)]
         self._hashes, self._ids = {}, {}
@@ -77,8 +94,20 @@ class Receipts:
 
     def back(self, node: str) -> list[tuple[str, str, bytes]]:
         """A link to the node is new: what it may have missed."""
-        stream = self._streams.get(node)
-        return [(node, topic, payload) for _, topic, payload in stream.owed] if stream is not None else []
+        for payload in self._missed(node):
+            self._owe(node, GOT, payload)
+        return [(node, topic, payload) for _, topic, payload in self._streams[node].owed]
+
+    def _missed(self, node: str) -> list[bytes]:
+        """What it has yet to hear of what everybody hears; once."""
+        stream = self._streams.setdefault(node, _Stream())
+        missed = []
+        for number, payload in reversed(self._said):
+            if number <= stream.heard:
+                break
+            missed.append(payload)
+        stream.heard = self._said_last
+        return missed[::-1]
 
     def acknowledged(self, node: str, life: int, number: int) -> None:
         """The node has taken everything up to this number."""

@@ -107,6 +107,8 @@ class NodeHost(Protocol):
 
     def write_client(self, pair: Pair, data: bytes) -> None: ...
 
+    def write_broker(self, pair: Pair, data: bytes) -> None: ...
+
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         """End both halves of a pair; the broker is told `last_words` before."""
 
@@ -305,12 +307,18 @@ class NodeCore:
     def write_client(self, pair: Pair, data: bytes) -> None:
         self.host.write_client(pair, data)
 
+    def write_broker(self, pair: Pair, data: bytes) -> None:
+        self.host.write_broker(pair, data)
+
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         self.host.hang_up(pair, last_words)
 
     def received(self, pair: Pair, hashes: list[bytes]) -> None:
         if self.failover is not None:
             self.failover.received(pair, hashes)
+
+    def superseded(self, pair: Pair) -> bool:
+        return self.sessions.superseded(pair)
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
         return self.failover is not None and self.failover.resent(pair, publish)
@@ -431,7 +439,7 @@ class NodeCore:
             self.settle()
             run = self._new_run(group, count, blob, max_qos, version, sender=sender)
             if sender is not None and self.failover is not None:
-                self.failover.note(run)
+                self.failover.left(run, max(group.lane, 0), group.holds)
             self._dispatch(run, group, taken=taken)
             return
         key = (group, version)
@@ -466,14 +474,16 @@ class NodeCore:
             return True  # only a tap wants it
         self.settle()
         blob = codec.encode(publish, version)
-        sender = self.failover.sender(publish, pair) if self.failover is not None else None
+        sender = None
+        if self.failover is not None:
+            sender, holds = self.failover.sender(publish, pair, group.holds, ack.resent)
+            group = replace(group, holds=holds) if ack.resent else group
         run = self._new_run(group, 1, blob, publish.qos, version, True, sender, ack.resent)
         if self.failover is not None:
-            if ack.resent:  # the broker has it, and so has who holds it here
-                group = replace(group, holds=())
+            if ack.resent:
                 self.failover.known_again(run, max(group.lane, 0))
             else:
-                self.failover.published(run, max(group.lane, 0), publish, pair)
+                self.failover.published(run, max(group.lane, 0), publish, pair.client.client_id)
         publication = Publication(run.origin, run.epoch, max(group.lane, 0), run.first)
         record = self.sessions.of(pair) if publish.qos == 2 else None
         kept = record is not None and record.stored
@@ -545,6 +555,8 @@ class NodeCore:
             record = self.sessions.of(pair)
             if record is not None and unexpected and self.failover.returns.owes(record.client_id):
                 record.lost = True  # its session may end with its connection, but not what it is owed
+            if record is not None and record.lost and record.owner is pair:
+                self.failover.mesh.client_cut_off(record.client_id)
         self.sessions.ended(pair)
 
     def closed(self, pair: Pair) -> None:

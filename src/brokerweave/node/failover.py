@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.failover import held, wire
+from brokerweave.failover.cutover import in_order
 from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.injections import InjectionLog
 from brokerweave.failover.queues import Queues
-from brokerweave.failover.receipts import Receipts, Taken
+from brokerweave.failover.receipts import EVERYBODY, Receipts, Taken
 from brokerweave.failover.recent import Recent
 from brokerweave.failover.senders import Senders
 from brokerweave.failover.shelf import Shelf
@@ -46,13 +48,17 @@ STEP_SECONDS = 5.0
 LEFT_SECONDS = 2.0
 """How long a client whose session ended may turn up elsewhere before its queue is given up: news of the two
 take different ways."""
+READ_SECONDS = 1.0
+"""How long the broker may take to read what a client sent before it left."""
 STALE_SECONDS = 3.0
-"""What comes later than this for clients of a node that lives is not kept: the node has had it."""
+"""What comes later than this for clients of a node in reach is not kept: the node has had it, and receipts do
+not wait that long."""
 PUSH_SECONDS = 0.5
 """After a link is up: how long a node may take what it is owed before it hears what its clients are owed."""
 TAKEN_SECONDS = 0.1
 """Between two acknowledgements of receipts to one node."""
 MOST_UNHELD = 10_000
+MOST_UNREAD = 10_000
 SHOWN = 20
 """Clients that `status` names, those with the most drops."""
 _DUP = 0x08
@@ -76,23 +82,30 @@ class Failover:
         self.returns = Returns(core, self)
         self.wills = DeadWills(core, self)
         self.handover = Handover(core, self)
-        self._turning = False
+        self._turning = self._flushing = False
         self._holders: dict[str, float] = {}
         """Nodes that hold for this one, or did lately, and until when they are told what clients have."""
+        self.young = True
+        """Started less than a window ago, not by the clock, which may be set: somebody who was not reached
+        yet may have kept something before."""
+        core.call_later(self.window, self._grow)
         self.started = core.now()
-        """Nothing from before is kept for clients of nodes that live: nobody waited for this one."""
         self._ticking = False
         self._ticked = 0.0
         self._pushing: Counter[str] = Counter()
         """Nodes that are about to hear what is kept here for their clients."""
         self._unheld: dict[MessageId, set[str]] = {}
         """What was published here, and nodes of which a holder does not know who may be owed it."""
+        self._unread: dict[tuple[str, int], bytes] = {}
+        """Senders and content of what the broker may not have got, since its publisher left before an answer:
+        sent again, it is the broker's. Its subscribers may get it twice, others do not."""
         self._anew: dict[str, float] = {}
         """Clients whose sessions ended with their node and began anew there, and when."""
         self._gone: dict[str, str] = {}
         """Clients whose sessions ended a moment ago, and where."""
         core.retained.repaired = lambda: self._compare(core.neighbours())
         mesh.joined = self._joined
+        mesh.elsewhere = self.returns.elsewhere
         mesh.heard = self.returns.heard
         mesh.left = self._left
         mesh.died = self._died
@@ -116,6 +129,9 @@ class Failover:
             wire.LATE: self.returns.late_arrived,
             wire.WILLS: self.wills.arrived,
         }
+
+    def _grow(self) -> None:
+        self.young = False
 
     def keep_in(self, journal: Journal | None) -> None:
         """Before anything happens: keep queues in a journal, and go on with what an earlier start left."""
@@ -170,7 +186,7 @@ class Failover:
     def held(self, run: Run, lane: int) -> Run:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""
         holds, me = run.holds, self._core.node_id
-        if run.max_qos and (self._away(lane) or self.mesh.table.adrift(me)):
+        if run.max_qos and (self._away(lane) or self.mesh.cut_off or self.mesh.table.adrift(me)):
             holds += (me,)  # whose clients may come back elsewhere, before its broker does
         if holds:
             self.hold(replace(run, holds=holds), lane)
@@ -189,15 +205,17 @@ class Failover:
 
     def _hold_one(self, run: Run, lane: int, publish: Publish) -> None:
         owed: dict[str, tuple[str, int]] = {}
-        # What this node's broker has is kept here for clients of before it was started, and no others.
+        # What this node's broker has is kept here for clients of before it was started, and who lost it.
         served = self._core.node_id if not (self._away(lane) or self.mesh.alone) else None
-        old = self._core.now() - run.born > STALE_SECONDS or run.born < self.started
+        old = self._core.now() - run.born > STALE_SECONDS
+        if run.blob[0] & _DUP and run.born < self.started:
+            old = True  # as it was sent first clients may have had it before this node was there
         for node in run.holds:
-            # Where this node was away itself it will not hear which clients have it by now.
-            had = old and node in self.mesh.live
+            had = old and self.mesh.has_told(node)
             for client, qos in self.mesh.table.clients_wanting(node, publish.topic).items():
                 at_home = self.mesh.table.home(client) == node
-                if at_home and (node == served or (had and not self._is_anew(client, run.born))):
+                has = node == served and client not in self.mesh.cut_off
+                if at_home and (has or (had and not self._is_anew(client, run.born))):
                     continue
                 # Where it was counts: its origin may not have known yet where it is.
                 if client not in owed or self.mesh.table.home(client) != node:
@@ -278,6 +296,7 @@ class Failover:
     def _got_arrived(self, neighbour: str, payload: bytes) -> None:
         for client, ids in wire.decode_got(self._numbered(neighbour, payload)):
             self.queues.got(client, ids, self._core.now())
+        self._tick_later()
         self.queues.flush()
 
     def _routed_arrived(self, neighbour: str, payload: bytes) -> None:
@@ -285,7 +304,7 @@ class Failover:
             if self._core.node_id in self.mesh.holders(neighbour):
                 self.queues.routed(client, ids, neighbour)
             else:
-                self.queues.got(client, ids, but=neighbour)
+                self.queues.routed_there(client, ids, neighbour)
         self.queues.flush()
 
     def _numbered(self, neighbour: str, payload: bytes) -> bytes:
@@ -327,33 +346,47 @@ class Failover:
         rest = self.returns.received(record.client_id, hashes)
         if rest and (self.mesh.alone or self.queues.owes_any(record.client_id)):
             self.queues.received(record.client_id, rest, self._core.now(), home=self._core.node_id)
-        if rest and self.holders() and self.receipts.received(record.client_id, rest):
-            self._core.call_later(0, self.flush_receipts)
+        if rest:
+            self.receipts.received(record.client_id, rest)
+        self._flush_later()
 
     def got(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
         """A client has these; these nodes kept them for it."""
         self.queues.got(client, ids, self._core.now())
-        if self.receipts.got(client, ids, nodes - {self._core.node_id}):
-            self._core.call_later(0, self.flush_receipts)
+        others = nodes | {EVERYBODY} if self.young else nodes
+        self.receipts.got(client, ids, others - {self._core.node_id})
+        self._flush_later()
 
     def routed(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
         """A client that came back gets these from its broker here, as this node's own holders know."""
         own = self._core.node_id
-        self.queues.got(client, ids, but=own)
-        if self.receipts.got(client, ids, nodes - {own}, wire.ROUTED):
+        if self.mesh.alone or client in self.mesh.cut_off:
+            self.queues.routed(client, ids, own)
+        else:
+            self.queues.routed_there(client, ids, own)
+        self.receipts.got(client, ids, nodes - {own}, wire.ROUTED)
+        self._flush_later()
+
+    def _flush_later(self) -> None:
+        """At the end of this turn, those who keep what a client here has hear of it, and so does the disk."""
+        if not self._flushing and (self.receipts.waiting or self.queues.shelf.behind):
+            self._flushing = True
             self._core.call_later(0, self.flush_receipts)
 
     def flush_receipts(self) -> None:
+        self._flushing = False
+        self.queues.flush()
         if self.receipts.waiting:
             reachable = set(self.mesh.reachable())
-            for node, topic, payload in self.receipts.flush(self.holders(), reachable):
+            for node, topic, payload in self.receipts.flush(self.holders(), reachable, self.young):
                 self._core.send_own(node, topic, payload)
 
     def holders(self) -> list[str]:
         """Who is to hear what this node's clients have: also those that held for it a moment ago, and may
-        be out of reach. They still hold if they are not dead."""
+        be out of reach, or who did before it was started. They still hold if they are not dead."""
         now = self._core.now()
-        for node in self.mesh.holders(self._core.node_id):
+        # Of one that is young anybody may have kept something before it was started.
+        for node in self._core.neighbours() if self.young else self.mesh.holders(self._core.node_id):
             self._holders[node] = now + self.window
         for node in [node for node, until in self._holders.items() if until < now]:
             del self._holders[node]
@@ -396,14 +429,26 @@ class Failover:
 
     # Publications that are resent
 
-    def sender(self, publish: Publish, pair: Pair) -> tuple[str, int] | None:
-        """By what others know a publication that a client here made, should it come again."""
+    def sender(
+        self, publish: Publish, pair: Pair, holds: tuple[str, ...], resent: bool
+    ) -> tuple[tuple[str, int] | None, tuple[str, ...]]:
+        """By what others know a publication that a client here made, should it come again; and for whose
+        clients it is to be kept here."""
         client = pair.client.client_id
         if not client or not publish.packet_id:
-            return None
-        sender = client, publish.packet_id
-        self.remember(sender, _hash(publish), self._core.node_id if publish.dup else None)
-        return sender
+            return None, holds
+        sender, name = (client, publish.packet_id), _hash(publish)
+        self.remember(sender, name, self._core.node_id if publish.dup else None)
+        new = self._to_keep(sender, name, holds, resent)
+        return sender, new if resent else holds
+
+    def _to_keep(
+        self, sender: tuple[str, int], hash: bytes, holds: tuple[str, ...], known: bool
+    ) -> tuple[str, ...]:
+        """For whose clients something is to be kept that this node acts on: if it has done so before, only
+        for those of nodes out of reach that others were to keep it for. They may be gone, too."""
+        nodes = [node for node in holds if not (known and self.mesh.has_told(node))]
+        return self.senders.keep(*sender, hash, nodes) if nodes else ()
 
     def remember(self, sender: tuple[str, int], hash: bytes, resent_to: str | None = None) -> None:
         self.senders.note(*sender, hash, resent_to)
@@ -417,8 +462,9 @@ class Failover:
         if self._turning:
             self._core.call_later(self.window, self._turn)
 
-    def note(self, run: Run) -> bool:
-        """Remember what a run brings that has a sender. Whether this node had acted on it."""
+    def note(self, run: Run, holds: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
+        """Remember what a run brings that has a sender. Whether this node had acted on it, and for whose
+        clients it is to be kept here."""
         assert run.sender is not None
         head = publish_head(run.blob, run.version)
         name = content_hash(head.topic, run.blob[head.payload_start :])
@@ -428,30 +474,52 @@ class Failover:
         else:
             known = self.senders.overtaken(*run.sender, name, run.origin)
         self.remember(run.sender, name, run.origin if again else None)
+        return known, self._to_keep(run.sender, name, holds, known)
+
+    def repeated(self, run: Run, lane: int) -> bool:
+        """Whether this node has acted on what a run of a resent publication, or of a will, brings."""
+        if run.sender is None:
+            return False
+        known, keep = self.note(run, run.holds)
+        if known and keep:
+            self.hold(replace(run, holds=keep), lane)
+        known = known or self.wills.is_own(run.sender)
+        if known:
+            self.known_again(run, lane)
         return known
 
-    def published(self, run: Run, lane: int, publish: Publish, pair: Pair) -> None:
+    def published(self, run: Run, lane: int, publish: Publish, publisher: str) -> None:
         """The broker here has acknowledged what a client published."""
         lane = lane if self._core.settings.ordered else 0
         identifier = MessageId(run.origin, run.epoch, lane, run.first)
         self.log.own(identifier)
         if self.returns.under_way:
             kept = held.hold(identifier, publish, run.version, run.born)
-            self.returns.published(kept, pair, publish.packet_id)
+            self.returns.published(kept, publisher, publish.packet_id)
+
+    def left(self, run: Run, lane: int, holds: tuple[str, ...]) -> None:
+        """A client left before the broker acknowledged what it published: nobody will hear when that has
+        it."""
+        self.note(run, holds)
+        lane = lane if self._core.settings.ordered else 0
+        identifier = MessageId(run.origin, run.epoch, lane, run.first)
+        self.log.sent_before(identifier)
+        self._core.call_later(READ_SECONDS, lambda: self.log.ended(identifier))
+        publish = codec.decode(run.blob, run.version)
+        if isinstance(publish, Publish) and run.sender is not None:
+            self._unread[run.sender] = _hash(publish)
+            if self.returns.under_way:
+                self.returns.published(held.hold(identifier, publish, run.version, run.born), *run.sender)
+        while len(self._unread) > MOST_UNREAD:
+            del self._unread[next(iter(self._unread))]
+            self._core.counters.add("unread_forgotten")  # most of them the broker has
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
-        """Whether this node has acted on a publication that a client sends again."""
-        client = pair.client.client_id
-        return bool(client) and self.senders.seen(client, publish.packet_id, _hash(publish))
-
-    def repeated(self, run: Run, lane: int) -> bool:
-        """Whether this node has acted on what a run of a resent publication, or of a will, brings."""
-        if run.sender is None:
+        """Whether this node has acted on a publication that a client sends again, and its broker has it."""
+        client, name = pair.client.client_id, _hash(publish)
+        if self._unread.pop((client, publish.packet_id), None) == name:
             return False
-        known = self.note(run) or self.wills.is_own(run.sender)
-        if known:
-            self.known_again(run, lane)
-        return known
+        return bool(client) and self.senders.seen(client, publish.packet_id, name)
 
     def known_again(self, run: Run, lane: int) -> None:
         """Who has not acted on it before keeps it from now on for clients here, under its new name: they
@@ -570,26 +638,36 @@ class Failover:
     def pushing(self) -> bool:
         return any(self._pushing.values())
 
-    def _push_later(self, node: str) -> None:
+    def _push_later(self, node: str, owed: list[int] | None = None) -> None:
+        neighbour = self._core.neighbour_table.get(node)
+        lanes = neighbour.lanes if neighbour is not None else ()
+        before = [lane.outbox.last for lane in lanes] if owed is None else owed
         self._pushing[node] += 1
-        self._core.call_later(PUSH_SECONDS, lambda: self._push(node))
+        self._core.call_later(PUSH_SECONDS, lambda: self._push(node, before))
 
-    def _push(self, node: str) -> None:
+    def _push(self, node: str, owed: list[int]) -> None:
         """A node that was out of reach told its clients: it may not have got, when they came to it, what is
-        kept for them here. First it gets what is owed to it as such, so that it knows what it has."""
+        kept for them here. First it gets what was `owed` to it then as such, so that it knows what it has."""
         self._pushing[node] -= 1
-        since, now = self.mesh.table.since, self._core.now()
         neighbour = self._core.neighbour_table.get(node)
         if neighbour is None or not neighbour.up:
             return  # with the next link
-        if any(lane.outbox.backlog_runs for lane in neighbour.lanes):
-            self._push_later(node)
+        boxes = zip((lane.outbox for lane in neighbour.lanes), owed, strict=False)
+        # What was withdrawn unsent has left its number to what comes next: that may never come.
+        if any(box.backlog_runs and box.oldest <= last for box, last in boxes):
+            self._push_later(node, owed)
             return
         for client in [c for c in self.mesh.table.clients(node) if self.queues.owes_any(c)]:
-            for own in (False, True) if self.mesh.table.home(client) == node else ():
-                kept = self.queues.take(client, own)
-                for payload in wire.encode_late(since(client), client, kept, now, own):
-                    self._core.send_own(node, wire.LATE, payload)
+            if self.mesh.table.home(client) == node:
+                self._push_to(node, client)
+
+    def _push_to(self, node: str, client: str) -> None:
+        since, now = self.mesh.table.since(client), self._core.now()
+        elsewhere, there = self.queues.take(client, own=False), self.queues.take(client, own=True)
+        known = {one.id for one in there}
+        for own, part in groupby(in_order(elsewhere + there), lambda one: one.id in known):
+            for payload in wire.encode_late(since, client, part, now, own):
+                self._core.send_own(node, wire.LATE, payload)
 
     def _up(self, neighbour: str) -> None:
         # It may have been restarted, and have thought until now that this node is dead.

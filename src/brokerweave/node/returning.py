@@ -32,6 +32,10 @@ MOST_GIVEN = 100_000
 """Publications that clients got from here and the broker may yet be given; beyond, the oldest go."""
 MOST_EARLY = 10_000
 """Publications that a client got before it subscribed; what is beyond, it may get twice."""
+ROOM = 10
+"""Deliveries that every broker makes, without waiting for the first to be acknowledged."""
+SUSPECT_SECONDS = 2.0
+"""How long a delivery that may come, and may not, is taken off the stream: an equal one would be, too."""
 UNCLEAR_SECONDS = 0.05
 """How long to wait for the broker to deliver what it may or may not, once all else is known."""
 
@@ -94,7 +98,9 @@ class _Client:
 
 class _Attempt:
     __slots__ = (
+        "answered",
         "arriving",
+        "asked",
         "behind",
         "client",
         "cutover",
@@ -121,7 +127,16 @@ class _Attempt:
         self.unanswered: list[tuple[Pair, int]] = []
         self.unclear = False
         """All is known but what the broker is about to deliver."""
+        self.asked = False
+        """It was asked for a sign of life behind that."""
+        self.answered = False
         self.timer: Timer | None = None
+
+    @property
+    def sure(self) -> bool:
+        """Whether the broker has delivered by now what it was to: it gave a sign of life, and had room for
+        more than what stands."""
+        return self.answered and sum(packet_id > 0 for packet_id, _ in self.behind.behind) < ROOM
 
 
 class _Again:
@@ -158,7 +173,6 @@ class Returns:
         self._strangers: set[str] = set()
         """Clients that came in sessions of which this node, just started, knew nothing."""
         failover.log.writing = self.writing
-        self._started = core.now()
 
     # Who may be owed something
 
@@ -216,16 +230,18 @@ class Returns:
         record = self._core.interest.records.get(client)
         if record is not None and client in self._strangers:
             self._strangers.discard(client)
-            self._expect_late(record)
+            self._expect_late(record, older=True)
 
-    def _expect_late(self, record: SessionRecord) -> _Client:
-        """A client that has subscribed here, when nobody was asked: of what is kept for it from elsewhere."""
+    def _expect_late(self, record: SessionRecord, older: bool = False) -> _Client:
+        """A client that has subscribed here, when nobody was asked: of what is kept for it from elsewhere.
+        `older`: its session is, than what this node knows of it."""
         self.expect(record.client_id)
         entry, log = self._clients[record.client_id], self._failover.log
         own = {f: qos for f, qos in record.filters.items() if shared_filter(f)[0] is None}
         subscribed = log.open()
         entry.open.append(subscribed)
         entry.last = Cutover(subscribed, log.tick(), own, log, me=self._core.node_id)
+        entry.last.older = older
         for node, (epoch, sequences) in (record.returned or {}).items():
             entry.last.reborn(node, epoch, sequences)
         here = self._core.cut(self._core.node_id)
@@ -283,7 +299,9 @@ class Returns:
     def owes(self, client: str) -> bool:
         """Whether it left before it had all that it is owed, or heard that it is subscribed."""
         entry = self._clients.get(client)
-        return entry is not None and (entry.interrupted or entry.last is None or not entry.last.done)
+        if entry is None or entry.last is None:
+            return entry is not None
+        return entry.interrupted or not entry.last.done or entry.last.owes
 
     def expects(self, client: str) -> bool:
         return client in self._clients
@@ -294,8 +312,9 @@ class Returns:
 
     @property
     def _young(self) -> bool:
-        """Whether others may know of a dead node that was never heard of here."""
-        return self._core.now() - self._started < self._failover.window
+        """Whether others may know of a dead node that was never heard of here; or it of one that lives."""
+        unheard = not all(map(self._failover.mesh.knows, self._core.neighbours()))
+        return unheard or self._failover.young
 
     def accepted(self, client: str) -> None:
         """A new session begins here."""
@@ -312,10 +331,13 @@ class Returns:
 
     def subscribing(self, pair: Pair) -> None:
         """SUBSCRIBE is about to go to the broker."""
-        entry = self._clients.get(pair.client.client_id)
+        client = pair.client.client_id
+        entry, record = self._clients.get(client), self._core.interest.records.get(client)
         if entry is not None:
             entry.asked.append((self._failover.log.open(), pair.unanswered))
-            self._subscribing.add(pair.client.client_id)
+            self._subscribing.add(client)
+            if record is not None and record.returned is None:
+                self._core.sessions.returned(client, {})  # before its filters are written down
 
     def ended(self, pair: Pair) -> None:
         record = self._core.interest.records.get(pair.client.client_id)
@@ -395,12 +417,13 @@ class Returns:
     def under_way(self) -> bool:
         return bool(self._attempts)
 
-    def published(self, held: Held, pair: Pair, packet_id: int) -> None:
-        """The broker acknowledged what a client here published. Where it got that before SUBACK came, it may
-        have been before it knew the subscription, and be routed after the node did."""
+    def published(self, held: Held, publisher: str, packet_id: int) -> None:
+        """The broker acknowledged what a client here published, or nobody will hear whether it did. Where it
+        got that before SUBACK came, it may have been before it knew the subscription, and be routed after
+        the node did."""
         for attempt in self._attempts.values():
-            if (pair, packet_id) in attempt.unanswered:
-                attempt.cutover.published(held, pair.client.client_id)
+            if (publisher, packet_id) in [(pair.client.client_id, one) for pair, one in attempt.unanswered]:
+                attempt.cutover.published(held, publisher)
 
     def up(self, neighbour: str) -> None:
         self._epochs.pop(neighbour, None)
@@ -517,12 +540,24 @@ class Returns:
             self._core.call_later(POLL_SECONDS, lambda: self._look_again(number))
 
     def _doubt(self, number: int) -> None:
-        """The broker was given time to deliver what it may or may not; but it may not have read it yet."""
+        """The broker was given time to deliver what it may or may not; but it may not have read it yet, or
+        its deliveries be on their way. What it delivers is before its sign of life."""
         attempt = self._attempts.get(number)
-        if attempt is not None and attempt.cutover.unacknowledged:
-            self._core.call_later(UNCLEAR_SECONDS, lambda: self._doubt(number))
-        elif attempt is not None:
-            self._finish(number)
+        if attempt is None:
+            return
+        if attempt.pair.wants_broker_pause:
+            self._finish(number)  # no more of it is read before the stream goes on
+            return
+        if not (attempt.asked or attempt.cutover.unacknowledged):
+            attempt.asked = True
+            attempt.pair.ask_broker(lambda: self._finish_next(number))
+        self._core.call_later(UNCLEAR_SECONDS, lambda: self._doubt(number))
+
+    def _finish_next(self, number: int) -> None:
+        """Not while the pair acts on what the broker said."""
+        if number in self._attempts:
+            self._attempts[number].answered = True
+        self._core.call_later(0, lambda: self._finish(number))
 
     def _look_again(self, number: int) -> None:
         attempt = self._attempts.get(number)
@@ -567,11 +602,27 @@ class Returns:
             self._failover.got(attempt.client, attempt.cutover.known, entry.keepers)
         attempt.pair.go_on(attempt.stand)
         if given and not interrupted:
+            if attempt.cutover.doubtful and entry is not None and not attempt.sure:
+                self._suspect(attempt.client, entry, tuple(attempt.cutover.doubtful))
             self._give(attempt.pair, attempt.client, attempt.cutover, given, attempt.behind)
         else:
             attempt.pair.go_on(attempt.behind)
         for later in [later for later, one in self._attempts.items() if one.client == attempt.client]:
             self._check(later)
+
+    def _suspect(self, client: str, entry: _Client, contents: tuple[bytes, ...]) -> None:
+        """The client gets these from here, and the broker may be about to deliver them, too."""
+        for one in contents:
+            entry.unwanted[one] = entry.unwanted.get(one, 0) + 1
+        self._suppress(client)
+
+        def believe() -> None:
+            for one in contents:
+                left = entry.unwanted.pop(one, 0)
+                if left > 1:
+                    entry.unwanted[one] = left - 1
+
+        self._core.call_later(SUSPECT_SECONDS, believe)
 
     def writing(self, identifier: MessageId) -> None:
         """The broker is about to get a publication: those who have it from here do not want it again."""

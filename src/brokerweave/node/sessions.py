@@ -71,6 +71,10 @@ class Sessions:
             return record
         return None
 
+    def superseded(self, pair: Pair) -> bool:
+        """Whether another pair has taken the session over."""
+        return _name(pair) in self._records and self.of(pair) is None
+
     def heir(self, pair: Pair) -> object | None:
         """The pair that has taken the session over."""
         record = self._records.get(_name(pair))

@@ -116,6 +116,11 @@ class Door:
         if relay is not None:
             relay.write_own(data)
 
+    def write_broker(self, pair: Pair, data: bytes) -> None:
+        relay = self.relays.get(pair)
+        if relay is not None:
+            relay.write_broker(data)
+
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         relay = self.relays.get(pair)
         if relay is not None:

@@ -89,6 +89,7 @@ class Node:
         self.door = Door(self)
         self.open_broker = self.door.open_broker
         self.write_client = self.door.write_client
+        self.write_broker = self.door.write_broker
         self.hang_up = self.door.hang_up
         self._clock = Clock()
         self.now = self._clock.now

@@ -54,6 +54,9 @@ class PairHost(RecorderHost, RedeliveryHost, UnconfirmedHost, Protocol):
     ) -> bool:
         """The same for one whose acknowledgement waits. False: until `pair.release(ack)`."""
 
+    def superseded(self, pair: Pair) -> bool:
+        """Whether the client has a later connection here: the broker is about to end this one."""
+
     def resent(self, pair: Pair, publish: Publish) -> bool:
         """In a mesh: the client sent a publication again. True if it was acted on before: the broker does not
         get it, and the node answers, when `forward_confirmed` (its `ack.resent` is set) lets it."""

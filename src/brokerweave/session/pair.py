@@ -467,6 +467,12 @@ class Pair:
         if self.phase is Phase.ACCEPTED:
             self._redelivery.send(publishes, done, stand)
 
+    def ask_broker(self, done: Callable[[], object]) -> None:
+        """Ask the broker for a sign of life: when `done` is called, all that it had delivered before is here.
+        Never, if the pair ends before, or while the broker is not read."""
+        if self._redelivery is not None and self.phase is Phase.ACCEPTED:
+            self._redelivery.ask_broker(done)
+
     def suppress(self, unwanted: dict[bytes, int]) -> None:
         """What the broker delivers of this content, as often as it says, the client has from the node."""
         if self._redelivery is not None:

@@ -119,22 +119,24 @@ class Publications:
         if self._pair.phase is not Phase.ACCEPTED:
             return
         if self.unconfirmed is not None:
-            self._end_waiting(self.unconfirmed.unanswered(), broker_left)
+            unsure = broker_left or self._host.superseded(self._pair)
+            self._let_go_of(self.unconfirmed.unanswered(), unsure)
         if self.recorder is not None:
             self.recorder.ended(broker_left)
 
-    def _end_waiting(self, publications: list[tuple[Publish, int]], broker_left: bool) -> None:
-        """Cluster delivery: nobody will hear any more whether the broker took these.
+    def _let_go_of(self, publications: list[tuple[Publish, int]], unsure: bool) -> None:
+        """Cluster delivery: the client will not hear any more whether the broker took these.
 
-        They were handed to it, so they go to other sites as in local delivery; unless it was the broker that
-        ended the connection, unasked, which is how some refuse a publication.
+        They were handed to it, so they go to other sites as in local delivery; unless the broker ended the
+        connection, unasked, which is how some refuse a publication, or the client has another connection:
+        what it sends again there may be acted on by now.
         """
         if publications:
             self._host.count("unacknowledged_publications", len(publications))
         for publish, since in publications:
             if publish.retain:
-                self._host.uncertain(publish.topic, -1 if broker_left else since)
-            if broker_left:
+                self._host.uncertain(publish.topic, -1 if unsure else since)
+            if unsure:
                 continue
             if publish.qos == 2 and self._record is not None:
                 self._record.incoming_qos2.add(publish.packet_id)
@@ -281,6 +283,9 @@ class Publications:
 
     def _confirm(self, publish: Publish, ack: HeldAck) -> bool:
         """Forward what the broker has acknowledged; False: the client has to wait for `release`."""
+        if not ack.resent and self._host.superseded(self._pair):
+            self._let_go_of([(publish, 0)], unsure=True)
+            return False
         if publish.qos == 2 and self._record is not None and not ack.resent:
             self._record.incoming_qos2.add(publish.packet_id)
         if self.recorder is not None:

@@ -58,6 +58,9 @@ class RedeliveryHost(Protocol):
     def write_client(self, pair: Pair, data: bytes) -> None:
         """Send the client a packet of our own, between two of the broker's."""
 
+    def write_broker(self, pair: Pair, data: bytes) -> None:
+        """Send the broker a packet of our own, between two of the client's."""
+
     def count(self, counter: str, amount: int = 1) -> None: ...
 
 
@@ -74,7 +77,10 @@ class Queue:
 class Redelivery:
     __slots__ = (
         "_advancing",
+        "_answered",
         "_answers",
+        "_asked",
+        "_asking",
         "_bytes",
         "_deliveries",
         "_host",
@@ -123,6 +129,9 @@ class Redelivery:
         """Answers in the client's stead, for whoever writes to the broker."""
         self._pings = 0
         """Answers that the broker owes to the node: the client did not ask, or has its answer."""
+        self._asked = self._answered = 0
+        """PINGREQs to the broker, whoever asked, and its answers."""
+        self._asking: list[tuple[int, Callable[[], object]]] = []
 
     def begin(self, connect: Connect) -> None:
         """What the client can take."""
@@ -205,8 +214,22 @@ class Redelivery:
         swallowed, self._swallowed = self._swallowed, False
         if not swallowed or self._pair.leaving or (self._pings and not self._pair.wants_broker_pause):
             return b""
+        return self._ping()
+
+    def _ping(self) -> bytes:
         self._pings += 1
+        self._asked += 1
         return _PINGREQ
+
+    def ask_broker(self, done: Callable[[], object]) -> None:
+        ping = self._ping()
+        self._asking.append((self._asked, done))
+        self._host.write_broker(self._pair, ping)
+
+    def _broker_answered(self) -> None:
+        self._answered += 1
+        while self._asking and self._asking[0][0] <= self._answered:
+            self._asking.pop(0)[1]()
 
     def _fill(self, queue: Queue, parts: list[bytes]) -> None:
         while queue.left:
@@ -263,9 +286,11 @@ class Redelivery:
             if not self._standing.delivers(delivery):
                 self._deliveries.written((delivery,))
             return None
-        if kind == PacketType.PINGRESP and self._pings:
-            self._pings -= 1
-            return b""
+        if kind == PacketType.PINGRESP:
+            self._broker_answered()
+            if self._pings:
+                self._pings -= 1
+                return b""
         if kind == PacketType.PUBREL:
             packet_id, _ = read_answer(frame.data, self._version)
             if packet_id in self._in_flight:
@@ -303,6 +328,7 @@ class Redelivery:
         It may also ask whether anybody is there, while the broker's answer would not be read.
         """
         if frame.type == PacketType.PINGREQ:
+            self._asked += 1
             if self._pair.wants_broker_pause:
                 self._answers.append(_PINGRESP)
                 self._pings += 1

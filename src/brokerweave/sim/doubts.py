@@ -85,8 +85,9 @@ class Doubts:
                 self._doubts[client.name].setdefault(payload, ON_ITS_WAY)
 
     def disk_failed(self, records: Iterable[bytes]) -> None:
-        """A node ends that has this on its disk, which did not hear who has what of it by now (row "failing
-        disk"). Who told it tells it again, unless that ends, too."""
+        """A node ends that has this on its disk, for others' clients or for those who keep it for them, and
+        the disk did not hear who has what of it by now (row "failing disk"). Who told it tells it again,
+        unless that ends, too."""
         kept = list(records)
         for client, got in self._got.items():
             for payload in got:

@@ -8,11 +8,14 @@ can see how much that was. Must not know: the reasons, how faults are made.
 
 from __future__ import annotations
 
+from math import inf
+
 from brokerweave.links.run import Run
 from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish
 from brokerweave.node.router import Group
 from brokerweave.sim.client import ModelClient
+from brokerweave.sim.copies import Copies
 from brokerweave.sim.doubling import Doubling
 from brokerweave.sim.facts import Facts, Publication, Visit
 from brokerweave.sim.node import SimNode
@@ -40,6 +43,7 @@ class Ledger:
         self.owed = owed
         self.redelivery = Redelivery(facts)
         self.outages = Outages(facts, owed, self.redelivery)
+        self.copies = Copies(facts, 1)
         self.retained = Retained(facts)
         self._doubling = Doubling(facts)
         self._resent = Resent(facts)
@@ -132,7 +136,7 @@ class Ledger:
         if not payload:
             if came_from is None and not run.repair:
                 topic = publish_head(run.blob, run.version).topic.decode()
-                self.retained.deletions.read(node, topic, facts.now)
+                self.retained.deletions.read(node, topic, facts.now, run.stamp)
             return
         publication = facts.publications.get(payload)
         if publication is None:
@@ -146,6 +150,8 @@ class Ledger:
             before.append(Visit(facts.now, key, came_from, group.local, repair=True))
             return
         if came_from is None:
+            if facts.mesh:
+                self.copies.sent(node, payload, group)
             self._check_forwarded(node, publication, key, before, run)
         else:
             if key not in publication.keys:
@@ -179,17 +185,18 @@ class Ledger:
         facts, payload = self.facts, publication.payload
         if came_from is None and len(publication.keys) == 1:
             publication.acknowledged = publication.acknowledged or publication.is_will
-            # At home the broker publishes a will. What goes on when the broker has acknowledged it, it may
-            # have had before its publisher sent it again: it was for those who subscribed by then.
+            # At home the broker publishes a will. What goes on when the broker has acknowledged it was for
+            # those who were subscribed when that had it; its publisher may have sent it again since.
             known = facts.cluster and publication.qos == 2 and publication.resent
-            at_home = not (publication.is_will or known)
+            taken = facts.first_hand[node, payload][:1] if facts.cluster else []
+            at_home = -inf if publication.is_will or known else min(taken, default=inf)
             if isinstance(self.owed, OwedInOneHop) and publication.is_will and facts.is_up(publication.site):
                 # Another node thinks that it is dead: whether its own subscribers get it, its broker decides.
                 self.owed.spared = publication.site
             self.owed.published(payload, publication.topic, publication.qos, node, at_home)
         hops = {neighbour: min(run.cap, qos) for neighbour, qos in group.hops}
         if came_from is None:
-            self._order.forwarded(node, payload, hops)
+            self._order.forwarded(node, payload, hops, dict(group.keepers))
         # Sent again, elsewhere perhaps: that it goes on is another node's part, or was this one's before.
         sent_again = (came_from is None or node in publication.sites) and len(publication.keys) > 1
         if not (facts.mesh and (sent_again or (publication.is_will and node == publication.site))):
@@ -207,6 +214,7 @@ class Ledger:
         for payload in payloads:
             before = self._arrivals.get((node, payload))
             self._arrivals[node, payload] = facts.now
+            self.copies.arrived(node, payload)
             if facts.mesh and self._resent.known(node, payload):
                 continue
             if facts.mesh and before is not None and not facts.ends_since(node, before):

@@ -33,8 +33,8 @@ class Order:
             self._subscribed[key] = self._facts.now
         self._granted_at[key] = client.site
 
-    def forwarded(self, node: str, payload: bytes, to: Iterable[str]) -> None:
-        """The node that a message was published at sends it to these."""
+    def forwarded(self, node: str, payload: bytes, to: Iterable[str], keepers: Iterable[str] = ()) -> None:
+        """The node that a message was published at sends it to these; in a mesh `keepers` are to keep it."""
 
     def check(self, client: ModelClient, publication: Publication, qos: int) -> None:
         """A client got a message for the first time."""

@@ -26,6 +26,8 @@ class OrderInAMesh(Order):
         """By client: until when it was at a site that had not reached all others when it subscribed there."""
         self._waited: defaultdict[bytes, set[str]] = defaultdict(set)
         """The sites that were out of reach when their origin sent them a message."""
+        self._kept: defaultdict[bytes, set[str]] = defaultdict(set)
+        """The sites that were to keep a message, its origin included."""
 
     def granted(self, client: ModelClient, topic_filter: str) -> None:
         super().granted(client, topic_filter)
@@ -34,8 +36,9 @@ class OrderInAMesh(Order):
         elif self._came_blind.get(client.name) == inf:
             self._came_blind[client.name] = self._facts.now
 
-    def forwarded(self, node: str, payload: bytes, to: Iterable[str]) -> None:
+    def forwarded(self, node: str, payload: bytes, to: Iterable[str], keepers: Iterable[str] = ()) -> None:
         self._waited[payload].update(each for each in to if not self._facts.reaches(node, each))
+        self._kept[payload].update((node, *keepers))
 
     def _why(self, client: ModelClient, publication: Publication, last: int, qos: int) -> str:
         later = f"{publication.client}:{last}".encode()
@@ -57,8 +60,9 @@ class OrderInAMesh(Order):
             return "a full queue dropped it in its turn, and it was redelivered"
         if self._came_blind.get(client.name, 0.0) >= publication.at:
             return "who kept it was out of reach when its subscriber came"
-        if facts.link_failed_since(publication.site, client.site, publication.at):
-            return "the link with its origin failed before its subscriber had it"
+        kept = (publication.site, *self._kept[publication.payload])
+        if any(facts.link_failed_since(each, client.site, publication.at) for each in kept):
+            return "the link with its origin, or who kept it, failed before its subscriber had it"
         return "at QoS 0 it had been lost, and was redelivered" if qos == 0 else ""
 
     def _why_behind_redelivered(self, client: ModelClient, publication: Publication, later: bytes) -> str:
@@ -70,7 +74,15 @@ class OrderInAMesh(Order):
             return "a full queue dropped a later one, which was redelivered before it"
         if any(visit.local for visit in self._facts.visits[client.site, publication.payload]):
             return "it waited for its broker while a later one was redelivered"
+        if self._in_forgotten_session(client, publication):
+            return "it waited in a session that its node had forgotten while a later one was redelivered"
         return ""
+
+    def _in_forgotten_session(self, client: ModelClient, publication: Publication) -> bool:
+        """Whether a broker had it in a client's session when its node had come back without its disk."""
+        forgot = any(not end.disk_kept for end in self._facts.ends[client.site][-1:])
+        had = client.site in self._facts.given_at[client.name, publication.payload]
+        return forgot and had and client.persistent
 
     def _why_by_its_broker(self, client: ModelClient, publication: Publication, later: bytes) -> str:
         if self._subscribed_since(client, publication) and self._stuck(publication, client.site):

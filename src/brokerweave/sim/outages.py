@@ -8,6 +8,7 @@ not happen. Must not know: how faults are made, what clients are owed.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from brokerweave.mqtt.content import content_hash
 from brokerweave.sim.disk import DAYBOOK, HELD
@@ -43,7 +44,7 @@ class Outages:
         if facts.mesh and not graceful:
             self.site_dies(node.name)
         if facts.mesh and disk.failed:
-            self._redelivery.doubts.disk_failed(_kept_for_others(node))
+            self._redelivery.doubts.disk_failed([*_kept_for_others(node), *_sent_again(node, written)])
             self.unread.update(self._held_in_memory(node))  # row "failing disk"
         facts.ends[node.name].append(end)
         if disk.failed or not facts.promises.interest_survives_restart:
@@ -135,6 +136,12 @@ def _written(node: SimNode) -> defaultdict[str, set[bytes]]:
         if name not in (DAYBOOK, HELD):
             written[name].update(in_journal(journal))
     return written
+
+
+def _sent_again(node: SimNode, written: Mapping[str, set[bytes]]) -> set[bytes]:
+    """What others have taken from a node, and its disk, which failed, did not hear that."""
+    lanes = [outbox for outbox in node.outboxes if outbox.place.startswith("lanes/")]
+    return set().union(*(written[outbox.place].difference(outbox.in_memory()) for outbox in lanes))
 
 
 def _kept_for_others(node: SimNode) -> list[bytes]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 
 from brokerweave.mqtt.topics import matches
 from brokerweave.sim.client import ModelClient
@@ -31,6 +32,8 @@ class Subscription:
     topic_filter: str
     qos: int
     settled: set[str]
+    since: float
+    """When its client heard SUBACK."""
 
 
 @dataclass(slots=True)
@@ -79,7 +82,8 @@ class Owed:
         key = (client.name, topic_filter)
         known = self._subscriptions.get(key)
         if known is None or known.qos != qos:
-            self._subscriptions[key] = Subscription(client, topic_filter, qos, set())
+            now = client.host.world.now
+            self._subscriptions[key] = Subscription(client, topic_filter, qos, set(), now)
         if barrier and self.calm():
             for node in self._topology.component(client.site):
                 path = self._topology.path(node, client.site) or ()
@@ -144,8 +148,8 @@ class Owed:
 
     # Messages
 
-    def published(self, payload: bytes, topic: str, qos: int, node: str, at_home: bool = True) -> None:
-        """`at_home`: it is owed at its own site, too."""
+    def published(self, payload: bytes, topic: str, qos: int, node: str, at_home: float = inf) -> None:
+        """`at_home`: at its own site it is owed to those who were subscribed by then."""
         if qos == 0:
             return
         debts: dict[str, Debt] = {}
@@ -153,7 +157,7 @@ class Owed:
             if subscription.qos == 0 or client in debts or not matches(topic_filter, topic):
                 continue
             path = self._topology.path(node, subscription.client.site)
-            if not at_home and path == (node,):
+            if path == (node,) and subscription.since > at_home:
                 continue
             if path is None or not subscription.settled.issuperset(path):
                 self.unsettled += 1

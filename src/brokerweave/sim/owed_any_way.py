@@ -12,6 +12,7 @@ show, somewhere. Must not know: strategies.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 
 from brokerweave.mqtt.topics import matches
 from brokerweave.node.tree import Tree
@@ -85,7 +86,7 @@ class OwedAnyWay(Owed):
         if len(seen) == len(self._topology.names):
             self._unsure.discard((client.name, topic_filter))
 
-    def published(self, payload: bytes, topic: str, qos: int, node: str, at_home: bool = True) -> None:
+    def published(self, payload: bytes, topic: str, qos: int, node: str, at_home: float = inf) -> None:
         if qos == 0:
             return
         debts: dict[str, Debt] = {}
@@ -94,7 +95,7 @@ class OwedAnyWay(Owed):
             if subscription.qos == 0 or client in debts or not matches(topic_filter, topic):
                 continue
             site = subscription.client.site
-            if not at_home and site == node:
+            if site == node and subscription.since > at_home:
                 continue
             if node not in subscription.settled or (client, topic_filter) in self._unsure:
                 self.unsettled += 1

@@ -8,7 +8,8 @@ know: strategies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from math import inf
 
 from brokerweave.mqtt.topics import matches
 from brokerweave.sim.client import ModelClient
@@ -20,6 +21,9 @@ class OwedInOneHop(Owed):
         super().__init__(*arguments)  # type: ignore[arg-type]
         self.spared = ""
         """The site whose subscribers are not owed what is published next, unless they lost their sessions."""
+        self.called_away: Callable[[str, str], bool] = lambda node, client: False
+        """Whether a node has heard that a client is elsewhere since later, by a clock that is ahead maybe: it
+        closes the client's connection, and the client comes again."""
         self._homes: dict[tuple[str, str], str] = {}
         """By client and filter: the site that granted it last."""
         self._former: dict[tuple[str, str], str] = {}
@@ -104,7 +108,7 @@ class OwedInOneHop(Owed):
                 settled.add(node)
                 unsure.discard(node)
 
-    def published(self, payload: bytes, topic: str, qos: int, node: str, at_home: bool = True) -> None:
+    def published(self, payload: bytes, topic: str, qos: int, node: str, at_home: float = inf) -> None:
         spared, self.spared = self.spared, ""
         if qos == 0:
             return
@@ -114,7 +118,8 @@ class OwedInOneHop(Owed):
             if subscription.qos == 0 or client in debts or not matches(topic_filter, topic):
                 continue
             home = self._homes.get(key, subscription.client.site)
-            if not at_home and node in (home, subscription.client.site):  # it may not have heard SUBACK yet
+            near = node in (home, subscription.client.site)  # it may not have heard SUBACK yet
+            if near and subscription.since > at_home:
                 continue
             if home == spared and key not in self._orphans:
                 continue
@@ -146,7 +151,8 @@ class OwedInOneHop(Owed):
             at = {self._homes[key], subscription.client.site}
             loose = (payload, debt.client) in self._loose or node in self._unsure.get(key, ())
             elsewhere = at != {debt.path[-1]} or (came and debt.path[-1] != node)
-            if key in self._orphans or elsewhere or loose:
+            called_away = self.called_away(node, debt.client)
+            if key in self._orphans or elsewhere or loose or called_away:
                 moved.append(debt)
         checked = [debt for debt in self._debts.get(payload, ()) if debt not in moved]
         if checked:

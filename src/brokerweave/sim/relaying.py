@@ -66,6 +66,10 @@ class Relay:
             if self._broker is not None and self.end_of_client.writable:
                 self._broker.resume()
 
+    def write_broker(self, data: bytes) -> None:
+        if self._broker is not None:
+            self._broker.write(data)
+
     # The broker's end
 
     def connect_arrived(self) -> None:

@@ -91,4 +91,7 @@ def compared(facts: Facts, site: str, publication: Publication) -> bool:
     visits, takes = facts.visits[site, publication.payload], facts.takes[site, publication.payload]
     dropped = any(node == site for node, _ in facts.drops[publication.payload])
     corrected = len(takes) > sum(visit.local for visit in visits)
-    return publication.retain and (dropped or corrected or any(visit.repair for visit in visits))
+    lost = not publication.qos and any(
+        visit.at <= at <= takes[-1] for visit in visits for at in facts.injector_losses[site] if takes
+    )
+    return publication.retain and (dropped or corrected or lost or any(visit.repair for visit in visits))

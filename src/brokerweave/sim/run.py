@@ -22,6 +22,7 @@ from brokerweave.sim import schedule, topology
 from brokerweave.sim.acting import Actor
 from brokerweave.sim.broker import ModelBroker
 from brokerweave.sim.client import ModelClient
+from brokerweave.sim.copies import Copies
 from brokerweave.sim.doubts import Doubts, Losses
 from brokerweave.sim.facts import Facts
 from brokerweave.sim.ledger import Ledger
@@ -150,16 +151,24 @@ class Simulation:
         doubts.ended = lambda node, since: any(end.at >= since for end in facts.ends[node])
         self.ledger.redelivery.doubts = doubts
         self.ledger.outages.losses = Losses(copies)
+        self.ledger.copies = Copies(facts, copies)
         facts.reaches = lambda node, other: node == other or self.linked(node, other)
         facts.sites_clients = lambda site: [c for c in self.clients.values() if c.site == site]
         facts.site_died = self._site_died
         facts.is_up = lambda node: self.nodes[node].up
+        if isinstance(self.owed, OwedInOneHop):
+            self.owed.called_away = self._called_away
         for client in self.clients.values():
             client.balance = self._balance
 
     def _site_died(self, client: str) -> bool:
         site = self.clients[client].site if client in self.clients else ""
         return bool(site) and not (self.nodes[site].up and self.brokers[site].host.up)
+
+    def _called_away(self, node: str, client: str) -> bool:
+        strategy = self.nodes[node].core.strategy
+        assert isinstance(strategy, Mesh)
+        return client in strategy.table.clients(node) and strategy.table.home(client) != node
 
     def _balance(self, client: ModelClient) -> str:
         """As a balancer does that knows which sites are well."""
@@ -344,8 +353,13 @@ def _check_debts(simulation: Simulation) -> None:
             facts.excuses["lost: a will of a node that was killed"] += 1  # row "will" of docs/guarantees.md
             continue
         since = facts.publications[payload].at
-        if simulation.mesh and outages.losses.too_many(since, outages.own_copies_lost(debt, payload)):
+        own = outages.own_copies_lost(debt, payload)
+        if simulation.mesh and outages.losses.too_many(since, own):
             facts.excuses["lost: as many sites died as there were copies"] += 1
+            continue
+        few = simulation.ledger.copies.few(payload, debt.path[-1])
+        if few and outages.losses.all_of(few - own, since):
+            facts.excuses["lost: others were out of reach, and all sites died that had it"] += 1
             continue
         if debt.known_to and outages.losses.all_of(debt.known_to, since):
             facts.excuses["lost: all sites died that knew what its subscriber wants"] += 1

@@ -406,7 +406,7 @@ class Node:
         hashes = [] if own or ids else [held.hash]
         if hashes:
             self.receipts.received("c", hashes)
-        self.queues.got("c", ids)
+        self.queues.got("c", ids, self.world.now)
         self.known |= {self.world.texts[one] for one in ids}
         self.receipts.got("c", ids, [name for name in self.world.nodes if name != self.name])
         for target, topic, payload in self.receipts.flush(self._holders(self.name), self.world.nodes):
@@ -416,7 +416,7 @@ class Node:
         _, _, payload = decode_number(payload)
         if topic == GOT:
             for client, ids in decode_got(payload):
-                self.queues.got(client, ids)
+                self.queues.got(client, ids, self.world.now)
                 self.known |= {self.world.texts[one] for one in ids}
         else:
             for client, hashes in decode_receipts(payload):

@@ -285,6 +285,15 @@ def test_what_matches_an_earlier_subscribe_is_judged_by_its_cut() -> None:
     assert sequences(second.ready(0)) == [3]
 
 
+def test_what_follows_something_that_an_older_session_has_from_here_comes_from_the_broker() -> None:
+    cutover = Site().comes_back()
+    cutover.older = True
+    cutover.reborn("e", 1, [9])
+    cutover.offer([held(1, origin="e"), held(2, "second", origin="e"), held(3, "third", origin="e")])
+    cutover.live(held(2, "second").hash)  # and has no room for more
+    assert sequences(cutover.ready(0)) == [1]
+
+
 def test_holders_are_told_of_what_the_client_has_by_its_id() -> None:
     site = Site()
     cutover = site.comes_back()

@@ -20,6 +20,16 @@ def table(client_bytes: int = ROOM, total: int = ROOM, window: float = 60.0) -> 
     return Queues(client_bytes, total, window)
 
 
+def test_what_a_client_has_is_not_kept_again_whoever_brings_it() -> None:
+    queues = table()
+    queues.add("c", held(1), now=0)
+    queues.received("c", [held(1).hash], now=1)
+    queues.got("c", [held(2).id], now=1)  # which comes later, from somebody who kept it
+    for sequence in (1, 2, 3):
+        queues.add("c", held(sequence), now=2)
+    assert sequences(queues.take("c")) == [3]
+
+
 def test_a_queue_is_given_in_order_and_stays_until_it_is_received() -> None:
     queues = table()
     for sequence in (1, 2, 3):
@@ -27,7 +37,7 @@ def test_a_queue_is_given_in_order_and_stays_until_it_is_received() -> None:
     assert sequences(queues.take("c")) == [1, 2, 3]
     queues.received("c", [held(2).hash], now=1)
     assert sequences(queues.take("c")) == [1, 3]
-    queues.got("c", [held(3).id, held(9).id])
+    queues.got("c", [held(3).id, held(9).id], now=1)
     assert sequences(queues.take("c")) == [1]
     queues.forget("c")
     assert queues.take("c") == []
@@ -274,7 +284,7 @@ def test_no_order_of_publications_receipts_and_restarts_loses_or_doubles(
                 else:
                     mine.remove(found)
             case "got" if mine:
-                queues.got(client, [mine[-1][1].id])
+                queues.got(client, [mine[-1][1].id], 0)
                 mine.pop()
             case "restart":
                 queues.flush()

@@ -1,7 +1,7 @@
 """Receipts are gathered for a turn, and one packet goes to each holder."""
 
 from brokerweave.failover.ids import MessageId
-from brokerweave.failover.receipts import Receipts, Taken
+from brokerweave.failover.receipts import EVERYBODY, Receipts, Taken
 from brokerweave.failover.wire import GOT, RECEIPTS, decode_got, decode_number, decode_receipts
 
 ONE, TWO = b"11111111", b"22222222"
@@ -13,13 +13,17 @@ def said(payload: bytes) -> bytes:
     return decode_number(payload)[2]
 
 
-def test_the_first_receipt_of_a_turn_asks_for_a_flush() -> None:
+def test_who_is_reached_later_hears_which_ids_clients_got_while_the_node_was_young() -> None:
     receipts = Receipts()
-    assert receipts.received("c", [ONE])
-    assert not receipts.received("b", [TWO])
-    assert not receipts.got("c", [ID], ["x"])
-    receipts.flush(["x"], {"x"})
-    assert receipts.got("c", [ID], ["x"])
+    receipts.received("c", [ONE])
+    receipts.got("c", [ID], [EVERYBODY])
+    receipts.flush(["x"], {"x"}, young=True)
+    ((_, topic, payload),) = receipts.back("y")
+    assert (topic, decode_got(said(payload))) == (GOT, [("c", [ID])])
+    receipts.received("c", [TWO])
+    out = receipts.flush(["x", "y"], {"x", "y"})
+    assert [decode_receipts(said(payload)) for _, _, payload in out] == [[("c", [TWO])]] * 2
+    assert receipts.back("z") == []
 
 
 def test_each_holder_gets_one_packet_for_all_clients() -> None:

@@ -29,6 +29,8 @@ from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
     Packet,
+    PingReq,
+    PingResp,
     PubAck,
     Publish,
     PubRec,
@@ -97,6 +99,11 @@ class Node:
 
     def write_client(self, pair: Pair, data: bytes) -> None:
         self.written[pair] = self.written.get(pair, b"") + data
+
+    def write_broker(self, pair: Pair, data: bytes) -> None:
+        """Its broker answers at once."""
+        if data == codec.encode(PingReq(), 4):
+            self.write_client(pair, pair.from_broker(codec.encode(PingResp(), 4)))
 
     def forget_lanes(self, neighbour: str) -> None: ...
 

@@ -8,6 +8,7 @@ from brokerweave.cooperation.mesh import Mesh
 from brokerweave.failover.held import hold
 from brokerweave.failover.ids import MessageId
 from brokerweave.mqtt.packets import Disconnect, PubAck, Publish, SubAck, Subscribe, Subscription
+from brokerweave.node.core import ACK_DELAY
 from brokerweave.node.failover import LEFT_SECONDS, PUSH_SECONDS, TICK_SECONDS
 from brokerweave.session.record import record_of, state_of
 from tests.unit.node.mesh_sites import DEAD_SECONDS, OPTIONS, Guest, failover, kill, mesh_of, strategy
@@ -189,6 +190,24 @@ def test_a_client_that_comes_to_a_node_which_has_found_nobody_yet_gets_what_it_i
         mesh.link("new", other)
     mesh.settle()
     mesh.advance(PUSH_SECONDS)
+    assert back.payloads() == [b"1"]
+
+
+def test_what_is_kept_for_a_client_does_not_wait_for_what_is_published_meanwhile(mesh: Network) -> None:
+    missed(mesh, b"1")
+    publishers = [Guest(mesh, each, f"publisher at {each}") for each in "eph"]
+    mesh.add("new", options=OPTIONS, cluster_timeout=5.0, barrier_timeout=1.0, strategy=Mesh)
+    back = Guest(mesh, "new", "c")
+    back.subscribe("t")
+    mesh.advance(DEAD_SECONDS)
+    for other in "eph":
+        mesh.link("new", other)
+    mesh.settle()
+    mesh.advance(PUSH_SECONDS - ACK_DELAY / 2)
+    for publisher in publishers:
+        publisher.publish("t", b"new")
+    mesh.settle()
+    mesh.advance(ACK_DELAY / 2)  # what was published is not acknowledged yet
     assert back.payloads() == [b"1"]
 
 

@@ -48,6 +48,7 @@ class Host:
     granted_filters: list[tuple[str, int]] = field(default_factory=list)
     withdrawn_filters: list[str] = field(default_factory=list)
     to_client: list[bytes] = field(default_factory=list)
+    to_broker: list[bytes] = field(default_factory=list)
     ends: list[bool] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
     taken: list[tuple[str, int]] = field(default_factory=list)
@@ -58,6 +59,7 @@ class Host:
     acted_on: set[bytes] = field(default_factory=set)
     hung_up: list[bytes] = field(default_factory=list)
     barrier: bool = False
+    is_superseded: bool = False
     stands_behind: bool = False
     behind: list[Stand] = field(default_factory=list)
     stands: list[Stand] = field(default_factory=list)
@@ -146,6 +148,9 @@ class Host:
     def received(self, pair: Pair, hashes: list[bytes]) -> None:
         self.receipts.append(hashes)
 
+    def superseded(self, pair: Pair) -> bool:
+        return self.is_superseded
+
     def resent(self, pair: Pair, publish: Publish) -> bool:
         return publish.payload in self.acted_on
 
@@ -157,6 +162,9 @@ class Host:
 
     def write_client(self, pair: Pair, data: bytes) -> None:
         self.to_client.append(data)
+
+    def write_broker(self, pair: Pair, data: bytes) -> None:
+        self.to_broker.append(data)
 
     def count(self, counter: str, amount: int = 1) -> None:
         self.counters[counter] = self.counters.get(counter, 0) + amount
@@ -662,6 +670,17 @@ class TestInClusterDelivery:
         cluster.pair.ended()
         assert cluster.topics == ["t", "u"]
         assert cluster.host.record.incoming_qos2 == {2}
+        assert cluster.host.counters["unacknowledged_publications"] == 2
+
+    def test_what_a_client_that_has_another_connection_sent_on_this_one_goes_nowhere(
+        self, cluster: Site
+    ) -> None:
+        cluster.client(Publish("t", qos=1, packet_id=1), Publish("u", qos=2, packet_id=2))
+        cluster.host.is_superseded = True
+        assert cluster.broker(PubRec(2)) == b""
+        cluster.pair.ended()
+        assert cluster.topics == []
+        assert cluster.host.record.incoming_qos2 == set()
         assert cluster.host.counters["unacknowledged_publications"] == 2
 
     def test_what_the_broker_had_not_acknowledged_when_it_left_itself_is_not_forwarded_but_looked_at(

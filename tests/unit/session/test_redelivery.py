@@ -86,6 +86,17 @@ def sent(number: int, packet_id: int, qos: int = 1) -> Publish:
     return Publish("t", b"%d" % number, qos, packet_id=packet_id)
 
 
+class TestTheBrokersSignOfLife:
+    def test_follows_what_the_broker_delivered_and_is_not_for_the_client(self, bench: Bench) -> None:
+        bench.client(PingReq())
+        bench.pair.ask_broker(bench._done)
+        assert bench.packets(b"".join(bench.host.to_broker)) == [PingReq()]
+        assert bench.packets(bench.broker(PingResp())) == []
+        assert bench.done == 0  # the client had asked before
+        assert bench.packets(bench.broker(PingResp())) == [PingResp()]
+        assert bench.done == 1
+
+
 class TestThePlaceOfAQueue:
     def test_is_behind_suback_and_before_the_live_stream(self, bench: Bench) -> None:
         live = Publish("t", b"live", 1, packet_id=1)
