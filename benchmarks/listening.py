@@ -17,7 +17,8 @@ from brokerweave.config import LimitsSection
 from brokerweave.cooperation.api import Listener, Side
 from brokerweave.mqtt import codec, frames
 from brokerweave.mqtt.packets import ConnAck, Connect, PacketType
-from brokerweave.session.pair import Pair, Phase
+from brokerweave.session.pair import Pair
+from brokerweave.session.phase import Phase
 from brokerweave.session.record import SessionRecord
 
 

@@ -28,6 +28,7 @@ from brokerweave.node.router import Router
 from brokerweave.node.sessions import Sessions
 from brokerweave.node.wills import Wills
 from brokerweave.session.pair import Pair
+from brokerweave.session.publications import Publications
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -79,7 +80,7 @@ def routes_are_never_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def qos2_ids_are_not_remembered(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Pair, "_already_taken", lambda self, packet_id: False)
+    patch.setattr(Publications, "_already_taken", lambda self, packet_id: False)
 
 
 def a_will_follows_a_good_bye(patch: pytest.MonkeyPatch) -> None:
@@ -195,8 +196,8 @@ def a_mark_is_answered_before_those_behind_have_heard(patch: pytest.MonkeyPatch)
 
 def qos2_ids_are_not_in_the_daybook(patch: pytest.MonkeyPatch) -> None:
     """What a client sends again after a crash of its node is forwarded again."""
-    real = Pair._forward
-    patch.setattr(Pair, "_forward", lambda self, routed, qos2_id=0: real(self, routed))
+    real = Publications.forward
+    patch.setattr(Publications, "forward", lambda self, routed, qos2_id=0: real(self, routed))
 
 
 def stamps_do_not_pass_those_of_other_nodes(patch: pytest.MonkeyPatch) -> None:

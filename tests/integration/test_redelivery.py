@@ -89,7 +89,7 @@ class StandIn(Host):
         self.pairs.append(pair)
         return pair
 
-    def later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         return self._loop.call_later(seconds, callback)
 
     def dial_broker(self, relay: ClientConnection) -> None:

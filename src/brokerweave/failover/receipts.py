@@ -2,8 +2,8 @@
 
 Owns what was gathered, and what each holder has not acknowledged yet. Invariants: a receipt goes out at the
 next `flush`, and again when a link is new, until it is acknowledged; packets to one node are numbered, so
-that it takes none twice; who is reached for the first time hears what was said since the node was started,
-a moment ago; memory is bounded, and what a node may have missed for want of room is counted (its
+that it takes none twice; who is reached for the first time hears which ids clients got since the node was
+started, a moment ago; memory is bounded, and what a node may have missed for want of room is counted (its
 queue then keeps what the client has, until its age ends it). Must not know: links, who holds.
 """
 
@@ -30,7 +30,7 @@ class _Stream:
 
     last: int = 0
     heard: int = 0
-    """How far it was told what all hear."""
+    """How far it was told what everybody hears."""
     owed: deque[tuple[int, str, bytes]] = field(default_factory=deque)
     size: int = 0
 
@@ -45,8 +45,9 @@ class Receipts:
         self._hashes: dict[str, list[bytes]] = {}
         self._ids: dict[tuple[str, str], dict[str, list[MessageId]]] = {}
         self._streams: dict[str, _Stream] = {}
-        self._said: deque[tuple[int, str, bytes]] = deque()
-        """What all holders hear, in its order, as long as somebody may turn up who should have heard it."""
+        self._said: deque[tuple[int, bytes]] = deque()
+        """What everybody hears of ids, in its order, as long as somebody may turn up who should hear it. Not
+        of contents: who had none of that would take its next publication for one that the client has."""
         self._said_size = self._said_last = 0
 
     def received(self, client: str, hashes: Iterable[bytes]) -> None:
@@ -72,14 +73,18 @@ class Receipts:
         self, holders: Iterable[str], reachable: Collection[str], young: bool = False
     ) -> list[tuple[str, str, bytes]]:
         """What to send: node, topic, payload. `holders` are those of this node; while it is `young`, others
-        that it has yet to reach may have held for it before its start."""
-        for payload in encode_receipts(self._hashes):
-            self._say(RECEIPTS, payload)
+        that it has yet to reach may have kept something before its start."""
+        packets = encode_receipts(self._hashes)
         for payload in encode_got(self._ids.pop((EVERYBODY, GOT), {})):
-            self._say(GOT, payload)
-        out = [(holder, *packet) for holder in holders for packet in self._missed(holder)]
+            self._said_last += 1
+            self._said.append((self._said_last, payload))
+            self._said_size += len(payload) + _PACKET
+        out = []
+        for holder in holders:
+            out += [(holder, RECEIPTS, payload) for payload in packets]
+            out += [(holder, GOT, payload) for payload in self._missed(holder)]
         while self._said_size > (self._owed_bytes if young else 0):
-            self._said_size -= len(self._said.popleft()[2]) + _PACKET
+            self._said_size -= len(self._said.popleft()[1]) + _PACKET
             self.lost += young
         for (node, topic), got in self._ids.items():
             out += [(node, topic, payload) for payload in encode_got(got)]
@@ -89,23 +94,18 @@ class Receipts:
 
     def back(self, node: str) -> list[tuple[str, str, bytes]]:
         """A link to the node is new: what it may have missed."""
-        for packet in self._missed(node):
-            self._owe(node, *packet)
+        for payload in self._missed(node):
+            self._owe(node, GOT, payload)
         return [(node, topic, payload) for _, topic, payload in self._streams[node].owed]
 
-    def _say(self, topic: str, payload: bytes) -> None:
-        self._said_last += 1
-        self._said.append((self._said_last, topic, payload))
-        self._said_size += len(payload) + _PACKET
-
-    def _missed(self, node: str) -> list[tuple[str, bytes]]:
-        """What it has yet to hear of what all hear; once."""
+    def _missed(self, node: str) -> list[bytes]:
+        """What it has yet to hear of what everybody hears; once."""
         stream = self._streams.setdefault(node, _Stream())
         missed = []
-        for number, topic, payload in reversed(self._said):
+        for number, payload in reversed(self._said):
             if number <= stream.heard:
                 break
-            missed.append((topic, payload))
+            missed.append(payload)
         stream.heard = self._said_last
         return missed[::-1]
 

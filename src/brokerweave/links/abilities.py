@@ -1,18 +1,19 @@
 """What a broker can do for an injector, and how a message is made to fit it.
 
-Owns the rewriting of one PUBLISH for a broker: QoS, packet identifier, protocol version, retain flag,
-expiry. Invariants: topic and payload never change; properties change only in their expiry. Must not know:
-sessions, what is in flight, why a message is sent again.
+Owns the rewriting of one PUBLISH, or a run of them, for a broker: QoS, packet identifier, protocol version,
+retain flag, expiry. Invariants: topic and payload never change; properties change only in their expiry. Must
+not know: sessions, what is in flight, why a message is sent again.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from brokerweave.errors import LocalProtocolError
+from brokerweave.errors import LocalProtocolError, RemoteProtocolError
 from brokerweave.links.inflight import Message
+from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import with_qos
+from brokerweave.mqtt.frames import convert, with_qos
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.properties import Properties, Property, get_int
 
@@ -21,6 +22,9 @@ DEFAULT_WINDOW = 100
 
 MAX_WINDOW = 1_000
 """However many a broker offers: after a death each of them is repeated alone."""
+
+EXPIRY_SHOWS = 1.0
+"""Seconds a message waits before its expiry, which counts seconds, has to be looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,21 @@ def fit(message: Message, limits: BrokerAbilities, now: float) -> bytes:
     if fitted[0] & 1 and not limits.retain:  # [MQTT-3.2.2-14]
         fitted = bytes((fitted[0] & 0xFE,)) + fitted[1:]
     return fitted
+
+
+def fit_whole(run: Run, limits: BrokerAbilities, now: float) -> bytes | None:
+    """The fast path: a run of QoS 0 as it is to be written, or None if its messages need a look each."""
+    if not limits.retain:
+        return None
+    if run.version == 5 and now - run.born >= EXPIRY_SHOWS and Property.MESSAGE_EXPIRY_INTERVAL in run.blob:
+        return None
+    try:
+        blob = convert(run.blob, run.version, limits.version)
+    except RemoteProtocolError:
+        return None
+    if limits.maximum_packet is not None and len(blob) > limits.maximum_packet:
+        return None
+    return blob
 
 
 def _with_expiry(frame: bytes, seconds: int) -> bytes:

@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from brokerweave.errors import RemoteProtocolError
-from brokerweave.links.abilities import BrokerAbilities, fit, remaining_expiry
+from brokerweave.links.abilities import EXPIRY_SHOWS, BrokerAbilities, fit, fit_whole, remaining_expiry
 from brokerweave.links.dead_letters import DeadLetters
+from brokerweave.links.earlier import Earlier
 from brokerweave.links.inflight import Inflight, Ledger, Message, Stage, read_message
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.progress import Mark, Progress, Step
@@ -30,9 +31,8 @@ from brokerweave.links.run import Run
 from brokerweave.links.suspects import Suspects, Verdict
 from brokerweave.links.watch import Watch
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import convert, publish_head, split
+from brokerweave.mqtt.frames import publish_head, split
 from brokerweave.mqtt.packets import PingReq, PubRel
-from brokerweave.mqtt.properties import Property
 
 ATTEMPTS = 2
 """How often a broker may refuse a message, or die over it alone, before it is a dead letter."""
@@ -46,8 +46,6 @@ TAKEN_BYTES = 256 << 10
 _PINGREQ = codec.encode(PingReq(), 4)
 _REFUSED = 0x80
 _UNKNOWN_ID = 0x92
-_EXPIRY_SHOWS = 1.0
-"""Seconds a message waits before its expiry, which counts seconds, has to be looked at."""
 
 
 @dataclass(slots=True)
@@ -91,10 +89,7 @@ class Sender:
         self._unproven: deque[tuple[int, bytes]] = deque()
         self._unproven_bytes = 0
         self._pings: deque[tuple[int, float]] = deque()
-        # What became of messages before a crash, by record and offset, until the disk gives their runs.
-        self._known: dict[tuple[int, int], Mark] = {}
-        # What became of messages in an earlier start, for whoever will watch: by name, whether they are done.
-        self._unwatched: dict[tuple[str, int, int], bool] = {}
+        self._earlier = Earlier()
         if progress is not None and progress.session:
             self._restore(progress.marks())
 
@@ -103,9 +98,7 @@ class Sender:
         # A disk that failed before the kill may have kept no mark of identifiers that the broker still holds.
         # So each start has a place of its own to begin at, and hardly ever meets them.
         self._inflight.begin_after(self._outbox.stream_id)
-        inherited = [mark for mark in marks if mark.record <= self._outbox.inherited]
-        self._known = {(m.record, m.offset): m for m in inherited if m.step is not Step.BURNT}
-        last = max((record for record, _ in self._known), default=0)
+        last = self._earlier.recall([mark for mark in marks if mark.record <= self._outbox.inherited])
         oldest, reached = self._outbox.inherited + 1, 0
         while reached < last:
             first, runs = self._outbox.take(TAKEN_BYTES)
@@ -120,7 +113,7 @@ class Sender:
                 else:
                     self._runs.append((sequence, run))
         if reached >= last:
-            self._known.clear()
+            self._earlier.marks.clear()
         for mark in marks:
             # What is older is over. What should be here and is not: the broker may know its identifier.
             lost = mark.record >= oldest and mark.step is not Step.DONE
@@ -147,6 +140,16 @@ class Sender:
     def forget_old_suspects(self, now: float) -> None:
         self._suspects.forget_old(now)
 
+    def watch_with(self, watch: Watch | None) -> None:
+        self.watch = watch
+        if watch is None:
+            return
+        for run in self._outbox.everything():
+            watch.queued(run)  # from before a restart
+        self._earlier.tell_all(watch)
+
+    # What is written next
+
     def next(self, now: float) -> bytes | None:
         """The next bytes; empty if a message ended without being written; None if nothing may go now."""
         if self._alone is not None:
@@ -160,9 +163,13 @@ class Sender:
                 return None
         sequence, run = self._runs.popleft()
         self._ledger.opened(sequence, run.count)
-        blob = self._whole(run, now)
+        blob = None if run.max_qos or self._suspects else fit_whole(run, self.limits, now)
         if blob is None:
             return self._repeat(self._take_apart(sequence, run), now)
+        if len(run.blob) - len(blob) > run.count:  # more than the empty properties' lengths went
+            self.counters.properties_dropped += sum(
+                bool(publish_head(frame, run.version).properties) for frame in split(run.blob)
+            )
         self.counters.injected[0] += run.count
         self._end(sequence, run.count)
         return self._written_qos0(blob, now)
@@ -171,29 +178,6 @@ class Sender:
         """A PINGREQ. Its answer proves that all QoS 0 written up to now was read."""
         self._pings.append((self._mark, now))
         return _PINGREQ
-
-    def _whole(self, run: Run, now: float) -> bytes | None:
-        """The fast path: a run of QoS 0 as it is to be written, or None if its messages need a look each."""
-        limits = self.limits
-        if run.max_qos or self._suspects or not limits.retain:
-            return None
-        if (
-            run.version == 5
-            and now - run.born >= _EXPIRY_SHOWS
-            and Property.MESSAGE_EXPIRY_INTERVAL in run.blob
-        ):
-            return None
-        try:
-            blob = convert(run.blob, run.version, limits.version)
-        except RemoteProtocolError:
-            return None
-        if limits.maximum_packet is not None and len(blob) > limits.maximum_packet:
-            return None
-        if len(run.blob) - len(blob) > run.count:  # more than the empty properties' lengths went
-            self.counters.properties_dropped += sum(
-                bool(publish_head(frame, run.version).properties) for frame in split(run.blob)
-            )
-        return blob
 
     def _take_apart(self, sequence: int, run: Run) -> list[Message]:
         """Queue a run's messages; given are those that were in flight before a crash."""
@@ -209,7 +193,7 @@ class Sender:
             return again
         ended = 0
         for offset, frame in enumerate(frames):
-            mark = self._known.pop((record, offset), None)
+            mark = self._earlier.marks.pop((record, offset), None)
             try:
                 message = read_message(frame, run.version, run.cap, run.born, sequence, record, offset)
             except RemoteProtocolError as error:
@@ -222,7 +206,7 @@ class Sender:
             if mark is not None and mark.step is Step.DONE:
                 self._inflight.hold(mark.packet_id, sequence)
                 ended += 1
-                self._tell_earlier(message.name, True)
+                self._earlier.tell(self.watch, message.name, True)
             elif inherited and not message.published_qos:
                 self.counters.maybe_lost_qos0 += 1  # an earlier start may have written it: at most once
                 ended += 1
@@ -231,7 +215,7 @@ class Sender:
             else:
                 message.qos = mark.qos
                 if mark.qos == 2:
-                    self._tell_earlier(message.name, False)
+                    self._earlier.tell(self.watch, message.name, False)
                 self._inflight.restore(message, mark.packet_id, mark.step is Step.RECEIVED)
                 again.append(message)
                 if mark.step is not Step.RECEIVED:
@@ -251,7 +235,7 @@ class Sender:
             return self._give_up(message, "the broker keeps closing the connection over this topic")
         if not message.dup:
             left = remaining_expiry(message, now)
-            if left is not None and left <= 0 and now - message.born >= _EXPIRY_SHOWS:
+            if left is not None and left <= 0 and now - message.born >= EXPIRY_SHOWS:
                 self.counters.expired += 1
                 return self._leave(message)
             message.qos = min(message.published_qos, message.cap, self.limits.max_qos)
@@ -320,6 +304,8 @@ class Sender:
         self.counters.downgraded_qos += message.qos < min(message.published_qos, message.cap)
         self.counters.properties_dropped += message.has_properties and self.limits.version != 5
         self.counters.retain_dropped += message.retain and not self.limits.retain
+
+    # What the broker answers
 
     def puback(self, packet_id: int, reason: int) -> None:
         message = self._answered(packet_id, 1)
@@ -396,6 +382,8 @@ class Sender:
             self._alone = None
             self._suspects.clear(alone.topic)
 
+    # What becomes of a connection
+
     def interrupted(self, now: float, reason: str | None) -> None:
         """The connection ended; `reason` is None where no message can be the cause."""
         alone, self._alone = self._alone, None
@@ -425,8 +413,7 @@ class Sender:
         for message in self._inflight.forgotten():
             self.counters.injected[message.qos] += 1
             self._done(message, identifiers[message])
-        taken = {place: mark for place, mark in self._known.items() if mark.step is not Step.SENT}
-        self._known = {place: replace(mark, step=Step.DONE) for place, mark in taken.items()}
+        self._earlier.session_lost()
         return b""
 
     def _suspect_all(self, now: float) -> None:
@@ -448,6 +435,8 @@ class Sender:
         elif message.tried >= ATTEMPTS:
             self._finish(message, burn=message.qos == 2)
             self._dead(message, reason)
+
+    # What becomes of a message
 
     def _give_up(self, message: Message, reason: str) -> bytes:
         """The message at the head of the queue is a dead letter without being sent (again)."""
@@ -488,28 +477,6 @@ class Sender:
     def _tell_ended(self, message: Message, taken: bool) -> None:
         if self.watch is not None and message.name is not None:
             self.watch.ended(*message.name, taken)
-
-    def watch_with(self, watch: Watch | None) -> None:
-        self.watch = watch
-        if watch is None:
-            return
-        for run in self._outbox.everything():
-            watch.queued(run)  # from before a restart
-        for name, done in self._unwatched.items():
-            self._tell_earlier(name, done)
-        self._unwatched.clear()
-
-    def _tell_earlier(self, name: tuple[str, int, int] | None, done: bool) -> None:
-        """An earlier start got the broker's last word on a message, or wrote it: one of QoS 2 the broker may
-        have passed on then, and will not when it comes again."""
-        if name is None:
-            return
-        if self.watch is None:
-            self._unwatched[name] = done
-        elif done:
-            self.watch.ended(*name, True)
-        else:
-            self.watch.sent_before(*name)
 
     def _end(self, sequence: int, count: int = 1) -> bool:
         """Whether the run is acknowledged by that, with all before it."""

@@ -33,16 +33,18 @@ from brokerweave.node.confirmations import Confirmations, Publication
 from brokerweave.node.counters import Counters
 from brokerweave.node.daybook import OWN, Daybook, RunEntry
 from brokerweave.node.failover import Failover
+from brokerweave.node.gates import MARK_TOPIC
 from brokerweave.node.interest import Interest
 from brokerweave.node.neighbours import LaneMaker, Neighbours
 from brokerweave.node.plugins import GuardedStrategy, Plugins
+from brokerweave.node.rerouting import goes_again
 from brokerweave.node.retained import MemoryStore, RetainedSettings, RetainedStore
 from brokerweave.node.retained_sync import Retained
 from brokerweave.node.router import Group, Router
 from brokerweave.node.sessions import Sessions
 from brokerweave.node.taps import Taps
 from brokerweave.node.wills import Wills
-from brokerweave.node.wiring import MARK_TOPIC, UNKNOWN, Wiring, goes_again
+from brokerweave.node.wiring import UNKNOWN, Wiring
 from brokerweave.session.host import Limits
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord

@@ -383,9 +383,10 @@ class Failover:
 
     def holders(self) -> list[str]:
         """Who is to hear what this node's clients have: also those that held for it a moment ago, and may
-        be out of reach. They still hold if they are not dead."""
+        be out of reach, or who did before it was started. They still hold if they are not dead."""
         now = self._core.now()
-        for node in self.mesh.holders(self._core.node_id):
+        # Of one that is young anybody may have kept something before it was started.
+        for node in self._core.neighbours() if self.young else self.mesh.holders(self._core.node_id):
             self._holders[node] = now + self.window
         for node in [node for node, until in self._holders.items() if until < now]:
             del self._holders[node]

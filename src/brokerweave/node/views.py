@@ -177,3 +177,18 @@ class Peer:
                 raise RemoteProtocolError("more was said before this link joined the tree than can be kept")
             self.early.append(packet)
         return self.listening and self.joined
+
+
+class Peers(dict[str, Peer]):
+    """All neighbours; one is known as soon as somebody asks for it."""
+
+    def __init__(self, lanes: int) -> None:
+        super().__init__()
+        self._lanes = lanes
+
+    def __missing__(self, neighbour: str) -> Peer:
+        peer = self[neighbour] = Peer(self._lanes)
+        return peer
+
+    def linked(self) -> list[str]:
+        return [neighbour for neighbour, peer in self.items() if peer.up]

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import select
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -20,15 +18,14 @@ from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import Passage
 from brokerweave.mqtt.packets import ConnAck, Disconnect
 from brokerweave.node.core import NodeCore
+from brokerweave.runtime.sockets import has_ended, lead, write_now
 from brokerweave.runtime.traffic import Traffic
 from brokerweave.session import proxy_header
 from brokerweave.session.handle import SessionHandle
-from brokerweave.session.pair import Pair, Phase
+from brokerweave.session.pair import Pair
+from brokerweave.session.phase import Phase
 
 log = logging.getLogger("brokerweave.relay")
-
-_ENDED: int = getattr(select, "POLLRDHUP", 0)
-"""On systems without it the end of a connection that is not read is not seen."""
 
 SERVER_UNAVAILABLE_3 = 0x03
 SERVER_UNAVAILABLE_5 = 0x88
@@ -36,7 +33,7 @@ SERVER_SHUTTING_DOWN = 0x8B
 
 
 class RelayHost(Protocol):
-    """What a relay needs of the node's shell."""
+    """What a relay needs of the node's door."""
 
     @property
     def core(self) -> NodeCore: ...
@@ -53,38 +50,10 @@ class RelayHost(Protocol):
     @property
     def connections_full(self) -> bool: ...
 
-    def later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle: ...
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle: ...
 
     def dial_broker(self, relay: ClientConnection) -> None:
         """Connect to the broker, then call `broker_connected`, or `broker_unreachable`."""
-
-
-def _write_now(transport: asyncio.Transport, file: int, data: bytes) -> None:
-    """Write at once what the socket takes, and leave the rest to the transport.
-
-    A transport writes at the end of the loop's turn; under load that is a while, and there is never more than
-    this one write for it to join.
-    """
-    if not transport.get_write_buffer_size() and not transport.is_closing():
-        try:
-            written = os.write(file, data)
-        except OSError:
-            written = 0  # full, or gone: the transport finds out which
-        if written == len(data):
-            return
-        data = data[written:]
-    transport.write(data)
-
-
-def _has_ended(file: int) -> bool:
-    """Whether the other side of a connection has ended it, be there unread bytes before that or not."""
-    poll = select.poll()
-    poll.register(file, _ENDED)
-    return bool(poll.poll(0))
-
-
-def _lead(passage: Passage, transport: asyncio.Transport, file: int) -> None:
-    passage.lead_to(file, os.write, transport.write, transport.get_write_buffer_size, transport.is_closing)
 
 
 class ClientConnection(asyncio.Protocol):
@@ -141,7 +110,7 @@ class ClientConnection(asyncio.Protocol):
         host.core.count("accepted_connections")
         self.pair.client.move(SessionState.ESTABLISHED)
         host.core.plugins.tell(lambda listener: listener.session_established(self.pair.client))
-        self._deadline = host.later(host.limits.connect_timeout, self._connect_overdue)
+        self._deadline = host.call_later(host.limits.connect_timeout, self._connect_overdue)
 
     def _attend(self, data: bytes) -> None:
         self._fed(self._feed(data))
@@ -218,7 +187,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _set_deadline(self, seconds: float, overdue: Callable[[], None]) -> None:
         self._drop_deadline()
-        self._deadline = self._host.later(seconds, overdue)
+        self._deadline = self._host.call_later(seconds, overdue)
 
     def _drop_deadline(self) -> None:
         if self._deadline is not None:
@@ -272,16 +241,16 @@ class ClientConnection(asyncio.Protocol):
                 self._transport.resume_reading()
             elif not self._turn_due:
                 self._turn_due = True
-                self._host.later(0, self._next_turn)
+                self._host.call_later(0, self._next_turn)
 
     def write(self, data: bytes) -> None:
         if self._transport is not None:
-            _write_now(self._transport, self._file, data)
+            write_now(self._transport, self._file, data)
 
     def lead(self, passage: Passage) -> None:
         """Let a passage write to the client."""
         if self._transport is not None:
-            _lead(passage, self._transport, self._file)
+            lead(passage, self._transport, self._file)
 
     def write_own(self, data: bytes) -> None:
         """Write what the pair had kept back, or an answer of our own; the broker may be read again."""
@@ -295,7 +264,7 @@ class ClientConnection(asyncio.Protocol):
         if self._broker is not None:
             self._broker.write(data)
 
-    # The shell calls
+    # The door calls
 
     def proxy_header(self) -> bytes:
         """Who the client is, for a broker that takes the PROXY protocol."""
@@ -313,7 +282,7 @@ class ClientConnection(asyncio.Protocol):
     def end_forsaken(self) -> bool:
         """End a client that has hung up before it was accepted, and asked for nothing. In a mesh it may be at
         another site by now: a CONNECT that a busy node came to late must not call it away from there."""
-        if self._host.core.failover is None or not self.pair.bare or not _has_ended(self._file):
+        if self._host.core.failover is None or not self.pair.bare or not has_ended(self._file):
             return False
         self._host.core.count("forsaken_connects")
         self.end()
@@ -360,7 +329,7 @@ class ClientConnection(asyncio.Protocol):
         """Let what is written go out, but do not keep it for ever for somebody who does not read."""
         transport.close()
         if transport.get_write_buffer_size():
-            self._host.later(self._host.limits.drain, transport.abort)
+            self._host.call_later(self._host.limits.drain, transport.abort)
 
     def _connect_overdue(self) -> None:
         self._deadline = None
@@ -455,12 +424,12 @@ class BrokerConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         assert self._transport is not None
-        _write_now(self._transport, self._file, data)
+        write_now(self._transport, self._file, data)
 
     def lead(self, passage: Passage) -> None:
         """Let a passage write to the broker."""
         assert self._transport is not None
-        _lead(passage, self._transport, self._file)
+        lead(passage, self._transport, self._file)
 
     def pause_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -13,6 +13,7 @@ import brokerweave
 from brokerweave.links.injector import State
 from brokerweave.links.outbox import Outbox
 from brokerweave.mqtt import frames
+from brokerweave.node.core import NodeCore
 
 if TYPE_CHECKING:
     from brokerweave.runtime.node import Node
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def status(node: Node) -> dict[str, Any]:
     core = node.core
     drops = dict(core.counters.drops())
-    for outbox in outboxes(node):
+    for outbox in outboxes(core):
         for cause, count in outbox.dropped.items():
             if count:
                 drops[cause] = drops.get(cause, 0) + count
@@ -47,13 +48,13 @@ def status(node: Node) -> dict[str, Any]:
             },
         },
         "sessions": {
-            "open": len(node.relays),
+            "open": len(node.door.relays),
             "accepted": core.counters["accepted_connections"],
             "refused": core.counters["refused_clients"] + core.counters["refused_connections_full"],
             "remembered": len(core.interest.records),
             "flooding": len(core.interest.flooded),
         },
-        "traffic": node.traffic.totals(node.relays),
+        "traffic": node.door.traffic.totals(node.door.relays),
         "links": neighbour_rows(node),
         "tree": {"nodes": core.wiring.nodes, "settled": core.wiring.settled},
         "injectors": _injector_rows(node),
@@ -65,12 +66,12 @@ def status(node: Node) -> dict[str, Any]:
             "refused_older_than_window": core.window.refused_old,
             "cluster_overflows": core.confirmations.overflows,
             "dead_letters": len(node.dead_letters),
-            "internal_errors": node.internal_errors,
+            "internal_errors": node.trouble.internal_errors,
             "disk_failures": core.daybook.failures
             + node.keeper.failures
             + node.storage.failures
             + node.retained_store.failures
-            + sum(box.journal_failures for box in outboxes(node)),
+            + sum(box.journal_failures for box in outboxes(core)),
             **core.strategy.counters,
             **(core.failover.counters() if core.failover else {}),
             **(node.recording.counters() if node.recording else {}),
@@ -84,7 +85,7 @@ def status(node: Node) -> dict[str, Any]:
         "edge_log": node.recording.status() if node.recording else None,
         "flight": node.flight.status() if node.flight else None,
         "drops": drops,
-        "warnings": [*node.warnings, *_unguarded(node)],
+        "warnings": [*node.trouble.warnings, *_unguarded(node)],
     }
 
 
@@ -142,6 +143,6 @@ def _backlog(node: Node, boxes: list[Outbox]) -> dict[str, Any]:
     }
 
 
-def outboxes(node: Node) -> list[Outbox]:
-    lanes = [lane.outbox for n in node.core.neighbour_table.all() for lane in n.lanes]
-    return lanes + [injector.outbox for injector in node.core.injectors]
+def outboxes(core: NodeCore) -> list[Outbox]:
+    lanes = [lane.outbox for n in core.neighbour_table.all() for lane in n.lanes]
+    return lanes + [injector.outbox for injector in core.injectors]

@@ -95,6 +95,7 @@ class Redelivery:
         "_swallowed",
         "_unwanted_ids",
         "_version",
+        "behind",
         "busy",
         "for_broker",
         "unwanted",
@@ -118,6 +119,8 @@ class Redelivery:
         self._swallowed = False
         self.busy = False
         """While the pair acts on a chunk from the broker: its bytes go first."""
+        self.behind: Stand | None = None
+        """Where the stream is to stand as soon as the frame that the pair acts on has gone."""
         self.unwanted: dict[bytes, int] | None = None
         """Content of what the broker is about to deliver, and the client has from the node, each as often as
         that is so. What becomes of it the host knows: it outlives the connection."""
@@ -138,10 +141,27 @@ class Redelivery:
             self._most = get_int(connect.properties, Property.RECEIVE_MAXIMUM, _MOST)
             self._largest = get_int(connect.properties, Property.MAXIMUM_PACKET_SIZE, 0)
 
-    def add(self, stand: Stand, publishes: list[Publish], done: Callable[[], None]) -> None:
+    def stand_behind(self) -> Stand:
+        if not self.busy:
+            raise LocalProtocolError("the stream stands behind a CONNACK or SUBACK while that is acted on")
+        if self.behind is None:
+            self.behind = Stand()
+        return self.behind
+
+    def send(self, publishes: list[Publish], done: Callable[[], None], stand: Stand | None) -> None:
+        """At `stand`; without it, behind what came so far."""
+        if stand is None:
+            if self.busy:
+                stand = self.stand_behind()
+            else:
+                stand = Stand()
+                self._standing.add(stand)
         if stand.queue is not None or stand.over:
             raise LocalProtocolError("a stand has one queue, and goes on when that is through")
         stand.queue = Queue(publishes, done)
+        data = self.advance()
+        if data:
+            self._host.write_client(self._pair, data)
 
     @property
     def left(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from brokerweave.mqtt.topics import matches
-from brokerweave.node.wiring import SETTLE_LIMIT
+from brokerweave.node.gates import SETTLE_LIMIT
 from brokerweave.sim.client import ModelClient
 from brokerweave.sim.facts import Facts, Publication
 from brokerweave.sim.owed import Owed

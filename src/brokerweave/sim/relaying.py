@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import ConnAck, Disconnect
-from brokerweave.session.pair import Pair, Phase
+from brokerweave.session.pair import Pair
+from brokerweave.session.phase import Phase
 from brokerweave.sim.pipes import End, Handler
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import pytest
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Publish
-from brokerweave.node import wiring
+from brokerweave.node import gates, rerouting
 from brokerweave.node.core import NodeCore
+from brokerweave.node.gates import SETTLE_LIMIT
 from brokerweave.node.views import Mark, encode_mark
-from brokerweave.node.wiring import SETTLE_LIMIT
 from tests.unit.node.cyclic import LANES, World
 from tests.unit.node.retained_sites import Sites
 from tests.unit.node.test_wiring import check, counted, settled, tree_links
@@ -48,8 +48,9 @@ def test_a_limit_that_was_not_needed_does_not_end_the_next_wait() -> None:
     sees_another_tree(world, "a", "b")
     world.nodes["b"].publish("t/1")
     world.run(SETTLE_LIMIT - 1)
+    seen = world.core("a").wiring
     for lane in range(LANES):
-        world.core("a").wiring.mark_arrived("b", lane, encode_mark(Mark(world.core("a").wiring.view, 0)))
+        seen.mark_arrived("b", lane, encode_mark(Mark(seen.view, 0)))
     sees_another_tree(world, "a", "b")
     world.nodes["b"].publish("t/1")
     world.run(SETTLE_LIMIT - 1)
@@ -81,7 +82,7 @@ def test_a_node_does_not_wait_for_the_acknowledgement_of_what_is_dropped_or_know
 
 
 def test_what_waits_for_the_same_view_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wiring, "STASH_BYTES", 1_000)
+    monkeypatch.setattr(gates, "STASH_BYTES", 1_000)
     world = settled(ROW)
     sees_another_tree(world, "a", "b")
     world.nodes["b"].publish("t/1")
@@ -93,7 +94,7 @@ def test_what_waits_for_the_same_view_is_bounded_in_bytes(monkeypatch: pytest.Mo
     world.run(1)
     assert len(world.nodes["a"].taken) > 20
     assert world.core("a").counters["tree_view_limits"] >= 1
-    stashed = [lane.stashed for lane in world.core("a").wiring["b"].lanes]
+    stashed = [lane.stashed for lane in world.core("a").wiring.peers["b"].lanes]
     assert max(stashed) <= 1_000
 
 
@@ -101,14 +102,14 @@ def _watched(
     core: NodeCore, flood: Callable[..., None], held: list[bool], lane: int, *args: object, once: bool = False
 ) -> None:
     table = core.neighbour_table
-    held += [table[neighbour].lanes[index].held for neighbour, index in core.wiring._on_disk]
+    held += [table[neighbour].lanes[index].held for neighbour, index in core.wiring.rerouting.on_disk]
     flood(lane, *args, once=once)
 
 
 def test_a_lane_waits_while_what_it_has_on_disk_goes_to_others_as_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(wiring, "MOVE_BYTES", 1)
+    monkeypatch.setattr(rerouting, "MOVE_BYTES", 1)
     world = settled([("a", "b"), ("b", "d"), ("a", "c"), ("c", "d")])
     held: list[bool] = []
     for core in [node.core for node in world.nodes.values()]:
@@ -157,7 +158,7 @@ def test_what_is_flooded_from_disk_does_not_overtake_what_is_flooded_from_memory
 def test_a_repair_passes_to_a_link_that_has_just_joined_though_floods_follow() -> None:
     world = settled(ROW)
     core = world.core("a")
-    core.wiring._hold("c")  # as if it had just joined
+    core.wiring.gates.hold("c")  # as if it had just joined
     for lane in range(LANES):
         core.wiring.mark_arrived("b", lane, encode_mark(Mark(core.wiring.view, 1_000)))
     frame = codec.encode(Publish("t/r", b"kept", 1, True, packet_id=1), 4)

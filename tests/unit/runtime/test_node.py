@@ -1,4 +1,4 @@
-"""A node without its sockets: what it does with errors that nobody caught, and with a clock that is set."""
+"""A node without its sockets: what it does with a clock that is set."""
 
 from __future__ import annotations
 
@@ -18,24 +18,6 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Node:
     )
     monkeypatch.setattr(made, "call_later", lambda seconds, callback: None)
     return made
-
-
-@pytest.mark.parametrize("key", ["transport", "protocol"])
-def test_a_connections_odd_end_is_no_internal_error(node: Node, key: str) -> None:
-    node._loop_failed({"message": "Fatal error", "exception": OSError(110, "timed out"), key: object()})
-    assert (node.internal_errors, node.warnings) == (0, [])
-
-
-def test_an_error_of_the_system_in_a_timer_is_an_internal_error(node: Node) -> None:
-    node._loop_failed({"message": "Exception in callback", "exception": OSError(24, "Too many open files")})
-    assert node.internal_errors == 1
-    assert "Too many open files" in node.warnings[0]
-
-
-def test_no_descriptor_for_a_new_connection_is_a_warning(node: Node) -> None:
-    error = OSError(24, "Too many open files")
-    node._loop_failed({"message": "socket.accept()", "exception": error, "socket": object()})
-    assert (node.internal_errors, len(node.warnings)) == (0, 1)
 
 
 @dataclass

@@ -30,7 +30,8 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Property
-from brokerweave.session.pair import Pair, Phase
+from brokerweave.session.pair import Pair
+from brokerweave.session.phase import Phase
 from brokerweave.session.record import SessionRecord
 from brokerweave.session.standing import HeldAck, Stand
 
