@@ -1095,23 +1095,6 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(10.06525297659176, "subscribe", ("c-2", "+", 1)),
         ],
     ),
-    "a node was killed before it wrote down what its broker had, and a clean session ended with it": (
-        6310130,
-        Options("mesh", 3),
-        [
-            Action(0.26494553758796946, "arrive", ("b-1",)),
-            Action(0.3319796787706816, "arrive", ("c-2",)),
-            Action(3.472296353405083, "roam", ("c-2",)),
-            Action(4.582139746324861, "stop", ("b", 1.3506870505610689)),
-            Action(9.19875529571626, "site", ("c", 2.3969040188494386)),
-            Action(9.429811683070012, "subscribe", ("c-2", "#", 1)),
-            Action(13.35244442639504, "broker", ("b", True, 4.742418373273596)),
-            Action(15.315891736034892, "arrive", ("b-2",)),
-            Action(18.551222707125163, "kill", ("b", 7, 2.223529517673236, False)),
-            Action(18.752504480139663, "publish", ("b-2", "a/c", 2, False)),
-            Action(19.12244184202282, "publish", ("b-1", "a/b", 2, False)),
-        ],
-    ),
     "an operator gave up removing a link when the first of its nodes was killed at it": (
         10148,
         Options("pf", 3),

@@ -59,11 +59,7 @@ class Outages:
                 origin, epoch, _, sequence = visits[-1].key
                 if (payload, origin, epoch, sequence) in written:
                     break
-                undone = visits.pop()
-                publication = self._facts.publications[payload]
-                if publication.keys == [undone.key]:  # its publisher sends it again
-                    publication.keys.clear()
-                    self._owed.unpublished(payload)
+                visits.pop()
 
     def _lose(self, node: SimNode, outbox: WatchedOutbox, written: set[bytes]) -> None:
         gone = [payload for payload in outbox.in_memory() if payload not in written]

@@ -167,10 +167,6 @@ class Owed:
             self.promised += len(debts)
             self._debts[payload] = list(debts.values())
 
-    def unpublished(self, payload: bytes) -> None:
-        """Its node was killed before it wrote it down."""
-        self.promised -= len(self._debts.pop(payload, ()))
-
     def passing(
         self, node: str, payload: bytes, hops: Mapping[str, int], local: bool, came: bool = False
     ) -> None:
