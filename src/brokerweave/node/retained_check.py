@@ -66,6 +66,8 @@ class BrokerCheck:
         self._changed: set[str] = set()
         """Topics that changed since the last question: the broker may have been read before that."""
         self._wrong: set[str] = set()
+        self._corrected: set[str] = set()
+        """Topics whose correction may still be on its way: a client's next message may come before it."""
         self._failures = 0
         self._waiting = False
         self._turned = 0.0
@@ -80,7 +82,8 @@ class BrokerCheck:
         """A local client's message is on its way to the broker."""
         self._turn()
         self._local[0].add(topic)
-        if topic in self._injected[0] or topic in self._injected[1] or topic in self._doubtful:
+        overtakes = topic in self._injected[0] or topic in self._injected[1] or topic in self._corrected
+        if overtakes or topic in self._doubtful:
             self.doubt((topic,))
 
     def injected(self, topic: str) -> None:
@@ -105,6 +108,8 @@ class BrokerCheck:
             self._local = set(), self._local[0] if recent else set()
             self._injected = set(), self._injected[0] if recent else set()
             self._turned = now
+        if self._corrected and self._host.injectors_idle():
+            self._corrected.clear()
 
     def _wait(self) -> None:
         if self._doubtful and not self._waiting:
@@ -155,6 +160,7 @@ class BrokerCheck:
             self._settled(topic)
         elif topic in self._wrong:
             self._settled(topic)
+            self._corrected.add(topic)
             self._host.counters.add("retained_corrected")
             self._correct(topic)
         else:

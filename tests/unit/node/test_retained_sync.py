@@ -218,6 +218,32 @@ class TestTheBrokerCheck:
         assert broker.retained == {"kept": b"1", "lost": b"1"}
         assert sorted(broker.live) == [("deleted", b""), ("lost", b"1")]
 
+    def test_corrects_a_broker_where_a_client_overtook_a_correction(self) -> None:
+        sites = row("a", "b")
+        sites.publish("b", "t", b"1")
+        sites.rest()
+        sites.brokers["b"].retained.clear()
+        sites.node("b").retained.broker_returned()
+        for _ in range(4):
+            sites.network.advance(2)
+        assert sites.node("b").counters["retained_corrected"] == 1
+        sites.publish("b", "t", b"2")
+        sites.drain("b")
+        assert sites.brokers["b"].retained == {"t": b"1"}
+        sites.rest()
+        assert sites.retained() == [{"t": b"2"}] * 2
+
+    def test_lets_a_broker_alone_that_has_its_correction(self) -> None:
+        sites = row("a", "b")
+        sites.publish("b", "t", b"1")
+        sites.rest()
+        sites.brokers["b"].retained.clear()
+        sites.node("b").retained.broker_returned()
+        sites.rest()
+        assert sites.node("b").counters["retained_corrected"] == 1
+        sites.publish("b", "t", b"2")
+        assert len(sites.node("b").retained.check) == 0
+
     def test_takes_no_answer_from_before_a_loss_for_one_from_after_it(self) -> None:
         sites = row("a", "b")
         sites.publish("a", "t", b"1")
