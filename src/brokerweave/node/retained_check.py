@@ -4,8 +4,9 @@ A local client's publication and one that is injected reach the broker on two co
 broker knows which came last; a broker may also return from a crash without its retained messages. So topics
 get *doubtful*, and are read back from the broker, by their exact names, which every broker can do. Only what
 the broker has wrong, twice in a row, is injected again, so no subscriber sees a message twice without need.
-Invariant: a topic is judged only when it has been still for `SETTLE` seconds and nothing waits to be
-injected. Must not know: how a broker is read.
+Invariants: a topic is judged only when it has been still for `SETTLE` seconds and nothing waits to be
+injected; an answer, or that there was none, says nothing about a topic that changed since the question.
+Must not know: how a broker is read.
 """
 
 from __future__ import annotations
@@ -62,7 +63,11 @@ class BrokerCheck:
         self._adopt = adopt
         self._doubtful: dict[str, float] = {}
         """Topic to the time of its last change."""
+        self._changed: set[str] = set()
+        """Topics that changed since the last question: the broker may have been read before that."""
         self._wrong: set[str] = set()
+        self._corrected: set[str] = set()
+        """Topics whose correction may still be on its way: a client's next message may come before it."""
         self._failures = 0
         self._waiting = False
         self._turned = 0.0
@@ -77,7 +82,8 @@ class BrokerCheck:
         """A local client's message is on its way to the broker."""
         self._turn()
         self._local[0].add(topic)
-        if topic in self._injected[0] or topic in self._injected[1] or topic in self._doubtful:
+        overtakes = topic in self._injected[0] or topic in self._injected[1] or topic in self._corrected
+        if overtakes or topic in self._doubtful:
             self.doubt((topic,))
 
     def injected(self, topic: str) -> None:
@@ -91,6 +97,7 @@ class BrokerCheck:
         now = self._host.now()
         for topic in topics:
             self._doubtful[topic] = now
+            self._changed.add(topic)
             self._wrong.discard(topic)
         self._wait()
 
@@ -101,6 +108,8 @@ class BrokerCheck:
             self._local = set(), self._local[0] if recent else set()
             self._injected = set(), self._injected[0] if recent else set()
             self._turned = now
+        if self._corrected and self._host.injectors_idle():
+            self._corrected.clear()
 
     def _wait(self) -> None:
         if self._doubtful and not self._waiting:
@@ -109,6 +118,7 @@ class BrokerCheck:
 
     def _ask(self) -> None:
         self._waiting = False
+        self._changed.clear()
         if self.reader is None:
             self._give_up(list(self._doubtful))
             return
@@ -121,18 +131,19 @@ class BrokerCheck:
             self._wait()
             return
         self._waiting = True
-        self.reader(topics, lambda found: self._answered({t: self._doubtful[t] for t in topics}, found))
+        self.reader(topics, lambda found: self._answered(topics, found))
 
-    def _answered(self, asked: dict[str, float], found: Found) -> None:
+    def _answered(self, asked: list[str], found: Found) -> None:
         self._waiting = False
         if found is None:
             self._failures += 1
             if self._failures >= ATTEMPTS:
-                self._give_up(list(asked) if self._failures < 2 * ATTEMPTS else list(self._doubtful))
+                hopeless: Iterable[str] = asked if self._failures < 2 * ATTEMPTS else self._doubtful
+                self._give_up([topic for topic in hopeless if topic not in self._changed])
         else:
             self._failures = max(self._failures - 1, 0)
-            for topic, changed in asked.items():
-                if self._doubtful.get(topic) == changed:
+            for topic in asked:
+                if topic not in self._changed:
                     self._judge(topic, found.get(topic, b""))
         self._wait()
 
@@ -149,6 +160,7 @@ class BrokerCheck:
             self._settled(topic)
         elif topic in self._wrong:
             self._settled(topic)
+            self._corrected.add(topic)
             self._host.counters.add("retained_corrected")
             self._correct(topic)
         else:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Publish, Will
 from brokerweave.node.retained import BROKERS_OWN, RetainedSettings
-from brokerweave.node.retained_check import Found
+from brokerweave.node.retained_check import ATTEMPTS, Found
 from tests.unit.node.network import Client
 from tests.unit.node.retained_sites import Sites
 
@@ -218,6 +218,66 @@ class TestTheBrokerCheck:
         assert broker.retained == {"kept": b"1", "lost": b"1"}
         assert sorted(broker.live) == [("deleted", b""), ("lost", b"1")]
 
+    def test_corrects_a_broker_where_a_client_overtook_a_correction(self) -> None:
+        sites = row("a", "b")
+        sites.publish("b", "t", b"1")
+        sites.rest()
+        sites.brokers["b"].retained.clear()
+        sites.node("b").retained.broker_returned()
+        for _ in range(4):
+            sites.network.advance(2)
+        assert sites.node("b").counters["retained_corrected"] == 1
+        sites.publish("b", "t", b"2")
+        sites.drain("b")
+        assert sites.brokers["b"].retained == {"t": b"1"}
+        sites.rest()
+        assert sites.retained() == [{"t": b"2"}] * 2
+
+    def test_lets_a_broker_alone_that_has_its_correction(self) -> None:
+        sites = row("a", "b")
+        sites.publish("b", "t", b"1")
+        sites.rest()
+        sites.brokers["b"].retained.clear()
+        sites.node("b").retained.broker_returned()
+        sites.rest()
+        assert sites.node("b").counters["retained_corrected"] == 1
+        sites.publish("b", "t", b"2")
+        assert len(sites.node("b").retained.check) == 0
+
+    def test_takes_no_answer_from_before_a_loss_for_one_from_after_it(self) -> None:
+        sites = row("a", "b")
+        sites.publish("a", "t", b"1")
+        sites.rest()
+        sites.node("b").retained.broker_returned()
+        sites.network.advance(1)  # the broker is read, and has it
+        sites.brokers["b"].retained.clear()
+        sites.node("b").retained.broker_returned()
+        sites.rest()
+        assert sites.brokers["b"].retained == {"t": b"1"}
+
+    def test_does_not_give_up_a_broker_that_returns_while_the_last_attempt_fails(self) -> None:
+        sites = row("a", "b")
+        for number in range(20):
+            sites.publish("a", f"t/{number}", b"1")
+        sites.rest()
+        node, broker = sites.node("b"), sites.brokers["b"]
+        reader, questions = node.retained.check.reader, 0
+
+        def away(topics: list[str], done: Callable[[Found], None]) -> None:
+            nonlocal questions
+            questions += 1
+            if questions == 2 * ATTEMPTS:
+                broker.retained.clear()
+                node.retained.check.reader = reader
+                node.retained.broker_returned()
+            done(None)
+
+        node.retained.check.reader = away
+        node.retained.broker_returned()
+        sites.rest(60)
+        assert questions == 2 * ATTEMPTS
+        assert len(broker.retained) == 20
+
     def test_gives_up_a_broker_that_cannot_be_read_and_counts_it(self) -> None:
         sites = row("a", "b")
         sites.publish("a", "t", b"1")
@@ -364,6 +424,20 @@ STEPS = st.one_of(
     parents=st.tuples(*(st.integers(0, child - 1) for child in range(1, 5))),
     linked=st.tuples(*(st.booleans() for _ in range(4))),
     steps=st.lists(STEPS, max_size=40),
+)
+@example(  # c's broker loses everything after it was asked for y, and before its answer came
+    parents=(0, 0, 0, 0),
+    linked=(False, True, False, False),
+    steps=[
+        *(("publish", "a", topic, False, False) for topic in "xxy"),
+        ("settle",),
+        ("drain", "c"),
+        *(("publish", "a", "x", False, False) for _ in range(6)),
+        ("publish", "c", "y", False, False),
+        ("advance", 2.0),
+        ("publish", "a", "x", False, False),
+        ("lose", "c"),
+    ],
 )
 def test_any_story_ends_with_the_same_messages_at_every_broker(
     parents: tuple[int, ...], linked: tuple[bool, ...], steps: list[tuple[object, ...]]
