@@ -321,7 +321,7 @@ class NodeCore:
         return self.sessions.superseded(pair)
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
-        return self.failover is not None and self.failover.resent(pair, publish)
+        return self.failover is not None and self.failover.resends.resent(pair, publish)
 
     def subscribing(self, pair: Pair) -> None:
         if self.failover is not None:
@@ -439,7 +439,7 @@ class NodeCore:
             self.settle()
             run = self._new_run(group, count, blob, max_qos, version, sender=sender)
             if sender is not None and self.failover is not None:
-                self.failover.left(run, max(group.lane, 0), group.holds)
+                self.failover.resends.left(run, max(group.lane, 0), group.holds)
             self._dispatch(run, group, taken=taken)
             return
         key = (group, version)
@@ -476,12 +476,12 @@ class NodeCore:
         blob = codec.encode(publish, version)
         sender = None
         if self.failover is not None:
-            sender, holds = self.failover.sender(publish, pair, group.holds, ack.resent)
+            sender, holds = self.failover.resends.sender(publish, pair, group.holds, ack.resent)
             group = replace(group, holds=holds) if ack.resent else group
         run = self._new_run(group, 1, blob, publish.qos, version, True, sender, ack.resent)
         if self.failover is not None:
             if ack.resent:
-                self.failover.known_again(run, max(group.lane, 0))
+                self.failover.resends.known_again(run, max(group.lane, 0))
             else:
                 self.failover.published(run, max(group.lane, 0), publish, pair.client.client_id)
         publication = Publication(run.origin, run.epoch, max(group.lane, 0), run.first)
@@ -720,7 +720,7 @@ class NodeCore:
             part, had = run.part(offset, count), list[int]()
             try:
                 if self.failover is not None and (part.holds or part.sender is not None):
-                    if self.failover.repeated(part, lane):
+                    if self.failover.resends.repeated(part, lane):
                         self.counters.add("publications_resent", count)
                         continue
                     part = self.failover.held(part, lane)

@@ -66,7 +66,7 @@ class DeadWills:
         sender = _sender(pair.client.client_id, pair.came)
         if not pair.broker_left:
             content = content_hash(will.topic, will.payload)
-            self._failover.remember(sender, content)
+            self._failover.resends.remember(sender, content)
         return sender
 
     def is_own(self, sender: tuple[str, int]) -> bool:
@@ -129,9 +129,9 @@ class DeadWills:
 
     def _publish(self, owed: OwedWill) -> None:
         sender = _sender(owed.client, owed.since)
-        senders, hash = self._failover.senders, content_hash(owed.will.topic, owed.will.payload)
+        senders, hash = self._failover.resends.senders, content_hash(owed.will.topic, owed.will.payload)
         if not senders.seen(*sender, hash):  # else another holder was first
-            self._failover.remember(sender, hash)
+            self._failover.resends.remember(sender, hash)
             self._core.counters.add("wills_of_dead_nodes")
             self._core.publish_will(owed.will, owed.version, sender)
         cleared = wire.encode_will(wire.Cleared(owed.client, owed.node, owed.since))

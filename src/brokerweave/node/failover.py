@@ -1,9 +1,10 @@
 """What a node of a mesh does for clients that lost their site (docs/decisions/0011-mesh.md).
 
-Owns the node's part as a holder: queues of other nodes' clients, receipts in and out, publications that are
-resent, takeovers; `returning` has the part of the new home, `dead_wills` the wills. Invariants: what a run is
-to be held for is in the queues before the run is confirmed; a client that is elsewhere since later has no
-pair here. Must not know: sockets, clocks, how a client is judged to lack a message.
+Owns the node's part as a holder: queues of other nodes' clients, receipts in and out, takeovers; `returning`
+has the part of the new home, `handover` of who holds, `resends` and `dead_wills` what their names say.
+Invariants: what a run is to be held for is in the queues before the run is confirmed; a client that is
+elsewhere since later has no pair here. Must not know: sockets, clocks, how a client is judged to lack a
+message.
 """
 
 from __future__ import annotations
@@ -23,17 +24,16 @@ from brokerweave.failover.injections import InjectionLog
 from brokerweave.failover.queues import Queues
 from brokerweave.failover.receipts import EVERYBODY, Receipts, Taken
 from brokerweave.failover.recent import Recent
-from brokerweave.failover.senders import Senders
 from brokerweave.failover.shelf import Shelf
 from brokerweave.links.injector import State
 from brokerweave.links.journal import Journal
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish, Will
-from brokerweave.node.dead_wills import WILL_OF, DeadWills
+from brokerweave.node.dead_wills import DeadWills
 from brokerweave.node.handover import Handover
+from brokerweave.node.resends import Resends
 from brokerweave.node.returning import Returns
 from brokerweave.node.router import Group
 from brokerweave.session.pair import Pair
@@ -48,8 +48,6 @@ STEP_SECONDS = 5.0
 LEFT_SECONDS = 2.0
 """How long a client whose session ended may turn up elsewhere before its queue is given up: news of the two
 take different ways."""
-READ_SECONDS = 1.0
-"""How long the broker may take to read what a client sent before it left."""
 STALE_SECONDS = 3.0
 """What comes later than this for clients of a node in reach is not kept: the node has had it, and receipts do
 not wait that long."""
@@ -58,7 +56,6 @@ PUSH_SECONDS = 0.5
 TAKEN_SECONDS = 0.1
 """Between two acknowledgements of receipts to one node."""
 MOST_UNHELD = 10_000
-MOST_UNREAD = 10_000
 SHOWN = 20
 """Clients that `status` names, those with the most drops."""
 _DUP = 0x08
@@ -72,17 +69,17 @@ class Failover:
         bounds = int(core.option("client_bytes")), int(core.option("max_bytes"))
         self.queues = Queues(*bounds, self.window)
         self.receipts = Receipts(core.settings.epoch)
-        self._recent = Recent()
+        self.recent = Recent()
         self._taken = Taken()
         self._to_acknowledge: set[str] = set()
-        self.senders = Senders()
         self.log = InjectionLog()
         for lane, injector in enumerate(core.injectors):
             injector.watch = self.log.lane(lane if core.settings.ordered else 0)
         self.returns = Returns(core, self)
         self.wills = DeadWills(core, self)
+        self.resends = Resends(core, self)
         self.handover = Handover(core, self)
-        self._turning = self._flushing = False
+        self._flushing = False
         self._holders: dict[str, float] = {}
         """Nodes that hold for this one, or did lately, and until when they are told what clients have."""
         self.young = True
@@ -96,9 +93,6 @@ class Failover:
         """Nodes that are about to hear what is kept here for their clients."""
         self._unheld: dict[MessageId, set[str]] = {}
         """What was published here, and nodes of which a holder does not know who may be owed it."""
-        self._unread: dict[tuple[str, int], bytes] = {}
-        """Senders and content of what the broker may not have got, since its publisher left before an answer:
-        sent again, it is the broker's. Its subscribers may get it twice, others do not."""
         self._anew: dict[str, float] = {}
         """Clients whose sessions ended with their node and began anew there, and when."""
         self._gone: dict[str, str] = {}
@@ -342,7 +336,7 @@ class Failover:
         if record is None or record.client_id.startswith("\0"):
             return
         if any(record.filters.values()):  # else most of it was published at QoS 0, and nobody keeps that
-            self._recent.note(record.client_id, hashes, self._core.now())
+            self.recent.note(record.client_id, hashes, self._core.now())
         rest = self.returns.received(record.client_id, hashes)
         if rest and (self.mesh.alone or self.queues.owes_any(record.client_id)):
             self.queues.received(record.client_id, rest, self._core.now(), home=self._core.node_id)
@@ -427,67 +421,6 @@ class Failover:
         """The broker publishes a will here: the sender by which others know it, if its client has a name."""
         return self.wills.mark(pair, will) if pair.client.client_id else None
 
-    # Publications that are resent
-
-    def sender(
-        self, publish: Publish, pair: Pair, holds: tuple[str, ...], resent: bool
-    ) -> tuple[tuple[str, int] | None, tuple[str, ...]]:
-        """By what others know a publication that a client here made, should it come again; and for whose
-        clients it is to be kept here."""
-        client = pair.client.client_id
-        if not client or not publish.packet_id:
-            return None, holds
-        sender, name = (client, publish.packet_id), _hash(publish)
-        self.remember(sender, name, self._core.node_id if publish.dup else None)
-        new = self._to_keep(sender, name, holds, resent)
-        return sender, new if resent else holds
-
-    def _to_keep(
-        self, sender: tuple[str, int], hash: bytes, holds: tuple[str, ...], known: bool
-    ) -> tuple[str, ...]:
-        """For whose clients something is to be kept that this node acts on: if it has done so before, only
-        for those of nodes out of reach that others were to keep it for. They may be gone, too."""
-        nodes = [node for node in holds if not (known and self.mesh.has_told(node))]
-        return self.senders.keep(*sender, hash, nodes) if nodes else ()
-
-    def remember(self, sender: tuple[str, int], hash: bytes, resent_to: str | None = None) -> None:
-        self.senders.note(*sender, hash, resent_to)
-        if not self._turning:
-            self._turning = True
-            self._core.call_later(self.window, self._turn)
-
-    def _turn(self) -> None:
-        # Not by the clock, which may be set.
-        self._turning = self.senders.turn()
-        if self._turning:
-            self._core.call_later(self.window, self._turn)
-
-    def note(self, run: Run, holds: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
-        """Remember what a run brings that has a sender. Whether this node had acted on it, and for whose
-        clients it is to be kept here."""
-        assert run.sender is not None
-        head = publish_head(run.blob, run.version)
-        name = content_hash(head.topic, run.blob[head.payload_start :])
-        again = bool(run.blob[0] & _DUP) or run.sender[0].startswith(WILL_OF)
-        if again:
-            known = self.senders.seen(*run.sender, name)
-        else:
-            known = self.senders.overtaken(*run.sender, name, run.origin)
-        self.remember(run.sender, name, run.origin if again else None)
-        return known, self._to_keep(run.sender, name, holds, known)
-
-    def repeated(self, run: Run, lane: int) -> bool:
-        """Whether this node has acted on what a run of a resent publication, or of a will, brings."""
-        if run.sender is None:
-            return False
-        known, keep = self.note(run, run.holds)
-        if known and keep:
-            self.hold(replace(run, holds=keep), lane)
-        known = known or self.wills.is_own(run.sender)
-        if known:
-            self.known_again(run, lane)
-        return known
-
     def published(self, run: Run, lane: int, publish: Publish, publisher: str) -> None:
         """The broker here has acknowledged what a client published."""
         lane = lane if self._core.settings.ordered else 0
@@ -496,43 +429,6 @@ class Failover:
         if self.returns.under_way:
             kept = held.hold(identifier, publish, run.version, run.born)
             self.returns.published(kept, publisher, publish.packet_id)
-
-    def left(self, run: Run, lane: int, holds: tuple[str, ...]) -> None:
-        """A client left before the broker acknowledged what it published: nobody will hear when that has
-        it."""
-        self.note(run, holds)
-        lane = lane if self._core.settings.ordered else 0
-        identifier = MessageId(run.origin, run.epoch, lane, run.first)
-        self.log.sent_before(identifier)
-        self._core.call_later(READ_SECONDS, lambda: self.log.ended(identifier))
-        publish = codec.decode(run.blob, run.version)
-        if isinstance(publish, Publish) and run.sender is not None:
-            self._unread[run.sender] = _hash(publish)
-            if self.returns.under_way:
-                self.returns.published(held.hold(identifier, publish, run.version, run.born), *run.sender)
-        while len(self._unread) > MOST_UNREAD:
-            del self._unread[next(iter(self._unread))]
-            self._core.counters.add("unread_forgotten")  # most of them the broker has
-
-    def resent(self, pair: Pair, publish: Publish) -> bool:
-        """Whether this node has acted on a publication that a client sends again, and its broker has it."""
-        client, name = pair.client.client_id, _hash(publish)
-        if self._unread.pop((client, publish.packet_id), None) == name:
-            return False
-        return bool(client) and self.senders.seen(client, publish.packet_id, name)
-
-    def known_again(self, run: Run, lane: int) -> None:
-        """Who has not acted on it before keeps it from now on for clients here, under its new name: they
-        hear who of these has it, or will when it has."""
-        head = publish_head(run.blob, run.version)
-        name = content_hash(head.topic, run.blob[head.payload_start :])
-        lane = lane if self._core.settings.ordered else 0
-        ids = [MessageId(run.origin, run.epoch, lane, run.first)]
-        for client in self.mesh.table.clients_wanting(self._core.node_id, head.topic.decode()):
-            if self._recent.has(client, name):
-                self.got(client, ids, {*self.holders(), run.origin})
-            else:
-                self.returns.known_again(client, name)
 
     # What an operator sees
 
@@ -553,8 +449,8 @@ class Failover:
             "early_receipts_dropped": self.queues.early_dropped,
             "had_forgotten": self.queues.had_dropped,
             "receipts_lost": self.receipts.lost,
-            "recent_forgotten": self._recent.dropped,
-            "resends_forgotten": self.senders.overflows,
+            "recent_forgotten": self.recent.dropped,
+            "resends_forgotten": self.resends.senders.overflows,
             "injections_forgotten": self.log.forgotten,
         }
 
@@ -676,7 +572,7 @@ class Failover:
         for node, topic, payload in self.receipts.back(neighbour):
             self._core.send_own(node, topic, payload)
         # Others may have known it for a holder before, and given it what clients here have by now.
-        for payload in wire.encode_receipts(self._recent.latest()):
+        for payload in wire.encode_receipts(self.recent.latest()):
             self._core.send_own(neighbour, wire.RECENT, payload)
         self.returns.up(neighbour)
         self.wills.up(neighbour)
@@ -687,7 +583,3 @@ class Failover:
 
     def took(self, neighbour: str) -> None:
         self.returns.took(neighbour)
-
-
-def _hash(publish: Publish) -> bytes:
-    return content_hash(publish.topic, publish.payload)

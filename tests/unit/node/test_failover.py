@@ -233,7 +233,7 @@ class TestAPublicationThatIsResent:
         Guest(mesh, near, "publisher").publish("t", b"1", packet_id=7, dup=True)
         mesh.advance(0.5)
         restarted = failover(mesh, holder)
-        restarted.senders, restarted.started = Senders(), mesh.nodes[holder].core.now()
+        restarted.resends.senders, restarted.started = Senders(), mesh.nodes[holder].core.now()
         mesh.link(near, holder)
         mesh.settle()
         assert not failover(mesh, holder).queues.owes_any("c")
