@@ -98,6 +98,7 @@ class _Client:
 
 class _Attempt:
     __slots__ = (
+        "_awaited",
         "answered",
         "arriving",
         "asked",
@@ -125,12 +126,22 @@ class _Attempt:
         self.arriving: dict[str, tuple[int, ...]] = {}
         self.seen = 0
         self.unanswered: list[tuple[Pair, int]] = []
+        self._awaited: frozenset[tuple[str, int]] = frozenset()
         self.unclear = False
         """All is known but what the broker is about to deliver."""
         self.asked = False
         """It was asked for a sign of life behind that."""
         self.answered = False
         self.timer: Timer | None = None
+
+    def wait_for(self, unanswered: list[tuple[Pair, int]]) -> None:
+        """What clients here published, and the broker has yet to answer."""
+        self.unanswered = unanswered
+        self._awaited = frozenset((pair.client.client_id, one) for pair, one in unanswered)
+
+    def awaits(self, publisher: str, packet_id: int) -> bool:
+        """Asked of each publication, while hundreds may come back at once."""
+        return (publisher, packet_id) in self._awaited
 
     @property
     def sure(self) -> bool:
@@ -400,7 +411,7 @@ class Returns:
             core.send_own(node, wire.ASK, ask)
         core.counters.add("queues_asked")
         number = self._round
-        attempt.unanswered = self._unanswered(pair, before_it)
+        attempt.wait_for(self._unanswered(pair, before_it))
         if attempt.unanswered:
             cutover.arriving(core.node_id)
             core.call_later(POLL_SECONDS, lambda: self._poll(number))
@@ -422,7 +433,7 @@ class Returns:
         got that before SUBACK came, it may have been before it knew the subscription, and be routed after
         the node did."""
         for attempt in self._attempts.values():
-            if (publisher, packet_id) in [(pair.client.client_id, one) for pair, one in attempt.unanswered]:
+            if attempt.awaits(publisher, packet_id):
                 attempt.cutover.published(held, publisher)
 
     def up(self, neighbour: str) -> None:
@@ -502,7 +513,9 @@ class Returns:
         attempt = self._attempts.get(number)
         if attempt is None:
             return
-        attempt.unanswered = [(pair, one) for pair, one in attempt.unanswered if pair.awaits(one)]
+        left = [(pair, one) for pair, one in attempt.unanswered if pair.awaits(one)]
+        if len(left) < len(attempt.unanswered):
+            attempt.wait_for(left)
         if attempt.unanswered:
             self._core.call_later(POLL_SECONDS, lambda: self._poll(number))
         else:
