@@ -15,7 +15,7 @@ SECONDS = 10.0
 """How long one is remembered: longer than publishers take to come back and send again."""
 MOST = 50_000
 LATEST = 5_000
-"""As many are told to one who may have begun to hold: it takes a node with little CPU some 10 ms."""
+"""As many are told to one who may have begun to hold: a node with little CPU has to read them all."""
 
 
 class Recent:
