@@ -101,7 +101,11 @@ class NodeHost(Protocol):
 
     def injector_ready(self, lane: int) -> None: ...
 
-    def send_control(self, neighbour: str, packet: Packet) -> None: ...
+    def send_control(self, neighbour: str, packet: Packet) -> None:
+        """Written once this turn is over."""
+
+    def write_controls(self) -> None:
+        """Write them now."""
 
     def open_broker(self, pair: Pair) -> None: ...
 

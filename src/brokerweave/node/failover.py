@@ -374,6 +374,9 @@ class Failover:
             reachable = set(self.mesh.reachable())
             for node, topic, payload in self.receipts.flush(self.holders(), reachable, self.young):
                 self._core.send_own(node, topic, payload)
+            # Before this node reads, or passes on, anything more: at its death only what was in flight to a
+            # client is not known to be the client's.
+            self._core.host.write_controls()
 
     def holders(self) -> list[str]:
         """Who is to hear what this node's clients have: also those that held for it a moment ago, and may
