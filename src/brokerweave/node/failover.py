@@ -183,7 +183,7 @@ class Failover:
         if run.max_qos and (self._away(lane) or self.mesh.cut_off or self.mesh.table.adrift(me)):
             holds += (me,)  # whose clients may come back elsewhere, before its broker does
         if holds:
-            self.hold(replace(run, holds=holds), lane)
+            self.hold(run if holds is run.holds else run.bound_for(run.cap, holds), lane)
         if run.max_qos and not run.cap:
             # Its origin did not know yet who wants more here, nor may this node know, where SUBACK has yet to
             # come; at QoS 0 nobody would hear who has it.
