@@ -203,7 +203,10 @@ class Queues:
         if queue is not None:
             done = []
             for body in [queue.bodies[one] for one in dict.fromkeys(ids) if one in queue.bodies]:
-                if self._came_early(client, home, body.hash):
+                held = self.shelf.load(body)
+                if (held and self._had_before(client, home, held)) or self._came_early(
+                    client, home, body.hash
+                ):
                     queue.remove(body)
                     done.append(body)
                 else:
@@ -403,15 +406,16 @@ class Queues:
 
     def _has(self, client: str, home: str, held: Held, now: float) -> bool:
         """Whether the client was said to have it before it came, or a moment ago for another copy of it."""
-        before = self._before.get((client, home, held.hash))
-        if before is not None and held.born < before + UNDER_WAY_SECONDS:
-            return True
-        if (client, held.id) in self._had:
+        if self._had_before(client, home, held) or (client, held.id) in self._had:
             return True
         early = self._came_early(client, home, held.hash)
         if early:
             self._note_had(client, held.id, now)
         return early
+
+    def _had_before(self, client: str, home: str, held: Held) -> bool:
+        before = self._before.get((client, home, held.hash))
+        return before is not None and held.born < before + UNDER_WAY_SECONDS
 
     def _note_had(self, client: str, identifier: MessageId, now: float) -> None:
         self._had[client, identifier] = now
