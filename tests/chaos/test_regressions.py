@@ -8,6 +8,23 @@ from brokerweave.sim.run import Options, run
 from brokerweave.sim.schedule import Action
 
 CASES: dict[str, tuple[int, Options, list[Action]]] = {
+    "a link was slow, and a client got in a new session what it had got in the one before": (
+        10004,
+        Options("mesh", 3),
+        [
+            Action(0.2295803179, "arrive", ("a-1",)),
+            Action(0.2820759721, "arrive", ("a-2",)),
+            Action(1.4484234579, "subscribe", ("a-2", "#", 2)),
+            Action(5.6821452694, "site", ("a", 1.807118834)),
+            Action(7.2981265137, "partition", ("a", 5.6510805106)),
+            Action(9.1944473063, "stop", ("c", 0.9573174956)),
+            Action(9.2094844325, "kill", ("a", 0, 2.2914844093, True)),
+            Action(11.8573855728, "site", ("c", 1.1027327532)),
+            Action(14.6989316461, "publish", ("a-1", "b", 2, False)),
+            Action(14.9838188181, "delay", ("a", "b", 0.5135389693, 0.2139166295, 2000.0, 4.2632773938)),
+            Action(14.9908253849, "roam", ("a-2",)),
+        ],
+    ),
     "what a node was owed was withdrawn, and it was never told what was kept for its clients": (
         9400055,
         Options("mesh", 4),

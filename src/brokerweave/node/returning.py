@@ -45,6 +45,7 @@ class _Client:
 
     __slots__ = (
         "asked",
+        "begun",
         "early",
         "given",
         "goes_on",
@@ -64,6 +65,8 @@ class _Client:
         self.asked: list[tuple[int, list[int]]] = []
         """Of SUBSCRIBEs that the broker has not answered yet: their ticks, and what the client had published
         before and the broker had not answered either."""
+        self.begun = 0
+        """Since when it has this session here, as a hybrid time; 0 if that is not known."""
         self.early: list[bytes] = []
         """What it got in this session before it subscribed, as far as the node knows."""
         self.older = False
@@ -333,6 +336,7 @@ class Returns:
             self.expect(client, sure=False)
         entry = self._clients.get(client)
         if entry is not None:
+            entry.begun = self._failover.mesh.table.since(client)
             entry.last = None
             entry.interrupted = entry.goes_on = entry.older = False
             entry.given.clear()
@@ -729,7 +733,10 @@ class Returns:
 
     def late_arrived(self, neighbour: str, payload: bytes) -> None:
         late = wire.decode_late(payload, self._core.now())
-        self.late(late.client, late.held, neighbour, late.own)
+        entry = self._clients.get(late.client)
+        # Who sent it for an earlier session is asked for what it keeps when this one subscribes.
+        if entry is not None and late.since >= entry.begun:
+            self.late(late.client, late.held, neighbour, late.own)
 
     def late(
         self, client: str, held: list[Held], node: str, own: bool = False, stand: Stand | None = None
