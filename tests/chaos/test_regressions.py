@@ -8,6 +8,23 @@ from brokerweave.sim.run import Options, run
 from brokerweave.sim.schedule import Action
 
 CASES: dict[str, tuple[int, Options, list[Action]]] = {
+    "a link came up with a message for others, and who kept it was not told that a client here has it": (
+        6500107,
+        Options("mesh", 5),
+        [
+            Action(0.2340628585, "arrive", ("b-2",)),
+            Action(0.2947189924, "arrive", ("c-2",)),
+            Action(0.4416859064, "arrive", ("e-1",)),
+            Action(0.4823379711, "subscribe", ("c-2", "a/+", 2)),
+            Action(0.7087887584, "subscribe", ("e-1", "a/#", 0)),
+            Action(3.1157916501, "partition", ("e", 9.8753109498)),
+            Action(3.7084455636, "site", ("c+d", 4.705676998)),
+            Action(9.0928270389, "publish", ("b-2", "a/b", 2, False)),
+            Action(9.3471758377, "kill", ("c", 0, 2.1979264494, False)),
+            Action(13.7016947479, "leave", ("c-2",)),
+            Action(14.7443671741, "kill", ("d", 0, 0.1966046389, False)),
+        ],
+    ),
     "a link was slow, and a client got in a new session what it had got in the one before": (
         10004,
         Options("mesh", 3),
