@@ -8,6 +8,23 @@ from brokerweave.sim.run import Options, run
 from brokerweave.sim.schedule import Action
 
 CASES: dict[str, tuple[int, Options, list[Action]]] = {
+    "a broker had what its publisher sent again, and did not deliver it to who had come back since": (
+        6310130,
+        Options("mesh", 3),
+        [
+            Action(0.2649455376, "arrive", ("b-1",)),
+            Action(0.3319796788, "arrive", ("c-2",)),
+            Action(3.4722963534, "roam", ("c-2",)),
+            Action(4.5821397463, "stop", ("b", 1.3506870506)),
+            Action(9.1987552957, "site", ("c", 2.3969040188)),
+            Action(9.4298116831, "subscribe", ("c-2", "#", 1)),
+            Action(13.3524444264, "broker", ("b", True, 4.7424183733)),
+            Action(15.315891736, "arrive", ("b-2",)),
+            Action(18.5512227071, "kill", ("b", 7, 2.2235295177, False)),
+            Action(18.7525044801, "publish", ("b-2", "a/c", 2, False)),
+            Action(19.122441842, "publish", ("b-1", "a/b", 2, False)),
+        ],
+    ),
     "a link came up with a message for others, and who kept it was not told that a client here has it": (
         6500107,
         Options("mesh", 5),

@@ -421,14 +421,17 @@ class Failover:
         """The broker publishes a will here: the sender by which others know it, if its client has a name."""
         return self.wills.mark(pair, will) if pair.client.client_id else None
 
-    def published(self, run: Run, lane: int, publish: Publish, publisher: str) -> None:
+    def published(self, run: Run, lane: int, publish: Publish, pair: Pair) -> None:
         """The broker here has acknowledged what a client published."""
         lane = lane if self._core.settings.ordered else 0
         identifier = MessageId(run.origin, run.epoch, lane, run.first)
         self.log.own(identifier)
-        if self.returns.under_way:
+        had_before = publish.dup and publish.qos == 2 and pair.resumed
+        if had_before or self.returns.under_way:
             kept = held.hold(identifier, publish, run.version, run.born)
-            self.returns.published(kept, publisher, publish.packet_id)
+            self.returns.published(kept, pair.client.client_id, publish.packet_id)
+            if had_before:
+                self.returns.had_before(kept)
 
     # What an operator sees
 

@@ -10,6 +10,7 @@ not know: how it is judged (`failover.cutover` does), sockets, clocks.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from brokerweave.cooperation.api import Cut, Timer

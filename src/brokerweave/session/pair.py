@@ -83,6 +83,7 @@ class Pair:
         "phase",
         "put_off",
         "record",
+        "resumed",
     )
 
     def __init__(
@@ -119,6 +120,8 @@ class Pair:
         """What of the client's last chunk is left for `next_turn`; read no more before it."""
         self.record: SessionRecord | None = None
         """Of its session; None before the broker accepted the client."""
+        self.resumed = False
+        """The broker goes on with a session of the client: it knows which QoS 2 publications it has."""
         self._host = host
         self._session_expiry = session_expiry
         self._will_discarded = False
@@ -517,6 +520,7 @@ class Pair:
             self.client.client_id = self.broker.client_id = assigned
         self.expiry = changed_expiry(packet.properties, self.expiry)
         self.phase = Phase.ACCEPTED
+        self.resumed = packet.session_present
         self.record = self._host.accepted(self, packet.session_present)
         self._publications.accepted(self.record, held)
 
