@@ -104,6 +104,7 @@ class Failover:
         mesh.left = self._left
         mesh.died = self._died
         mesh.synced = self._synced
+        mesh.sought = self.handover.sought
         mesh.remembered = self.handover.look
         mesh.forgot = self.wills.forgot
         mesh.lives = self._lives
@@ -180,7 +181,8 @@ class Failover:
     def held(self, run: Run, lane: int) -> Run:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""
         holds, me = run.holds, self._core.node_id
-        if run.max_qos and (self._away(lane) or self.mesh.cut_off or self.mesh.table.adrift(me)):
+        away = self._away(lane) or self.mesh.cut_off or self.mesh.table.adrift(me)
+        if run.max_qos and away and me not in holds:
             holds += (me,)  # whose clients may come back elsewhere, before its broker does
         if holds:
             self.hold(replace(run, holds=holds), lane)
