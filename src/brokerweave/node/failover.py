@@ -185,7 +185,7 @@ class Failover:
         if run.max_qos and away and me not in holds:
             holds += (me,)  # whose clients may come back elsewhere, before its broker does
         if holds:
-            self.hold(replace(run, holds=holds), lane)
+            self.hold(run if holds is run.holds else run.bound_for(run.cap, holds), lane)
         if run.max_qos and not run.cap:
             # Its origin did not know yet who wants more here, nor may this node know, where SUBACK has yet to
             # come; at QoS 0 nobody would hear who has it.
@@ -376,6 +376,9 @@ class Failover:
             reachable = set(self.mesh.reachable())
             for node, topic, payload in self.receipts.flush(self.holders(), reachable, self.young):
                 self._core.send_own(node, topic, payload)
+            # Before this node reads, or passes on, anything more: at its death only what was in flight to a
+            # client is not known to be the client's.
+            self._core.host.write_controls()
 
     def holders(self) -> list[str]:
         """Who is to hear what this node's clients have: also those that held for it a moment ago, and may

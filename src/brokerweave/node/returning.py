@@ -350,7 +350,8 @@ class Returns:
         client = pair.client.client_id
         entry, record = self._clients.get(client), self._core.interest.records.get(client)
         if entry is not None:
-            entry.asked.append((self._failover.log.open(), pair.unanswered))
+            before = [publish.packet_id for publish in pair.unanswered]
+            entry.asked.append((self._failover.log.open(), before))
             self._subscribing.add(client)
             if record is not None and record.returned is None:
                 self._core.sessions.returned(client, {})  # before its filters are written down
@@ -393,7 +394,7 @@ class Returns:
         entry.silent = set(core.neighbours())
         self._subscribing.discard(client)
         core.sessions.returned(client, {})
-        subscribed, before_it = entry.asked.pop(0) if entry.asked else (log.open(), pair.unanswered)
+        subscribed, before_it = entry.asked.pop(0) if entry.asked else (log.open(), None)
         entry.open.append(subscribed)
         me, before = core.node_id, entry.last
         cutover = Cutover(subscribed, log.tick(), wanted, log, me=me, nodes=nodes, before=before)
@@ -416,7 +417,7 @@ class Returns:
             core.send_own(node, wire.ASK, ask)
         core.counters.add("queues_asked")
         number = self._round
-        attempt.wait_for(self._unanswered(pair, before_it))
+        attempt.wait_for(self._unanswered(pair, before_it, wanted))
         if attempt.unanswered:
             cutover.arriving(core.node_id)
             core.call_later(POLL_SECONDS, lambda: self._poll(number))
@@ -531,13 +532,22 @@ class Returns:
             attempt.arriving.pop(neighbour, None)
             self._check(number)
 
-    def _unanswered(self, own: Pair, before: list[int]) -> list[tuple[Pair, int]]:
-        """What clients here published and the broker has yet to acknowledge; of the subscriber itself, what
-        it had published `before` its SUBSCRIBE: the broker got the rest after that."""
+    def _unanswered(
+        self, own: Pair, before: list[int] | None, filters: Iterable[str]
+    ) -> list[tuple[Pair, int]]:
+        """What clients here published to these filters and the broker has yet to acknowledge; of the
+        subscriber itself, what it had published `before` its SUBSCRIBE: the broker got the rest after that.
+        """
         pairs = [record.owner for record in self._core.interest.records.values()]
-        others = [pair for pair in pairs if isinstance(pair, Pair) and pair is not own]
-        unanswered = [(pair, number) for pair in others for number in pair.unanswered]
-        return unanswered + [(own, number) for number in own.unanswered if number in before]
+        waiting = [(pair, each) for pair in pairs if isinstance(pair, Pair) for each in pair.unanswered]
+        wanted = {
+            topic: any(matches(f, topic) for f in filters) for topic in {one.topic for _, one in waiting}
+        }
+        return [
+            (pair, one.packet_id)
+            for pair, one in waiting
+            if wanted[one.topic] and (pair is not own or before is None or one.packet_id in before)
+        ]
 
     def _poll(self, number: int) -> None:
         attempt = self._attempts.get(number)

@@ -172,11 +172,11 @@ class Pair:
         return not self._publications.held and self._asked is None and not self._upstream.pending
 
     @property
-    def unanswered(self) -> list[int]:
-        """Packet ids of publications that the broker has yet to acknowledge; only in cluster delivery."""
+    def unanswered(self) -> list[Publish]:
+        """Publications that the broker has yet to acknowledge; only in cluster delivery."""
         if self._unconfirmed is None:
             return []
-        return [publish.packet_id for publish, _ in self._unconfirmed.unanswered()]
+        return [publish for publish, _ in self._unconfirmed.unanswered()]
 
     def awaits(self, packet_id: int) -> bool:
         return (

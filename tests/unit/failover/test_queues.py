@@ -69,7 +69,7 @@ def test_what_others_hand_over_once_its_receipt_came_is_not_kept_again() -> None
         queues.take_over("c", "d", [(1, held(sequence))], now=10.1, since=-1.0)
     assert sequences(queues.take("c")) == [3]
     queues.received("c", [held(3).hash], now=11, home="d")
-    queues.expire(now=11 + module.EARLY_SECONDS)
+    queues.expire(now=11 + module.HAD_SECONDS)
     assert not queues.remembers
 
 

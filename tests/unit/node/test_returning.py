@@ -268,6 +268,18 @@ def test_what_a_client_publishes_after_it_subscribed_again_its_broker_gives_it(m
     assert back.payloads() == [b"1"]
 
 
+@pytest.mark.parametrize(("topic", "waits"), [("t", True), ("other", False)])
+def test_a_client_waits_for_what_the_broker_has_yet_to_answer_only_where_it_asked_for_it(
+    mesh: Network, topic: str, waits: bool
+) -> None:
+    missed(mesh, b"1")
+    Guest(mesh, "e", "publisher").send(Publish(topic, b"2", 1, packet_id=1))
+    back = Guest(mesh, "e", "c", clean_start=False)
+    back.subscribe("t")
+    mesh.settle()
+    assert back.payloads() == ([] if waits else [b"1"])
+
+
 def test_a_new_home_that_is_restarted_knows_up_to_where_others_did_not_know_its_client(mesh: Network) -> None:
     missed(mesh)
     Guest(mesh, "e", "c", clean_start=False, keep_alive=0).subscribe("t")
