@@ -535,14 +535,14 @@ class Mesh(Strategy):
             loss = self._losses.get((node, client))
             if loss is not None and filters:
                 adrift.setdefault((node, loss.until), []).append(Told(client, 0, dict(filters)))
-        window = self.context.now() + self.context.option("window")
+        now, window = self.context.now(), self.context.option("window")
         for node in set(self.table.nodes()) - self._up - {self.context.node_id}:
             for client, entry in self.table.clients(node).items():
                 if entry.filters and self.table.home(client) == node:
                     told = Told(client, entry.since, dict(entry.filters))
-                    adrift.setdefault((node, self._deaths.get(node, window)), []).append(told)
+                    adrift.setdefault((node, self._deaths.get(node, now + window)), []).append(told)
         for (node, until), clients in sorted(adrift.items(), key=lambda item: item[0]):
-            seconds = max(until - self.context.now(), 0.0)
+            seconds = until - now if 0 < until - now < window else window  # else the clock was set
             self._send(neighbour, map(adverts.encode, adverts.adrift(node, seconds, clients)))
 
     def _take_adrift(self, neighbour: str, adrift: Adrift) -> None:
@@ -564,7 +564,8 @@ class Mesh(Strategy):
                 self.table.recall_former(me, told.client, filters)
                 self._give_up_later(me, told.client, set(filters), seconds)
                 self.sought(neighbour)
-        if unheard and node not in self.live:
+        longer = self._deaths.get(node, 0.0) < self.context.now() + seconds
+        if unheard and node not in self.live and longer:
             self._forget_later(node, seconds)
         self._apply()
         self.remembered()
