@@ -448,7 +448,9 @@ class Returns:
         of life."""
         for client in self._failover.mesh.table.clients_wanting(self._core.node_id, held.publish.topic):
             entry, record = self._clients.get(client), self._core.interest.records.get(client)
-            if entry is None or entry.last is None or record is None or not isinstance(record.owner, Pair):
+            if entry is None or entry.last is None or entry.goes_on:
+                continue  # where it goes on the broker has it in its session
+            if record is None or not isinstance(record.owner, Pair):
                 continue
             if entry.last.done:
                 look = partial(self._look_if_lacking, client, record.owner, entry.last, held)
@@ -458,7 +460,7 @@ class Returns:
 
     def _look_if_lacking(self, client: str, pair: Pair, cutover: Cutover, held: Held) -> None:
         entry = self._clients.get(client)
-        if entry is None or entry.last is not cutover or held.hash in pair.undelivered:
+        if entry is None or entry.last is not cutover or held.hash in pair.undelivered | pair.standing:
             return
         cutover.had_before(held)
         given = cutover.late(held, self._core.now())

@@ -154,6 +154,11 @@ class Pair:
         return self._redelivery.unanswered if self._redelivery is not None else set()
 
     @property
+    def standing(self) -> set[bytes]:
+        """In a mesh: content of what the broker delivered, and stands."""
+        return self._standing.contents if self._standing is not None else set()
+
+    @property
     def will(self) -> Will | None:
         return self.connect.will if self.connect else None
 
