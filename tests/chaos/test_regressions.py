@@ -8,6 +8,57 @@ from brokerweave.sim.run import Options, run
 from brokerweave.sim.schedule import Action
 
 CASES: dict[str, tuple[int, Options, list[Action]]] = {
+    "a broker had what its publisher sent again, and did not deliver it to who had come back since": (
+        6310130,
+        Options("mesh", 3),
+        [
+            Action(0.2649455376, "arrive", ("b-1",)),
+            Action(0.3319796788, "arrive", ("c-2",)),
+            Action(3.4722963534, "roam", ("c-2",)),
+            Action(4.5821397463, "stop", ("b", 1.3506870506)),
+            Action(9.1987552957, "site", ("c", 2.3969040188)),
+            Action(9.4298116831, "subscribe", ("c-2", "#", 1)),
+            Action(13.3524444264, "broker", ("b", True, 4.7424183733)),
+            Action(15.315891736, "arrive", ("b-2",)),
+            Action(18.5512227071, "kill", ("b", 7, 2.2235295177, False)),
+            Action(18.7525044801, "publish", ("b-2", "a/c", 2, False)),
+            Action(19.122441842, "publish", ("b-1", "a/b", 2, False)),
+        ],
+    ),
+    "a link came up with a message for others, and who kept it was not told that a client here has it": (
+        6500107,
+        Options("mesh", 5),
+        [
+            Action(0.2340628585, "arrive", ("b-2",)),
+            Action(0.2947189924, "arrive", ("c-2",)),
+            Action(0.4416859064, "arrive", ("e-1",)),
+            Action(0.4823379711, "subscribe", ("c-2", "a/+", 2)),
+            Action(0.7087887584, "subscribe", ("e-1", "a/#", 0)),
+            Action(3.1157916501, "partition", ("e", 9.8753109498)),
+            Action(3.7084455636, "site", ("c+d", 4.705676998)),
+            Action(9.0928270389, "publish", ("b-2", "a/b", 2, False)),
+            Action(9.3471758377, "kill", ("c", 0, 2.1979264494, False)),
+            Action(13.7016947479, "leave", ("c-2",)),
+            Action(14.7443671741, "kill", ("d", 0, 0.1966046389, False)),
+        ],
+    ),
+    "a link was slow, and a client got in a new session what it had got in the one before": (
+        10004,
+        Options("mesh", 3),
+        [
+            Action(0.2295803179, "arrive", ("a-1",)),
+            Action(0.2820759721, "arrive", ("a-2",)),
+            Action(1.4484234579, "subscribe", ("a-2", "#", 2)),
+            Action(5.6821452694, "site", ("a", 1.807118834)),
+            Action(7.2981265137, "partition", ("a", 5.6510805106)),
+            Action(9.1944473063, "stop", ("c", 0.9573174956)),
+            Action(9.2094844325, "kill", ("a", 0, 2.2914844093, True)),
+            Action(11.8573855728, "site", ("c", 1.1027327532)),
+            Action(14.6989316461, "publish", ("a-1", "b", 2, False)),
+            Action(14.9838188181, "delay", ("a", "b", 0.5135389693, 0.2139166295, 2000.0, 4.2632773938)),
+            Action(14.9908253849, "roam", ("a-2",)),
+        ],
+    ),
     "what a node was owed was withdrawn, and it was never told what was kept for its clients": (
         9400055,
         Options("mesh", 4),

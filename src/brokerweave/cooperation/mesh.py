@@ -85,6 +85,8 @@ class Mesh(Strategy):
         """Called when a node is live no longer."""
         self.forgot: Callable[[str], None] = lambda node: None
         """Called when a node was not live for so long that its clients are forgotten."""
+        self.sought: Callable[[str], None] = lambda neighbour: None
+        """Called when a neighbour looks for a client that this node had, and that is elsewhere by now."""
         self.remembered: Callable[[], None] = lambda: None
         """Called when others have told who was at sites that are gone."""
         self.synced: Callable[[str], None] = lambda node: None
@@ -145,6 +147,8 @@ class Mesh(Strategy):
         for node in sorted(wanted):
             for holder in self.holders(node):
                 holds.setdefault(holder, []).append(node)
+            if self.table.adrift(node):  # it may have heard where they are
+                holds.setdefault(node, []).append(node)
         # Holders that were started, or cut off, when a node died or began anew may not know its clients; this
         # one does.
         me = self.context.node_id
@@ -450,7 +454,7 @@ class Mesh(Strategy):
                     self.heard(neighbour, version, cut)
                     self._settle(neighbour)
             case Adrift() as adrift:
-                self._take_adrift(adrift)
+                self._take_adrift(neighbour, adrift)
             case Digest(version, digest):
                 self.digest_seen(neighbour, version, digest)
             case Pull():
@@ -531,19 +535,19 @@ class Mesh(Strategy):
             loss = self._losses.get((node, client))
             if loss is not None and filters:
                 adrift.setdefault((node, loss.until), []).append(Told(client, 0, dict(filters)))
-        window = self.context.now() + self.context.option("window")
+        now, window = self.context.now(), self.context.option("window")
         for node in set(self.table.nodes()) - self._up - {self.context.node_id}:
             for client, entry in self.table.clients(node).items():
                 if entry.filters and self.table.home(client) == node:
                     told = Told(client, entry.since, dict(entry.filters))
-                    adrift.setdefault((node, self._deaths.get(node, window)), []).append(told)
+                    adrift.setdefault((node, self._deaths.get(node, now + window)), []).append(told)
         for (node, until), clients in sorted(adrift.items(), key=lambda item: item[0]):
-            seconds = max(until - self.context.now(), 0.0)
+            seconds = until - now if 0 < until - now < window else window  # else the clock was set
             self._send(neighbour, map(adverts.encode, adverts.adrift(node, seconds, clients)))
 
-    def _take_adrift(self, adrift: Adrift) -> None:
+    def _take_adrift(self, neighbour: str, adrift: Adrift) -> None:
         node, seconds = adrift.node, max(adrift.seconds, 0.0)
-        unheard = not self.knows(node)
+        me, unheard = self.context.node_id, not self.knows(node)
         for told in adrift.clients:
             filters = {f: qos for f, qos in (told.filters or {}).items() if qos is not None}
             if told.since and unheard:  # nobody has heard yet that it is not there any more
@@ -554,9 +558,14 @@ class Mesh(Strategy):
                     self._give_up_later(node, told.client, set(filters), seconds)
                 else:
                     loss.filters |= filters.keys()
-            elif self.table.home(told.client) == self.context.node_id != node:
+            elif self.table.home(told.client) == me != node:
                 self.elsewhere(told.client)
-        if unheard and node not in self.live:
+            elif self.table.home(told.client) not in (None, me) and node == me:
+                self.table.recall_former(me, told.client, filters)
+                self._give_up_later(me, told.client, set(filters), seconds)
+                self.sought(neighbour)
+        longer = self._deaths.get(node, 0.0) < self.context.now() + seconds
+        if unheard and node not in self.live and longer:
             self._forget_later(node, seconds)
         self._apply()
         self.remembered()

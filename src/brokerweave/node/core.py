@@ -489,7 +489,7 @@ class NodeCore:
             if ack.resent:
                 self.failover.resends.known_again(run, max(group.lane, 0))
             else:
-                self.failover.published(run, max(group.lane, 0), publish, pair.client.client_id)
+                self.failover.published(run, max(group.lane, 0), publish, pair)
         publication = Publication(run.origin, run.epoch, max(group.lane, 0), run.first)
         record = self.sessions.of(pair) if publish.qos == 2 else None
         kept = record is not None and record.stored

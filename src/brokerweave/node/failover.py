@@ -104,6 +104,7 @@ class Failover:
         mesh.left = self._left
         mesh.died = self._died
         mesh.synced = self._synced
+        mesh.sought = self.handover.sought
         mesh.remembered = self.handover.look
         mesh.forgot = self.wills.forgot
         mesh.lives = self._lives
@@ -180,7 +181,8 @@ class Failover:
     def held(self, run: Run, lane: int) -> Run:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""
         holds, me = run.holds, self._core.node_id
-        if run.max_qos and (self._away(lane) or self.mesh.cut_off or self.mesh.table.adrift(me)):
+        away = self._away(lane) or self.mesh.cut_off or self.mesh.table.adrift(me)
+        if run.max_qos and away and me not in holds:
             holds += (me,)  # whose clients may come back elsewhere, before its broker does
         if holds:
             self.hold(run if holds is run.holds else run.bound_for(run.cap, holds), lane)
@@ -424,14 +426,17 @@ class Failover:
         """The broker publishes a will here: the sender by which others know it, if its client has a name."""
         return self.wills.mark(pair, will) if pair.client.client_id else None
 
-    def published(self, run: Run, lane: int, publish: Publish, publisher: str) -> None:
+    def published(self, run: Run, lane: int, publish: Publish, pair: Pair) -> None:
         """The broker here has acknowledged what a client published."""
         lane = lane if self._core.settings.ordered else 0
         identifier = MessageId(run.origin, run.epoch, lane, run.first)
         self.log.own(identifier)
-        if self.returns.under_way:
+        had_before = publish.dup and publish.qos == 2 and pair.resumed
+        if had_before or self.returns.under_way:
             kept = held.hold(identifier, publish, run.version, run.born)
-            self.returns.published(kept, publisher, publish.packet_id)
+            self.returns.published(kept, pair.client.client_id, publish.packet_id)
+            if had_before:
+                self.returns.had_before(kept)
 
     # What an operator sees
 

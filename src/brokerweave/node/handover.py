@@ -4,8 +4,9 @@ Owns who is to give what to whom: without it a publication would have as few cop
 when it was published, whoever came since. Invariants: a node that lives asks for it itself, once its receipts
 go to the new holder, too, so that none is missed; for one that is dead those who hold act by themselves. A
 node that was started is a holder of clients that it had before, and that are nowhere. What comes for a client
-that has asked for its queue meanwhile is not kept: nobody would say that the client has it. Must not know:
-how queues are kept, how a client is judged to lack a message.
+that has asked for its queue meanwhile is not kept: nobody would say that the client has it. What comes for
+one that is elsewhere, which its keeper may not have heard, is passed on to there. Must not know: how queues are
+kept, how a client is judged to lack a message.
 """
 
 from __future__ import annotations
@@ -68,6 +69,12 @@ class Handover:
             for holder in self._new(node) if node not in mesh.live else ():
                 self._give(node, holder)
 
+    def sought(self, node: str) -> None:
+        """A node keeps something for a client of before this one was started, and may be out of reach of
+        where that is by now."""
+        if (node, self._core.node_id) not in self._known:
+            self._ask([node], self._core.node_id)
+
     def asked(self, client: str) -> None:
         """A client has asked for what is kept here: what is older, and comes later, is not owed to it."""
         self._asked_at.pop(client, None)
@@ -128,6 +135,11 @@ class Handover:
 
     def _arrived(self, neighbour: str, payload: bytes) -> None:
         handed = wire.decode_handed(payload, self._core.now())
-        home = self._failover.mesh.table.home(handed.client)
-        if home is None or (home == handed.node and home != self._core.node_id):
+        table, me = self._failover.mesh.table, self._core.node_id
+        home = table.home(handed.client)
+        if home is None or (home == handed.node and home != me):
             self._failover.take_over(handed, self._asked_at.get(handed.client, 0.0))
+        elif home not in (handed.node, me):
+            late, now = (held for _, held in handed.kept), self._core.now()
+            for page in wire.encode_late(table.since(handed.client), handed.client, late, now):
+                self._core.send_own(home, wire.LATE, page)

@@ -83,6 +83,7 @@ class Pair:
         "phase",
         "put_off",
         "record",
+        "resumed",
     )
 
     def __init__(
@@ -119,6 +120,8 @@ class Pair:
         """What of the client's last chunk is left for `next_turn`; read no more before it."""
         self.record: SessionRecord | None = None
         """Of its session; None before the broker accepted the client."""
+        self.resumed = False
+        """The broker goes on with a session of the client: it knows which QoS 2 publications it has."""
         self._host = host
         self._session_expiry = session_expiry
         self._will_discarded = False
@@ -149,6 +152,11 @@ class Pair:
     def undelivered(self) -> set[bytes]:
         """In a mesh: content of what is on its way to the client, as far as is known here."""
         return self._redelivery.unanswered if self._redelivery is not None else set()
+
+    @property
+    def standing(self) -> set[bytes]:
+        """In a mesh: content of what the broker delivered, and stands."""
+        return self._standing.contents if self._standing is not None else set()
 
     @property
     def will(self) -> Will | None:
@@ -517,6 +525,7 @@ class Pair:
             self.client.client_id = self.broker.client_id = assigned
         self.expiry = changed_expiry(packet.properties, self.expiry)
         self.phase = Phase.ACCEPTED
+        self.resumed = packet.session_present
         self.record = self._host.accepted(self, packet.session_present)
         self._publications.accepted(self.record, held)
 
