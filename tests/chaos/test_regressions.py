@@ -8,6 +8,22 @@ from brokerweave.sim.run import Options, run
 from brokerweave.sim.schedule import Action
 
 CASES: dict[str, tuple[int, Options, list[Action]]] = {
+    "a clock was set, and a node just started was told to forget a site at once": (
+        10498,
+        Options("mesh", 4),
+        [
+            Action(0.010831097897111008, "arrive", ("b-2",)),
+            Action(0.18928400350394387, "subscribe", ("b-2", "a/+", 2)),
+            Action(0.38581670581940836, "arrive", ("a-1",)),
+            Action(0.4332132266413186, "arrive", ("a-2",)),
+            Action(5.294396764376074, "subscribe", ("a-2", "a/#", 1)),
+            Action(5.8114225772589325, "kill", ("d", 0, 0.5432744899681189, False)),
+            Action(5.942539596739149, "kill", ("a", 0, 3.0472941022065023, False)),
+            Action(7.249320378951808, "kill", ("b", 7, 1.6799210934814592, False)),
+            Action(8.185806871006207, "skew", ("d", 316.12230278794345, 1.0244372019298917)),
+            Action(8.772355692033592, "publish", ("a-1", "a/b", 1, False)),
+        ],
+    ),
     "what a node was owed was withdrawn, and it was never told what was kept for its clients": (
         9400055,
         Options("mesh", 4),

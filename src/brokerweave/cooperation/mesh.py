@@ -405,6 +405,8 @@ class Mesh(Strategy):
         if live == self.live:
             return
         gone, new, self.live = self.live - live, live - self.live, live
+        for node in new:
+            self._deaths.pop(node, None)
         self._forget_holders(gone, new)
         self.context.routes_changed()
         for node in sorted(gone):
@@ -450,7 +452,7 @@ class Mesh(Strategy):
                     self.heard(neighbour, version, cut)
                     self._settle(neighbour)
             case Adrift() as adrift:
-                self._take_adrift(adrift)
+                self._take_adrift(neighbour, adrift)
             case Digest(version, digest):
                 self.digest_seen(neighbour, version, digest)
             case Pull():
@@ -531,17 +533,22 @@ class Mesh(Strategy):
             loss = self._losses.get((node, client))
             if loss is not None and filters:
                 adrift.setdefault((node, loss.until), []).append(Told(client, 0, dict(filters)))
-        window = self.context.now() + self.context.option("window")
         for node in set(self.table.nodes()) - self._up - {self.context.node_id}:
             for client, entry in self.table.clients(node).items():
                 if entry.filters and self.table.home(client) == node:
                     told = Told(client, entry.since, dict(entry.filters))
-                    adrift.setdefault((node, self._deaths.get(node, window)), []).append(told)
+                    adrift.setdefault((node, self._deaths.get(node, inf)), []).append(told)
         for (node, until), clients in sorted(adrift.items(), key=lambda item: item[0]):
-            seconds = max(until - self.context.now(), 0.0)
-            self._send(neighbour, map(adverts.encode, adverts.adrift(node, seconds, clients)))
+            self._send_adrift(neighbour, node, until, clients)
 
-    def _take_adrift(self, adrift: Adrift) -> None:
+    def _send_adrift(self, neighbour: str, node: str, until: float, clients: list[Told]) -> None:
+        window = self.context.option("window")
+        seconds = until - self.context.now()
+        if not 0.0 < seconds < window:  # the clock was set, or the node is not known to be dead
+            seconds = window
+        self._send(neighbour, map(adverts.encode, adverts.adrift(node, seconds, clients)))
+
+    def _take_adrift(self, neighbour: str, adrift: Adrift) -> None:
         node, seconds = adrift.node, max(adrift.seconds, 0.0)
         unheard = not self.knows(node)
         for told in adrift.clients:
