@@ -8,6 +8,53 @@ from brokerweave.sim.run import Options, run
 from brokerweave.sim.schedule import Action
 
 CASES: dict[str, tuple[int, Options, list[Action]]] = {
+    "what was kept for a client that was elsewhere by then was handed to who knew that, and dropped": (
+        10065,
+        Options("mesh", 4),
+        [
+            Action(0.10217067662871171, "arrive", ("b-1",)),
+            Action(0.1196749500437505, "arrive", ("d-1",)),
+            Action(0.9278307712222983, "subscribe", ("d-1", "#", 1)),
+            Action(7.233861652713628, "kill", ("b", 0, 2.0711988672788526, False)),
+            Action(7.415274165829933, "site", ("d", 0.5793003986648106)),
+            Action(7.493527471556312, "publish", ("b-1", "b", 1, False)),
+            Action(9.172251201761407, "partition", ("a", 9.43845696919717)),
+            Action(12.081737019678773, "stop", ("b", 0.29976239106991187)),
+            Action(15.71406134017866, "site", ("b", 2.9041456774128154)),
+        ],
+    ),
+    "who kept something heard late where a client is, out of reach, and nobody else was to keep it": (
+        10065,
+        Options("mesh", 4),
+        [
+            Action(0.10217067662871171, "arrive", ("b-1",)),
+            Action(0.1196749500437505, "arrive", ("d-1",)),
+            Action(0.9278307712222983, "subscribe", ("d-1", "#", 1)),
+            Action(7.233861652713628, "kill", ("b", 0, 2.0711988672788526, False)),
+            Action(7.415274165829933, "site", ("d", 0.5793003986648106)),
+            Action(7.493527471556312, "publish", ("b-1", "b", 1, False)),
+            Action(8.176394888271533, "partition", ("c", 6.090638910707197)),
+            Action(9.172251201761407, "partition", ("a", 9.43845696919717)),
+            Action(12.081737019678773, "stop", ("b", 0.29976239106991187)),
+            Action(15.71406134017866, "site", ("b", 2.9041456774128154)),
+        ],
+    ),
+    "a node that was started took a client for lost, and others, which knew better, did not say so": (
+        10065,
+        Options("mesh", 4),
+        [
+            Action(0.10217067662871171, "arrive", ("b-1",)),
+            Action(0.1196749500437505, "arrive", ("d-1",)),
+            Action(0.9278307712222983, "subscribe", ("d-1", "#", 1)),
+            Action(7.233861652713628, "kill", ("b", 0, 2.0711988672788526, False)),
+            Action(7.415274165829933, "site", ("d", 0.5793003986648106)),
+            Action(8.176394888271533, "partition", ("c", 6.090638910707197)),
+            Action(9.172251201761407, "partition", ("a", 9.43845696919717)),
+            Action(10.344827418627336, "publish", ("b-1", "a/b/c", 1, False)),
+            Action(12.081737019678773, "stop", ("b", 0.29976239106991187)),
+            Action(15.71406134017866, "site", ("b", 2.9041456774128154)),
+        ],
+    ),
     "a clock was set, and a node just started was told to forget a site at once": (
         10498,
         Options("mesh", 4),

@@ -566,7 +566,21 @@ class Mesh(Strategy):
         if unheard and node not in self.live:
             self._forget_later(node, seconds)
         self._apply()
+        self._know_better(neighbour, adrift)
         self.remembered()
+
+    def _know_better(self, neighbour: str, adrift: Adrift) -> None:
+        """A neighbour takes clients for lost, or for those of a site, that are elsewhere since later: a site
+        that it has yet to hear."""
+        better: dict[str, list[Told]] = {}
+        for told in adrift.clients:
+            home, since = self.table.home(told.client), self.table.since(told.client)
+            if home not in (None, adrift.node, neighbour, self.context.node_id) and since > told.since:
+                assert home is not None
+                filters = dict(self.table.clients(home)[told.client].filters)
+                better.setdefault(home, []).append(Told(told.client, since, filters))
+        for node, clients in better.items():
+            self._send_adrift(neighbour, node, self._deaths.get(node, inf), clients)
 
     def forget_former(self, node: str, client: str) -> None:
         self.table.forget_former(node, client)

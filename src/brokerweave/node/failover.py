@@ -248,8 +248,10 @@ class Failover:
 
     def take_over(self, handed: wire.Handed, since: float) -> None:
         """Another node keeps this for a client, and so does this one from now on; but not what is older than
-        `since`."""
-        self.queues.take_over(handed.client, handed.node, handed.kept, self._core.now(), since)
+        `since`. Where the client is elsewhere by now, which the other had yet to hear, it gets it there."""
+        client, node, now = handed.client, handed.node, self._core.now()
+        for late, home in self.queues.take_over(client, node, handed.kept, now, since):
+            self._pass_on(client, home, late, own=False)
         self.queues.flush()
         self._tick_later()
 

@@ -111,10 +111,17 @@ class Handover:
             self._give_on(node, holder, self._pages(node))
 
     def _pages(self, node: str) -> Iterator[bytes]:
-        queues = self._failover.queues
+        queues, dead = self._failover.queues, node not in self._failover.mesh.live
         for client in queues.clients:
-            kept = queues.copy(client, node)
-            yield from wire.encode_handed(node, client, kept, self._core.now())
+            kept = {node: queues.copy(client, node)}
+            if dead:  # else the client gets it from here, and the node says so
+                kept |= queues.left_behind(client, node, self._since(client))
+            for home, part in kept.items():
+                yield from wire.encode_handed(home, client, part, self._core.now())
+
+    def _since(self, client: str) -> float:
+        """What was kept here by then a client has asked for, as far as this node can know."""
+        return max(self._asked_at.get(client, 0.0), self._failover.started)
 
     def _give_on(self, node: str, holder: str, pages: Iterator[bytes]) -> None:
         page = next(pages, None) if self._failover.mesh.has_told(holder) else None
@@ -129,5 +136,5 @@ class Handover:
     def _arrived(self, neighbour: str, payload: bytes) -> None:
         handed = wire.decode_handed(payload, self._core.now())
         home = self._failover.mesh.table.home(handed.client)
-        if home is None or (home == handed.node and home != self._core.node_id):
+        if not home == handed.node == self._core.node_id:
             self._failover.take_over(handed, self._asked_at.get(handed.client, 0.0))
