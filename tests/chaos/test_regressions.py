@@ -8,6 +8,34 @@ from brokerweave.sim.run import Options, run
 from brokerweave.sim.schedule import Action
 
 CASES: dict[str, tuple[int, Options, list[Action]]] = {
+    "a holder just started kept nothing of a message, and took it for known when it was sent again": (
+        10246,
+        Options("mesh", 4),
+        [
+            Action(0.0706626868733859, "arrive", ("d-2",)),
+            Action(0.3371165646425946, "arrive", ("b-2",)),
+            Action(0.38128669340208743, "subscribe", ("b-2", "a/+", 2)),
+            Action(10.981941751640804, "site", ("d", 3.183456848599067)),
+            Action(12.506002804766336, "partition", ("b", 5.193838670647788)),
+            Action(14.819710511394922, "publish", ("d-2", "a/c", 1, False)),
+            Action(15.147485880199355, "kill", ("c", 0, 1.0947350802690392, False)),
+            Action(16.161974854281297, "site", ("b", 4.471872500955941)),
+        ],
+    ),
+    "an origin was killed before it kept what a holder just started could not": (
+        10246,
+        Options("mesh", 4),
+        [
+            Action(0.0706626868733859, "arrive", ("d-2",)),
+            Action(0.3371165646425946, "arrive", ("b-2",)),
+            Action(0.38128669340208743, "subscribe", ("b-2", "a/+", 2)),
+            Action(10.981941751640804, "site", ("d", 3.183456848599067)),
+            Action(12.506002804766336, "partition", ("b", 5.193838670647788)),
+            Action(14.381104238559992, "publish", ("d-2", "a/c", 2, False)),
+            Action(15.147485880199355, "kill", ("c", 0, 1.0947350802690392, False)),
+            Action(16.161974854281297, "site", ("b", 4.471872500955941)),
+        ],
+    ),
     "what was kept for a client that was elsewhere by then was handed to who knew that, and dropped": (
         10065,
         Options("mesh", 4),
