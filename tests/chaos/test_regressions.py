@@ -1041,6 +1041,21 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
+    "a message was sent again to its subscriber's site, before that was subscribed again": (
+        9400209,
+        Options("mesh", 4),
+        [
+            Action(0.17910347820764916, "subscribe", ("a-2", "+", 2)),
+            Action(0.23213387637426985, "arrive", ("a-2",)),
+            Action(0.4077480303641126, "arrive", ("c-1",)),
+            Action(0.4089872706073462, "arrive", ("d-1",)),
+            Action(0.5383264326202282, "subscribe", ("d-1", "a/#", 2)),
+            Action(4.601568709249363, "publish", ("c-1", "a", 1, False)),
+            Action(4.6228382695693675, "site", ("c", 0.724485498693906)),
+            Action(4.772008608615462, "delay", ("d", "d/broker", 0.151089520322764, 0.0, 0.0, 3.0)),
+            Action(5.467200962642563, "kill", ("d", 0, 2.679333898301266, False)),
+        ],
+    ),
     "a client was called away by a dead site whose clock had been ahead, and came again": (
         3001546,
         Options("mesh", 3),
