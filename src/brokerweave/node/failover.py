@@ -163,8 +163,9 @@ class Failover:
         identifier = MessageId(run.origin, run.epoch, lane, run.first)
         unheld = self._unheld.pop(identifier, set())
         nodes |= unheld.difference(self.mesh.reachable())
-        if nodes:
-            self.hold(replace(run, holds=tuple(sorted(nodes))), lane)
+        holds = self.resends.to_keep(run, sorted(nodes))
+        if holds:
+            self.hold(run.bound_for(run.cap, holds), lane)
         topic = publish_head(run.blob, run.version).topic.decode() if unheld else ""
         for node in unheld - nodes - missing:  # it has it
             for client in self.mesh.table.clients_wanting(node, topic):

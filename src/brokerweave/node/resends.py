@@ -7,6 +7,7 @@ new name is told which clients have it. Must not know: connections, how anything
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,15 @@ class Resends:
         for those of nodes out of reach that others were to keep it for. They may be gone, too."""
         nodes = [node for node in holds if not (known and self._failover.mesh.has_told(node))]
         return self.senders.keep(*sender, hash, nodes) if nodes else ()
+
+    def to_keep(self, run: Run, nodes: Iterable[str]) -> tuple[str, ...]:
+        """Those of these nodes for whose clients it was not kept here before: as it was sent first it may
+        have been, and who got it then was said."""
+        if run.sender is None or not run.blob[0] & _DUP:
+            return tuple(nodes)
+        head = publish_head(run.blob, run.version)
+        name = content_hash(head.topic, run.blob[head.payload_start :])
+        return self.senders.keep(*run.sender, name, nodes)
 
     def remember(self, sender: tuple[str, int], hash: bytes, resent_to: str | None = None) -> None:
         self.senders.note(*sender, hash, resent_to)

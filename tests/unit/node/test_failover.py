@@ -260,6 +260,25 @@ class TestAPublicationThatIsResent:
         assert again.acknowledged() == [7]
         assert not failover(mesh, holder).queues.owes_any("c")
 
+    def test_is_not_kept_again_for_who_has_the_first_one(self) -> None:
+        """The other holder died, too, and nobody knows that yet: its publisher's node keeps what it can."""
+        mesh = mesh_of("deph", copies=3)
+        client = Guest(mesh, "d", "c")
+        client.subscribe("t")
+        mesh.settle()
+        gone, left = strategy(mesh, "d").holders("d")
+        Guest(mesh, "d", "publisher").publish("t", b"1", packet_id=7)
+        mesh.settle()
+        client.delivered(b"1", 1)
+        mesh.settle()
+        for site in ("d", gone):
+            kill(mesh, site)
+        again = Guest(mesh, left, "publisher")
+        again.publish("t", b"1", packet_id=7, dup=True)
+        mesh.settle()
+        assert again.acknowledged() == [7]
+        assert not failover(mesh, left).queues.owes_any("c")
+
     def test_does_not_reach_a_broker_that_has_it(self, mesh: Network) -> None:
         Guest(mesh, "e", "subscriber").subscribe("t")
         mesh.settle()
