@@ -5,8 +5,8 @@ when it was published, whoever came since. Invariants: a node that lives asks fo
 go to the new holder, too, so that none is missed; for one that is dead those who hold act by themselves. A
 node that was started is a holder of clients that it had before, and that are nowhere. What comes for a client
 that has asked for its queue meanwhile is not kept: nobody would say that the client has it. What comes for
-one that is elsewhere, which its keeper may not have heard, is passed on to there. Must not know: how queues are
-kept, how a client is judged to lack a message.
+one that is elsewhere, which its keeper may not have heard, is passed on to there. Must not know: how queues
+are kept, how a client is judged to lack a message.
 """
 
 from __future__ import annotations
