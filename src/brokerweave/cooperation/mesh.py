@@ -409,6 +409,8 @@ class Mesh(Strategy):
         if live == self.live:
             return
         gone, new, self.live = self.live - live, live - self.live, live
+        for node in new:
+            self._deaths.pop(node, None)
         self._forget_holders(gone, new)
         self.context.routes_changed()
         for node in sorted(gone):
@@ -535,15 +537,20 @@ class Mesh(Strategy):
             loss = self._losses.get((node, client))
             if loss is not None and filters:
                 adrift.setdefault((node, loss.until), []).append(Told(client, 0, dict(filters)))
-        now, window = self.context.now(), self.context.option("window")
         for node in set(self.table.nodes()) - self._up - {self.context.node_id}:
             for client, entry in self.table.clients(node).items():
                 if entry.filters and self.table.home(client) == node:
                     told = Told(client, entry.since, dict(entry.filters))
-                    adrift.setdefault((node, self._deaths.get(node, now + window)), []).append(told)
+                    adrift.setdefault((node, self._deaths.get(node, inf)), []).append(told)
         for (node, until), clients in sorted(adrift.items(), key=lambda item: item[0]):
-            seconds = until - now if 0 < until - now < window else window  # else the clock was set
-            self._send(neighbour, map(adverts.encode, adverts.adrift(node, seconds, clients)))
+            self._send_adrift(neighbour, node, until, clients)
+
+    def _send_adrift(self, neighbour: str, node: str, until: float, clients: list[Told]) -> None:
+        window = self.context.option("window")
+        seconds = until - self.context.now()
+        if not 0.0 < seconds < window:  # the clock was set, or the node is not known to be dead
+            seconds = window
+        self._send(neighbour, map(adverts.encode, adverts.adrift(node, seconds, clients)))
 
     def _take_adrift(self, neighbour: str, adrift: Adrift) -> None:
         node, seconds = adrift.node, max(adrift.seconds, 0.0)
@@ -568,7 +575,21 @@ class Mesh(Strategy):
         if unheard and node not in self.live and longer:
             self._forget_later(node, seconds)
         self._apply()
+        self._know_better(neighbour, adrift)
         self.remembered()
+
+    def _know_better(self, neighbour: str, adrift: Adrift) -> None:
+        """A neighbour takes clients for lost, or for those of a site, that are elsewhere since later: a site
+        that it has yet to hear."""
+        better: dict[str, list[Told]] = {}
+        for told in adrift.clients:
+            home, since = self.table.home(told.client), self.table.since(told.client)
+            if home not in (None, adrift.node, neighbour, self.context.node_id) and since > told.since:
+                assert home is not None
+                filters = dict(self.table.clients(home)[told.client].filters)
+                better.setdefault(home, []).append(Told(told.client, since, filters))
+        for node, clients in better.items():
+            self._send_adrift(neighbour, node, self._deaths.get(node, inf), clients)
 
     def forget_former(self, node: str, client: str) -> None:
         self.table.forget_former(node, client)

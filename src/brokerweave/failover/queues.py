@@ -181,9 +181,10 @@ class Queues:
         known = dict.fromkeys(ids)
         for one in known:
             self._note_had(client, one, now)
-        self._let_go(client, known)
+        self.let_go(client, known)
 
-    def _let_go(self, client: str, ids: Iterable[MessageId], but: str | None = None) -> None:
+    def let_go(self, client: str, ids: Iterable[MessageId], but: str | None = None) -> None:
+        """Nobody need keep these for a client; `but` what it is to get at that node."""
         queue = self._queues.get(client)
         if queue is not None:
             known = [queue.bodies[one] for one in ids if one in queue.bodies]
@@ -194,7 +195,7 @@ class Queues:
 
     def routed_there(self, client: str, ids: Iterable[MessageId], home: str) -> None:
         """The client gets these where it is: what is kept for it elsewhere is owed no more."""
-        self._let_go(client, dict.fromkeys(ids), but=home)
+        self.let_go(client, dict.fromkeys(ids), but=home)
 
     def routed(self, client: str, ids: Iterable[MessageId], home: str) -> None:
         """The client gets these where it is, from a node for whose clients they are kept here: from now on as
@@ -203,7 +204,10 @@ class Queues:
         if queue is not None:
             done = []
             for body in [queue.bodies[one] for one in dict.fromkeys(ids) if one in queue.bodies]:
-                if self._came_early(client, home, body.hash):
+                held = self.shelf.load(body)
+                if (held and self._had_before(client, home, held)) or self._came_early(
+                    client, home, body.hash
+                ):
                     queue.remove(body)
                     done.append(body)
                 else:
@@ -275,18 +279,34 @@ class Queues:
         if queue is None or home != node:
             return []
         bodies = [body for body in queue.bodies.values() if body.added > since]
-        mine = [body for body in bodies if body.owed[client][0].removesuffix(NOWHERE) == node]
-        loaded = [(body.owed[client][1], self.shelf.load(body)) for body in mine]
+        return self._load(client, [body for body in bodies if _home(body, client) == node])
+
+    def left_behind(self, client: str, node: str, since: float) -> dict[str, list[tuple[int, Held]]]:
+        """The same of what is kept for a client of a node where it was before, and came after `since`: whom
+        it was published by, or who keeps it, heard too late where the client is."""
+        queue = self._queues.get(client)
+        if queue is None or self._homes.get(client, (0, "", 0.0))[1] != node:
+            return {}
+        bodies = [body for body in queue.bodies.values() if body.added > since]
+        homes = dict.fromkeys(_home(body, client) for body in bodies)
+        return {
+            home: self._load(client, [body for body in bodies if _home(body, client) == home])
+            for home in homes
+            if home != node
+        }
+
+    def _load(self, client: str, bodies: Iterable[Body]) -> list[tuple[int, Held]]:
+        loaded = [(body.owed[client][1], self.shelf.load(body)) for body in bodies]
         return [(qos, held) for qos, held in loaded if held is not None]
 
     def take_over(
         self, client: str, node: str, kept: Iterable[tuple[int, Held]], now: float, since: float
-    ) -> None:
+    ) -> list[tuple[Held, str]]:
         """Another node keeps these for a client of a node, and so does this one from now on; but not what is
-        older than `since`."""
-        for qos, held in kept:
-            if held.born > since and now - held.born < self._window:
-                self.hold(held, {client: (node, qos)}, now)
+        older than `since`. Given back, as by `hold`: what to pass on, and to where."""
+        fresh = [(q, one) for q, one in kept if one.born > since and now - one.born < self._window]
+        moved = [(one, self.add(client, one, now, node, qos)) for qos, one in fresh]
+        return [(one, home) for one, home in moved if home is not None]
 
     # A session's end
 
@@ -341,11 +361,11 @@ class Queues:
         The clock may have been set, and who can say for how long this node was away?"""
         for part in self.shelf.replay():
             if isinstance(part, tuple):
-                self._let_go(part[0], dict.fromkeys(part[1]))
+                self.let_go(part[0], dict.fromkeys(part[1]))
                 continue
             for client in list(part.owed):
                 if self.owes(client, part.id):  # it was rewritten: that one counts from now on
-                    self._let_go(client, (part.id,))
+                    self.let_go(client, (part.id,))
                 self._enter(client, part)
         for _, body in self._order:
             body.added = nextafter(now, 0.0)
@@ -382,8 +402,7 @@ class Queues:
             return None
         _, now_at, since = self._homes.get(client, (0, None, 0.0))
         for body in same.values():
-            kept_at = body.owed[client][0].removesuffix(NOWHERE)
-            if kept_at == home or (now_at == home and body.added >= since):
+            if _home(body, client) == home or (now_at == home and body.added >= since):
                 return body
         return None
 
@@ -403,15 +422,16 @@ class Queues:
 
     def _has(self, client: str, home: str, held: Held, now: float) -> bool:
         """Whether the client was said to have it before it came, or a moment ago for another copy of it."""
-        before = self._before.get((client, home, held.hash))
-        if before is not None and held.born < before + UNDER_WAY_SECONDS:
-            return True
-        if (client, held.id) in self._had:
+        if self._had_before(client, home, held) or (client, held.id) in self._had:
             return True
         early = self._came_early(client, home, held.hash)
         if early:
             self._note_had(client, held.id, now)
         return early
+
+    def _had_before(self, client: str, home: str, held: Held) -> bool:
+        before = self._before.get((client, home, held.hash))
+        return before is not None and held.born < before + UNDER_WAY_SECONDS
 
     def _note_had(self, client: str, identifier: MessageId, now: float) -> None:
         self._had[client, identifier] = now
@@ -443,3 +463,8 @@ class Queues:
         if key in self._early and self._early[key][0] == since:
             self._came_early(*key)
             self.early_dropped += 1
+
+
+def _home(body: Body, client: str) -> str:
+    """The node where a client was to get it."""
+    return body.owed[client][0].removesuffix(NOWHERE)

@@ -317,9 +317,11 @@ class NodeCore:
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         self.host.hang_up(pair, last_words)
 
-    def received(self, pair: Pair, hashes: list[bytes]) -> None:
+    def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
         if self.failover is not None:
             self.failover.received(pair, hashes)
+            if more:  # in doubt at this node's death is then no more than the client's Receive Maximum
+                self.failover.flush_receipts()
 
     def superseded(self, pair: Pair) -> bool:
         return self.sessions.superseded(pair)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,8 @@ PUSH_SECONDS = 0.5
 """After a link is up: how long a node may take what it is owed before it hears what its clients are owed."""
 TAKEN_SECONDS = 0.1
 """Between two acknowledgements of receipts to one node."""
+UNHELD_SECONDS = 0.2
+"""How long a node may take to confirm what its holder, just started, could not keep for its clients."""
 MOST_UNHELD = 10_000
 SHOWN = 20
 """Clients that `status` names, those with the most drops."""
@@ -157,10 +160,15 @@ class Failover:
         clients have once their link is up again."""
         keepers = [nodes for keeper, nodes in group.keepers if keeper in missing]
         nodes = missing.intersection(node for each in keepers for node in each)
-        unheld = self._unheld.pop(MessageId(run.origin, run.epoch, lane, run.first), set())
+        identifier = MessageId(run.origin, run.epoch, lane, run.first)
+        unheld = self._unheld.pop(identifier, set())
         nodes |= unheld.difference(self.mesh.reachable())
         if nodes:
             self.hold(replace(run, holds=tuple(sorted(nodes))), lane)
+        topic = publish_head(run.blob, run.version).topic.decode() if unheld else ""
+        for node in unheld - nodes - missing:  # it has it
+            for client in self.mesh.table.clients_wanting(node, topic):
+                self.queues.let_go(client, (identifier,))
 
     def _say_unheld(self, run: Run, lane: int) -> None:
         """This node was started, and has not heard yet which clients some nodes have: its origin may know."""
@@ -174,9 +182,21 @@ class Failover:
         for node, ids in wire.decode_got(payload):
             for identifier in ids:
                 self._unheld.setdefault(identifier, set()).add(node)
+            self._core.call_later(UNHELD_SECONDS, partial(self._keep_unheld, node, ids))
         while len(self._unheld) > MOST_UNHELD:
             del self._unheld[next(iter(self._unheld))]
             self._core.counters.add("unheld_forgotten")  # most are of publications that have gone on
+
+    def _keep_unheld(self, node: str, ids: list[MessageId]) -> None:
+        """A node is slow to confirm what nobody keeps for its clients: should this one end now, it would not
+        know that."""
+        waiting = {one for one in ids if node in self._unheld.get(one, ())}
+        neighbour = self._core.neighbour_table.get(node)
+        lanes = neighbour.lanes if neighbour is not None else ()
+        for lane in {one.lane for one in waiting if one.lane < len(lanes)}:
+            for run in lanes[lane].outbox.kept():
+                if MessageId(run.origin, run.epoch, lane, run.first) in waiting:
+                    self.hold(replace(run, holds=(node,)), lane)
 
     def held(self, run: Run, lane: int) -> Run:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""
@@ -250,8 +270,10 @@ class Failover:
 
     def take_over(self, handed: wire.Handed, since: float) -> None:
         """Another node keeps this for a client, and so does this one from now on; but not what is older than
-        `since`."""
-        self.queues.take_over(handed.client, handed.node, handed.kept, self._core.now(), since)
+        `since`. Where the client is elsewhere by now, which the other had yet to hear, it gets it there."""
+        client, node, now = handed.client, handed.node, self._core.now()
+        for late, home in self.queues.take_over(client, node, handed.kept, now, since):
+            self._pass_on(client, home, late, own=False)
         self.queues.flush()
         self._tick_later()
 

@@ -5,8 +5,8 @@ when it was published, whoever came since. Invariants: a node that lives asks fo
 go to the new holder, too, so that none is missed; for one that is dead those who hold act by themselves. A
 node that was started is a holder of clients that it had before, and that are nowhere. What comes for a client
 that has asked for its queue meanwhile is not kept: nobody would say that the client has it. What comes for
-one that is elsewhere, which its keeper may not have heard, is passed on to there. Must not know: how queues
-are kept, how a client is judged to lack a message.
+one that is elsewhere, which its keeper may not have heard, is kept, and passed on to there. Must not know:
+how queues are kept, how a client is judged to lack a message.
 """
 
 from __future__ import annotations
@@ -118,10 +118,17 @@ class Handover:
             self._give_on(node, holder, self._pages(node))
 
     def _pages(self, node: str) -> Iterator[bytes]:
-        queues = self._failover.queues
+        queues, dead = self._failover.queues, node not in self._failover.mesh.live
         for client in queues.clients:
-            kept = queues.copy(client, node)
-            yield from wire.encode_handed(node, client, kept, self._core.now())
+            kept = {node: queues.copy(client, node)}
+            if dead:  # else the client gets it from here, and the node says so
+                kept |= queues.left_behind(client, node, self._since(client))
+            for home, part in kept.items():
+                yield from wire.encode_handed(home, client, part, self._core.now())
+
+    def _since(self, client: str) -> float:
+        """What was kept here by then a client has asked for, as far as this node can know."""
+        return max(self._asked_at.get(client, 0.0), self._failover.started)
 
     def _give_on(self, node: str, holder: str, pages: Iterator[bytes]) -> None:
         page = next(pages, None) if self._failover.mesh.has_told(holder) else None
@@ -135,11 +142,6 @@ class Handover:
 
     def _arrived(self, neighbour: str, payload: bytes) -> None:
         handed = wire.decode_handed(payload, self._core.now())
-        table, me = self._failover.mesh.table, self._core.node_id
-        home = table.home(handed.client)
-        if home is None or (home == handed.node and home != me):
+        home = self._failover.mesh.table.home(handed.client)
+        if not home == handed.node == self._core.node_id:
             self._failover.take_over(handed, self._asked_at.get(handed.client, 0.0))
-        elif home not in (handed.node, me):
-            late, now = (held for _, held in handed.kept), self._core.now()
-            for page in wire.encode_late(table.since(handed.client), handed.client, late, now):
-                self._core.send_own(home, wire.LATE, page)

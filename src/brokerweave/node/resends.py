@@ -85,8 +85,16 @@ class Resends:
             known = self.senders.seen(*run.sender, name)
         else:
             known = self.senders.overtaken(*run.sender, name, run.origin)
+        if not (known or run.stamp or self._acts(head.topic.decode(), holds)):
+            return False, ()
         self.remember(run.sender, name, run.origin if again else None)
         return known, self._to_keep(run.sender, name, holds, known)
+
+    def _acts(self, topic: str, holds: tuple[str, ...]) -> bool:
+        """Not where this node was just started, nobody here wants it, and it is to keep it for clients that
+        it has yet to hear of: it keeps nothing, and may be where they come back when it is sent again."""
+        mesh = self._failover.mesh
+        return all(map(mesh.knows, holds)) or self._core.node_id in mesh.table.nodes_wanting(topic)
 
     def repeated(self, run: Run, lane: int) -> bool:
         """Whether this node has acted on what a run of a resent publication, or of a will, brings."""

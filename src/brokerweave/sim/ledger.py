@@ -194,6 +194,10 @@ class Ledger:
                 # Another node thinks that it is dead: whether its own subscribers get it, its broker decides.
                 self.owed.spared = publication.site
             self.owed.published(payload, publication.topic, publication.qos, node, at_home)
+        elif (
+            came_from is None and isinstance(self.owed, OwedInOneHop) and not self._is_elsewhere(publication)
+        ):
+            self.owed.sent_again(node, payload)
         hops = {neighbour: min(run.cap, qos) for neighbour, qos in group.hops}
         if came_from is None:
             self._order.forwarded(node, payload, hops, dict(group.keepers))
@@ -201,6 +205,11 @@ class Ledger:
         sent_again = (came_from is None or node in publication.sites) and len(publication.keys) > 1
         if not (facts.mesh and (sent_again or (publication.is_will and node == publication.site))):
             self.owed.passing(node, payload, hops, group.local, came_from is not None)
+
+    def _is_elsewhere(self, publication: Publication) -> bool:
+        """Whether a node had it that its publisher did not send it to."""
+        facts, payload = self.facts, publication.payload
+        return any(facts.visits[node, payload] for node in facts.barriers if node not in publication.sites)
 
     def flooded(self, node: str, view: int, payload: bytes, key: Key) -> None:
         self._doubling.check_flood(node, view, payload, key)

@@ -162,6 +162,17 @@ class OwedInOneHop(Owed):
             finally:
                 self._debts[payload] = every
 
+    def sent_again(self, node: str, payload: bytes) -> None:
+        """To another site, and nobody had it before: clients of that one which lost their sessions with it,
+        and have not subscribed again, are not owed what is published there."""
+        for debt in self._debts.get(payload, ()):
+            if (
+                not debt.let_go
+                and debt.path[-1] == node
+                and (debt.client, debt.topic_filter) in self._orphans
+            ):
+                self._forgive(debt, "sent again to its subscriber's site, before that was subscribed again")
+
     def read_again(self, node: str, payload: bytes) -> None:
         if any(debt.path[0] == node for debt in self._debts.get(payload, ())):
             super().read_again(node, payload)

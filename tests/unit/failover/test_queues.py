@@ -172,6 +172,17 @@ def test_what_a_client_gets_where_it_is_stays_until_that_node_has_its_receipt() 
     assert not queues.owes_any("c")
 
 
+def test_what_a_client_had_where_it_is_before_its_holder_was_started_is_not_owed_as_of_there() -> None:
+    """It comes as for the site where the client was, which is dead, from who could not give it before."""
+    queues = table()
+    queues.add("c", held(1), now=10, home="dead")
+    queues.received_before("c", [held(1).hash, held(2).hash], now=10, home="e")
+    queues.add("c", held(2), now=10, home="dead")
+    queues.add("c", held(3), now=10, home="dead")
+    queues.routed("c", [held(1).id, held(2).id, held(3).id], "e")
+    assert sequences(queues.take("c")) == [3]
+
+
 def test_the_oldest_of_all_go_when_too_much_is_owed() -> None:
     size = held(1).size
     queues = table(total=3 * size)

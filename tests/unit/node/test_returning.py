@@ -8,6 +8,7 @@ from brokerweave.cooperation.mesh import Mesh
 from brokerweave.failover.held import hold
 from brokerweave.failover.ids import MessageId
 from brokerweave.mqtt.packets import Disconnect, PubAck, Publish, SubAck, Subscribe, Subscription
+from brokerweave.mqtt.properties import Property
 from brokerweave.node.core import ACK_DELAY
 from brokerweave.node.failover import LEFT_SECONDS, PUSH_SECONDS, TICK_SECONDS
 from brokerweave.session.record import record_of, state_of
@@ -49,6 +50,19 @@ def test_what_a_client_did_not_answer_before_its_connection_ended_is_given_again
     once_more = Guest(mesh, "e", "c", session_present=True, clean_start=False)
     mesh.advance(1.0)
     assert once_more.payloads() == []
+
+
+def test_holders_hear_what_a_client_has_before_it_gets_more(mesh: Network) -> None:
+    missed(mesh, b"1", b"2")
+    one_at_once = ((Property.RECEIVE_MAXIMUM, 1),)
+    back = Guest(mesh, "e", "c", version=5, clean_start=False, properties=one_at_once)
+    back.subscribe("t")
+    mesh.settle()
+    assert back.payloads() == [b"1"]
+    assert not any(mesh.wires.values())
+    back.answer_all()
+    assert back.payloads() == [b"1", b"2"]
+    assert any(mesh.wires["e", holder] for holder in "ph")  # in the same turn
 
 
 def test_a_client_that_leaves_before_holders_have_answered_gets_it_when_it_goes_on(mesh: Network) -> None:
