@@ -80,6 +80,12 @@ class ClientTable:
         """Whether a client of the node is nowhere, and owed what it misses."""
         return node in self._adrift_from
 
+    def went_from(self, node: str) -> Iterator[str]:
+        """Clients that a node had a while ago, and another has."""
+        for client in self._former.get(node, ()):
+            if self._homes.get(client, node) != node and client not in self._nodes.get(node, ()):
+                yield client
+
     def nodes_wanting(self, topic: str) -> dict[str, int]:
         """Nodes with clients that want a topic, and the highest QoS among them."""
         return self._forward.match(topic)

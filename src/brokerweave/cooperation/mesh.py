@@ -639,7 +639,9 @@ class Mesh(Strategy):
         own = self.context.node_id
         digest = self.table.digest(own)
         if self._said[0] != (self.version, digest):
-            told = (Told(c, e.since, dict(e.filters)) for c, e in self.table.clients(own).items())
+            told = [Told(c, e.since, dict(e.filters)) for c, e in self.table.clients(own).items()]
+            # Else they would be taken for gone where it was not heard that they went, nor where they are.
+            told += [Told(client, adverts.ELSEWHERE, None) for client in self.table.went_from(own)]
             table = adverts.whole(self._life, self.version, digest, told)
             self._said = (self.version, digest), [adverts.encode(each) for each in table]
         self._send(neighbour, self._said[1])

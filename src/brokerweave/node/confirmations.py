@@ -39,6 +39,10 @@ class Confirmations:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def __contains__(self, publication: object) -> bool:
+        """Whether somebody has yet to confirm it, and is waited for."""
+        return publication in self._waiting
+
     def expect(self, publication: Publication, neighbours: Iterable[str], done: Callable[[], None]) -> bool:
         """Call `done` when all these neighbours have confirmed. True: there is nothing to wait for."""
         waiting = set(neighbours)

@@ -32,6 +32,7 @@ from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish, Will
+from brokerweave.node.confirmations import Publication
 from brokerweave.node.dead_wills import DeadWills
 from brokerweave.node.handover import Handover
 from brokerweave.node.resends import Resends
@@ -191,7 +192,8 @@ class Failover:
     def _keep_unheld(self, node: str, ids: list[MessageId]) -> None:
         """A node is slow to confirm what nobody keeps for its clients: should this one end now, it would not
         know that."""
-        waiting = {one for one in ids if node in self._unheld.get(one, ())}
+        awaited = {one for one in ids if Publication(*one) in self._core.confirmations}  # else it has gone on
+        waiting = {one for one in awaited if node in self._unheld.get(one, ())}
         neighbour = self._core.neighbour_table.get(node)
         lanes = neighbour.lanes if neighbour is not None else ()
         for lane in {one.lane for one in waiting if one.lane < len(lanes)}:

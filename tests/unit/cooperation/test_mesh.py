@@ -340,6 +340,23 @@ def test_a_client_that_its_site_gives_up_for_another_is_owed_until_that_one_is_h
     assert (table.home("c"), table.adrift("d")) == ("e", False)
 
 
+def test_a_client_that_went_elsewhere_while_a_link_was_down_is_owed_until_that_site_is_heard(
+    mesh: Network,
+) -> None:
+    """p hears only that d has the client no more, and cannot hear e, where it is."""
+    Guest(mesh, "d", "c").subscribe("t")
+    mesh.settle()
+    mesh.cut("e", "p")
+    mesh.cut("d", "p")
+    Guest(mesh, "e", "c").subscribe("t")
+    mesh.settle()
+    mesh.link("d", "p")
+    mesh.settle()
+    table = strategy(mesh, "p").table
+    assert (table.home("c"), table.adrift("d")) == (None, True)
+    assert "d" in strategy(mesh, "p").route("t", None).holds
+
+
 def test_a_client_whose_session_ends_is_owed_nothing(mesh: Network) -> None:
     client = Guest(mesh, "d", "c")
     client.subscribe("t")

@@ -186,6 +186,21 @@ def test_what_is_kept_for_a_client_that_is_elsewhere_is_passed_on_by_its_old_sit
     assert back.payloads() == [b"1", b"2"]
 
 
+def test_what_has_gone_on_is_not_kept_because_a_holder_says_late_that_it_could_not() -> None:
+    mesh = mesh_of("dp")
+    Guest(mesh, "d", "c").subscribe("t")
+    mesh.settle()
+    mesh.cut("d", "p")
+    Guest(mesh, "p", "publisher").publish("t", b"1")
+    mesh.settle()
+    (kept,) = failover(mesh, "p").queues.take("c")
+    failover(mesh, "p").queues.let_go("c", (kept.id,))
+    (late,) = wire.encode_got({"d": [kept.id]})
+    mesh.nodes["p"].core.controls[wire.UNHELD]("d", late)
+    mesh.advance(1.0)
+    assert not failover(mesh, "p").queues.owes_any("c")
+
+
 def test_what_is_not_done_yet_is_shown() -> None:
     mesh, _ = undelivered("dp", copies=3)
     assert [failover(mesh, name).handover.pending for name in "dp"] == [0, 0]
