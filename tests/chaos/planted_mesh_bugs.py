@@ -8,6 +8,7 @@ who had not read the simulator.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from typing import Any
 
 import pytest
@@ -55,7 +56,7 @@ def a_publication_that_is_resent_is_not_known_again(patch: pytest.MonkeyPatch) -
 
 
 def clients_of_a_dead_node_are_forgotten_at_once(patch: pytest.MonkeyPatch) -> None:
-    def forget_now(self: Mesh, node: str) -> None:
+    def forget_now(self: Mesh, node: str, limit: float = inf) -> None:
         self._deaths[node] = 1
         self._forget_dead(node, 1)
 

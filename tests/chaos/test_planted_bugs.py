@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from brokerweave.sim.run import Options, run
@@ -10,6 +12,9 @@ from tests.chaos.planted_bugs import PLANTED
 SEEDS = 300
 FOUND_AT = {
     "window_accepts_everything": 31,
+    "lane_forgets_what_arrived": 20,
+    "qos2_ids_are_not_remembered": 30,
+    "sf_does_not_ask_for_what_a_withdrawn_filter_covered": 14,
     "the_first_confirmation_counts_for_all": 170,
     "outbox_lets_new_runs_overtake_those_on_disk": 16,
     "the_end_of_a_connection_ends_the_session_of_its_heir": 26,
@@ -28,6 +33,6 @@ def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> N
         options = Options(strategy="pf" if seed % 4 == 0 else "sf", nodes=3 + seed % 3)
         problem = run(seed, options).problem
         if problem:
-            assert "Error:" not in problem, "the patch itself is broken"
+            assert not re.search(r"Error[:(]", problem), "the patch itself is broken"
             return
     pytest.fail(f"{name} was not found in {SEEDS} seeds")

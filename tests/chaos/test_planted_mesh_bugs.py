@@ -5,6 +5,7 @@ A seed that fails without the bug shows nothing: each find is run once more with
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -28,7 +29,7 @@ def found(plant: Plant, problem: Callable[[int], str]) -> int | None:
             plant(patch)
             broken = problem(seed)
         if broken and not problem(seed):
-            assert "Error:" not in broken, "the patch itself is broken"
+            assert not re.search(r"Error[:(]", broken), "the patch itself is broken"
             print(f"{plant.__name__}, seed {seed}: {broken}")
             return seed
     return None

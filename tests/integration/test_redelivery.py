@@ -120,7 +120,7 @@ class StandIn(Host):
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         self.relays[pair].hang_up(last_words)
 
-    def received(self, pair: Pair, hashes: list[bytes]) -> None:
+    def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
         self.told.update(hashes)
 
 

@@ -151,6 +151,10 @@ class ClientTable:
             if topic_filter not in lingering:
                 lingering[topic_filter] = node, qos
                 self._count(node, topic_filter, None, qos)
+        self.recall_former(node, client, filters)
+
+    def recall_former(self, node: str, client: str, filters: Mapping[str, int]) -> None:
+        """A client wanted this where it was: what others still send there, for it, is owed to it."""
         self._former.setdefault(node, {}).setdefault(client, {}).update(filters)
         if node in self._tries:
             _enter(self._tries[node], client, filters)

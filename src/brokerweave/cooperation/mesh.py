@@ -85,6 +85,8 @@ class Mesh(Strategy):
         """Called when a node is live no longer."""
         self.forgot: Callable[[str], None] = lambda node: None
         """Called when a node was not live for so long that its clients are forgotten."""
+        self.sought: Callable[[str], None] = lambda neighbour: None
+        """Called when a neighbour looks for a client that this node had, and that is elsewhere by now."""
         self.remembered: Callable[[], None] = lambda: None
         """Called when others have told who was at sites that are gone."""
         self.synced: Callable[[str], None] = lambda node: None
@@ -145,6 +147,8 @@ class Mesh(Strategy):
         for node in sorted(wanted):
             for holder in self.holders(node):
                 holds.setdefault(holder, []).append(node)
+            if self.table.adrift(node):  # it may have heard where they are
+                holds.setdefault(node, []).append(node)
         # Holders that were started, or cut off, when a node died or began anew may not know its clients; this
         # one does.
         me = self.context.node_id
@@ -550,7 +554,7 @@ class Mesh(Strategy):
 
     def _take_adrift(self, neighbour: str, adrift: Adrift) -> None:
         node, seconds = adrift.node, max(adrift.seconds, 0.0)
-        unheard = not self.knows(node)
+        me, unheard = self.context.node_id, not self.knows(node)
         for told in adrift.clients:
             filters = {f: qos for f, qos in (told.filters or {}).items() if qos is not None}
             if told.since and unheard:  # nobody has heard yet that it is not there any more
@@ -561,9 +565,14 @@ class Mesh(Strategy):
                     self._give_up_later(node, told.client, set(filters), seconds)
                 else:
                     loss.filters |= filters.keys()
-            elif self.table.home(told.client) == self.context.node_id != node:
+            elif self.table.home(told.client) == me != node:
                 self.elsewhere(told.client)
-        if unheard and node not in self.live:
+            elif self.table.home(told.client) not in (None, me) and node == me:
+                self.table.recall_former(me, told.client, filters)
+                self._give_up_later(me, told.client, set(filters), seconds)
+                self.sought(neighbour)
+        longer = self._deaths.get(node, 0.0) < self.context.now() + seconds
+        if unheard and node not in self.live and longer:
             self._forget_later(node, seconds)
         self._apply()
         self._know_better(neighbour, adrift)

@@ -106,6 +106,14 @@ class Cutover:
         self._unsure[held.id] = publisher
         self.offer((held,))
 
+    def had_before(self, held: Held) -> None:
+        """The broker acknowledged what a client here sent again: it may have had it before the subscription,
+        and has then delivered it to others only."""
+        for one in self._chain():
+            one._unsure.setdefault(held.id, "")
+        if not self.done:
+            self.offer((held,))
+
     def add_cut(self, origin: str, epoch: int, sequences: Sequence[int], *, arrived: bool = True) -> None:
         """A node has heard where the client is: up to these sequences, by lane, it did not know.
 
@@ -329,7 +337,8 @@ class Cutover:
             self._already[held.hash] -= final
             return Verdict.BROKER
         injection = self._log.find(held.id)
-        if injection is not None and self.done and injection.queued >= self._decided:
+        came_later = injection is not None and self.done and injection.queued >= self._decided
+        if came_later and held.id not in self._unsure:
             return Verdict.BROKER  # it came here after SUBACK
         before = injection is None or (injection.ended and injection.ended < self._subscribed)
         if before and not self.older:

@@ -70,7 +70,11 @@ def aged(held: Held, now: float) -> Held | None:
 
 def encode_held(held: Held, time: float) -> bytes:
     publish = held.publish
-    frame = codec.encode(replace(publish, packet_id=1) if publish.qos else publish, held.version)
+    if publish.qos:  # it has to have some packet id
+        publish = Publish(
+            publish.topic, publish.payload, publish.qos, publish.retain, False, 1, publish.properties
+        )
+    frame = codec.encode(publish, held.version)
     name = held.id.origin.encode()
     numbers = _NUMBERS.pack(held.id.epoch, held.id.lane, held.id.sequence, held.version, time, len(frame))
     return b"%c%b%b%b" % (len(name), name, numbers, frame)

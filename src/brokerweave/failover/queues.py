@@ -13,7 +13,7 @@ speed: what a broker delivered without our holding it (QoS 0 publications) leave
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import nextafter
 from typing import TypeAlias
@@ -29,6 +29,8 @@ MOST_EARLY = 50_000
 """Receipts that wait; beyond, the oldest goes."""
 UNDER_WAY_SECONDS = 1.0
 """What came over a link may be older by this than it seems: its age is from before it was written."""
+HAD_SECONDS = 30.0
+"""How long it is known what a client has, by its id: longer than a copy of it may be on its way."""
 MOST_HAD = 100_000
 """What clients were said to have a moment ago; beyond, the oldest goes."""
 MOST_HOMES = 100_000
@@ -94,9 +96,10 @@ class Queues:
         self._entries = 0
         self._early: dict[_Early, deque[float]] = {}
         self._early_order: deque[tuple[float, _Early]] = deque()
-        self._before: dict[_Early, float] = {}
+        # Those that go from the front: a dict would pass over what went before, each time.
+        self._before: OrderedDict[_Early, float] = OrderedDict()
         """What clients had before this node was told of them, and when it was."""
-        self._had: dict[tuple[str, MessageId], float] = {}
+        self._had: OrderedDict[tuple[str, MessageId], float] = OrderedDict()
         """What clients were said to have, and when: a copy of it may be on its way from who kept it, too."""
         self._homes: dict[str, tuple[int, str, float]] = {}
 
@@ -201,7 +204,10 @@ class Queues:
         if queue is not None:
             done = []
             for body in [queue.bodies[one] for one in dict.fromkeys(ids) if one in queue.bodies]:
-                if self._came_early(client, home, body.hash):
+                held = self.shelf.load(body)
+                if (held and self._had_before(client, home, held)) or self._came_early(
+                    client, home, body.hash
+                ):
                     queue.remove(body)
                     done.append(body)
                 else:
@@ -325,9 +331,9 @@ class Queues:
         while self._early_order and now - self._early_order[0][0] >= self._early_seconds:
             self._forget_early()
         while self._before and now - next(iter(self._before.values())) >= self._early_seconds:
-            del self._before[next(iter(self._before))]
-        while self._had and now - next(iter(self._had.values())) >= self._early_seconds:
-            del self._had[next(iter(self._had))]
+            self._before.popitem(last=False)
+        while self._had and now - next(iter(self._had.values())) >= HAD_SECONDS:
+            self._had.popitem(last=False)
         while self._homes:
             client = next(iter(self._homes))
             if now - self._homes[client][2] < self._window:
@@ -416,21 +422,22 @@ class Queues:
 
     def _has(self, client: str, home: str, held: Held, now: float) -> bool:
         """Whether the client was said to have it before it came, or a moment ago for another copy of it."""
-        before = self._before.get((client, home, held.hash))
-        if before is not None and held.born < before + UNDER_WAY_SECONDS:
-            return True
-        if (client, held.id) in self._had:
+        if self._had_before(client, home, held) or (client, held.id) in self._had:
             return True
         early = self._came_early(client, home, held.hash)
         if early:
             self._note_had(client, held.id, now)
         return early
 
+    def _had_before(self, client: str, home: str, held: Held) -> bool:
+        before = self._before.get((client, home, held.hash))
+        return before is not None and held.born < before + UNDER_WAY_SECONDS
+
     def _note_had(self, client: str, identifier: MessageId, now: float) -> None:
-        self._had.pop((client, identifier), None)  # the order is by time
         self._had[client, identifier] = now
+        self._had.move_to_end((client, identifier))  # the order is by time
         if len(self._had) > MOST_HAD:
-            del self._had[next(iter(self._had))]
+            self._had.popitem(last=False)
             self.had_dropped += 1
 
     def _came_early(self, client: str, home: str, hash: bytes) -> bool:

@@ -8,11 +8,13 @@ clocks.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import islice
 
-SECONDS = 10.0
-"""How long one is remembered: longer than publishers take to come back and send again."""
+SECONDS = 30.0
+"""How long one is remembered: longer than publishers take to come back and send again, though busy sites may
+let them wait until they try once more."""
 MOST = 50_000
 LATEST = 5_000
 """As many are told to one who may have begun to hold: a node with little CPU has to read them all."""
@@ -22,16 +24,16 @@ class Recent:
     def __init__(self, most: int = MOST) -> None:
         self.dropped = 0
         self._most = most
-        self._received: dict[tuple[str, bytes], float] = {}
+        self._received: OrderedDict[tuple[str, bytes], float] = OrderedDict()
 
     def note(self, client: str, hashes: Iterable[bytes], now: float) -> None:
         for one in hashes:
-            self._received.pop((client, one), None)  # the order is by time
             self._received[client, one] = now
+            self._received.move_to_end((client, one))  # the order is by time
         while self._received and not 0 <= now - next(iter(self._received.values())) < SECONDS:
-            del self._received[next(iter(self._received))]
+            self._received.popitem(last=False)
         while len(self._received) > self._most:
-            del self._received[next(iter(self._received))]
+            self._received.popitem(last=False)
             self.dropped += 1
 
     def has(self, client: str, hash: bytes) -> bool:

@@ -99,10 +99,10 @@ def _decode(frame: bytes, version: int) -> Packet:
     length, size = primitives.decode_varint(frame, 1)
     if length != len(frame) - 1 - size:
         raise Malformed(f"a frame of {len(frame)} bytes says that {length} follow its header")
-    decoder = _DECODERS.get(frame[0] >> 4)
-    if decoder is None:
+    known = _DECODERS.get(frame[0] >> 4)
+    if known is None:
         raise Malformed("there is no packet type 0")
-    kind = PacketType(frame[0] >> 4)
+    kind, decoder = known
     if kind is not PacketType.CONNECT and version not in _VERSIONS:
         raise Malformed(f"{kind.name} before CONNECT [MQTT-3.1.0-1]", 0x82)
     flags = frame[0] & 0x0F
@@ -240,7 +240,7 @@ def _decode_auth(reader: Reader, _flags: int, version: int) -> Auth:
     return Auth(*_read_outcome(reader, version, Place.AUTH))
 
 
-_DECODERS: dict[int, Callable[[Reader, int, int], Packet]] = {
+_DECODER_OF: dict[PacketType, Callable[[Reader, int, int], Packet]] = {
     PacketType.CONNECT: _decode_connect,
     PacketType.CONNACK: _decode_connack,
     PacketType.PUBLISH: _decode_publish,
@@ -257,6 +257,8 @@ _DECODERS: dict[int, Callable[[Reader, int, int], Packet]] = {
     PacketType.DISCONNECT: _decode_disconnect,
     PacketType.AUTH: _decode_auth,
 }
+_DECODERS = {int(kind): (kind, decoder) for kind, decoder in _DECODER_OF.items()}
+"""By the number on the wire."""
 
 
 def _flags(packet: Packet) -> int:

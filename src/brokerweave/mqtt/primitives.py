@@ -8,6 +8,7 @@ the culprit. Must not know: packets, properties.
 from __future__ import annotations
 
 VARINT_MAX = 268_435_455
+_TOO_SHORT = "the packet ends in the middle of a value"
 
 
 class Malformed(ValueError):
@@ -35,7 +36,7 @@ class Reader:
     def take(self, size: int) -> bytes:
         start, end = self._at, self._at + size
         if end > self._end:
-            raise Malformed("the packet ends in the middle of a value")
+            raise Malformed(_TOO_SHORT)
         self._at = end
         return self._data[start:end]
 
@@ -43,7 +44,11 @@ class Reader:
         return self.take(self.remaining)
 
     def uint(self, size: int) -> int:
-        return int.from_bytes(self.take(size), "big")
+        start, end = self._at, self._at + size
+        if end > self._end:
+            raise Malformed(_TOO_SHORT)
+        self._at = end
+        return int.from_bytes(self._data[start:end], "big")
 
     def varint(self) -> int:
         value, size = decode_varint(self._data, self._at, self._end)
@@ -72,6 +77,8 @@ class Reader:
 def decode_varint(data: bytes, start: int = 0, end: int | None = None) -> tuple[int, int]:
     """The variable byte integer at `start`, and how many bytes it takes."""
     stop = len(data) if end is None else end
+    if 0 <= start < stop and data[start] < 0x80:
+        return data[start], 1  # most are that short
     value = 0
     for size in range(1, 5):
         if start + size > stop:
@@ -86,6 +93,8 @@ def decode_varint(data: bytes, start: int = 0, end: int | None = None) -> tuple[
 
 
 def encode_varint(value: int) -> bytes:
+    if 0 <= value <= 0x7F:
+        return bytes((value,))
     if not 0 <= value <= VARINT_MAX:
         raise Malformed(f"{value} does not fit into a variable byte integer", 0x95)
     encoded = bytearray()

@@ -182,7 +182,10 @@ def without(properties: Properties, *unwanted: Property) -> Properties:
 
 def read_properties(reader: Reader, place: Place) -> Properties:
     """Read the length and the properties that follow it."""
-    part = reader.part(reader.varint())
+    size = reader.varint()
+    if not size:
+        return ()
+    part = reader.part(size)
     properties: list[tuple[Property, Value]] = []
     while part.remaining:
         if len(properties) == MOST_PROPERTIES:

@@ -39,7 +39,7 @@ _TOPIC_FILTER_INVALID, _TOPIC_NAME_INVALID = 0x8F, 0x90
 
 def check(packet: Packet, version: int) -> None:
     """Raise Malformed if `packet` may not be sent in this version of MQTT."""
-    if version < 5 and not isinstance(packet, PingReq | PingResp) and packet.properties:
+    if version < 5 and not isinstance(packet, (PingReq, PingResp)) and packet.properties:
         raise Malformed("properties exist in MQTT 5 only")
     match packet:
         case Publish():

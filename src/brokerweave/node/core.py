@@ -101,7 +101,11 @@ class NodeHost(Protocol):
 
     def injector_ready(self, lane: int) -> None: ...
 
-    def send_control(self, neighbour: str, packet: Packet) -> None: ...
+    def send_control(self, neighbour: str, packet: Packet) -> None:
+        """Written once this turn is over."""
+
+    def write_controls(self) -> None:
+        """Write them now."""
 
     def open_broker(self, pair: Pair) -> None: ...
 
@@ -313,9 +317,11 @@ class NodeCore:
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         self.host.hang_up(pair, last_words)
 
-    def received(self, pair: Pair, hashes: list[bytes]) -> None:
+    def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
         if self.failover is not None:
             self.failover.received(pair, hashes)
+            if more:  # in doubt at this node's death is then no more than the client's Receive Maximum
+                self.failover.flush_receipts()
 
     def superseded(self, pair: Pair) -> bool:
         return self.sessions.superseded(pair)
@@ -483,7 +489,7 @@ class NodeCore:
             if ack.resent:
                 self.failover.resends.known_again(run, max(group.lane, 0))
             else:
-                self.failover.published(run, max(group.lane, 0), publish, pair.client.client_id)
+                self.failover.published(run, max(group.lane, 0), publish, pair)
         publication = Publication(run.origin, run.epoch, max(group.lane, 0), run.first)
         record = self.sessions.of(pair) if publish.qos == 2 else None
         kept = record is not None and record.stored
@@ -833,7 +839,7 @@ class NodeCore:
             kept_for = dict(group.keepers)
             wanted = group.sure_hops or wanted
             if group.holds and self.failover is not None:
-                self.failover.hold(replace(run, holds=group.holds), lane)
+                self.failover.hold(run.bound_for(run.cap, group.holds), lane)
         hops = [hop for hop in wanted if self._owes(hop, run)]
         number = self._write_run(run, hops, group.local, lane, came_on, taken, kept_for) if run.max_qos else 0
         reached = [
@@ -913,13 +919,12 @@ class NodeCore:
         if booked:
             # Named where there is no room, a run would come back after a crash, behind later ones.
             kept = tuple((outbox.booked_as, cap) for outbox, cap in booked if outbox.has_room(run))
-            entry = RunEntry(run, came_on, kept, *(taken or ()))
-            if kept_for:
-                outboxes = {n: self.neighbour_table[n].lanes[lane].outbox.booked_as for n, _ in hops}
-                entry = replace(
-                    entry, holds=tuple((outboxes[n], kept_for[n]) for n in outboxes if n in kept_for)
-                )
-            return self.daybook.run(entry)
+            names = [
+                (outbox.booked_as, neighbour)
+                for (outbox, _), (neighbour, _) in zip(owing, hops, strict=False)
+            ]
+            holds = tuple((name, kept_for[neighbour]) for name, neighbour in names if neighbour in kept_for)
+            return self.daybook.run(RunEntry(run, came_on, kept, *(taken or ("", 0)), holds))
         if taken is not None:
             self.daybook.note("take", *taken)
         if came_on != OWN:

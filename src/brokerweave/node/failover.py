@@ -107,6 +107,7 @@ class Failover:
         mesh.left = self._left
         mesh.died = self._died
         mesh.synced = self._synced
+        mesh.sought = self.handover.sought
         mesh.remembered = self.handover.look
         mesh.forgot = self.wills.forgot
         mesh.lives = self._lives
@@ -200,10 +201,11 @@ class Failover:
     def held(self, run: Run, lane: int) -> Run:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""
         holds, me = run.holds, self._core.node_id
-        if run.max_qos and (self._away(lane) or self.mesh.cut_off or self.mesh.table.adrift(me)):
+        away = self._away(lane) or self.mesh.cut_off or self.mesh.table.adrift(me)
+        if run.max_qos and away and me not in holds:
             holds += (me,)  # whose clients may come back elsewhere, before its broker does
         if holds:
-            self.hold(replace(run, holds=holds), lane)
+            self.hold(run if holds is run.holds else run.bound_for(run.cap, holds), lane)
         if run.max_qos and not run.cap:
             # Its origin did not know yet who wants more here, nor may this node know, where SUBACK has yet to
             # come; at QoS 0 nobody would hear who has it.
@@ -396,6 +398,9 @@ class Failover:
             reachable = set(self.mesh.reachable())
             for node, topic, payload in self.receipts.flush(self.holders(), reachable, self.young):
                 self._core.send_own(node, topic, payload)
+            # Before this node reads, or passes on, anything more: at its death only what was in flight to a
+            # client is not known to be the client's.
+            self._core.host.write_controls()
 
     def holders(self) -> list[str]:
         """Who is to hear what this node's clients have: also those that held for it a moment ago, and may
@@ -443,14 +448,17 @@ class Failover:
         """The broker publishes a will here: the sender by which others know it, if its client has a name."""
         return self.wills.mark(pair, will) if pair.client.client_id else None
 
-    def published(self, run: Run, lane: int, publish: Publish, publisher: str) -> None:
+    def published(self, run: Run, lane: int, publish: Publish, pair: Pair) -> None:
         """The broker here has acknowledged what a client published."""
         lane = lane if self._core.settings.ordered else 0
         identifier = MessageId(run.origin, run.epoch, lane, run.first)
         self.log.own(identifier)
-        if self.returns.under_way:
+        had_before = publish.dup and publish.qos == 2 and pair.resumed
+        if had_before or self.returns.under_way:
             kept = held.hold(identifier, publish, run.version, run.born)
-            self.returns.published(kept, publisher, publish.packet_id)
+            self.returns.published(kept, pair.client.client_id, publish.packet_id)
+            if had_before:
+                self.returns.had_before(kept)
 
     # What an operator sees
 

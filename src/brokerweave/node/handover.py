@@ -4,7 +4,8 @@ Owns who is to give what to whom: without it a publication would have as few cop
 when it was published, whoever came since. Invariants: a node that lives asks for it itself, once its receipts
 go to the new holder, too, so that none is missed; for one that is dead those who hold act by themselves. A
 node that was started is a holder of clients that it had before, and that are nowhere. What comes for a client
-that has asked for its queue meanwhile is not kept: nobody would say that the client has it. Must not know:
+that has asked for its queue meanwhile is not kept: nobody would say that the client has it. What comes for
+one that is elsewhere, which its keeper may not have heard, is kept, and passed on to there. Must not know:
 how queues are kept, how a client is judged to lack a message.
 """
 
@@ -67,6 +68,12 @@ class Handover:
         for node in mesh.table.nodes():
             for holder in self._new(node) if node not in mesh.live else ():
                 self._give(node, holder)
+
+    def sought(self, node: str) -> None:
+        """A node keeps something for a client of before this one was started, and may be out of reach of
+        where that is by now."""
+        if (node, self._core.node_id) not in self._known:
+            self._ask([node], self._core.node_id)
 
     def asked(self, client: str) -> None:
         """A client has asked for what is kept here: what is older, and comes later, is not owed to it."""

@@ -10,6 +10,7 @@ not know: how it is judged (`failover.cutover` does), sockets, clocks.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from brokerweave.cooperation.api import Cut, Timer
@@ -45,6 +46,7 @@ class _Client:
 
     __slots__ = (
         "asked",
+        "begun",
         "early",
         "given",
         "goes_on",
@@ -64,6 +66,8 @@ class _Client:
         self.asked: list[tuple[int, list[int]]] = []
         """Of SUBSCRIBEs that the broker has not answered yet: their ticks, and what the client had published
         before and the broker had not answered either."""
+        self.begun = 0
+        """Since when it has this session here, as a hybrid time; 0 if that is not known."""
         self.early: list[bytes] = []
         """What it got in this session before it subscribed, as far as the node knows."""
         self.older = False
@@ -174,7 +178,7 @@ class Returns:
         self._epochs: dict[str, int] = {}
         """Of neighbours that were heard of on the links that are up."""
         self._cuts: dict[str, Cut] = {}
-        """The last one of each neighbour: what lies behind it, all knew where to send."""
+        """The last one of each neighbour since its link is up: what lies behind it, it knew where to send."""
         self._unheard: dict[str, dict[str, int]] = {}
         """Neighbours that were not waited for any longer: by client, which version tells them of it."""
         self._given: dict[MessageId, set[str]] = {}
@@ -333,6 +337,7 @@ class Returns:
             self.expect(client, sure=False)
         entry = self._clients.get(client)
         if entry is not None:
+            entry.begun = self._failover.mesh.table.since(client)
             entry.last = None
             entry.interrupted = entry.goes_on = entry.older = False
             entry.given.clear()
@@ -345,7 +350,8 @@ class Returns:
         client = pair.client.client_id
         entry, record = self._clients.get(client), self._core.interest.records.get(client)
         if entry is not None:
-            entry.asked.append((self._failover.log.open(), pair.unanswered))
+            before = [publish.packet_id for publish in pair.unanswered]
+            entry.asked.append((self._failover.log.open(), before))
             self._subscribing.add(client)
             if record is not None and record.returned is None:
                 self._core.sessions.returned(client, {})  # before its filters are written down
@@ -388,7 +394,7 @@ class Returns:
         entry.silent = set(core.neighbours())
         self._subscribing.discard(client)
         core.sessions.returned(client, {})
-        subscribed, before_it = entry.asked.pop(0) if entry.asked else (log.open(), pair.unanswered)
+        subscribed, before_it = entry.asked.pop(0) if entry.asked else (log.open(), None)
         entry.open.append(subscribed)
         me, before = core.node_id, entry.last
         cutover = Cutover(subscribed, log.tick(), wanted, log, me=me, nodes=nodes, before=before)
@@ -411,7 +417,7 @@ class Returns:
             core.send_own(node, wire.ASK, ask)
         core.counters.add("queues_asked")
         number = self._round
-        attempt.wait_for(self._unanswered(pair, before_it))
+        attempt.wait_for(self._unanswered(pair, before_it, wanted))
         if attempt.unanswered:
             cutover.arriving(core.node_id)
             core.call_later(POLL_SECONDS, lambda: self._poll(number))
@@ -436,8 +442,35 @@ class Returns:
             if attempt.awaits(publisher, packet_id):
                 attempt.cutover.published(held, publisher)
 
+    def had_before(self, held: Held) -> None:
+        """The broker acknowledged what a client sends again. It may have had it before this node was started,
+        and does not deliver it to who subscribed since: what it delivers now is here when it has given a sign
+        of life."""
+        for client in self._failover.mesh.table.clients_wanting(self._core.node_id, held.publish.topic):
+            entry, record = self._clients.get(client), self._core.interest.records.get(client)
+            if entry is None or entry.last is None or entry.goes_on:
+                continue  # where it goes on the broker has it in its session
+            if record is None or not isinstance(record.owner, Pair):
+                continue
+            if entry.last.done:
+                look = partial(self._look_if_lacking, client, record.owner, entry.last, held)
+                record.owner.ask_broker(partial(self._core.call_later, 0, look))
+            else:
+                entry.last.had_before(held)
+
+    def _look_if_lacking(self, client: str, pair: Pair, cutover: Cutover, held: Held) -> None:
+        entry = self._clients.get(client)
+        if entry is None or entry.last is not cutover or held.hash in pair.undelivered | pair.standing:
+            return
+        cutover.had_before(held)
+        given = cutover.late(held, self._core.now())
+        if given:
+            self._suspect(client, entry, (held.hash,))
+            self._give(pair, client, cutover, given)
+
     def up(self, neighbour: str) -> None:
         self._epochs.pop(neighbour, None)
+        self._cuts.pop(neighbour, None)  # it has not heard yet who came while the link was down
 
     def heard(self, neighbour: str, version: int, cut: Cut) -> None:
         self._cuts[neighbour] = cut
@@ -501,13 +534,22 @@ class Returns:
             attempt.arriving.pop(neighbour, None)
             self._check(number)
 
-    def _unanswered(self, own: Pair, before: list[int]) -> list[tuple[Pair, int]]:
-        """What clients here published and the broker has yet to acknowledge; of the subscriber itself, what
-        it had published `before` its SUBSCRIBE: the broker got the rest after that."""
+    def _unanswered(
+        self, own: Pair, before: list[int] | None, filters: Iterable[str]
+    ) -> list[tuple[Pair, int]]:
+        """What clients here published to these filters and the broker has yet to acknowledge; of the
+        subscriber itself, what it had published `before` its SUBSCRIBE: the broker got the rest after that.
+        """
         pairs = [record.owner for record in self._core.interest.records.values()]
-        others = [pair for pair in pairs if isinstance(pair, Pair) and pair is not own]
-        unanswered = [(pair, number) for pair in others for number in pair.unanswered]
-        return unanswered + [(own, number) for number in own.unanswered if number in before]
+        waiting = [(pair, each) for pair in pairs if isinstance(pair, Pair) for each in pair.unanswered]
+        wanted = {
+            topic: any(matches(f, topic) for f in filters) for topic in {one.topic for _, one in waiting}
+        }
+        return [
+            (pair, one.packet_id)
+            for pair, one in waiting
+            if wanted[one.topic] and (pair is not own or before is None or one.packet_id in before)
+        ]
 
     def _poll(self, number: int) -> None:
         attempt = self._attempts.get(number)
@@ -650,14 +692,15 @@ class Returns:
                 entry.unwanted[content] = entry.unwanted.get(content, 0) + 1
                 self._suppress(client)
         cut = self._cuts.get(identifier.origin)
-        if cut is not None and (identifier.epoch, identifier.sequence) <= (
-            cut.epoch,
-            cut.sequences[identifier.lane],
-        ):
+        last = (cut.epoch, cut.sequences[identifier.lane]) if cut is not None else None
+        overtaken = last is None or (identifier.epoch, identifier.sequence) <= last
+        if overtaken or self._unheard.get(identifier.origin):
             self._overtaken(identifier)
 
     def _overtaken(self, identifier: MessageId) -> None:
         """The broker gets something whose origin may not have known yet who is here."""
+        if not self._clients:
+            return
         known = self._failover.log.find(identifier)
         publish = known.publish if known is not None else None
         if known is None or publish is None or known.hash is None:
@@ -729,7 +772,10 @@ class Returns:
 
     def late_arrived(self, neighbour: str, payload: bytes) -> None:
         late = wire.decode_late(payload, self._core.now())
-        self.late(late.client, late.held, neighbour, late.own)
+        entry = self._clients.get(late.client)
+        # Who sent it for an earlier session is asked for what it keeps when this one subscribes.
+        if entry is not None and late.since >= entry.begun:
+            self.late(late.client, late.held, neighbour, late.own)
 
     def late(
         self, client: str, held: list[Held], node: str, own: bool = False, stand: Stand | None = None

@@ -1,8 +1,8 @@
 """The node's door: where clients come in, and the way of each to the broker.
 
-Owns the listening socket, the relay of each client, and what all of them sent and got. Invariants: no more
-than `max_connections` are in at once; a client's way to the broker ends in `broker_connected`, in
-`broker_unreachable`, or in the end of its relay. Must not know: what a client says, routing, links.
+Owns the relay of each client, and what all of them sent and got. Invariants: no more than `max_connections`
+are in at once; a client's way to the broker ends in `broker_connected`, in `broker_unreachable`, or in the
+end of its relay. Must not know: what a client says, routing, links.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from typing import Protocol
 
 from brokerweave.config import LimitsSection, NodeConfig
 from brokerweave.node.core import NodeCore
+from brokerweave.runtime.accepting import Accepting
 from brokerweave.runtime.relay import BrokerConnection, ClientConnection
 from brokerweave.runtime.traffic import Traffic
 from brokerweave.session.pair import Pair
 
 log = logging.getLogger("brokerweave.node")
-
-BACKLOG = 4096
-"""Connections that the system keeps for a node which is busy."""
 
 
 class DoorHost(Protocol):
@@ -46,24 +44,20 @@ class Door:
         self.call_later = host.call_later
         self._host = host
         self._dialing: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._accepting = Accepting(lambda: ClientConnection(self))
 
     async def listen(self) -> None:
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: ClientConnection(self), *self.config.node.listen, backlog=BACKLOG
-        )
+        await self._accepting.listen(*self.config.node.listen)
 
     @property
     def address(self) -> tuple[str, int]:
         """Where a client on this machine comes in, though it may listen on all addresses, or on any port."""
-        assert self._server is not None
-        host, port = self._server.sockets[0].getsockname()[:2]
+        host, port = self._accepting.address
         return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
 
     def close(self) -> None:
         """Let nobody in any more, and everybody out."""
-        if self._server is not None:
-            self._server.close()
+        self._accepting.close()
         for relay in list(self.relays.values()):
             relay.shut_down()
 

@@ -131,6 +131,7 @@ class Links:
         self._dialers: dict[str, list[asyncio.Task[None]]] = {}
         self._addresses: dict[str, Address] = {}
         self._ready: set[tuple[str, int]] = set()
+        self._controls: set[str] = set()
         self._wrote = 0.0
         self._write_interval = WRITE_INTERVAL if host.core.settings.cluster_timeout is None else 0.0
         self._server: asyncio.Server | None = None
@@ -203,7 +204,14 @@ class Links:
 
     def send_control(self, neighbour: str, packet: Packet) -> None:
         if self.carriers.send_control(neighbour, packet):
-            self._loop.call_soon(self.carriers.write, neighbour, 0)
+            if not self._controls:
+                self._loop.call_soon(self.write_controls)
+            self._controls.add(neighbour)
+
+    def write_controls(self) -> None:
+        controls, self._controls = self._controls, set()
+        for neighbour in controls:
+            self.carriers.write(neighbour, 0)
 
     def _write_ready(self) -> None:
         ready, self._ready = self._ready, set()

@@ -83,6 +83,7 @@ class Pair:
         "phase",
         "put_off",
         "record",
+        "resumed",
     )
 
     def __init__(
@@ -119,6 +120,8 @@ class Pair:
         """What of the client's last chunk is left for `next_turn`; read no more before it."""
         self.record: SessionRecord | None = None
         """Of its session; None before the broker accepted the client."""
+        self.resumed = False
+        """The broker goes on with a session of the client: it knows which QoS 2 publications it has."""
         self._host = host
         self._session_expiry = session_expiry
         self._will_discarded = False
@@ -151,6 +154,11 @@ class Pair:
         return self._redelivery.unanswered if self._redelivery is not None else set()
 
     @property
+    def standing(self) -> set[bytes]:
+        """In a mesh: content of what the broker delivered, and stands."""
+        return self._standing.contents if self._standing is not None else set()
+
+    @property
     def will(self) -> Will | None:
         return self.connect.will if self.connect else None
 
@@ -169,11 +177,11 @@ class Pair:
         return not self._publications.held and self._asked is None and not self._upstream.pending
 
     @property
-    def unanswered(self) -> list[int]:
-        """Packet ids of publications that the broker has yet to acknowledge; only in cluster delivery."""
+    def unanswered(self) -> list[Publish]:
+        """Publications that the broker has yet to acknowledge; only in cluster delivery."""
         if self._unconfirmed is None:
             return []
-        return [publish.packet_id for publish, _ in self._unconfirmed.unanswered()]
+        return [publish for publish, _ in self._unconfirmed.unanswered()]
 
     def awaits(self, packet_id: int) -> bool:
         return (
@@ -517,6 +525,7 @@ class Pair:
             self.client.client_id = self.broker.client_id = assigned
         self.expiry = changed_expiry(packet.properties, self.expiry)
         self.phase = Phase.ACCEPTED
+        self.resumed = packet.session_present
         self.record = self._host.accepted(self, packet.session_present)
         self._publications.accepted(self.record, held)
 

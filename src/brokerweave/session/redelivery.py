@@ -52,8 +52,9 @@ _QOS_2 = 0x04
 
 
 class RedeliveryHost(Protocol):
-    def received(self, pair: Pair, hashes: list[bytes]) -> None:
-        """The client has these publications, named by their content (`mqtt.content`)."""
+    def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
+        """The client has these publications, named by their content (`mqtt.content`). `more`: as soon as this
+        is said it gets others in their place."""
 
     def write_client(self, pair: Pair, data: bytes) -> None:
         """Send the client a packet of our own, between two of the broker's."""
@@ -185,6 +186,7 @@ class Redelivery:
         if self.busy or self._advancing:
             return b""
         parts, self._answers = self._answers, []
+        answers = len(parts)
         self._advancing = True  # `done` may ask for more
         self._note_written()
         while (stand := self._standing.first) is not None and (queue := stand.queue) is not None:
@@ -197,7 +199,7 @@ class Redelivery:
             queue.done()
         self._advancing = False
         if self._deliveries.received:
-            self._host.received(self._pair, self._deliveries.take())
+            self._host.received(self._pair, self._deliveries.take(), more=len(parts) > answers)
         return b"".join(parts)
 
     def _note_written(self) -> None:

@@ -50,6 +50,12 @@ class Standing:
     def queues(self) -> list[Queue]:
         return [stand.queue for stand in self._stands if stand.queue is not None]
 
+    @property
+    def contents(self) -> set[bytes]:
+        """Of what stands, where that counts."""
+        deliveries = (each for stand in self._stands for each in stand.deliveries)
+        return {content for _, content in deliveries if content is not None}
+
     def add(self, stand: Stand) -> None:
         """Everything passed from now on stays behind this one, unless it is over already."""
         if not stand.over:

@@ -88,7 +88,7 @@ class Connection:
     def writable_again(self) -> None: ...
 
     def send(self, *packets: Packet) -> None:
-        self.end.write(b"".join(codec.encode(packet, self.version) for packet in packets))
+        self.end.write(b"".join([codec.encode(packet, self.version) for packet in packets]))
 
 
 class ModelBroker:
@@ -240,14 +240,15 @@ class ModelBroker:
         for session in list(self.sessions.values()):
             granted = [qos for f, qos in session.filters.items() if matches(f, message.topic)]
             if granted:
-                self._give(session, replace(message, qos=min(max(granted), message.qos), retain=False))
+                self._give(session, message, min(max(granted), message.qos), retain=False)
 
-    def _give(self, session: Session, message: Publish) -> None:
-        if session.connection is None and message.qos == 0:
+    def _give(self, session: Session, message: Publish, qos: int, retain: bool) -> None:
+        if session.connection is None and qos == 0:
             return
-        if not message.retain:
-            self._passed_on(session.client_id, message)
-        session.queue.append(replace(message, dup=False, packet_id=0, properties=()))
+        given = Publish(message.topic, message.payload, qos, retain)
+        if not retain:
+            self._passed_on(session.client_id, given)
+        session.queue.append(given)
         self._pump(session)
 
     def _pump(self, session: Session) -> None:
@@ -270,4 +271,4 @@ class ModelBroker:
             for topic, message in list(self.retained.items()):
                 if matches(subscription.topic_filter, topic):
                     qos = min(subscription.qos, message.qos)
-                    self._give(session, replace(message, qos=qos, retain=True))
+                    self._give(session, message, qos, retain=True)

@@ -58,12 +58,12 @@ class Doubts:
         publications: Mapping[bytes, Publication],
     ) -> None:
         """A client's connection, or its site, ends now."""
-        away = [
+        away = _joined(
             record
             for other in self._nodes.values()
             if not other.up and HELD in other.disk.journals
             for record in other.disk.journals[HELD].contents()
-        ]
+        )
         node = self._nodes[client.site]
         unanswered = self._unanswered(node, client.name)
         on_its_way = {
@@ -77,7 +77,7 @@ class Doubts:
             content = content_hash(publications[payload].topic, payload)
             if content in unanswered:
                 self._doubts[client.name][payload] = IN_FLIGHT
-            elif any(payload in record for record in away):
+            elif payload in away:
                 self._doubts[client.name].setdefault(payload, KEEPER_AWAY)
             elif payload in on_its_way:
                 self._doubts[client.name].setdefault(payload, COPY_ON_ITS_WAY)
@@ -88,10 +88,10 @@ class Doubts:
         """A node ends that has this on its disk, for others' clients or for those who keep it for them, and
         the disk did not hear who has what of it by now (row "failing disk"). Who told it tells it again,
         unless that ends, too."""
-        kept = list(records)
+        kept = _joined(records)
         for client, got in self._got.items():
             for payload in got:
-                if any(payload in record for record in kept):
+                if payload in kept:
                     self._unwritten.add((client, payload))
 
     def explain(self, client: str, payload: bytes) -> str:
@@ -119,6 +119,11 @@ class Doubts:
                 if other.name not in mine.mesh.reachable():
                     return True
         return False
+
+
+def _joined(records: Iterable[bytes]) -> bytes:
+    """For one search instead of one in each: no client's payload holds a NUL, so none is found across two."""
+    return b"\0".join(records)
 
 
 NOTICED = 3.0

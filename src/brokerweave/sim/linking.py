@@ -172,12 +172,14 @@ class Links:
 
     def send_control(self, neighbour: str, packet: Packet) -> None:
         if self.carriers.send_control(neighbour, packet):
+            if not self._controls:
+                self.node.host.later(0.0, self.write_controls)
             self._controls[neighbour] = None
-            self.node.host.later(0.0, lambda: self._write_control(neighbour))
 
-    def _write_control(self, neighbour: str) -> None:
-        self._controls.pop(neighbour, None)
-        self.carriers.write(neighbour, 0)
+    def write_controls(self) -> None:
+        controls, self._controls = self._controls, {}
+        for neighbour in controls:
+            self.carriers.write(neighbour, 0)
 
     @property
     def has_to_write(self) -> bool:

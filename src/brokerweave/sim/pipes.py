@@ -176,20 +176,24 @@ class End(Mortal):
         self._leave()
 
     def _send(self, data: bytes | None) -> None:
-        peer, world = self.peer, self.owner.world
         size = len(data) if data is not None else 0
         self.in_flight += size
         if self.severed:
             return
-        arrival = max(peer._last_arrival, world.now + self.wire.latency(size))
+        peer, world = self.peer, self.owner.world
+        now = world.now
+        arrival = max(peer._last_arrival, now + self.wire.latency(size))
         peer._last_arrival = arrival
         peer._coming.append((arrival, data))
-        world.later(arrival - world.now, peer.pump)
+        world.later(arrival - now, peer.pump)
 
     def pump(self) -> None:
         """Hand out what has arrived, as far as the owner reads."""
-        now, coming = self.owner.world.now, self._coming
-        while coming and coming[0][0] <= now + 1e-9 and not self.closed:
+        coming = self._coming
+        if not coming:
+            return
+        due = self.owner.world.now + 1e-9
+        while coming and coming[0][0] <= due and not self.closed:
             if self.wire.blocked or self._paused or self.owner.frozen:
                 return
             _, data = coming.popleft()
@@ -200,10 +204,10 @@ class End(Mortal):
             self._read(data)
 
     def _read(self, data: bytes) -> None:
-        peer = self.peer
-        full = not peer.writable
-        peer.in_flight -= len(data)
-        self.read += len(data)
+        peer, size = self.peer, len(data)
+        full = peer.in_flight >= BUFFER
+        peer.in_flight -= size
+        self.read += size
         if self.handler is not None:
             self.handler.received(data)
         if full and peer.writable and peer.handler is not None and not peer.closed:

@@ -160,6 +160,8 @@ class ScaleNode:
                 self.traffic.other_packets += 1
             self.lane_ready(neighbour, 0)
 
+    def write_controls(self) -> None: ...
+
     def _write(self) -> None:
         """Once a turn, as the runtime does it."""
         ready, self._ready = self._ready, {}

@@ -9,9 +9,9 @@ Must not know: what runs.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
 from random import Random
 
 START = 1_000_000.0
@@ -28,6 +28,29 @@ class Event:
 
     def cancel(self) -> None:
         self.callback = None
+
+
+class _HostEvent(Event):
+    """Something that is to happen on a host."""
+
+    __slots__ = ("host", "life")
+
+    def __init__(self, callback: Callable[[], None], host: Host) -> None:
+        self.callback = callback
+        self.host = host
+        self.life = host.life
+
+    def due(self) -> None:
+        host, callback = self.host, self.callback
+        if callback is not None and self.life == host.life:
+            if host.frozen:
+                host.run(self._fire)
+            else:
+                callback()
+
+    def _fire(self) -> None:
+        if self.callback is not None:  # what else waited for the thaw may have called it off
+            self.callback()
 
 
 class Killed(BaseException):
@@ -52,18 +75,19 @@ class World:
     def later(self, seconds: float, callback: Callable[[], None]) -> Event:
         event = Event(callback)
         self._made += 1
-        heapq.heappush(self._heap, (self.now + seconds, self._made, event))
+        heappush(self._heap, (self.now + seconds, self._made, event))
         return event
 
     def run(self, until: float) -> None:
         """Let everything happen that is due by `until` seconds after the start."""
         heap, end = self._heap, START + until
         while heap and heap[0][0] <= end:
-            self.now, _, event = heapq.heappop(heap)
-            if event.callback is not None:
+            self.now, _, event = heappop(heap)
+            callback = event.callback
+            if callback is not None:
                 self.events += 1
                 try:
-                    event.callback()
+                    callback()
                 except Killed as killed:
                     killed.bury()
         self.now = end
@@ -89,7 +113,8 @@ class Host:
         self.frozen = False
         self.ends: list[Mortal] = []
         """Its ends of connections."""
-        self._life = 0
+        self.life = 0
+        """How often it died."""
         self._waiting: list[Callable[[], None]] = []
 
     def start(self) -> None:
@@ -98,7 +123,7 @@ class Host:
     def die(self) -> None:
         self.up = False
         self.frozen = False
-        self._life += 1
+        self.life += 1
         self._waiting.clear()
         for end in list(self.ends):
             end.owner_died()
@@ -106,18 +131,8 @@ class Host:
 
     def later(self, seconds: float, callback: Callable[[], None]) -> Event:
         """Do something on this host, unless it died in between."""
-        life = self._life
-        event = Event(callback)
-
-        def due() -> None:
-            if event.callback is not None and life == self._life:
-                self.run(fire)
-
-        def fire() -> None:
-            if event.callback is not None:  # what else waited for the thaw may have called it off
-                event.callback()
-
-        self.world.later(max(seconds, 0.0), due)
+        event = _HostEvent(callback, self)
+        self.world.later(seconds if seconds > 0.0 else 0.0, event.due)
         return event
 
     def run(self, callback: Callable[[], None]) -> None:
@@ -135,9 +150,9 @@ class Host:
             return
         self.frozen = False
         waiting, self._waiting = self._waiting, []
-        life = self._life
+        life = self.life
         for callback in waiting:
-            if life == self._life:
+            if life == self.life:
                 callback()
         for end in list(self.ends):
             end.pump()

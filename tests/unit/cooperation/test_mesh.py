@@ -14,7 +14,7 @@ from brokerweave.cooperation.adverts import Digest
 from brokerweave.cooperation.api import Hop, Route
 from brokerweave.cooperation.mesh import DIGEST_SECONDS, RECOVER_SECONDS, Mesh
 from brokerweave.errors import RemoteProtocolError
-from tests.unit.node.mesh_sites import DEAD_SECONDS, Guest, kill, mesh_of, strategy
+from tests.unit.node.mesh_sites import DEAD_SECONDS, OPTIONS, Guest, kill, mesh_of, strategy
 from tests.unit.node.network import Network
 
 NAMES = "deph"
@@ -363,6 +363,21 @@ def test_what_a_restarted_neighbour_forgot_is_kept_until_the_window_is_over(mesh
         mesh.advance(1.0)
     assert kept == {'["c"]': None, '["c","t"]': None}
     assert not there.table.adrift("d")
+
+
+def test_a_clock_that_was_set_does_not_make_others_forget_who_was_at_a_dead_site(mesh: Network) -> None:
+    Guest(mesh, "d", "c").subscribe("t")
+    mesh.settle()
+    kill(mesh, "d")
+    mesh.advance(DEAD_SECONDS)
+    ahead = strategy(mesh, "e").context
+    ahead.now = lambda: mesh.time + 500.0  # type: ignore[method-assign]
+    mesh.add("n", options=OPTIONS, strategy=Mesh, cluster_timeout=5.0, barrier_timeout=1.0)
+    for other in "pe":
+        mesh.link("n", other)
+    mesh.settle()
+    mesh.advance(1.0)
+    assert "d" in strategy(mesh, "n").route("t", None).holds
 
 
 def test_a_client_that_is_lost_again_is_owed_for_a_whole_window_more(mesh: Network) -> None:

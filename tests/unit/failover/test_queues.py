@@ -69,7 +69,7 @@ def test_what_others_hand_over_once_its_receipt_came_is_not_kept_again() -> None
         queues.take_over("c", "d", [(1, held(sequence))], now=10.1, since=-1.0)
     assert sequences(queues.take("c")) == [3]
     queues.received("c", [held(3).hash], now=11, home="d")
-    queues.expire(now=11 + module.EARLY_SECONDS)
+    queues.expire(now=11 + module.HAD_SECONDS)
     assert not queues.remembers
 
 
@@ -170,6 +170,17 @@ def test_what_a_client_gets_where_it_is_stays_until_that_node_has_its_receipt() 
     assert sequences(queues.take("c")) == [2]
     queues.received("c", [held(2).hash], now=2, home="e")
     assert not queues.owes_any("c")
+
+
+def test_what_a_client_had_where_it_is_before_its_holder_was_started_is_not_owed_as_of_there() -> None:
+    """It comes as for the site where the client was, which is dead, from who could not give it before."""
+    queues = table()
+    queues.add("c", held(1), now=10, home="dead")
+    queues.received_before("c", [held(1).hash, held(2).hash], now=10, home="e")
+    queues.add("c", held(2), now=10, home="dead")
+    queues.add("c", held(3), now=10, home="dead")
+    queues.routed("c", [held(1).id, held(2).id, held(3).id], "e")
+    assert sequences(queues.take("c")) == [3]
 
 
 def test_the_oldest_of_all_go_when_too_much_is_owed() -> None:

@@ -164,6 +164,28 @@ def test_a_node_that_was_started_keeps_what_clients_are_owed_that_it_had_before(
     assert b"1" in back.payloads()
 
 
+def test_what_is_kept_for_a_client_that_is_elsewhere_is_passed_on_by_its_old_site() -> None:
+    """p cannot reach e, where the client is, and takes it for nowhere; d, which began anew, has heard e."""
+    mesh = mesh_of("dpe", copies=3)
+    Guest(mesh, "d", "c").subscribe("t")
+    mesh.settle()
+    mesh.cut("e", "p")
+    kill(mesh, "d")
+    mesh.advance(DEAD_SECONDS)
+    back = Guest(mesh, "e", "c")
+    back.subscribe("t")
+    mesh.settle()
+    publisher = Guest(mesh, "p", "publisher")
+    publisher.publish("t", b"1")
+    mesh.settle()
+    start(mesh, "d", "ep", copies=3)
+    assert back.payloads() == [b"1"]
+    back.answer_all()
+    publisher.publish("t", b"2")
+    mesh.settle()
+    assert back.payloads() == [b"1", b"2"]
+
+
 def test_what_is_not_done_yet_is_shown() -> None:
     mesh, _ = undelivered("dp", copies=3)
     assert [failover(mesh, name).handover.pending for name in "dp"] == [0, 0]

@@ -8,6 +8,7 @@ from brokerweave.cooperation.mesh import Mesh
 from brokerweave.failover.held import hold
 from brokerweave.failover.ids import MessageId
 from brokerweave.mqtt.packets import Disconnect, PubAck, Publish, SubAck, Subscribe, Subscription
+from brokerweave.mqtt.properties import Property
 from brokerweave.node.core import ACK_DELAY
 from brokerweave.node.failover import LEFT_SECONDS, PUSH_SECONDS, TICK_SECONDS
 from brokerweave.session.record import record_of, state_of
@@ -49,6 +50,19 @@ def test_what_a_client_did_not_answer_before_its_connection_ended_is_given_again
     once_more = Guest(mesh, "e", "c", session_present=True, clean_start=False)
     mesh.advance(1.0)
     assert once_more.payloads() == []
+
+
+def test_holders_hear_what_a_client_has_before_it_gets_more(mesh: Network) -> None:
+    missed(mesh, b"1", b"2")
+    one_at_once = ((Property.RECEIVE_MAXIMUM, 1),)
+    back = Guest(mesh, "e", "c", version=5, clean_start=False, properties=one_at_once)
+    back.subscribe("t")
+    mesh.settle()
+    assert back.payloads() == [b"1"]
+    assert not any(mesh.wires.values())
+    back.answer_all()
+    assert back.payloads() == [b"1", b"2"]
+    assert any(mesh.wires["e", holder] for holder in "ph")  # in the same turn
 
 
 def test_a_client_that_leaves_before_holders_have_answered_gets_it_when_it_goes_on(mesh: Network) -> None:
@@ -266,6 +280,18 @@ def test_what_a_client_publishes_after_it_subscribed_again_its_broker_gives_it(m
     back.broker(PubAck(2))
     mesh.advance(1.0)
     assert back.payloads() == [b"1"]
+
+
+@pytest.mark.parametrize(("topic", "waits"), [("t", True), ("other", False)])
+def test_a_client_waits_for_what_the_broker_has_yet_to_answer_only_where_it_asked_for_it(
+    mesh: Network, topic: str, waits: bool
+) -> None:
+    missed(mesh, b"1")
+    Guest(mesh, "e", "publisher").send(Publish(topic, b"2", 1, packet_id=1))
+    back = Guest(mesh, "e", "c", clean_start=False)
+    back.subscribe("t")
+    mesh.settle()
+    assert back.payloads() == ([] if waits else [b"1"])
 
 
 def test_a_new_home_that_is_restarted_knows_up_to_where_others_did_not_know_its_client(mesh: Network) -> None:

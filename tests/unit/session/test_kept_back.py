@@ -36,11 +36,11 @@ def test_what_the_broker_has_no_room_for_waits_and_follows_the_next_releases_in_
 
 def test_what_waits_is_forwarded_only_when_the_broker_has_had_it(site: Site) -> None:
     site.client(*map(sent, (1, 2, 3)))
-    assert site.pair.unanswered == [1, 2]
+    assert site.pair.unanswered == [sent(1), sent(2)]
     site.broker(PubRec(1), PubRec(2))
     assert [publish.packet_id for publish in site.host.forwarded] == [1, 2]
     site.client(PubRel(1))
-    assert site.pair.unanswered == [3]
+    assert site.pair.unanswered == [sent(3)]
     site.broker(PubRec(3))
     assert [publish.packet_id for publish in site.host.forwarded] == [1, 2, 3]
 

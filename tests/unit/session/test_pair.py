@@ -145,7 +145,7 @@ class Host:
     def closed(self, pair: Pair) -> None:
         self.closes += 1
 
-    def received(self, pair: Pair, hashes: list[bytes]) -> None:
+    def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
         self.receipts.append(hashes)
 
     def superseded(self, pair: Pair) -> bool:
