@@ -71,8 +71,11 @@ class Redelivery:
             facts.excuses[f"doubled: {why}"] += 1
         elif compared(facts, client.site, publication):
             facts.excuses["doubled: its broker had lost what it was to retain, and got it again"] += 1
-        elif any(end.ever_failed or not end.disk_kept for end in facts.ends[client.site][-1:]):
-            # Row "failing disk": it knew where the client was before, and took its session for a new one.
+        elif any(
+            end.ever_failed or end.disk_failed or not end.disk_kept for end in facts.ends[client.site][-1:]
+        ):
+            # Row "failing disk", also at its start: it knew where the client was before, and took its session
+            # for a new one.
             facts.excuses["doubled: its node had forgotten a session that the broker had"] += 1
         else:
             raise Broken(f"{client.name} got {payload!r} from its broker, and redelivered")
