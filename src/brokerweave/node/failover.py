@@ -168,7 +168,7 @@ class Failover:
         if holds:
             self.hold(run.bound_for(run.cap, holds), lane)
         topic = publish_head(run.blob, run.version).topic.decode() if unheld else ""
-        for node in unheld - nodes - missing:  # it has it
+        for node in unheld - nodes - missing - set(group.holds):  # it has it, and was not to be kept here
             for client in self.mesh.table.clients_wanting(node, topic):
                 self.queues.let_go(client, (identifier,))
 
