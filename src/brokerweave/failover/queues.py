@@ -235,6 +235,10 @@ class Queues:
         queue = self._queues.get(client)
         return queue is not None and identifier in queue.bodies
 
+    def had(self, client: str, identifier: MessageId) -> bool:
+        """Whether the client was said to have it, a moment ago."""
+        return (client, identifier) in self._had
+
     def keeps(self, client: str, hash: bytes) -> bool:
         """Whether a publication of this content is kept for a client."""
         queue = self._queues.get(client)

@@ -36,6 +36,7 @@ from brokerweave.node.confirmations import Publication
 from brokerweave.node.dead_wills import DeadWills
 from brokerweave.node.handover import Handover
 from brokerweave.node.resends import Resends
+from brokerweave.node.retained import time_of
 from brokerweave.node.returning import Returns
 from brokerweave.node.router import Group
 from brokerweave.session.pair import Pair
@@ -53,6 +54,8 @@ take different ways."""
 STALE_SECONDS = 3.0
 """What comes later than this for clients of a node in reach is not kept: the node has had it, and receipts do
 not wait that long."""
+CAME_SECONDS = 10.0
+"""How far clocks may differ where it is asked whether a client came after something was published."""
 PUSH_SECONDS = 0.5
 """After a link is up: how long a node may take what it is owed before it hears what its clients are owed."""
 TAKEN_SECONDS = 0.1
@@ -246,8 +249,9 @@ class Failover:
         self._core.counters.add("publications_held", len(owed))
         nowhere = {client for client in owed if self.mesh.table.home(client) is None}
         moved = self.queues.hold(kept, owed, self._core.now(), nowhere)
-        for client in owed if self._anew else ():
-            if self._is_anew(client, run.born) and owed[client][0] == self.mesh.table.home(client):
+        for client in owed if self._anew or run.born < self.started else ():
+            anew = self._is_anew(client, run.born) or self._has_come(client, identifier, run.born)
+            if anew and owed[client][0] == self.mesh.table.home(client):
                 moved[client] = owed[client][0]  # which may have had it before the session began
         for client, node in moved.items():
             self._pass_on(client, node, kept, own=owed[client][0] == node)
@@ -259,6 +263,12 @@ class Failover:
         if since is None:
             return False
         return self._core.now() - since < STALE_SECONDS or born < since
+
+    def _has_come(self, client: str, identifier: MessageId, born: float) -> bool:
+        """Whether something from before this node was started is owed to a client that may have come to its
+        site since: what it had where it was, only its new site can know."""
+        came = time_of(self.mesh.table.since(client))
+        return born < self.started and came > born - CAME_SECONDS and self.queues.owes(client, identifier)
 
     def _pass_on(self, client: str, node: str, late: Held, own: bool) -> None:
         """It came when its client was somewhere else already."""

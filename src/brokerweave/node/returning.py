@@ -801,14 +801,16 @@ class Returns:
             had = [one.id for one in held if own and one.id in later and entry.last.came_here(one)]
             self._failover.got(client, had, {node})
             held = [one for one in held if one.id not in later]
-        known = [one.id for one in held if entry.last.knows(one)]
+        had_there = self._failover.queues.had  # where it was before, as this node heard, too
+        known = [one.id for one in held if entry.last.knows(one) or had_there(client, one.id)]
         self._failover.got(client, known, keepers)
         if record is None or not isinstance(record.owner, Pair):
             # It is away: who keeps it is asked again when it goes on.
             entry.interrupted = entry.interrupted or len(known) < len(held)
             return
+        held = [one for one in held if one.id not in known]
         given = [each for one in held for each in entry.last.late(one, self._core.now())]
-        had = [one.id for one in held if one.id not in known and entry.last.has(one)]
+        had = [one.id for one in held if entry.last.has(one)]
         if had:
             self._failover.got(client, had, keepers)
         if given:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokerweave.failover.queues import EARLY_SECONDS
+from brokerweave.failover.queues import EARLY_SECONDS, Queues
 from brokerweave.failover.senders import Senders
 from brokerweave.links.journal import MemoryJournal
 from brokerweave.mqtt.packets import Disconnect, PubAck, Publish
@@ -203,6 +203,32 @@ def test_what_is_published_where_a_client_comes_back_is_kept_until_the_client_ha
     back.send(PubAck(1))
     mesh.settle()
     assert not failover(mesh, holder).queues.owes_any("c")
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_what_a_client_had_where_it_was_a_holder_that_was_started_since_does_not_keep(others: bool) -> None:
+    mesh = mesh_of("deph", copies=4)
+    client = Guest(mesh, "d", "c")
+    client.subscribe("t")
+    if others:  # so that it is kept for clients of e as well
+        Guest(mesh, "e", "other").subscribe("t")
+    mesh.settle()
+    mesh.stuck.add(("p", "h"))  # h is away, and will be told what it was to keep when it is back
+    Guest(mesh, "p", "publisher").publish("t", b"1")
+    mesh.settle()
+    client.delivered(b"1", 1)
+    mesh.settle()
+    kill(mesh, "d")
+    back = Guest(mesh, "e", "c")
+    back.subscribe("t")
+    mesh.settle()
+    started, now = failover(mesh, "h"), mesh.nodes["h"].core.now()
+    started.queues, started.started = Queues(1 << 20, 1 << 24, 60.0), now + 0.01
+    started.queues.moved("c", "e", strategy(mesh, "h").table.since("c"), now)
+    mesh.stuck.clear()
+    mesh.advance(1.0)
+    assert back.payloads() == []
+    assert not started.queues.owes_any("c")
 
 
 class TestAPublicationThatIsResent:
