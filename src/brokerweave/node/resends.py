@@ -68,9 +68,7 @@ class Resends:
         have been, and who got it then was said."""
         if run.sender is None or not run.blob[0] & _DUP:
             return tuple(nodes)
-        head = publish_head(run.blob, run.version)
-        name = content_hash(head.topic, run.blob[head.payload_start :])
-        return self.senders.keep(*run.sender, name, nodes)
+        return self.senders.keep(*run.sender, _content(run)[1], nodes)
 
     def remember(self, sender: tuple[str, int], hash: bytes, resent_to: str | None = None) -> None:
         self.senders.note(*sender, hash, resent_to)
@@ -88,14 +86,13 @@ class Resends:
         """Remember what a run brings that has a sender. Whether this node had acted on it, and for whose
         clients it is to be kept here."""
         assert run.sender is not None
-        head = publish_head(run.blob, run.version)
-        name = content_hash(head.topic, run.blob[head.payload_start :])
+        topic, name = _content(run)
         again = bool(run.blob[0] & _DUP) or run.sender[0].startswith(WILL_OF)
         if again:
             known = self.senders.seen(*run.sender, name)
         else:
             known = self.senders.overtaken(*run.sender, name, run.origin)
-        if not (known or run.stamp or self._acts(head.topic.decode(), holds)):
+        if not (known or run.stamp or self._acts(topic, holds)):
             return False, ()
         self.remember(run.sender, name, run.origin if again else None)
         return known, self._to_keep(run.sender, name, holds, known)
@@ -147,15 +144,20 @@ class Resends:
     def known_again(self, run: Run, lane: int) -> None:
         """Who has not acted on it before keeps it from now on for clients here, under its new name: they
         hear who of these has it, or will when it has."""
-        head = publish_head(run.blob, run.version)
-        name = content_hash(head.topic, run.blob[head.payload_start :])
+        topic, name = _content(run)
         lane = lane if self._core.settings.ordered else 0
         ids = [MessageId(run.origin, run.epoch, lane, run.first)]
-        for client in self._failover.mesh.table.clients_wanting(self._core.node_id, head.topic.decode()):
+        for client in self._failover.mesh.table.clients_wanting(self._core.node_id, topic):
             if self._failover.recent.has(client, name):
                 self._failover.got(client, ids, {*self._failover.holders(), run.origin})
             else:
                 self._failover.returns.known_again(client, name)
+
+
+def _content(run: Run) -> tuple[str, bytes]:
+    """The topic of a run of one publication, and the hash of what it says."""
+    head = publish_head(run.blob, run.version)
+    return head.topic.decode(), content_hash(head.topic, run.blob[head.payload_start :])
 
 
 def _hash(publish: Publish) -> bytes:

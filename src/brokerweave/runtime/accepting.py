@@ -60,7 +60,8 @@ class Accepting:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.warning("a client cannot be let in: %s", error.strerror or error)
+                reason = error.strerror or error
+                log.warning("a client cannot be let in: %s; trying again in %s s", reason, PAUSE_SECONDS)
                 self._loop.remove_reader(listening)
                 self._loop.call_later(PAUSE_SECONDS, self._accept_again, listening)
                 return
