@@ -28,6 +28,7 @@ from brokerweave.bench.folder import (
     RunFolder,
     Server,
     Times,
+    kept_up,
     log_writer,
 )
 
@@ -233,6 +234,8 @@ def count(
     latencies.sort()
     expected = sum(row[7] for row in ours)
     seconds = (end - begin) / SECOND
+    owed_to_l = [row[7] for row in ours if row[3] == L_CLIENT]
+    got_by_l = sum(1 for row in receives if row[4] == L_CLIENT and begin <= row[5] < end)
     return Counters(
         sent=len(ours_t),
         acknowledged=sum(row[6] > 0 for row in ours_t),
@@ -244,6 +247,7 @@ def count(
         late_sends=sum(row[5] - row[4] > LATE_NS for row in ours),
         ingress_per_s=len(ours_t) / seconds,
         egress_per_s=received / seconds,
+        kept_up=kept_up(sum(owed_to_l), got_by_l, max(owed_to_l, default=0)),
         latency_mean_ms=sum(latencies) / len(latencies),
         latency_p50_ms=_percentile(latencies, 0.5),
         latency_p99_ms=_percentile(latencies, 0.99),

@@ -74,6 +74,7 @@ class Indexes:
     ingress_least: float
     """The least of any whole second in the window."""
     egress_least: float
+    kept_up: float
     latency: Distribution
     jitter: Distribution
     """Of the amounts, whatever their sign, by which messages came too early or late after the one before."""
@@ -89,8 +90,8 @@ class Indexes:
 
     @property
     def under_limit(self) -> bool:
-        """Definition 1, and nothing lost."""
-        return self.delivered >= ENOUGH and not self.lost
+        """Definition 1, of l-clients too, and nothing lost."""
+        return min(self.delivered, self.kept_up) >= ENOUGH and not self.lost
 
 
 @dataclass(frozen=True, slots=True)

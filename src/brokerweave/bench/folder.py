@@ -124,12 +124,20 @@ class Counters:
     """`sent` by the window's seconds."""
     egress_per_s: float = 0.0
     """`received` by the window's seconds."""
+    kept_up: float = 1.0
+    """`kept_up` of l-clients in the window; 1 without any."""
     latency_mean_ms: float = 0.0
     """Latency is `received_ns - sent_ns` of first deliveries of the window's messages, in whole microseconds
     that passed: of l-clients if there are any, else of all. Percentiles are interpolated linearly."""
     latency_p50_ms: float = 0.0
     latency_p99_ms: float = 0.0
     latency_worst_ms: float = 0.0
+
+
+def kept_up(expected: int, received: int, subscribers: int) -> float:
+    """The part of what l-clients were owed for the window's messages that came in the window, whenever it was
+    sent. One message more may be on its way to each of them at the window's end than at its begin."""
+    return 1.0 if expected - received <= subscribers else received / expected
 
 
 LATE_NS = 5_000_000

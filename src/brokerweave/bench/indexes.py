@@ -23,7 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from brokerweave.bench.figures import Distribution, Indexes, Usage
-from brokerweave.bench.folder import L_CLIENT, LATE_NS, MACHINE, T_CLIENT, Measurement
+from brokerweave.bench.folder import L_CLIENT, LATE_NS, MACHINE, T_CLIENT, Measurement, kept_up
 
 BIN_NS = 100_000_000
 """A row of the timeline."""
@@ -60,6 +60,7 @@ def compute(
         egress_per_s=counts["received"] / measurement.seconds,
         ingress_least=_least(window, timeline, "ingress"),
         egress_least=_least(window, timeline, "egress"),
+        kept_up=_kept_up(window, sent, received),
         latency=_distribution(*latencies),
         jitter=_distribution(*np.unique(_jitter_us(sent, first, streams), return_counts=True)),
         usage=usage,
@@ -196,6 +197,14 @@ def _lost(window: tuple[int, int], sent: Columns, first: _Deliveries) -> dict[st
     got = np.bincount(first.sent[first.sent >= 0], minlength=len(sent["copies"]))
     missing = (sent["copies"] - got)[_inside(window, sent["sent_ns"])]
     return {"lost": int(missing[missing > 0].sum()), "surplus": -int(missing[missing < 0].sum())}
+
+
+def _kept_up(window: tuple[int, int], sent: Columns, received: Columns) -> float:
+    ours = _inside(window, sent["sent_ns"]) & (sent["kind"] == L_CLIENT)
+    topics, copies = sent["topic"][ours], sent["copies"][ours]
+    subscribers = sum(int(copies[topics == each].max()) for each in np.unique(topics))
+    got = _inside(window, received["received_ns"]) & (received["kind"] == L_CLIENT)
+    return kept_up(int(copies.sum()), int(got.sum()), subscribers)
 
 
 def _streams(columns: Columns) -> _Streams:

@@ -16,7 +16,7 @@ from brokerweave.bench.folder import Measurement, RunFolder, Times
 from brokerweave.bench.load.driver import MOVED, Progress, Target, late_reason, measure, silent
 from brokerweave.bench.resources import cpu_seconds
 from brokerweave.bench.scenario import PRESETS, Scenario
-from brokerweave.bench.search import Outcome, Search
+from brokerweave.bench.search import ENOUGH, Outcome, Search
 from brokerweave.bench.search.adaptive import adaptive
 from brokerweave.bench.search.exact import exact
 from brokerweave.errors import ConfigError, Unavailable
@@ -97,7 +97,7 @@ class _Source:
 def outcome_of(measurement: Measurement, sp_ratio: float) -> Outcome:
     counters = measurement.counters
     interval, ingress, egress = measurement.interval_s, counters.ingress_per_s, counters.egress_per_s
-    return Outcome(interval, ingress, egress, sp_ratio, counters.lost)
+    return Outcome(interval, ingress, egress, sp_ratio, counters.lost, counters.kept_up)
 
 
 def in_doubt(measurement: Measurement, outcome: Outcome) -> bool:
@@ -118,6 +118,8 @@ def verdict(measurement: Measurement, outcome: Outcome) -> str:
     line = f"{outcome.ingress:,.0f} in, {outcome.egress:,.0f} out a second, {outcome.fulfilled:.3f}: {said}"
     if outcome.lost:
         line += f", {outcome.lost:,} lost"
+    if outcome.kept_up < ENOUGH:
+        line += f", between sites {outcome.kept_up:.3f}"
     return (
         f"{line} (the tool was the bottleneck: {reason})"
         if (reason := measurement.bottleneck.reason)

@@ -15,6 +15,8 @@ from brokerweave.bench.scenario import PRESETS, Group, Place, Scenario
 SITES = 5
 TOPICS = 5
 LATENCY_TOPIC = "topic6"
+TIMED = 60
+"""Messages that an l-client sends while it is measured: with the paper's times one a second, as there."""
 STRONGER = 10
 """How much more of a core the large server (S2) has than a small one (S1)."""
 
@@ -34,7 +36,7 @@ _GUESSES: Mapping[str, float] = {
     "C pf": 3.8,
     "C sf": 5.2,
     "C mesh": 4.5,
-    "C bridges": 3.7,
+    "C bridges": 3.0,
     "C apart": 5.4,
     "D pf": 3.8,
     "D sf": 4.6,
@@ -68,7 +70,7 @@ def one_place(
     place = Place("site1", address, broker, quota, front)
     groups = [Group("site1", f"topic{number + 1}", *clients) for number in range(topics)]
     groups.append(Group("site1", f"topic{topics + 1}", 1, 1, latency=True))
-    return Scenario(name, (place,), tuple(groups), times)
+    return Scenario(name, (place,), tuple(groups), times, latency_interval=times.measured / TIMED)
 
 
 def five_places(name: str, placement: str, join: str, quota: float, times: Times) -> Scenario:
@@ -85,7 +87,8 @@ def five_places(name: str, placement: str, join: str, quota: float, times: Times
         Group(place.name, LATENCY_TOPIC, publishers=int(place is places[0]), subscribers=1, latency=True)
         for place in (places[:1] if join == "none" else places)
     ]
-    return Scenario(name, places, tuple(groups), times, join=join)
+    between = times.measured / TIMED
+    return Scenario(name, places, tuple(groups), times, latency_interval=between, join=join)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,17 @@ def computed(
     return indexes.compute(measurement, *(logged(schema, rows) for schema, rows in logs))
 
 
+@pytest.mark.parametrize(("late_from", "wanted"), [(20, 1.0), (19, 1.0), (17, 0.85)])
+def test_l_clients_keep_up_if_at_most_one_message_more_is_under_way_at_the_end(
+    late_from: int, wanted: float
+) -> None:
+    """Twenty in two seconds; from `late_from` on they come after the window."""
+    rows = [receive(n, n * 100 + (1 if n < late_from else 3000), kind=L) for n in range(20)]
+    found, _ = computed(sends(20, kind=L), rows)
+    assert found.kept_up == pytest.approx(wanted)
+    assert found.lost == 0
+
+
 def test_a_message_that_nobody_sent_is_a_stray_and_no_loss_makes_up_for_it() -> None:
     rows = [receive(0, 1), receive(GARBAGE, 2), receive(0, 3, publisher=9), receive(0, 4, publisher=9)]
     found, _ = computed(sends(2), rows)

@@ -14,7 +14,7 @@ INDEXES = Indexes(
     id=1, name="C sf", repeat=0, rate=100.0, sent=400, acknowledged=0, received=800, expected=800, lost=0,
     surplus=0, strays=0, doubled=0, disordered=0, late_sends=0, publishers=10, sp_ratio=2.0,
     ingress_per_s=100.0, egress_per_s=200.0, ingress_least=100.0, egress_least=200.0,
-    latency=Distribution(), jitter=Distribution(), usage=(), noise=0.01,
+    kept_up=1.0, latency=Distribution(), jitter=Distribution(), usage=(), noise=0.01,
 )  # fmt: skip
 MEASUREMENT = Measurement(1, "C sf", 100.0, 0.1, Times(1, 4, 1), (0, 4 * 10**9))
 RUN = Run("patterns", {"qos": 0}, {"cores": 2}, {"mosquitto": "2"}, "abc", "2026-01-01")

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from brokerweave.bench import quota
-from brokerweave.bench.folder import Bottleneck, Counters, Event, Measurement, RunFolder, Server
+from brokerweave.bench.folder import Bottleneck, Counters, Event, Measurement, RunFolder, Server, kept_up
 from brokerweave.bench.load.plan import WorkerPlan, worker_plans
 from brokerweave.bench.load.sockets import machine_counts
 from brokerweave.bench.resources import Sampler
@@ -110,7 +110,7 @@ def _measured(
     sampler.write(path / "resources.arrow")
     times = scenario.times
     window = begin + int(times.warm_up * 1e9), begin + int((times.warm_up + times.measured) * 1e9)
-    counters = _counters(results, times.measured, _latencies(path, plans))
+    counters = _counters(results, scenario, _latencies(path, plans))
     done = Measurement(
         id=number,
         name=name,
@@ -246,8 +246,10 @@ def _latencies(path: Path, plans: list[WorkerPlan]) -> np.ndarray[Any, Any]:
     return found
 
 
-def _counters(results: list[dict[str, Any]], seconds: float, latencies: np.ndarray[Any, Any]) -> Counters:
+def _counters(results: list[dict[str, Any]], scenario: Scenario, latencies: np.ndarray[Any, Any]) -> Counters:
     total = {key: sum(result[key] for result in results) for key in results[0]}
+    seconds = scenario.times.measured
+    listening = sum(group.subscribers for group in scenario.groups if group.latency)
     some = latencies.size > 0
     p50, p99 = np.percentile(latencies, [50, 99]) / 1000 if some else (0.0, 0.0)
     return Counters(
@@ -261,6 +263,7 @@ def _counters(results: list[dict[str, Any]], seconds: float, latencies: np.ndarr
         late_sends=total["late_sends"],
         ingress_per_s=total["sent"] / seconds,
         egress_per_s=total["received"] / seconds,
+        kept_up=kept_up(total["expected_of_l"], total["received_by_l"], listening),
         latency_mean_ms=float(latencies.mean()) / 1000 if some else 0.0,
         latency_p50_ms=float(p50),
         latency_p99_ms=float(p99),

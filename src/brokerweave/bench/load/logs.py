@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from brokerweave.bench.folder import LATE_NS, RECEIVES, SENDS, T_CLIENT, log_writer
+from brokerweave.bench.folder import L_CLIENT, LATE_NS, RECEIVES, SENDS, T_CLIENT, log_writer
 from brokerweave.bench.load.plan import Client, WorkerPlan
 from brokerweave.bench.load.tally import Deliveries, Tally
 from brokerweave.errors import RemoteProtocolError
@@ -146,7 +146,7 @@ class SendLog:
 
 def write_sends(plan: WorkerPlan, logs: list[SendLog], begin: int, end: int) -> dict[str, int]:
     """Write the worker's sends; the sending half of `Counters`."""
-    totals = {"sent": 0, "acknowledged": 0, "expected": 0, "late_sends": 0}
+    totals = {"sent": 0, "acknowledged": 0, "expected": 0, "expected_of_l": 0, "late_sends": 0}
     with log_writer(Path(plan.folder) / f"sends-{plan.worker}.arrow", SENDS) as writer:
         for log in logs:
             columns = log.columns(plan.copies)
@@ -157,5 +157,6 @@ def write_sends(plan: WorkerPlan, logs: list[SendLog], begin: int, end: int) -> 
             totals["sent"] += int(np.count_nonzero(counted))
             totals["acknowledged"] += int(np.count_nonzero(counted & (acked > 0)))
             totals["expected"] += int(copies[inside].sum())
+            totals["expected_of_l"] += int(copies[inside & (kind == L_CLIENT)].sum())
             totals["late_sends"] += int(np.count_nonzero(inside & (sent - due > LATE_NS)))
     return totals

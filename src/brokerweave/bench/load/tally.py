@@ -54,6 +54,7 @@ class Tally:
         self._highest = np.full(rows, -1, dtype=np.int64)
         self._latencies: list[Numbers] = []
         self.received = 0
+        self.received_by_l = 0
         self.disordered = 0
 
     def _number_columns(self, plan: WorkerPlan) -> None:
@@ -68,8 +69,9 @@ class Tally:
         return int(plan.total / plan.interval_of(client.kind)) + 3
 
     def add(self, block: Deliveries) -> None:
-        counted = (self._kind[block.subscriber] == T_CLIENT) & self._inside(block.received)
-        self.received += int(np.count_nonzero(counted))
+        kind = self._kind[block.subscriber][self._inside(block.received)]
+        self.received += int(np.count_nonzero(kind == T_CLIENT))
+        self.received_by_l += int(np.count_nonzero(kind == L_CLIENT))
         self._note_order(block)
 
     def _inside(self, times: Numbers) -> NDArray[np.bool_]:
@@ -121,6 +123,7 @@ class Tally:
     def result(self) -> dict[str, Any]:
         return {
             "received": self.received,
+            "received_by_l": self.received_by_l,
             "taken": self.taken,
             "doubled": self.doubled,
             "disordered": self.disordered,

@@ -25,18 +25,22 @@ class Outcome:
     sp_ratio: float
     lost: int = 0
     """Deliveries owed that never came."""
+    kept_up: float = 1.0
+    """The part of what l-clients were owed that they got meanwhile."""
 
     @property
     def fulfilled(self) -> float:
+        """The smaller part: what t-clients got of theirs, or l-clients of theirs."""
         owed = self.ingress * self.sp_ratio
-        return self.egress / owed if owed else 0.0
+        return min(self.egress / owed, self.kept_up) if owed else 0.0
 
     @property
     def under_limit(self) -> bool:
         """Definition 1. Otherwise what waits inside the brokers grows and grows.
 
-        A broker that throws away what waits would pass: nothing may be lost, as nothing was at any limit that
-        the paper has (ILDM 6.4).
+        It must hold for l-clients, too: where all t-clients are served by their own site, what falls ever
+        further behind between the sites is seen by nobody else. And a broker that throws away what waits
+        would pass: nothing may be lost, as nothing was at any limit that the paper has (ILDM 6.4).
         """
         return self.fulfilled >= ENOUGH and not self.lost
 

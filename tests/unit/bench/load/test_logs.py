@@ -70,7 +70,7 @@ def test_sends_are_logged_with_when_they_were_due_and_counted_by_when_they_went(
     late = BEGAN + 100_000_000 + LATE_NS + 1
     log = SendLog(publishers, 0.1, BEGAN, array("q", [BEGAN, BEGAN + 50_000_000, late]), {1: 3 * BEGAN})
     counted = write_sends(made, [log], BEGAN + 1, 2 * BEGAN)
-    assert counted == {"sent": 2, "acknowledged": 1, "expected": 6, "late_sends": 1}
+    assert counted == {"sent": 2, "acknowledged": 1, "expected": 6, "expected_of_l": 0, "late_sends": 1}
     rows = read_log([tmp_path / "sends-0.arrow"], SENDS).to_pylist()
     assert [(row["client"], row["message"], row["due_ns"] - BEGAN) for row in rows] == [
         (0, 0, 0),

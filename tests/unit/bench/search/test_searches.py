@@ -144,6 +144,27 @@ def test_what_was_owed_decides() -> None:
     assert not Outcome(0.1, 100, 989, 10).under_limit
     assert not Outcome(0.1, 0, 0, 10).under_limit
     assert not Outcome(0.1, 100, 1000, 10, lost=1).under_limit
+    assert not Outcome(0.1, 100, 1000, 10, kept_up=0.95).under_limit
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("search", [exact, adaptive])
+def test_what_falls_behind_between_sites_is_the_limit_even_if_every_site_serves_its_own(
+    search: Callable[[], Search], limit: float
+) -> None:
+    running = search()
+    interval, best = next(running), None
+    for _ in range(60):
+        rate = PUBLISHERS / interval
+        try:
+            interval = running.send(
+                Outcome(interval, rate, rate * SP_RATIO, SP_RATIO, kept_up=min(1.0, limit / rate))
+            )
+        except StopIteration as end:
+            best = end.value.best
+            break
+    assert best is not None
+    assert best.ingress == pytest.approx(limit, rel=0.05)
 
 
 @pytest.mark.parametrize("limit", LIMITS)
