@@ -1092,6 +1092,21 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
+    "a node was started while its disk failed, and found what it owed its broker when it was started again": (
+        10607,
+        Options("mesh", 4),
+        [
+            Action(0.211540644362321, "arrive", ("a-2",)),
+            Action(0.4113751038662672, "arrive", ("b-1",)),
+            Action(14.027989715871378, "subscribe", ("a-2", "a/b", 1)),
+            Action(14.795501774702256, "delay", ("a", "a/broker", 0.4488841479327539, 0.0, 0.0, 3.0)),
+            Action(15.082688316678324, "publish", ("b-1", "a/b", 1, False)),
+            Action(15.211817938708428, "kill", ("a", 0, 0.8408022678784683, False)),
+            Action(15.544389547972694, "publish", ("b-1", "a/b", 1, True)),
+            Action(15.659770075647092, "disk", ("a", 2.4012798222483003)),
+            Action(17.8676956171233, "stop", ("a", 3.74023044784933)),
+        ],
+    ),
     "a node was started while its disk failed, and gave a client what its session had": (
         10357,
         Options("mesh", 5),
