@@ -1092,6 +1092,41 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
+    "a node was started while its disk failed, and found what it owed its broker when it was started again": (
+        10607,
+        Options("mesh", 4),
+        [
+            Action(0.211540644362321, "arrive", ("a-2",)),
+            Action(0.4113751038662672, "arrive", ("b-1",)),
+            Action(14.027989715871378, "subscribe", ("a-2", "a/b", 1)),
+            Action(14.795501774702256, "delay", ("a", "a/broker", 0.4488841479327539, 0.0, 0.0, 3.0)),
+            Action(15.082688316678324, "publish", ("b-1", "a/b", 1, False)),
+            Action(15.211817938708428, "kill", ("a", 0, 0.8408022678784683, False)),
+            Action(15.544389547972694, "publish", ("b-1", "a/b", 1, True)),
+            Action(15.659770075647092, "disk", ("a", 2.4012798222483003)),
+            Action(17.8676956171233, "stop", ("a", 3.74023044784933)),
+        ],
+    ),
+    "a publisher lost its site before that had passed on what is to be retained, and sent it elsewhere": (
+        50004,
+        Options("mesh", 4),
+        [
+            Action(0.28752188951829244, "arrive", ("b-1",)),
+            Action(0.44304834362081935, "subscribe", ("c-2", "a/b", 2)),
+            Action(0.48113357294709, "arrive", ("c-1",)),
+            Action(1.0572684512798605, "subscribe", ("b-1", "a/b", 1)),
+            Action(3.5946581419306405, "kill", ("b", 11, 3.6740834470507004, False)),
+            Action(3.7473917658012583, "publish", ("c-1", "a/b", 2, False)),
+            Action(3.7473917658012583, "publish", ("c-1", "a/b", 2, False)),
+            Action(4.393726616785994, "delay", ("c", "c/broker", 0.5752450690767015, 0.0, 0.0, 3.0)),
+            Action(5.082781239599665, "publish", ("c-1", "a/b", 1, True)),
+            Action(5.082781239599665, "publish", ("c-1", "a/b", 1, True)),
+            Action(5.611800820965274, "kill", ("c", 0, 2.6304665947350325, False)),
+            Action(6.016904273730324, "site", ("c", 3.0401245319620127)),
+            Action(7.259231814150457, "freeze", ("d", 4.519250726891719)),
+            Action(9.573626114775028, "partition", ("c", 7.483947965090121)),
+        ],
+    ),
     "a node was started while its disk failed, and gave a client what its session had": (
         10357,
         Options("mesh", 5),

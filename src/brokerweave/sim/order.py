@@ -63,6 +63,8 @@ class Order:
             # It is doubled, for a reason that `doubling` knows, or because its publisher sent it again; the
             # first time this client was not there.
             return "its broker had it in its turn, and got it again"
+        if self._found_at_a_later_start(client.site, publication):
+            return "a node was started while its disk failed, and found it when it was started again"
         if any(at >= publication.at for at in facts.rewired):
             return "the wiring changed while it was on its way"
         return self._why_in_cycles(client, publication) if facts.cyclic else ""
@@ -97,6 +99,17 @@ class Order:
         takes = heard[site, publication.payload]
         later = heard[site, f"{publication.client}:{last}".encode()]
         return len(takes) > 1 and bool(later) and takes[0] <= later[0]
+
+    def _found_at_a_later_start(self, site: str, publication: Publication) -> bool:
+        """Whether a broker has a message only since a node, which could not read at one start what it owed,
+        was started once more."""
+        facts, payload = self._facts, publication.payload
+        first = min(facts.takes[site, payload], default=0.0)
+        return any(
+            first >= end.restarted > since
+            for node, since in facts.unread[payload].items()
+            for end in facts.ends[node]
+        )
 
     def _subscribed_while_stuck(self, client: ModelClient, publication: Publication) -> bool:
         """Whether a client's site got a message only as a flood, and the client subscribed to it, by whatever

@@ -94,6 +94,7 @@ class Outages:
             self._owed.node_forgot(node.name)
             for payload, _ in in_daybook(node.disk.journals.get(DAYBOOK)):
                 facts.drop(node.name, DAYBOOK, [payload], "on a disk that failed at the start")
+                facts.unread[payload][node.name] = facts.now
             kept = _kept_for_others(node)
             self.unread.update(p for p in facts.publications if any(p in record for record in kept))
 

@@ -71,9 +71,10 @@ class Retained:
         for publication in facts.publications.values():
             if not publication.retain or publication.topic != older.topic or publication is older:
                 continue
-            own = facts.visits[publication.site, publication.payload]
-            if own and self._had_before(publication.site, payload, own[0].at):
-                return publication.payload
+            for site in publication.sites:  # its publisher may have lost one before it was passed on there
+                own = facts.visits[site, publication.payload]
+                if own and own[0].came_from is None and self._had_before(site, payload, own[0].at):
+                    return publication.payload
         gone = any(self._had_before(d.site, payload, d.at) for d in self.deletions.of(older.topic))
         return b"" if gone else None
 
