@@ -8,6 +8,22 @@ from brokerweave.sim.run import Options, run
 from brokerweave.sim.schedule import Action
 
 CASES: dict[str, tuple[int, Options, list[Action]]] = {
+    "a client asked for more while a publisher sent again what its broker delivered just then": (
+        10487,
+        Options("mesh", 3),
+        [
+            Action(0.1712780104, "arrive", ("a-2",)),
+            Action(0.3082388574, "arrive", ("b-1",)),
+            Action(0.3227557325, "arrive", ("b-2",)),
+            Action(7.6723556121, "site", ("a+c", 1.6415179323683589)),
+            Action(8.6819545565, "subscribe", ("b-2", "a/+", 2)),
+            Action(10.8909230719, "freeze", ("b", 3.8515670126601322)),
+            Action(11.5309529953, "publish", ("b-1", "a/b", 2, False)),
+            Action(12.5875366627, "subscribe", ("b-2", "+/c", 2)),
+            Action(12.8603445146, "publish", ("a-2", "b/c", 2, False)),
+            Action(14.3121411958, "drop", ("b-1",)),
+        ],
+    ),
     "a holder just started kept nothing of a message, and took it for known when it was sent again": (
         10246,
         Options("mesh", 4),
