@@ -1108,6 +1108,21 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
+    "a broker had delivered something when its node was killed, and its publisher sent it again": (
+        10491,
+        Options("mesh", 3),
+        [
+            Action(0.0392059288, "subscribe", ("b-1", "a/#", 1)),
+            Action(0.1087282389, "arrive", ("c-1",)),
+            Action(0.3682561146, "arrive", ("b-1",)),
+            Action(8.205983199, "delay", ("b", "b/broker", 0.17434446175556947, 0.0, 0.0, 3.0)),
+            Action(9.0809177952, "site", ("a+c", 4.174806317966874)),
+            Action(9.3984873228, "kill", ("b", 0, 0.46376388443120203, False)),
+            Action(10.0585984551, "publish", ("c-1", "a", 2, False)),
+            Action(11.1806014779, "leave", ("c-1",)),
+            Action(11.7049996631, "kill", ("b", 0, 3.3463710925223284, True)),
+        ],
+    ),
     "a node was started while its disk failed, and gave a client what its session had": (
         10357,
         Options("mesh", 5),
