@@ -8,6 +8,22 @@ from brokerweave.sim.run import Options, run
 from brokerweave.sim.schedule import Action
 
 CASES: dict[str, tuple[int, Options, list[Action]]] = {
+    "a client asked for more while a publisher sent again what its broker delivered just then": (
+        10487,
+        Options("mesh", 3),
+        [
+            Action(0.1712780104, "arrive", ("a-2",)),
+            Action(0.3082388574, "arrive", ("b-1",)),
+            Action(0.3227557325, "arrive", ("b-2",)),
+            Action(7.6723556121, "site", ("a+c", 1.6415179323683589)),
+            Action(8.6819545565, "subscribe", ("b-2", "a/+", 2)),
+            Action(10.8909230719, "freeze", ("b", 3.8515670126601322)),
+            Action(11.5309529953, "publish", ("b-1", "a/b", 2, False)),
+            Action(12.5875366627, "subscribe", ("b-2", "+/c", 2)),
+            Action(12.8603445146, "publish", ("a-2", "b/c", 2, False)),
+            Action(14.3121411958, "drop", ("b-1",)),
+        ],
+    ),
     "a holder just started kept nothing of a message, and took it for known when it was sent again": (
         10246,
         Options("mesh", 4),
@@ -1125,6 +1141,21 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(6.016904273730324, "site", ("c", 3.0401245319620127)),
             Action(7.259231814150457, "freeze", ("d", 4.519250726891719)),
             Action(9.573626114775028, "partition", ("c", 7.483947965090121)),
+        ],
+    ),
+    "a broker had delivered something when its node was killed, and its publisher sent it again": (
+        10491,
+        Options("mesh", 3),
+        [
+            Action(0.0392059288, "subscribe", ("b-1", "a/#", 1)),
+            Action(0.1087282389, "arrive", ("c-1",)),
+            Action(0.3682561146, "arrive", ("b-1",)),
+            Action(8.205983199, "delay", ("b", "b/broker", 0.17434446175556947, 0.0, 0.0, 3.0)),
+            Action(9.0809177952, "site", ("a+c", 4.174806317966874)),
+            Action(9.3984873228, "kill", ("b", 0, 0.46376388443120203, False)),
+            Action(10.0585984551, "publish", ("c-1", "a", 2, False)),
+            Action(11.1806014779, "leave", ("c-1",)),
+            Action(11.7049996631, "kill", ("b", 0, 3.3463710925223284, True)),
         ],
     ),
     "a node was started while its disk failed, and gave a client what its session had": (

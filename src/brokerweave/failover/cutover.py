@@ -109,10 +109,17 @@ class Cutover:
     def had_before(self, held: Held) -> None:
         """The broker acknowledged what a client here sent again: it may have had it before the subscription,
         and has then delivered it to others only."""
-        for one in self._chain():
-            one._unsure.setdefault(held.id, "")
-        if not self.done:
-            self.offer((held,))
+        first = self._first(held.publish.topic)
+        if first is not None:
+            first._unsure.setdefault(held.id, "")
+            if not first.done:
+                first.offer((held,))
+
+    def is_judged(self, topic: str) -> bool:
+        """Whether `ready` was called of the SUBSCRIBE by which it is judged what the client lacks of a topic:
+        then what its broker delivers by now is not looked at any more."""
+        first = self._first(topic)
+        return first is None or first.done
 
     def add_cut(self, origin: str, epoch: int, sequences: Sequence[int], *, arrived: bool = True) -> None:
         """A node has heard where the client is: up to these sequences, by lane, it did not know.

@@ -452,21 +452,23 @@ class Returns:
                 continue  # where it goes on the broker has it in its session
             if record is None or not isinstance(record.owner, Pair):
                 continue
-            if entry.last.done:
-                look = partial(self._look_if_lacking, client, record.owner, entry.last, held)
+            if entry.last.is_judged(held.publish.topic):
+                look = partial(self._look_if_lacking, client, record.owner, held)
                 record.owner.ask_broker(partial(self._core.call_later, 0, look))
             else:
                 entry.last.had_before(held)
 
-    def _look_if_lacking(self, client: str, pair: Pair, cutover: Cutover, held: Held) -> None:
-        entry = self._clients.get(client)
-        if entry is None or entry.last is not cutover or held.hash in pair.undelivered | pair.standing:
+    def _look_if_lacking(self, client: str, pair: Pair, held: Held) -> None:
+        entry, record = self._clients.get(client), self._core.interest.records.get(client)
+        if entry is None or entry.last is None or record is None or record.owner is not pair:
             return
-        cutover.had_before(held)
-        given = cutover.late(held, self._core.now())
+        if held.hash in pair.undelivered | pair.standing:
+            return
+        entry.last.had_before(held)
+        given = entry.last.late(held, self._core.now())
         if given:
             self._suspect(client, entry, (held.hash,))
-            self._give(pair, client, cutover, given)
+            self._give(pair, client, entry.last, given)
 
     def up(self, neighbour: str) -> None:
         self._epochs.pop(neighbour, None)

@@ -35,7 +35,7 @@ class Redelivery:
             if facts.deliveries[key]:
                 if key not in self._excused:  # else it was given before, and did not arrive
                     why = self.doubts.explain(*key) or self._came_another_way(payload)
-                    why = why or self._forgot_session(node, *key)
+                    why = why or self._forgot_session(node, *key) or self._had_before_a_kill(node, *key)
                     if not why:
                         raise Broken(f"{node} gives {payload!r} to {client_id}, which has it")
                     facts.excuses[f"doubled: {why}"] += 1
@@ -88,6 +88,21 @@ class Redelivery:
         session = any(c.name == client_id and c.persistent for c in facts.sites_clients(node))
         known = lost and session and self.doubts.got_here(client_id, payload, node, facts.starts[node])
         return "its node had forgotten a session that the broker had" if known else ""
+
+    def _had_before_a_kill(self, node: str, client_id: str, payload: bytes) -> str:
+        """Decision 0011, "A publisher that resends": its broker delivered it in a session that ended with its
+        node, before that had passed it on. Sent again, the broker delivers it to nobody, and its node, which
+        does not know who had it, gives it to those who subscribed since."""
+        facts, started = self._facts, self._facts.starts[node]
+        publication, got_at = facts.publications[payload], self.doubts.got_at(client_id, payload)
+        sent_again = publication.qos == 2 and publication.resent
+        clean = any(c.name == client_id and not c.persistent for c in facts.sites_clients(node))
+        here = self.doubts.got_here(client_id, payload, node, 0.0)
+        taken = any(at < started for at in facts.first_hand[node, payload])
+        passed_on = any(visit.at < started for visit in facts.visits[node, payload])
+        if sent_again and clean and here and got_at < started and taken and not passed_on:
+            return "its broker had delivered it when its node was killed, and it was sent again"
+        return ""
 
     def _came_another_way(self, payload: bytes) -> str:
         """Why the copy that a client has may not be the one that is kept for it."""

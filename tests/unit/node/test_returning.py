@@ -7,7 +7,7 @@ import pytest
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.failover.held import hold
 from brokerweave.failover.ids import MessageId
-from brokerweave.mqtt.packets import Disconnect, PubAck, Publish, SubAck, Subscribe, Subscription
+from brokerweave.mqtt.packets import Disconnect, PubAck, Publish, PubRec, SubAck, Subscribe, Subscription
 from brokerweave.mqtt.properties import Property
 from brokerweave.node.core import ACK_DELAY
 from brokerweave.node.failover import LEFT_SECONDS, PUSH_SECONDS, TICK_SECONDS
@@ -292,6 +292,41 @@ def test_a_client_waits_for_what_the_broker_has_yet_to_answer_only_where_it_aske
     back.subscribe("t")
     mesh.settle()
     assert back.payloads() == ([] if waits else [b"1"])
+
+
+@pytest.mark.parametrize("delivers", [True, False])
+def test_what_a_publisher_sent_again_a_client_that_asks_for_more_just_then_gets_once(
+    mesh: Network, delivers: bool
+) -> None:
+    missed(mesh)
+    back = Guest(mesh, "e", "c", clean_start=False)
+    back.subscribe("t")
+    mesh.settle()
+    back.subscribe("other")  # which others have yet to hear
+    publisher = Guest(mesh, "e", "publisher", session_present=True, clean_start=False)
+    publisher.send(Publish("t", b"1", 2, dup=True, packet_id=1))
+    if delivers:
+        back.broker(Publish("t", b"1", 1, packet_id=1))
+    publisher.broker(PubRec(1))
+    mesh.advance(1.0)
+    back.answer_all()
+    mesh.settle()
+    assert back.payloads() == [b"1"]
+
+
+def test_what_a_publisher_sent_again_is_given_also_to_a_client_that_asks_for_more_meanwhile(
+    mesh: Network,
+) -> None:
+    missed(mesh)
+    back = Guest(mesh, "e", "c", clean_start=False)
+    back.subscribe("t")
+    mesh.settle()
+    publisher = Guest(mesh, "e", "publisher", session_present=True, clean_start=False)
+    publisher.send(Publish("t", b"1", 2, dup=True, packet_id=1))
+    publisher.broker(PubRec(1))
+    back.subscribe("other")
+    mesh.advance(1.0)
+    assert back.payloads() == [b"1"]
 
 
 def test_a_new_home_that_is_restarted_knows_up_to_where_others_did_not_know_its_client(mesh: Network) -> None:
