@@ -1614,6 +1614,22 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(11.68854518094347, "kill", ("b", 2, 3.729425007660993, False)),
         ],
     ),
+    "a client had come to a site whose queue for its broker was full, and had not heard SUBACK yet": (
+        50027,
+        Options("mesh", 5),
+        [
+            Action(0.0, "queues", ("e", 600, 0)),
+            Action(0.0485086657, "arrive", ("e-1",)),
+            Action(0.4312359706, "subscribe", ("e-1", "#", 2)),
+            Action(9.5331709453, "site", ("e", 2.092509209)),
+            Action(13.7792599432, "publish", ("a-1", "b", 1, False)),
+            Action(13.7792599432, "publish", ("a-1", "b", 1, False)),
+            Action(13.957411116, "freeze", ("d", 2.4604774484)),
+            Action(15.1532950027, "site", ("b+a", 1.1735321766)),
+            Action(15.8632667611, "leave", ("e-1",)),
+            Action(16.0754169203, "publish", ("d-1", "b/c", 1, False)),
+        ],
+    ),
 }
 """What once was taken for a broken promise, and was none."""
 
