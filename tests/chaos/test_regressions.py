@@ -1630,6 +1630,27 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(16.0754169203, "publish", ("d-1", "b/c", 1, False)),
         ],
     ),
+    "a broker was given something for others, its node was restarted, and gave it to who has it": (
+        20002,
+        Options("mesh", 3),
+        [
+            Action(0.0190649888, "arrive", ("b-1",)),
+            Action(0.2229484893, "arrive", ("a-2",)),
+            Action(0.3758589113, "arrive", ("b-2",)),
+            Action(0.8455842754, "subscribe", ("b-2", "a/#", 2)),
+            Action(5.1383164261, "site", ("b", 2.6638394497)),
+            Action(7.1177753188, "subscribe", ("a-2", "#", 2)),
+            Action(8.3243553822, "partition", ("c", 3.7563475661)),
+            Action(8.4683698308, "leave", ("b-1",)),
+            Action(10.2637683273, "site", ("a", 0.7985681973)),
+            Action(10.5120896096, "publish", ("b-1", "a/c", 2, False)),
+            Action(11.9386421951, "arrive", ("b-1",)),
+            Action(12.5151928467, "leave", ("a-2",)),
+            Action(15.1435131038, "kill", ("a", 8, 2.5953157891, False)),
+            Action(15.9781911026, "stop", ("c", 1.6638947301)),
+            Action(17.8092404086, "site", ("b", 2.3463636361)),
+        ],
+    ),
 }
 """What once was taken for a broken promise, and was none."""
 
