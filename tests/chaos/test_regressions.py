@@ -1680,6 +1680,43 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(11.68854518094347, "kill", ("b", 2, 3.729425007660993, False)),
         ],
     ),
+    "a client had come to a site whose queue for its broker was full, and had not heard SUBACK yet": (
+        50027,
+        Options("mesh", 5),
+        [
+            Action(0.0, "queues", ("e", 600, 0)),
+            Action(0.0485086657, "arrive", ("e-1",)),
+            Action(0.4312359706, "subscribe", ("e-1", "#", 2)),
+            Action(9.5331709453, "site", ("e", 2.092509209)),
+            Action(13.7792599432, "publish", ("a-1", "b", 1, False)),
+            Action(13.7792599432, "publish", ("a-1", "b", 1, False)),
+            Action(13.957411116, "freeze", ("d", 2.4604774484)),
+            Action(15.1532950027, "site", ("b+a", 1.1735321766)),
+            Action(15.8632667611, "leave", ("e-1",)),
+            Action(16.0754169203, "publish", ("d-1", "b/c", 1, False)),
+        ],
+    ),
+    "a broker was given something for others, its node was restarted, and gave it to who has it": (
+        20002,
+        Options("mesh", 3),
+        [
+            Action(0.0190649888, "arrive", ("b-1",)),
+            Action(0.2229484893, "arrive", ("a-2",)),
+            Action(0.3758589113, "arrive", ("b-2",)),
+            Action(0.8455842754, "subscribe", ("b-2", "a/#", 2)),
+            Action(5.1383164261, "site", ("b", 2.6638394497)),
+            Action(7.1177753188, "subscribe", ("a-2", "#", 2)),
+            Action(8.3243553822, "partition", ("c", 3.7563475661)),
+            Action(8.4683698308, "leave", ("b-1",)),
+            Action(10.2637683273, "site", ("a", 0.7985681973)),
+            Action(10.5120896096, "publish", ("b-1", "a/c", 2, False)),
+            Action(11.9386421951, "arrive", ("b-1",)),
+            Action(12.5151928467, "leave", ("a-2",)),
+            Action(15.1435131038, "kill", ("a", 8, 2.5953157891, False)),
+            Action(15.9781911026, "stop", ("c", 1.6638947301)),
+            Action(17.8092404086, "site", ("b", 2.3463636361)),
+        ],
+    ),
 }
 """What once was taken for a broken promise, and was none."""
 

@@ -103,6 +103,8 @@ class Facts:
         """How often a client was given a message, by a broker or by a node."""
         self.given_at: defaultdict[tuple[str, bytes], set[str]] = defaultdict(set)
         """The sites whose brokers had it for a client."""
+        self.meant: defaultdict[bytes, set[tuple[str, str]]] = defaultdict(set)
+        """In a mesh: clients, and where the node at which it was published took them to be."""
         self.deliveries: Counter[tuple[str, bytes]] = Counter()
         """How often a client got it."""
         self.drops: defaultdict[bytes, list[tuple[str, str]]] = defaultdict(list)
@@ -125,6 +127,8 @@ class Facts:
         self.reaches: Callable[[str, str], bool] = lambda node, other: True
         """Whether a node has a link with another that is up."""
         self.is_up: Callable[[str], bool] = lambda node: True
+        self.whereabouts: Callable[[str], set[tuple[str, str]]] = lambda node: set()
+        """In a mesh: clients, and where a node takes them to be."""
         self.sites_clients: Callable[[str], list[ModelClient]] = lambda site: []
         self.site_died: Callable[[str], bool] = lambda client: False
         """In a mesh: whether the site of a client is dead, or its broker."""

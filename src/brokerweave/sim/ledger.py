@@ -152,6 +152,7 @@ class Ledger:
         if came_from is None:
             if facts.mesh:
                 self.copies.sent(node, payload, group)
+                facts.meant[payload] |= facts.whereabouts(node)
             self._check_forwarded(node, publication, key, before, run)
         else:
             if key not in publication.keys:

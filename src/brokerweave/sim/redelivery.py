@@ -7,6 +7,8 @@ what order it comes (`order_in_a_mesh`).
 
 from __future__ import annotations
 
+from math import inf
+
 from brokerweave.sim.client import ModelClient
 from brokerweave.sim.doubts import Doubts
 from brokerweave.sim.facts import Facts
@@ -35,7 +37,8 @@ class Redelivery:
             if facts.deliveries[key]:
                 if key not in self._excused:  # else it was given before, and did not arrive
                     why = self.doubts.explain(*key) or self._came_another_way(payload)
-                    why = why or self._forgot_session(node, *key) or self._had_before_a_kill(node, *key)
+                    why = why or self._forgot_session(node, *key) or self._forgot_others(node, *key)
+                    why = why or self._had_before_a_kill(node, *key)
                     if not why:
                         raise Broken(f"{node} gives {payload!r} to {client_id}, which has it")
                     facts.excuses[f"doubled: {why}"] += 1
@@ -103,6 +106,18 @@ class Redelivery:
         if sent_again and clean and here and got_at < started and taken and not passed_on:
             return "its broker had delivered it when its node was killed, and it was sent again"
         return ""
+
+    def _forgot_others(self, node: str, client_id: str, payload: bytes) -> str:
+        """Decision 0011: a node that was restarted does not know what its broker was given before for the
+        sake of others, by who did not know that the client is here. Its session has that, too."""
+        facts = self._facts
+        session = any(c.name == client_id and c.persistent for c in facts.sites_clients(node))
+        taken = min(facts.takes[node, payload], default=inf)
+        kept = not any(at >= taken for at in facts.broker_losses[node])
+        before = taken < facts.starts[node] and node in facts.given_at[client_id, payload]
+        if not (session and kept and before) or (client_id, node) in facts.meant[payload]:
+            return ""
+        return "its broker was given it for others, before its node was restarted"
 
     def _came_another_way(self, payload: bytes) -> str:
         """Why the copy that a client has may not be the one that is kept for it."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from brokerweave.cooperation.api import Strategy
+from brokerweave.cooperation.clients import ClientTable
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.cooperation.pf import PublicationFlooding
 from brokerweave.cooperation.sf import SubscriptionFlooding
@@ -35,6 +36,7 @@ from brokerweave.sim.pipes import Network
 from brokerweave.sim.promises import Broken, Promises
 from brokerweave.sim.resting import left_behind, unrest
 from brokerweave.sim.schedule import Action
+from brokerweave.sim.watching import QUEUE_FULL
 from brokerweave.sim.world import Host, World
 
 STRATEGIES: dict[str, type[Strategy]] = {
@@ -156,6 +158,7 @@ class Simulation:
         facts.sites_clients = lambda site: [c for c in self.clients.values() if c.site == site]
         facts.site_died = self._site_died
         facts.is_up = lambda node: self.nodes[node].up
+        facts.whereabouts = self._whereabouts
         if isinstance(self.owed, OwedInOneHop):
             self.owed.called_away = self._called_away
         for client in self.clients.values():
@@ -165,10 +168,18 @@ class Simulation:
         site = self.clients[client].site if client in self.clients else ""
         return bool(site) and not (self.nodes[site].up and self.brokers[site].host.up)
 
-    def _called_away(self, node: str, client: str) -> bool:
+    def _table(self, node: str) -> ClientTable:
         strategy = self.nodes[node].core.strategy
         assert isinstance(strategy, Mesh)
-        return client in strategy.table.clients(node) and strategy.table.home(client) != node
+        return strategy.table
+
+    def _called_away(self, node: str, client: str) -> bool:
+        table = self._table(node)
+        return client in table.clients(node) and table.home(client) != node
+
+    def _whereabouts(self, node: str) -> set[tuple[str, str]]:
+        table = self._table(node)
+        return {(client, home) for client in self.clients if (home := table.home(client)) is not None}
 
     def _balance(self, client: ModelClient) -> str:
         """As a balancer does that knows which sites are well."""
@@ -374,6 +385,9 @@ def _check_debts(simulation: Simulation) -> None:
         if payload in outages.unread:
             causes.append("kept on a disk that failed")  # row "failing disk"
         causes += [cause for node, cause in facts.drops[payload] if node in holders]
+        # In a mesh it was sent to where its subscriber had come, which may not have heard SUBACK yet.
+        meant = [cause for node, cause in facts.drops[payload] if (debt.client, node) in facts.meant[payload]]
+        causes += [cause for cause in meant if cause == QUEUE_FULL]
         if not causes:
             raise Broken(
                 f"{payload!r} ({facts.publications[payload].topic}) never reached {debt.client} "

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Key = tuple[str, int, int, int]
 """What makes a message one message to the nodes: origin, epoch, lane, sequence."""
 
+QUEUE_FULL = "queue full"
+"""Why an outbox dropped something: row "QoS 1 and 2, local delivery" of docs/guarantees.md."""
 _RUN_BYTES = 1_000
 """More than a run of a simulated client takes."""
 
@@ -111,7 +113,7 @@ class WatchedOutbox(Outbox):
         before = self._spilled
         kept = super().append(run, number)
         if not kept:
-            self._watcher.dropped(self._node, self.place, payloads(run), "queue full")
+            self._watcher.dropped(self._node, self.place, payloads(run), QUEUE_FULL)
         elif self._spilled > before:
             self._watcher.spilled(payloads(run))
         return kept

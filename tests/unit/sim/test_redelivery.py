@@ -1,0 +1,71 @@
+"""What a restarted node gives once more is excused only where it could not know that its broker has it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from brokerweave.mqtt.packets import Publish
+from brokerweave.sim.client import ModelClient
+from brokerweave.sim.facts import Facts
+from brokerweave.sim.ledger import Ledger
+from brokerweave.sim.owed_in_one_hop import OwedInOneHop
+from brokerweave.sim.pipes import Network
+from brokerweave.sim.promises import Broken, Promises
+from brokerweave.sim.topology import Topology
+from brokerweave.sim.world import World
+
+PAYLOAD = b"p:1"
+EXCUSE = "doubled: its broker was given it for others, before its node was restarted"
+
+
+class Site:
+    """The broker of c got a message for others, and for the session of a client; c was restarted then."""
+
+    def __init__(self) -> None:
+        self.world = World("a seed")
+        names = ["a", "c"]
+        owed = OwedInOneHop(Topology(names), lambda *_: False, lambda: False, lambda node: True)
+        self.facts = Facts(self.world, Promises(), Counter(), cluster=True, mesh=True, cyclic=False)
+        self.ledger = Ledger(self.facts, owed)
+        network = Network(self.world, lambda one, other: 0.0)
+        self.client = ModelClient(self.world, network, self.ledger, "s-1", "c", 4, True, None)
+        publisher = ModelClient(self.world, network, self.ledger, "p", "a", 4, True, None)
+        self.facts.sites_clients = lambda site: [self.client] if site == "c" else []
+        self.ledger.made(publisher, PAYLOAD, "t", 1, False)
+        self.facts.takes["c", PAYLOAD].append(1.0)
+        self.facts.starts["c"] = 2.0
+        message = Publish("t", PAYLOAD, 1)
+        self.ledger.passed_on("c", "s-1", message)
+        self.ledger.delivered(self.client, message)
+
+    def give_again(self) -> None:
+        self.ledger.redelivering("c", "s-1", [PAYLOAD])
+
+
+def test_what_a_broker_got_for_others_before_a_restart_may_be_given_once_more() -> None:
+    site = Site()
+    site.give_again()
+    assert site.facts.excuses[EXCUSE] == 1
+
+
+def test_not_what_its_origin_sent_there_for_the_client() -> None:
+    site = Site()
+    site.facts.meant[PAYLOAD].add(("s-1", "c"))
+    with pytest.raises(Broken, match="which has it"):
+        site.give_again()
+
+
+def test_not_what_the_broker_got_since_the_restart() -> None:
+    site = Site()
+    site.facts.starts["c"] = 0.5
+    with pytest.raises(Broken, match="which has it"):
+        site.give_again()
+
+
+def test_not_where_its_session_ended_meanwhile() -> None:
+    site = Site()
+    site.facts.broker_losses["c"].append(1.5)
+    with pytest.raises(Broken, match="which has it"):
+        site.give_again()
