@@ -772,6 +772,8 @@ class Returns:
 
     def late_arrived(self, neighbour: str, payload: bytes) -> None:
         late = wire.decode_late(payload, self._core.now())
+        if late.client not in self._clients and not late.own:
+            self.elsewhere(late.client)  # where this was kept for it: nobody else may ever say so
         entry = self._clients.get(late.client)
         # Who sent it for an earlier session is asked for what it keeps when this one subscribes.
         if entry is not None and late.since >= entry.begun:
