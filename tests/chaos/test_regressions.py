@@ -24,6 +24,19 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(14.3121411958, "drop", ("b-1",)),
         ],
     ),
+    "what was kept elsewhere for a client whose session its node, just started, did not know was not taken": (
+        10831,
+        Options("mesh", 3),
+        [
+            Action(0.06180387883025246, "arrive", ("b-1",)),
+            Action(0.10975289167913771, "arrive", ("a-2",)),
+            Action(9.668075629555277, "site", ("c+a", 4.157642183844446)),
+            Action(14.890161130323197, "subscribe", ("a-2", "a/#", 1)),
+            Action(16.473894076870515, "site", ("b", 1.6788429512008032)),
+            Action(16.66920762420192, "kill", ("a", 0, 3.206506641562034, True)),
+            Action(19.555071356329712, "publish", ("b-1", "a/b/c", 1, False)),
+        ],
+    ),
     "a holder just started kept nothing of a message, and took it for known when it was sent again": (
         10246,
         Options("mesh", 4),

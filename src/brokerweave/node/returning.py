@@ -186,7 +186,8 @@ class Returns:
         self._subscribing: set[str] = set()
         """Clients that may be owed something, and wait for SUBACK."""
         self._strangers: set[str] = set()
-        """Clients that came in sessions of which this node, just started, knew nothing."""
+        """Clients that came in sessions of which this node, just started, knew nothing; as long as somebody
+        may keep something for them."""
         failover.log.writing = self.writing
 
     # Who may be owed something
@@ -225,6 +226,7 @@ class Returns:
         if entry is None:
             if record is not None and record.unknown and self._young:
                 self._strangers.add(client)
+                self._core.call_later(self._failover.window, partial(self._strangers.discard, client))
             return
         self._suppress(client)
         if entry.last is None:
@@ -333,6 +335,7 @@ class Returns:
 
     def accepted(self, client: str) -> None:
         """A new session begins here."""
+        self._strangers.discard(client)
         if self._young and client not in self._clients:
             self.expect(client, sure=False)
         entry = self._clients.get(client)
@@ -364,7 +367,6 @@ class Returns:
     def interrupt(self, client: str) -> None:
         """A client's connection ended, or it has another, of which nothing was said yet."""
         entry = self._clients.get(client)
-        self._strangers.discard(client)
         self._subscribing.discard(client)
         for number in [number for number, again in self._agains.items() if again.client == client]:
             del self._agains[number]
@@ -774,6 +776,8 @@ class Returns:
 
     def late_arrived(self, neighbour: str, payload: bytes) -> None:
         late = wire.decode_late(payload, self._core.now())
+        if late.client not in self._clients and not late.own:
+            self.elsewhere(late.client)  # where this was kept for it: nobody else may ever say so
         entry = self._clients.get(late.client)
         # Who sent it for an earlier session is asked for what it keeps when this one subscribes.
         if entry is not None and late.since >= entry.begun:

@@ -245,6 +245,45 @@ def test_a_client_whose_session_a_node_just_started_did_not_know_gets_what_it_is
     assert back.payloads() == [b"1"]
 
 
+def test_who_keeps_something_for_a_client_tells_a_node_just_started_that_it_was_elsewhere(
+    mesh: Network,
+) -> None:
+    missed(mesh, b"1")
+    mesh.advance(DEAD_SECONDS)
+    mesh.add("new", options=OPTIONS, cluster_timeout=5.0, barrier_timeout=1.0, strategy=Mesh)
+    back = Guest(mesh, "new", "c", session_present=True, clean_start=False)
+    back.subscribe("t")
+    mesh.settle()
+    for other in "eph":  # of which none says that the client was at the dead one: it is not there any more
+        mesh.link("new", other)
+    mesh.settle()
+    mesh.advance(PUSH_SECONDS)
+    assert back.payloads() == [b"1"]
+
+
+@pytest.mark.parametrize("back_before", [True, False])
+def test_a_client_that_connects_again_before_its_node_hears_that_it_was_elsewhere_gets_what_it_is_owed(
+    mesh: Network, back_before: bool
+) -> None:
+    missed(mesh, b"1")
+    mesh.advance(DEAD_SECONDS)
+    mesh.add("new", options=OPTIONS, cluster_timeout=5.0, barrier_timeout=1.0, strategy=Mesh)
+    first = Guest(mesh, "new", "c", session_present=True, clean_start=False)
+    first.subscribe("t")
+    first.pair.ended()
+    mesh.settle()
+    if back_before:
+        back = Guest(mesh, "new", "c", session_present=True, clean_start=False)
+    for other in "eph":
+        mesh.link("new", other)
+    mesh.settle()
+    mesh.advance(PUSH_SECONDS)
+    if not back_before:
+        back = Guest(mesh, "new", "c", session_present=True, clean_start=False)
+        mesh.settle()
+    assert back.payloads() == [b"1"]
+
+
 def test_a_client_whose_connection_is_cut_before_it_subscribed_again_is_owed_all_of_it_still(
     mesh: Network,
 ) -> None:
