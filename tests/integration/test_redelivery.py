@@ -120,6 +120,9 @@ class StandIn(Host):
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         self.relays[pair].hang_up(last_words)
 
+    def keeps(self, topic: bytes) -> bool:
+        return True
+
     def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
         self.told.update(hashes)
 

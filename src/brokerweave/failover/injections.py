@@ -19,6 +19,7 @@ from brokerweave.failover.ids import MessageId
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
+from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish
 
 CAPACITY = 200_000
@@ -57,6 +58,8 @@ class InjectionLog:
         """Entries dropped for room: what they were about may be given to a client twice."""
         self.writing: Callable[[MessageId], None] | None = None
         """Called when one is about to be written to the broker for the first time."""
+        self.kept: Callable[[bytes], None] = lambda topic: None
+        """Called with the topic of each that is queued: somebody may keep it."""
         self._capacity = capacity
         self._tick = 0
         self._entries: dict[MessageId, Injection] = {}
@@ -165,6 +168,8 @@ class LaneWatch:
 
     def queued(self, run: Run) -> None:
         if run.max_qos:  # QoS 0 publications are not held by anybody
+            for offset in range(run.count):
+                self._log.kept(publish_head(run.part(offset, 1).blob, run.version).topic)
             for sequence in range(run.first, run.first + run.count):
                 identifier = MessageId(run.origin, run.epoch, self._lane, sequence)
                 self._log.queued(identifier, run if run.count == 1 else None)

@@ -323,6 +323,13 @@ class NodeCore:
             if more:  # in doubt at this node's death is then no more than the client's Receive Maximum
                 self.failover.flush_receipts()
 
+    def publishing(self, topic: str) -> None:
+        if self.failover is not None:
+            self.failover.kept(topic.encode())
+
+    def keeps(self, topic: bytes) -> bool:
+        return self.failover is not None and self.failover.keeps(topic)
+
     def superseded(self, pair: Pair) -> bool:
         return self.sessions.superseded(pair)
 

@@ -22,6 +22,7 @@ from brokerweave.failover.cutover import in_order
 from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.injections import InjectionLog
+from brokerweave.failover.kept_topics import KeptTopics
 from brokerweave.failover.queues import Queues
 from brokerweave.failover.receipts import EVERYBODY, Receipts, Taken
 from brokerweave.failover.recent import Recent
@@ -62,6 +63,8 @@ TAKEN_SECONDS = 0.1
 """Between two acknowledgements of receipts to one node."""
 UNHELD_SECONDS = 0.2
 """How long a node may take to confirm what its holder, just started, could not keep for its clients."""
+BEFORE_SECONDS = 5.0
+"""How long after a start the broker may still deliver what it was given before."""
 MOST_UNHELD = 10_000
 SHOWN = 20
 """Clients that `status` names, those with the most drops."""
@@ -79,7 +82,10 @@ class Failover:
         self.recent = Recent()
         self._taken = Taken()
         self._to_acknowledge: set[str] = set()
+        self._topics = KeptTopics()
+        self._turning = False
         self.log = InjectionLog()
+        self.log.kept = self.kept
         for lane, injector in enumerate(core.injectors):
             injector.watch = self.log.lane(lane if core.settings.ordered else 0)
         self.returns = Returns(core, self)
@@ -93,6 +99,7 @@ class Failover:
         """Started less than a window ago, not by the clock, which may be set: somebody who was not reached
         yet may have kept something before."""
         core.call_later(self.window, self._grow)
+        self._turn_later(min(self.window, BEFORE_SECONDS))
         self.started = core.now()
         self._ticking = False
         self._ticked = 0.0
@@ -134,6 +141,16 @@ class Failover:
 
     def _grow(self) -> None:
         self.young = False
+
+    def _turn_later(self, seconds: float) -> None:
+        if not self._turning:
+            self._turning = True
+            self._core.call_later(seconds, self._turn)
+
+    def _turn(self) -> None:
+        self._turning = False
+        if self._topics.turn():
+            self._turn_later(self.window)
 
     def keep_in(self, journal: Journal | None) -> None:
         """Before anything happens: keep queues in a journal, and go on with what an earlier start left."""
@@ -367,6 +384,15 @@ class Failover:
 
     # As the site of clients
 
+    def kept(self, topic: bytes) -> None:
+        """Something at QoS 1 or 2 is on its way to the broker here."""
+        self._topics.note(topic)
+        self._turn_later(self.window)
+
+    def keeps(self, topic: bytes) -> bool:
+        """Whether somebody may keep what was published on a topic for those who asked for QoS 0."""
+        return topic in self._topics
+
     def received(self, pair: Pair, hashes: list[bytes]) -> None:
         """A client has these."""
         record = self._core.sessions.of(pair)
@@ -459,6 +485,8 @@ class Failover:
 
     def will_due(self, pair: Pair, will: Will) -> tuple[str, int] | None:
         """The broker publishes a will here: the sender by which others know it, if its client has a name."""
+        if will.qos:
+            self.kept(will.topic.encode())
         return self.wills.mark(pair, will) if pair.client.client_id else None
 
     def published(self, run: Run, lane: int, publish: Publish, pair: Pair) -> None:

@@ -8,7 +8,7 @@ stands is not written; a retained copy sent for a subscription is no receipt, no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from brokerweave.mqtt import codec
@@ -48,9 +48,14 @@ class Deliveries:
         if any(subscription.retain_as_published for subscription in packet.subscriptions):
             self.as_published = True
 
-    def read(self, frame: bytes, granted: Mapping[str, int] = _NO_FILTERS) -> Delivery:
+    def read(
+        self,
+        frame: bytes,
+        granted: Mapping[str, int] = _NO_FILTERS,
+        kept: Callable[[bytes], bool] = lambda topic: True,
+    ) -> Delivery:
         """What a PUBLISH from the broker will be a receipt of, once it is written and answered. `granted` are
-        the client's filters."""
+        the client's filters; `kept`: whether somebody may keep what was published on a topic."""
         head = publish_head(frame, self.version)
         topic, payload = head.topic, frame[head.payload_start :]
         if _ALIAS in head.properties:
@@ -61,7 +66,7 @@ class Deliveries:
             topic = self._aliases.topic_of(packet).encode()
         if head.retain and not self.as_published:
             return head.packet_id, None  # [MQTT-3.3.1-8], in MQTT 5 [MQTT-3.3.1-13]
-        if not head.packet_id and _more_than_once(granted, topic):
+        if not head.packet_id and (not kept(topic) or _more_than_once(granted, topic)):
             return 0, None  # it was published so: as a receipt it would take off an equal one that is kept
         return head.packet_id, content_hash(topic, payload)
 

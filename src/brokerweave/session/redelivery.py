@@ -52,6 +52,9 @@ _QOS_2 = 0x04
 
 
 class RedeliveryHost(Protocol):
+    def keeps(self, topic: bytes) -> bool:
+        """Whether somebody may keep what was published on a topic."""
+
     def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
         """The client has these publications, named by their content (`mqtt.content`). `more`: as soon as this
         is said it gets others in their place."""
@@ -282,7 +285,8 @@ class Redelivery:
         kind = frame.type
         if kind == PacketType.PUBLISH:
             record = self._pair.record
-            delivery = self._deliveries.read(frame.data, record.filters if record is not None else {})
+            filters = record.filters if record is not None else {}
+            delivery = self._deliveries.read(frame.data, filters, self._host.keeps)
             if self.unwanted and self._has_already(frame, delivery):
                 return b""
             if not self._standing.delivers(delivery):

@@ -32,6 +32,9 @@ class UnconfirmedHost(Protocol):
         """The broker may not have taken a message to be retained, or not in the order in which the node heard
         of it: if the topic got a version higher than `since`. -1: in any case."""
 
+    def publishing(self, topic: str) -> None:
+        """Something at QoS 1 or 2 is about to go to the broker: in a mesh others may keep it."""
+
     def write_client(self, pair: Pair, data: bytes) -> None:
         """Send the client a packet of our own, between two of the broker's."""
 
@@ -63,6 +66,7 @@ class Unconfirmed:
         """Keep a publication until the broker has acknowledged it."""
         before = self._awaiting.get(publish.packet_id)
         self._awaiting[publish.packet_id] = publish, self._host.latest_version()
+        self._host.publishing(publish.topic)
         self.size += size_of(publish) - (size_of(before[0]) if before else 0)
 
     def answered(self, packet_id: int, reason_code: int, frame: bytes) -> bool:

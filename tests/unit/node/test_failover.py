@@ -8,7 +8,7 @@ from brokerweave.failover.queues import EARLY_SECONDS, Queues
 from brokerweave.failover.senders import Senders
 from brokerweave.links.journal import MemoryJournal
 from brokerweave.mqtt.packets import Disconnect, PubAck, Publish
-from brokerweave.node.failover import Failover
+from brokerweave.node.failover import BEFORE_SECONDS, Failover
 from tests.unit.node.mesh_sites import DEAD_SECONDS, Guest, failover, injected, kill, mesh_of, strategy
 from tests.unit.node.network import Network
 
@@ -421,6 +421,26 @@ class TestQueuesOnDisk:
         mesh.link(holder, "d")
         mesh.settle()
         return restarted
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_of_what_was_published_at_qos_0_nobody_is_told_who_has_it(mesh: Network, qos: int) -> None:
+    """The client asked for QoS 0, so its broker delivers both alike."""
+    client = Guest(mesh, "d", "c")
+    client.subscribe("t", 0)
+    mesh.advance(BEFORE_SECONDS)
+    publisher = Guest(mesh, "p", "publisher")
+    if qos:
+        publisher.publish("t", b"1")
+    else:
+        publisher.send(Publish("t", b"1"))
+    mesh.settle()
+    holders = [failover(mesh, name) for name in strategy(mesh, "d").holders("d")]
+    assert sum(len(holder.queues) for holder in holders) == qos
+    client.broker(Publish("t", b"1"))
+    assert failover(mesh, "d").receipts.waiting == bool(qos)
+    mesh.settle()
+    assert sum(len(holder.queues) for holder in holders) == 0
 
 
 def test_what_a_holder_drops_for_want_of_room_is_shown_with_its_client(mesh: Network) -> None:

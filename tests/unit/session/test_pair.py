@@ -145,6 +145,12 @@ class Host:
     def closed(self, pair: Pair) -> None:
         self.closes += 1
 
+    def publishing(self, topic: str) -> None:
+        pass
+
+    def keeps(self, topic: bytes) -> bool:
+        return True
+
     def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
         self.receipts.append(hashes)
 
