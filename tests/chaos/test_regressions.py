@@ -8,6 +8,23 @@ from brokerweave.sim.run import Options, run
 from brokerweave.sim.schedule import Action
 
 CASES: dict[str, tuple[int, Options, list[Action]]] = {
+    "a client had something elsewhere, and came back before its first broker got it": (
+        11317,
+        Options("mesh", 4),
+        [
+            Action(0.3080319302876913, "arrive", ("b-2",)),
+            Action(0.36036750148765473, "subscribe", ("c-2", "+/c", 2)),
+            Action(0.43586589920205415, "arrive", ("c-2",)),
+            Action(0.4998428423256016, "arrive", ("c-1",)),
+            Action(8.160871560295064, "subscribe", ("c-1", "#", 0)),
+            Action(15.516251702631266, "broker", ("c", True, 0.8669951274390267)),
+            Action(16.14406479812044, "kill", ("c", 0, 1.8997102293939905, False)),
+            Action(16.89331660491625, "publish", ("b-2", "a/c", 1, False)),
+            Action(17.112977300089128, "kill", ("a", 0, 0.7563647585124061, True)),
+            Action(17.705704223070622, "site", ("a+c", 1.3263535069016759)),
+            Action(18.791927867745414, "broker", ("d", False, 4.27988684257315)),
+        ],
+    ),
     "a client asked for more while a publisher sent again what its broker delivered just then": (
         10487,
         Options("mesh", 3),

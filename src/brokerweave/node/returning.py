@@ -685,24 +685,22 @@ class Returns:
 
     def writing(self, identifier: MessageId) -> None:
         """The broker is about to get a publication: those who have it from here do not want it again."""
+        told = set()
         for client in self._given.pop(identifier, ()):
             entry = self._clients.get(client)
             known = entry.given.pop(identifier, None) if entry is not None else None
-            record = self._core.interest.records.get(client)
-            if entry is None or known is None or record is None:
-                continue
-            topic, content = known
-            if any(matches(each, topic) for each in record.filters):
-                entry.unwanted[content] = entry.unwanted.get(content, 0) + 1
-                self._suppress(client)
+            if known is not None:
+                self._not_again(client, *known)
+                told.add(client)
         cut = self._cuts.get(identifier.origin)
         last = (cut.epoch, cut.sequences[identifier.lane]) if cut is not None else None
         overtaken = last is None or (identifier.epoch, identifier.sequence) <= last
         if overtaken or self._unheard.get(identifier.origin):
-            self._overtaken(identifier)
+            self._overtaken(identifier, told)
 
-    def _overtaken(self, identifier: MessageId) -> None:
-        """The broker gets something whose origin may not have known yet who is here."""
+    def _overtaken(self, identifier: MessageId, told: set[str]) -> None:
+        """The broker gets something whose origin may not have known yet who is here. Who was elsewhere may
+        have it from there; of those who have it from here, their pairs were `told`."""
         if not self._clients:
             return
         known = self._failover.log.find(identifier)
@@ -711,8 +709,21 @@ class Returns:
             return
         for client in self._failover.mesh.table.clients_wanting(self._core.node_id, publish.topic):
             entry = self._clients.get(client)
-            if entry is not None and entry.last is not None:
+            if entry is None or entry.last is None or client in told:
+                continue
+            if self._failover.queues.had(client, identifier):
+                self._not_again(client, publish.topic, known.hash)
+            else:
                 entry.last.overtaken(identifier, publish.topic, known.hash)
+
+    def _not_again(self, client: str, topic: str, content: bytes) -> None:
+        """The broker is about to deliver this to a client that has it, if it was granted the topic by now."""
+        entry, record = self._clients.get(client), self._core.interest.records.get(client)
+        if entry is None or record is None:
+            return
+        if any(matches(each, topic) for each in record.filters):
+            entry.unwanted[content] = entry.unwanted.get(content, 0) + 1
+            self._suppress(client)
 
     def _suppress(self, client: str) -> None:
         entry, record = self._clients.get(client), self._core.interest.records.get(client)

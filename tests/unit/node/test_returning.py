@@ -12,7 +12,16 @@ from brokerweave.mqtt.properties import Property
 from brokerweave.node.core import ACK_DELAY
 from brokerweave.node.failover import LEFT_SECONDS, PUSH_SECONDS, TICK_SECONDS
 from brokerweave.session.record import record_of, state_of
-from tests.unit.node.mesh_sites import DEAD_SECONDS, OPTIONS, Guest, failover, kill, mesh_of, strategy
+from tests.unit.node.mesh_sites import (
+    DEAD_SECONDS,
+    OPTIONS,
+    Guest,
+    failover,
+    injected,
+    kill,
+    mesh_of,
+    strategy,
+)
 from tests.unit.node.network import Network
 
 
@@ -138,6 +147,31 @@ def test_one_that_asks_for_a_new_session_gets_nothing_from_the_old_one(mesh: Net
     back.subscribe("t")
     mesh.advance(1.0)
     assert back.payloads() == []
+
+
+def test_what_a_client_had_elsewhere_a_broker_that_gets_it_late_does_not_give_it_again(mesh: Network) -> None:
+    Guest(mesh, "d", "other").subscribe("t")
+    Guest(mesh, "d", "c").subscribe("t")
+    mesh.settle()
+    Guest(mesh, "p", "publisher").publish("t", b"1")
+    mesh.settle()
+    assert injected(mesh, "d") == [b"1"]  # its broker is away
+    elsewhere = Guest(mesh, "e", "c")
+    elsewhere.subscribe("t")
+    mesh.settle()
+    assert elsewhere.payloads() == [b"1"]
+    elsewhere.answer_all()
+    mesh.settle()
+    back = Guest(mesh, "d", "c")
+    back.subscribe("t")
+    mesh.settle()
+    watch = mesh.nodes["d"].core.injectors[0].watch
+    assert watch is not None
+    watch.sent("p", 1, 1, 0)
+    back.delivered(b"1", 1)
+    assert back.payloads() == []
+    back.delivered(b"1", 2)  # an equal one, published since
+    assert back.payloads() == [b"1"]
 
 
 def test_what_is_kept_does_not_age_by_a_clock_that_is_set() -> None:
