@@ -1138,6 +1138,25 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
+    "a site had no room for what a client that had come there, and had not heard SUBACK, was to get": (
+        11230,
+        Options("mesh", 5),
+        [
+            Action(0.0, "queues", ("e", 600, 0)),
+            Action(0.34095594588996275, "arrive", ("c-2",)),
+            Action(0.4313600783266194, "arrive", ("e-2",)),
+            Action(1.2812148670841788, "subscribe", ("c-2", "#", 1)),
+            Action(6.166165496402576, "site", ("e", 3.8945404671176314)),
+            Action(6.433155954488129, "roam", ("c-2",)),
+            Action(8.705993449154391, "kill", ("c", 0, 0.33433038122932135, False)),
+            Action(14.013245007723205, "partition", ("a", 9.66869833060548)),
+            Action(14.456432776837364, "kill", ("c", 0, 1.4873659444283098, False)),
+            Action(15.925206951824173, "site", ("c", 2.940431583574527)),
+            Action(16.69901733499311, "publish", ("e-2", "a/c", 2, False)),
+            Action(16.69901733499311, "publish", ("e-2", "a/c", 2, False)),
+            Action(16.69901733499311, "publish", ("e-2", "a/c", 2, False)),
+        ],
+    ),
     "a node was started while its disk failed, and found what it owed its broker when it was started again": (
         10607,
         Options("mesh", 4),
