@@ -8,6 +8,20 @@ from brokerweave.sim.run import Options, run
 from brokerweave.sim.schedule import Action
 
 CASES: dict[str, tuple[int, Options, list[Action]]] = {
+    "a session begun anew was owed what had been kept for the one before, and a restart forgot that": (
+        61035,
+        Options("mesh", 4),
+        [
+            Action(0.0630274248644378, "arrive", ("c-1",)),
+            Action(0.1275280613974633, "arrive", ("a-2",)),
+            Action(0.3632210920838513, "subscribe", ("c-1", "+/c", 2)),
+            Action(9.980324305832545, "delay", ("c", "c/broker", 0.5177614154721145, 0.0, 0.0, 3.0)),
+            Action(10.315042491433191, "broker", ("c", False, 0.6472570151546109)),
+            Action(10.55706537801972, "publish", ("a-2", "b/c", 2, False)),
+            Action(10.947644167756607, "partition", ("c", 6.146659893151513)),
+            Action(13.840966767438628, "stop", ("c", 1.3615068460387911)),
+        ],
+    ),
     "a holder just started kept nothing of a message, and took it for known when it was sent again": (
         10246,
         Options("mesh", 4),
