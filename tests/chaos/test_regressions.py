@@ -1106,6 +1106,22 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
+    "nobody wanted a message in its turn, and it was sent again to who had subscribed since": (
+        61032,
+        Options("mesh", 5),
+        [
+            Action(0.30838463716627784, "arrive", ("c-1",)),
+            Action(0.4150424549999603, "arrive", ("d-1",)),
+            Action(1.0806105832374509, "subscribe", ("a-2", "b", 2)),
+            Action(1.3950163114351242, "subscribe", ("c-1", "a/b", 2)),
+            Action(7.875883129767777, "cut", ("d", "links", True)),
+            Action(9.048353623756968, "publish", ("d-1", "a/b", 1, False)),
+            Action(9.227603458645591, "publish", ("d-1", "b", 1, False)),
+            Action(9.518243264802274, "arrive", ("a-2",)),
+            Action(10.335311609073928, "publish", ("d-1", "b", 1, False)),
+            Action(10.54991225623797, "roam", ("d-1",)),
+        ],
+    ),
     "a node was started while its disk failed, and found what it owed its broker when it was started again": (
         10607,
         Options("mesh", 4),
