@@ -54,6 +54,20 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(19.555071356329712, "publish", ("b-1", "a/b/c", 1, False)),
         ],
     ),
+    "a session begun anew was owed what had been kept for the one before, and a restart forgot that": (
+        61035,
+        Options("mesh", 4),
+        [
+            Action(0.0630274248644378, "arrive", ("c-1",)),
+            Action(0.1275280613974633, "arrive", ("a-2",)),
+            Action(0.3632210920838513, "subscribe", ("c-1", "+/c", 2)),
+            Action(9.980324305832545, "delay", ("c", "c/broker", 0.5177614154721145, 0.0, 0.0, 3.0)),
+            Action(10.315042491433191, "broker", ("c", False, 0.6472570151546109)),
+            Action(10.55706537801972, "publish", ("a-2", "b/c", 2, False)),
+            Action(10.947644167756607, "partition", ("c", 6.146659893151513)),
+            Action(13.840966767438628, "stop", ("c", 1.3615068460387911)),
+        ],
+    ),
     "a holder just started kept nothing of a message, and took it for known when it was sent again": (
         10246,
         Options("mesh", 4),
@@ -1155,6 +1169,22 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(16.69901733499311, "publish", ("e-2", "a/c", 2, False)),
             Action(16.69901733499311, "publish", ("e-2", "a/c", 2, False)),
             Action(16.69901733499311, "publish", ("e-2", "a/c", 2, False)),
+        ],
+    ),
+    "nobody wanted a message in its turn, and it was sent again to who had subscribed since": (
+        61032,
+        Options("mesh", 5),
+        [
+            Action(0.30838463716627784, "arrive", ("c-1",)),
+            Action(0.4150424549999603, "arrive", ("d-1",)),
+            Action(1.0806105832374509, "subscribe", ("a-2", "b", 2)),
+            Action(1.3950163114351242, "subscribe", ("c-1", "a/b", 2)),
+            Action(7.875883129767777, "cut", ("d", "links", True)),
+            Action(9.048353623756968, "publish", ("d-1", "a/b", 1, False)),
+            Action(9.227603458645591, "publish", ("d-1", "b", 1, False)),
+            Action(9.518243264802274, "arrive", ("a-2",)),
+            Action(10.335311609073928, "publish", ("d-1", "b", 1, False)),
+            Action(10.54991225623797, "roam", ("d-1",)),
         ],
     ),
     "a node was started while its disk failed, and found what it owed its broker when it was started again": (

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from math import nextafter
+from math import inf, nextafter
 from typing import TypeAlias
 
 from brokerweave.failover.held import Held
@@ -247,11 +247,11 @@ class Queues:
     def owes_any(self, client: str) -> bool:
         return client in self._queues
 
-    def take(self, client: str, own: bool | None = None) -> list[Held]:
+    def take(self, client: str, own: bool | None = None, own_before: float = inf) -> list[Held]:
         """Everything that a client is owed, in order. It stays owed until it is known to have it, but for
         what it asked for at QoS 0: that is given at most once. Not what came since it is where it is: its
         broker there has that. `own`: only what it was to get where it is now, in an earlier session; or only
-        what it was to get elsewhere."""
+        what it was to get elsewhere. `own_before`: of the former only what was published before that."""
         queue = self._queues.get(client)
         if queue is None:
             return []
@@ -265,6 +265,8 @@ class Queues:
             held = self.shelf.load(body)
             if held is None:
                 self._count_dropped(client)  # the disk has lost it
+            elif at_home and held.born >= own_before:
+                continue
             else:
                 given.append(held)
             if held is None or body.owed[client][1] == 0:

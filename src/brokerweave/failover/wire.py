@@ -14,7 +14,7 @@ number, each name, epoch u64, lane u8, sequence u64. Publications as in `held`, 
 - routed: as got, of what the client gets where it is, and is kept for it there: not elsewhere any more.
 - unheld: node text, ids; what was to be kept for clients of a node that are not known here.
 - taken: the number up to which receipts and gots were taken.
-- ask: round u32, since u64, goes on u8, client text.
+- ask: round u32, since u64, age f64, client text.
 - answer: round u32, last u8, client text, publications up to the end.
 - late: since u64, own u8, client text, publications up to the end.
 - hand: node name; what is kept for clients of the node that says so, that one is to keep, too.
@@ -59,7 +59,7 @@ _TOLD, _CLEARED = 1, 2
 _LENGTH = struct.Struct(">H")
 _COUNT = struct.Struct(">I")
 _ID_TAIL = struct.Struct(">QBQ")
-_ASK = struct.Struct(">IQB")
+_ASK = struct.Struct(">IQd")
 _ANSWER = struct.Struct(">IB")
 _SINCE = struct.Struct(">Q")
 _LATE = struct.Struct(">QB")
@@ -195,13 +195,13 @@ def decode_got(payload: bytes) -> list[tuple[str, list[MessageId]]]:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """`round` is repeated in the answer; the client is at the asking node since `since`. `goes_on`: in a
-    session that it had there, so that nothing is asked for that was kept for it there."""
+    """`round` is repeated in the answer; the client is at the asking node since `since`. Of what was kept for
+    it there, in an earlier session, nothing is asked for that is younger than `age`, in seconds."""
 
     round: int
     since: int
     client: str
-    goes_on: bool = False
+    age: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,13 +225,15 @@ class Late:
 
 
 def encode_ask(ask: Ask) -> bytes:
-    return _ASK.pack(ask.round, ask.since, ask.goes_on) + encode_text(ask.client)
+    return _ASK.pack(ask.round, ask.since, ask.age) + encode_text(ask.client)
 
 
 def decode_ask(payload: bytes) -> Ask:
     cursor = Cursor(payload)
-    round, since, goes_on = cursor.unpack(_ASK)
-    ask = Ask(round, since, cursor.text(), bool(goes_on))
+    round, since, age = cursor.unpack(_ASK)
+    if not age >= 0.0:
+        raise RemoteProtocolError("a question for a client's queue that cannot be read")
+    ask = Ask(round, since, cursor.text(), age)
     _end(cursor)
     return ask
 

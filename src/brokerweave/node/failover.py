@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
+from math import inf
 from typing import TYPE_CHECKING
 
 from brokerweave.cooperation.mesh import Mesh
@@ -378,7 +379,7 @@ class Failover:
         ask, now = wire.decode_ask(payload), self._core.now()
         self.handover.asked(ask.client)
         self.queues.moved(ask.client, neighbour, ask.since, now)
-        kept = self.queues.take(ask.client, own=False if ask.goes_on else None)
+        kept = self.queues.take(ask.client, own_before=now - ask.age if ask.age else inf)
         for page in wire.encode_answer(ask.round, ask.client, kept, now):
             self._core.send_own(neighbour, wire.ANSWER, page)
 

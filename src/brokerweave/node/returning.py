@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 from brokerweave.cooperation.api import Cut, Timer
@@ -18,6 +19,7 @@ from brokerweave.failover import wire
 from brokerweave.failover.cutover import Cutover, in_order
 from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
+from brokerweave.failover.queues import UNDER_WAY_SECONDS
 from brokerweave.mqtt.topics import matches, shared_filter
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
@@ -49,11 +51,11 @@ class _Client:
         "begun",
         "early",
         "given",
-        "goes_on",
         "interrupted",
         "last",
         "older",
         "open",
+        "own_before",
         "silent",
         "sources",
         "sure",
@@ -75,9 +77,9 @@ class _Client:
         self.open: list[int] = []
         """Of SUBSCRIBEs that it was judged for: what the broker got since is remembered as long."""
         self.last: Cutover | None = None
-        self.goes_on = False
-        """It had subscribed before this node knew of it, or was restarted: what was kept for it here, its
-        broker has."""
+        self.own_before = inf
+        """Where it had subscribed before this node knew of it, or was restarted: what was kept for it here,
+        and published later than this, its broker has."""
         self.interrupted = False
         """Its connection ended before it had all that it is owed."""
         self.sources: set[str] = set()
@@ -237,9 +239,12 @@ class Returns:
 
     def recall(self, record: SessionRecord) -> None:
         """A session from before a restart, whose client had come here in it. What it was judged to lack is
-        not known any more: who still keeps something for it where it was is asked when it goes on. What the
+        not known any more: who still keeps something for it from before is asked when it goes on. What the
         broker was given here for the sake of others, before the restart, it may get twice."""
-        self._expect_late(record).interrupted = True
+        entry = self._expect_late(record)
+        entry.interrupted = True
+        # What is kept may be older than it seems; without a SUBACK the session lacks all of it.
+        entry.own_before = inf if record.granted is None else record.granted + UNDER_WAY_SECONDS
 
     def elsewhere(self, client: str) -> None:
         """A client here was at another node before, as is heard now: what is kept for it there comes late if
@@ -265,7 +270,7 @@ class Returns:
         entry.last.reborn(self._core.node_id, here.epoch, here.sequences)
         entry.last.ready(self._core.now())
         entry.silent = set(self._core.neighbours())
-        entry.goes_on = True
+        entry.own_before = -inf
         return entry
 
     def _ask_again(self, client: str, pair: Pair) -> None:
@@ -276,12 +281,18 @@ class Returns:
         self._round += 1
         number, nodes = self._round, mesh.reachable()
         again = self._agains[number] = _Again(client, pair, set(nodes), pair.stand_behind())
-        again.held = [(core.node_id, held) for held in self._failover.queues.take(client, own=False)]
-        ask = wire.encode_ask(wire.Ask(number, mesh.table.since(client), client, goes_on=True))
+        own_before = self._clients[client].own_before
+        kept = self._failover.queues.take(client, own_before=own_before)
+        again.held = [(core.node_id, held) for held in kept]
+        ask = self._ask(number, client, own_before)
         for node in nodes:
             core.send_own(node, wire.ASK, ask)
         limit = core.settings.barrier_timeout or 0.0
         core.call_later(limit if nodes else 0.0, lambda: self._finish_again(number))
+
+    def _ask(self, number: int, client: str, own_before: float) -> bytes:
+        age = max(self._core.now() - own_before, 0.0)
+        return wire.encode_ask(wire.Ask(number, self._failover.mesh.table.since(client), client, age))
 
     def _answered_again(self, number: int, node: str) -> None:
         again = self._agains[number]
@@ -342,7 +353,8 @@ class Returns:
         if entry is not None:
             entry.begun = self._failover.mesh.table.since(client)
             entry.last = None
-            entry.interrupted = entry.goes_on = entry.older = False
+            entry.interrupted = entry.older = False
+            entry.own_before = inf
             entry.given.clear()
             entry.unwanted.clear()
             entry.early.clear()
@@ -395,7 +407,7 @@ class Returns:
         nodes = mesh.reachable()
         entry.silent = set(core.neighbours())
         self._subscribing.discard(client)
-        core.sessions.returned(client, {})
+        core.sessions.returned(client, {}, core.now())
         subscribed, before_it = entry.asked.pop(0) if entry.asked else (log.open(), None)
         entry.open.append(subscribed)
         me, before = core.node_id, entry.last
@@ -412,9 +424,9 @@ class Returns:
         attempt.version, attempt.unheard = mesh.version, set(nodes)
         self._round += 1
         self._attempts[self._round] = attempt
-        own = False if entry.goes_on else None
-        self._offer(attempt, core.node_id, self._failover.queues.take(client, own))
-        ask = wire.encode_ask(wire.Ask(self._round, mesh.table.since(client), client, entry.goes_on))
+        kept = self._failover.queues.take(client, own_before=entry.own_before)
+        self._offer(attempt, core.node_id, kept)
+        ask = self._ask(self._round, client, entry.own_before)
         for node in nodes:
             core.send_own(node, wire.ASK, ask)
         core.counters.add("queues_asked")
@@ -450,7 +462,7 @@ class Returns:
         of life."""
         for client in self._failover.mesh.table.clients_wanting(self._core.node_id, held.publish.topic):
             entry, record = self._clients.get(client), self._core.interest.records.get(client)
-            if entry is None or entry.last is None or entry.goes_on:
+            if entry is None or entry.last is None or entry.own_before < inf:
                 continue  # where it goes on the broker has it in its session
             if record is None or not isinstance(record.owner, Pair):
                 continue
@@ -803,8 +815,10 @@ class Returns:
         record = self._core.interest.records.get(client)
         if entry is None or entry.last is None:
             return  # it asks for its queue when it subscribes
-        if own and entry.goes_on:
-            return  # the broker has it
+        if own:
+            held = [one for one in held if one.born < entry.own_before]  # the broker has the rest
+        if not held:
+            return
         entry.sources.add(node)
         for attempt in self._attempts.values():
             if attempt.client == client:

@@ -124,12 +124,15 @@ class Sessions:
             self._core.failover.returns.recall(record)
         self._expire_later(record, away)
 
-    def returned(self, client: str, returned: dict[str, tuple[int, list[int]]] | None) -> None:
+    def returned(
+        self, client: str, returned: dict[str, tuple[int, list[int]]] | None, granted: float | None = None
+    ) -> None:
         """In a mesh: whether a client may be owed something from before it came here, also after a crash, and
-        up to where."""
+        up to where; `granted`: it was subscribed here just then."""
         record = self._records.get(client)
-        if record is not None and record.returned != returned:
+        if record is not None and (record.returned != returned or granted is not None):
             record.returned = returned
+            record.granted = record.granted if granted is None else granted
             if record.stored:
                 self._write(record)
 

@@ -38,6 +38,8 @@ class SessionRecord:
     returned: dict[str, tuple[int, list[int]]] | None = None
     """In a mesh, of one that came from another site, or lost its session, and may be owed something from
     before: the epoch and last sequences of each node that did not know yet that it is here."""
+    granted: float | None = None
+    """When it last subscribed here as such a one: what is published later its broker has for it."""
     stored: bool = False
     """The node finds it again after a crash: sessions that end with their connection are never written."""
 
@@ -51,6 +53,7 @@ def state_of(record: SessionRecord, whole: bool = True) -> dict[str, Any]:
         "joined": record.joined,
         "unknown": record.unknown,
         "returned": record.returned,
+        "granted": record.granted,
     }
     if whole:
         kept |= {"filters": dict(record.filters), "qos2": sorted(record.incoming_qos2)}
@@ -67,6 +70,7 @@ def record_of(kept: dict[str, Any]) -> SessionRecord:
         joined=int(kept.get("joined", 0)),
         unknown=bool(kept["unknown"]),
         returned=_cuts(kept.get("returned")),
+        granted=None if kept.get("granted") is None else float(kept["granted"]),
     )
 
 

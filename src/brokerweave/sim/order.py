@@ -63,6 +63,8 @@ class Order:
             # It is doubled, for a reason that `doubling` knows, or because its publisher sent it again; the
             # first time this client was not there.
             return "its broker had it in its turn, and got it again"
+        if self._was_for_nobody(client, publication, last):
+            return "nobody wanted it in its turn, and its publisher sent it again to who subscribed since"
         if self._found_at_a_later_start(client.site, publication):
             return "a node was started while its disk failed, and found it when it was started again"
         if any(at >= publication.at for at in facts.rewired):
@@ -99,6 +101,16 @@ class Order:
         takes = heard[site, publication.payload]
         later = heard[site, f"{publication.client}:{last}".encode()]
         return len(takes) > 1 and bool(later) and takes[0] <= later[0]
+
+    def _was_for_nobody(self, client: ModelClient, publication: Publication, last: int) -> bool:
+        """Whether the publisher's broker had a message in its turn, its node passed it on only as it was sent
+        again, at QoS 1 and behind number `last`, and the client subscribed to it meanwhile."""
+        visits, site = self._facts.visits, publication.site
+        passed_on = visits[site, publication.payload]
+        later = visits[site, f"{publication.client}:{last}".encode()]
+        if publication.qos != 1 or not (passed_on and later) or passed_on[0].at <= later[0].at:
+            return False
+        return self._came_in_turn(site, publication, last) and self._subscribed_since(client, publication)
 
     def _found_at_a_later_start(self, site: str, publication: Publication) -> bool:
         """Whether a broker has a message only since a node, which could not read at one start what it owed,

@@ -161,6 +161,14 @@ def test_what_came_while_a_client_was_nowhere_no_broker_has() -> None:
     assert queues.take("c", own=False) == []
 
 
+def test_of_what_was_kept_where_a_client_is_only_what_is_older_than_its_session_is_asked_for() -> None:
+    queues = table()
+    for number, node in enumerate("ddee", 1):
+        queues.add("c", held(number, born=number), now=number, home=node)
+    queues.moved("c", "d", since=1, now=9)
+    assert sequences(queues.take("c", own_before=2)) == [1, 3, 4]
+
+
 def test_what_a_client_gets_where_it_is_stays_until_that_node_has_its_receipt() -> None:
     queues = table()
     queues.hold(held(1), {"c": ("d", 1)}, now=0)

@@ -1,6 +1,7 @@
 """What nodes say about clients that moved reads back equal, and garbage is refused."""
 
 from contextlib import suppress
+from math import inf, nan
 
 import pytest
 from hypothesis import given
@@ -63,8 +64,15 @@ def test_ids_read_back_equal() -> None:
 
 
 def test_a_question_reads_back_equal() -> None:
-    ask = wire.Ask(3, 1 << 63, "é")
-    assert wire.decode_ask(wire.encode_ask(ask)) == ask
+    for age in (0.0, 2.5, inf):
+        ask = wire.Ask(3, 1 << 63, "é", age)
+        assert wire.decode_ask(wire.encode_ask(ask)) == ask
+
+
+@pytest.mark.parametrize("age", [-1.0, nan])
+def test_a_question_for_what_is_of_no_age_is_refused(age: float) -> None:
+    with pytest.raises(RemoteProtocolError):
+        wire.decode_ask(wire.encode_ask(wire.Ask(3, 1, "c", age)))
 
 
 def test_an_empty_queue_is_an_answer_too() -> None:

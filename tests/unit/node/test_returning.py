@@ -132,6 +132,29 @@ def test_a_session_that_the_broker_lost_while_its_client_was_away_is_owed_what_i
     assert back.payloads() == [b"1"]
 
 
+def test_what_a_lost_session_was_owed_and_its_client_did_not_answer_is_given_again(mesh: Network) -> None:
+    client = Guest(mesh, "d", "c", clean_start=False)
+    client.subscribe("t")
+    mesh.settle()
+    client.pair.ended()
+    mesh.settle()
+    Guest(mesh, "p", "publisher").publish("t", b"1")
+    mesh.settle()
+    watch = mesh.nodes["d"].core.injectors[0].watch
+    assert watch is not None
+    watch.sent("p", 1, 1, 0)
+    watch.ended("p", 1, 1, True)
+    back = Guest(mesh, "d", "c", clean_start=False)
+    back.subscribe("t")
+    mesh.advance(1.0)
+    assert back.payloads() == [b"1"]
+    back.pair.ended()
+    mesh.settle()
+    again = Guest(mesh, "d", "c", session_present=True, clean_start=False)
+    mesh.advance(1.0)
+    assert again.payloads() == [b"1"]
+
+
 def test_one_that_asks_for_a_new_session_gets_nothing_from_the_old_one(mesh: Network) -> None:
     client = Guest(mesh, "d", "c", clean_start=False)
     client.subscribe("t")
@@ -421,6 +444,25 @@ def test_a_new_home_that_is_restarted_knows_up_to_where_others_did_not_know_its_
     returns = failover(again, "e").returns
     assert returns._clients["c"].last is not None
     assert returns._clients["c"].last.routed_here(late)
+
+
+@pytest.mark.parametrize(("published", "given"), [(-1.0, [b"1"]), (10.0, [])])
+def test_a_home_that_is_restarted_knows_what_was_kept_there_before_its_client_subscribed(
+    published: float, given: list[bytes]
+) -> None:
+    mesh = mesh_of("e", linked=False)
+    Guest(mesh, "e", "c", clean_start=False, keep_alive=0).subscribe("t")
+    granted = mesh.time
+    again = Network(time=granted + 20.0)
+    again.add("e", options=OPTIONS, strategy=Mesh, cluster_timeout=5.0, barrier_timeout=1.0)
+    record = record_of(state_of(mesh.nodes["e"].core.interest.records["c"]))
+    again.nodes["e"].core.sessions.remember(record, {"t": 1}, 0.0)
+    client = Guest(again, "e", "c", session_present=True, clean_start=False)
+    again.settle()
+    late = hold(MessageId("p", 1, 0, 1), Publish("t", b"1", 1), 4, granted + published)
+    failover(again, "e").returns.late("c", [late], "p", own=True)
+    again.settle()
+    assert client.payloads() == given
 
 
 def test_an_origin_that_heard_too_late_of_a_client_is_known_to_have_heard(mesh: Network) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokerweave.sim.client import ModelClient
-from brokerweave.sim.facts import Facts, NodeEnd, Publication
+from brokerweave.sim.facts import Facts, NodeEnd, Publication, Visit
 from brokerweave.sim.ledger import Ledger
 from brokerweave.sim.order import Order
 from brokerweave.sim.owed import Owed
@@ -18,8 +18,7 @@ UNREAD_SINCE, STARTED_AGAIN = 5.0, 9.0
 
 
 class Behind:
-    """A subscriber at a had number 2. The node there owed its broker number 1, and was started at
-    `UNREAD_SINCE` while its disk failed, and once more at `STARTED_AGAIN`."""
+    """A subscriber at a had number 2 of a publisher at b."""
 
     def __init__(self) -> None:
         world = World("1")
@@ -27,20 +26,34 @@ class Behind:
         self.facts = Facts(world, Promises(), owed.excuses, cluster=False, mesh=False, cyclic=False)
         network, ledger = Network(world, lambda one, other: 0.1), Ledger(self.facts, owed)
         self._subscriber = ModelClient(world, network, ledger, "s", "a", 4, True, None)
-        self._order = Order(self.facts, owed)
+        self._order, self._owed, self._begun = Order(self.facts, owed), owed, world.now
+        self._got(2)
+
+    def got_what_its_broker_has_since(self, taken: float) -> None:
+        """The node at a owed its broker number 1, and was started at `UNREAD_SINCE` while its disk failed,
+        and once more at `STARTED_AGAIN`."""
         for restarted in (UNREAD_SINCE, STARTED_AGAIN):
             end = NodeEnd(restarted - 1.0, False, False, False, False, frozenset(), restarted=restarted)
             self.facts.ends["a"].append(end)
         self.facts.unread[b"p:1"]["a"] = UNREAD_SINCE
-        self._got(2)
-
-    def got_what_its_broker_has_since(self, taken: float) -> None:
         self.facts.takes["a", b"p:1"].append(taken)
         self._got(1)
 
-    def _got(self, number: int) -> None:
+    def got_what_was_sent_again(self, passed_on: float, published: float) -> None:
+        """The broker at b had number 1, number 2, which went on at once, and number 1 again; its node passed
+        that on only at `passed_on`. The subscriber came 2 seconds after the beginning."""
+        self.facts.world.run(2.0)
+        self._order.granted(self._subscriber, "t")
+        self._owed.granted(self._subscriber, "t", 1, False)
+        self.facts.first_hand["b", b"p:1"] += (1.0, 5.0)
+        self.facts.first_hand["b", b"p:2"].append(3.0)
+        self.facts.visits["b", b"p:2"].append(Visit(3.0, ("b", 1, 0, 1), None, False))
+        self.facts.visits["b", b"p:1"].append(Visit(passed_on, ("b", 1, 0, 2), None, False))
+        self._got(1, self._begun + published)
+
+    def _got(self, number: int, at: float = 0.0) -> None:
         payload = f"p:{number}".encode()
-        publication = Publication(payload, "p", number, "b", "t", 1, False, False, number)
+        publication = Publication(payload, "p", number, "b", "t", 1, False, False, at)
         self.facts.publications[payload] = publication
         self._order.check(self._subscriber, publication, 1)
 
@@ -55,3 +68,17 @@ def test_what_a_node_could_not_read_at_one_start_may_come_late_after_the_next() 
 def test_what_its_broker_had_before_that_may_not(taken: float) -> None:
     with pytest.raises(Broken, match="after number 2"):
         Behind().got_what_its_broker_has_since(taken)
+
+
+def test_what_nobody_wanted_in_its_turn_may_come_late_to_who_subscribed_since_when_it_is_sent_again() -> None:
+    behind = Behind()
+    behind.got_what_was_sent_again(passed_on=5.0, published=1.0)
+    assert sum(behind.facts.excuses.values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("passed_on", "published"), [(1.0, 1.0), (5.0, 2.5)], ids=["passed on in its turn", "subscribed before"]
+)
+def test_what_somebody_wanted_in_its_turn_may_not(passed_on: float, published: float) -> None:
+    with pytest.raises(Broken, match="after number 2"):
+        Behind().got_what_was_sent_again(passed_on, published)
