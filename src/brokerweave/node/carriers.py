@@ -133,7 +133,7 @@ class Carriers:
             return  # it lost against another connection of the same lane
         neighbour, index = carrier.peer
         if isinstance(event, BatchArrived):
-            self._core.batch_arrived(neighbour, index, event.first, event.runs)
+            self._core.arrivals.batch_arrived(neighbour, index, event.first, event.runs)
             self._host.remember_taken(neighbour, index, self._core.neighbour_table[neighbour].lanes[index])
         elif isinstance(event, AckArrived):
             self._core.neighbour_table[neighbour].lanes[index].received_ack(event.sequence)

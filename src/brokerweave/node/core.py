@@ -9,7 +9,7 @@ files. They come in through `NodeHost`, so the same core runs in virtual time.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
@@ -23,21 +23,22 @@ from brokerweave.links.injector import Injector
 from brokerweave.links.run import Run
 from brokerweave.links.window import DuplicateWindow
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import RouteCache, Routed, publish_head, route_run
+from brokerweave.mqtt.frames import Routed, publish_head
 from brokerweave.mqtt.packets import Packet, Publish, Will
 from brokerweave.mqtt.properties import Property, without
-from brokerweave.node import barrier, confirmations
+from brokerweave.node import barrier
 from brokerweave.node.admission import Admission
+from brokerweave.node.arrivals import Arrivals
 from brokerweave.node.barrier import Barrier
 from brokerweave.node.confirmations import Confirmations, Publication
 from brokerweave.node.counters import Counters
-from brokerweave.node.daybook import OWN, Daybook, RunEntry
+from brokerweave.node.daybook import Daybook
 from brokerweave.node.failover import Failover
 from brokerweave.node.gates import MARK_TOPIC
 from brokerweave.node.interest import Interest
 from brokerweave.node.neighbours import LaneMaker, Neighbours
+from brokerweave.node.outgoing import Outgoing
 from brokerweave.node.plugins import GuardedStrategy, Plugins
-from brokerweave.node.rerouting import goes_again
 from brokerweave.node.retained import MemoryStore, RetainedSettings, RetainedStore
 from brokerweave.node.retained_sync import Retained
 from brokerweave.node.router import Group, Router
@@ -52,11 +53,6 @@ from brokerweave.session.standing import HeldAck, Stand
 from brokerweave.tables import fit
 
 OWN_TOPICS = "$brokerweave/"
-ACK_DELAY = 0.02
-"""Seconds that an acknowledgement on a link waits for others to share its packet."""
-CONFIRM_LIMIT = 60.0
-"""Seconds after which a node that passed a publication on no longer waits to hear of it; its origin gave up
-long before."""
 GATHERED_BYTES = 256 * 1024
 """QoS 0 publications gathered before runs are made of them without waiting for the next write."""
 
@@ -171,22 +167,21 @@ class NodeCore:
         self.barrier = Barrier(lambda neighbour, payload: self.send_own(neighbour, barrier.TOPIC, payload))
         self.confirmations = Confirmations()
         self.controls[barrier.TOPIC] = self.barrier.arrived
-        self.controls[confirmations.TOPIC] = self._confirmations_arrived
         self.neighbour_table.went_down = self._neighbour_down
-        self._to_confirm: dict[str, list[Publication]] = {}
+        self.outgoing = Outgoing(self)
+        self.arrivals = Arrivals(self)
         self.retained = Retained(self, settings.retained, retained_store or MemoryStore(), settings.epoch)
         if self.wiring.enabled:
             self.retained.unsure_until = self.retained.index.clock.last
         else:
             self.neighbour_table.linked = self.retained.linked
-        self._local_routes = self.router.cache(None)
+        self.local_routes = self.router.cache(None)
         self.admission = Admission(self.router, self.counters.add)
         # A sequence for each lane: messages on one lane arrive in order, so the duplicate window never has to
         # reach back over what another, faster lane brought meanwhile.
         self._sequences = [0] * settings.lanes
         self._pairs = 0
         self._connects = 0
-        self._round_robin = 0
         self._gathered: dict[tuple[Group, int], list[tuple[int, bytes]]] = {}
         self._gathered_bytes = 0
         self.sessions = Sessions(self)
@@ -213,7 +208,7 @@ class NodeCore:
         return self.neighbour_table.active()
 
     def send(self, neighbour: str, packet: Packet) -> None:
-        if self._is_up(neighbour):
+        if self.is_up(neighbour):
             if self.failover is None:  # else the strategy hears itself who has heard
                 self.barrier.told(neighbour)
             self.host.send_control(neighbour, packet)
@@ -234,10 +229,10 @@ class NodeCore:
 
     def send_own(self, neighbour: str, topic: str, payload: bytes) -> None:
         """Send a control packet of one of the node's own parts, in order with the strategy's."""
-        if self._is_up(neighbour):
+        if self.is_up(neighbour):
             self.host.send_control(neighbour, Publish(topic, payload))
 
-    def _is_up(self, neighbour: str) -> bool:
+    def is_up(self, neighbour: str) -> bool:
         entry = self.neighbour_table.get(neighbour)
         return entry is not None and entry.up
 
@@ -281,7 +276,7 @@ class NodeCore:
         return Pair(
             self._pairs,
             self,
-            self._local_routes,
+            self.local_routes,
             self.limits,
             self.settings.session_expiry,
             self.listeners,
@@ -453,7 +448,7 @@ class NodeCore:
             run = self._new_run(group, count, blob, max_qos, version, sender=sender)
             if sender is not None and self.failover is not None:
                 self.failover.resends.left(run, max(group.lane, 0), group.holds)
-            self._dispatch(run, group, taken=taken)
+            self.outgoing.dispatch(run, group, taken=taken)
             return
         key = (group, version)
         gathered = self._gathered.get(key)
@@ -476,7 +471,8 @@ class NodeCore:
         gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
         for (group, version), parts in gathered.items():
             blob = parts[0][1] if len(parts) == 1 else b"".join([blob for _, blob in parts])
-            self._dispatch(self._new_run(group, sum(count for count, _ in parts), blob, 0, version), group)
+            run = self._new_run(group, sum(count for count, _ in parts), blob, 0, version)
+            self.outgoing.dispatch(run, group)
 
     def forward_confirmed(
         self, group: object, publish: Publish, version: int, pair: Pair, ack: HeldAck
@@ -501,7 +497,7 @@ class NodeCore:
         record = self.sessions.of(pair) if publish.qos == 2 else None
         kept = record is not None and record.stored
         taken = (pair.client.client_id, publish.packet_id) if kept else None
-        reachable = list(filter(self._is_up, self._dispatch(run, group, taken=taken)))
+        reachable = list(filter(self.is_up, self.outgoing.dispatch(run, group, taken=taken)))
         unreached = {neighbour for neighbour, _ in group.sure_hops if neighbour not in reachable}
 
         def go_on() -> None:
@@ -579,7 +575,7 @@ class NodeCore:
         if will.topic.startswith("$") or not self.admission.may_write(pair, will.topic):
             return
         sender = self.failover.will_due(pair, will) if self.failover is not None else None
-        group = self._local_routes.lookup(will.topic.encode(), will.retain)
+        group = self.local_routes.lookup(will.topic.encode(), will.retain)
         if group is None:
             return
         properties = without(will.properties, Property.WILL_DELAY_INTERVAL)
@@ -592,7 +588,7 @@ class NodeCore:
         elif isinstance(group, Group) and (group.hops or group.retained or (will.qos and group.kept)):
             self.settle()
             run = self._new_run(group, 1, blob, will.qos, pair.version)
-            self._dispatch(run.sent_by(*sender), group)
+            self.outgoing.dispatch(run.sent_by(*sender), group)
         self.counters.add("wills_forwarded")
 
     def redelivering(self, client: str, publishes: list[Publish]) -> None:
@@ -604,7 +600,7 @@ class NodeCore:
         since another node may think that it should publish it, too."""
         if will.topic.startswith("$"):
             return
-        group = self._local_routes.lookup(will.topic.encode(), will.retain)
+        group = self.local_routes.lookup(will.topic.encode(), will.retain)
         if not isinstance(group, Group):
             group = Group((), True, zlib.crc32(will.topic.encode()) % self.settings.lanes)
         properties = without(will.properties, Property.WILL_DELAY_INTERVAL) if version == 5 else ()
@@ -612,7 +608,7 @@ class NodeCore:
         publish = Publish(will.topic, will.payload, will.qos, will.retain, False, packet_id, properties)
         self.settle()
         run = self._new_run(group, 1, codec.encode(publish, version), will.qos, version)
-        self._dispatch(run.sent_by(*sender), replace(group, local=True))
+        self.outgoing.dispatch(run.sent_by(*sender), replace(group, local=True))
 
     # Links
 
@@ -650,135 +646,6 @@ class NodeCore:
         self.retained.forgotten(identifier)
         self.host.forget_lanes(identifier)
 
-    def batch_arrived(self, neighbour: str, lane: int, first: int, runs: list[Run]) -> None:
-        """A batch came over a lane: take it, as soon as both nodes see the same tree."""
-        if self.wiring.admits(neighbour, lane, first, runs):
-            self.take_batch(neighbour, lane, first, runs)
-
-    def take_batch(self, neighbour: str, lane: int, first: int, runs: list[Run]) -> None:
-        """Take what a lane brought into every next outbox, then let the lane confirm it."""
-        receiving = self.neighbour_table[neighbour].lanes[lane]
-        fresh = receiving.received_batch(first, runs)
-        first += len(runs) - len(fresh)
-        repeated = self.wiring.boundary(neighbour, lane) - first + 1 if self.wiring.held else 0
-        for index, run in enumerate(fresh):
-            # What comes once more, as a flood, must not overtake itself on links that have just joined.
-            again = index < repeated and goes_again(run)
-            self._take(neighbour, lane, run, self.wiring.held if again else ())
-        if any(run.stamp for run in runs):
-            self.retained.commit()
-        receiving.confirm()
-        if self.failover is not None:
-            self.failover.took(neighbour)
-        if receiving.ack_urgent:
-            self.host.lane_ready(neighbour, lane)
-        elif not receiving.ack_scheduled:
-            receiving.ack_scheduled = True
-            self.host.call_later(ACK_DELAY, lambda: self._acknowledge(neighbour, lane))
-
-    def _acknowledge(self, neighbour: str, lane: int) -> None:
-        if neighbour in self.neighbour_table:
-            self.neighbour_table[neighbour].lanes[lane].ack_scheduled = False
-            self.host.lane_ready(neighbour, lane)
-
-    def flood(self, lane: int, run: Run, there: Collection[str], once: bool = False) -> None:
-        """Send a run that was stuck once more, also through nodes that had it before, but not to `there`.
-
-        With `once`, only if it was not flooded in this view.
-        """
-        stream = self._stream(lane, run)
-        if self.wiring.flooded.accept(stream, run.epoch, run.first, run.count) or not once:
-            self.counters.add("flooded", run.count)
-            # Who lost its disk may have had it: QoS 0 goes for its place in the index only, known by version.
-            repair = run.repair or not run.max_qos
-            again = replace(run, flood=True, cap=2, confirm=False, repair=repair)
-            self._route(again, self._local_routes, OWN, local=False, skip=there)
-
-    def _stream(self, lane: int, run: Run) -> str:
-        return f"{run.origin}/{lane}" if self.settings.ordered else run.origin
-
-    def _take(self, neighbour: str, lane: int, run: Run, skip: Collection[str]) -> None:
-        if run.flood:
-            self._take_flood(neighbour, lane, run)
-        if run.origin == self.settings.node_id and not run.repair:
-            self.counters.add("returned_to_origin", run.count)
-            if run.epoch > self.settings.epoch:  # not what this node published before a restart
-                self.host.warn(f"another node calls itself {run.origin}, as this one does: rename one")
-            return
-        reached = self._take_new(neighbour, lane, run, skip)
-        if run.confirm:
-            publication = Publication(run.origin, run.epoch, lane, run.first)
-            self._confirm_behind(neighbour, publication, filter(self._is_up, reached))
-
-    def _take_flood(self, neighbour: str, lane: int, run: Run) -> None:
-        """A flood passes nodes that know it, once in each view; where it is new it takes effect besides."""
-        routes = self.router.cache(neighbour)
-        for offset, count in self.wiring.flooded.accept(
-            self._stream(lane, run), run.epoch, run.first, run.count
-        ):
-            try:
-                # It says nothing of whether this node has seen the run: the daybook must not, either.
-                self._route(run.part(offset, count), routes, OWN, local=False)
-            except RemoteProtocolError:
-                self.counters.add("dropped_damaged", count)
-
-    def _take_new(self, neighbour: str, lane: int, run: Run, skip: Collection[str]) -> set[str]:
-        """Dispatch what of a run was not here before; returns the neighbours it was passed on to."""
-        reached: set[str] = set()
-        routes = self.router.cache(neighbour)
-        fresh = [(0, run.count)]  # a repair is known by its version, not by its sequence
-        if not run.repair:
-            fresh = self.window.accept(self._stream(lane, run), run.epoch, run.first, run.count)
-        for offset, count in fresh:
-            part, had = run.part(offset, count), list[int]()
-            try:
-                if self.failover is not None and (part.holds or part.sender is not None):
-                    if self.failover.resends.repeated(part, lane):
-                        self.counters.add("publications_resent", count)
-                        continue
-                    part = self.failover.held(part, lane)
-                for judged, local in self.retained.taken(part, had) if run.stamp else ((part, True),):
-                    reached |= self._route(judged, routes, lane, local=local, hops=not run.flood, skip=skip)
-            except RemoteProtocolError:
-                self.counters.add("dropped_damaged", count)  # repeating it would block the lane for ever
-            for sequence in had if run.repair and run.epoch else ():
-                # The message itself may follow, by another way, when a newer one has taken its place.
-                self.window.accept(self._stream(lane, run), run.epoch, sequence, 1)
-        return reached
-
-    def _route(
-        self,
-        run: Run,
-        routes: RouteCache,
-        came_on: int,
-        *,
-        local: bool = True,
-        hops: bool = True,
-        skip: Collection[str] = (),
-    ) -> set[str]:
-        """Send messages to where they go next: the broker here if `local`, neighbours if `hops`, but not to
-        `skip`. Returns the neighbours. Raises RemoteProtocolError if a frame is damaged."""
-        reached: set[str] = set()
-        for group, at, length, blob in route_run(run.blob, run.version, routes):
-            if group is None:
-                self.counters.add("not_wanted_any_more", length if local and not run.holds else 0)
-                continue
-            assert isinstance(group, Group)
-            part = run
-            if length != run.count:
-                part = replace(
-                    run,
-                    first=run.first + at,
-                    count=length,
-                    blob=blob,
-                    stamp=run.stamp + at if run.stamp else 0,
-                )
-            if skip or not (hops and local):
-                left = tuple(hop for hop in group.hops if hop[0] not in skip) if hops else ()
-                group = replace(group, hops=left, local=group.local and local)
-            reached.update(self._dispatch(part, group, came_on))
-        return reached
-
     def retry(self, letter: DeadLetter) -> bool:
         """Give the broker here once more what it would not take, as a message of this node's own.
 
@@ -797,161 +664,11 @@ class NodeCore:
         self.host.injector_ready(lane % len(self.injectors))
         return True
 
-    def _confirm_behind(self, neighbour: str, publication: Publication, reached: Iterable[str]) -> None:
-        """Confirm to `neighbour` once all that were `reached` have confirmed."""
-        timer: Timer | None = None
-
-        def heard() -> None:
-            if timer is not None:
-                timer.cancel()  # or each publication would cost memory for as long as it may take
-            self.confirmations.abandon(publication)
-            self._confirm(neighbour, publication)
-
-        if self.confirmations.expect(publication, reached, heard):
-            heard()
-        else:
-            timer = self.host.call_later(CONFIRM_LIMIT, lambda: self._abandon(publication))
-
-    def _abandon(self, publication: Publication) -> None:
-        self.confirmations.abandon(publication)
-
-    def _confirm(self, neighbour: str, publication: Publication) -> None:
-        """Tell where a publication came from that it is taken here and behind; one packet per loop turn."""
-        if not self._to_confirm:
-            self.host.call_later(0, self._send_confirmations)
-        self._to_confirm.setdefault(neighbour, []).append(publication)
-
-    def _send_confirmations(self) -> None:
-        waiting, self._to_confirm = self._to_confirm, {}
-        if self.failover is not None:
-            self.failover.flush()
-        for neighbour, publications in waiting.items():
-            self.send_own(neighbour, confirmations.TOPIC, confirmations.encode(publications))
-
-    def _confirmations_arrived(self, neighbour: str, payload: bytes) -> None:
-        for publication in confirmations.decode(payload):
-            self.confirmations.confirmed(neighbour, publication)
-
-    def _dispatch(
-        self, run: Run, group: Group, came_on: int = OWN, taken: tuple[str, int] | None = None
-    ) -> list[str]:
-        """Put a run where its group says; returns the neighbours whose outboxes have it now."""
-        lane = group.lane
-        if lane < 0:
-            self._round_robin += 1
-            lane = self._round_robin % self.settings.lanes
-        kept_for: dict[str, tuple[str, ...]] = {}
-        wanted = group.hops
-        if run.max_qos and group.kept:
-            kept_for = dict(group.keepers)
-            wanted = group.sure_hops or wanted
-            if group.holds and self.failover is not None:
-                self.failover.hold(run.bound_for(run.cap, group.holds), lane)
-        hops = [hop for hop in wanted if self._owes(hop, run)]
-        number = self._write_run(run, hops, group.local, lane, came_on, taken, kept_for) if run.max_qos else 0
-        reached = [
-            neighbour
-            for neighbour, cap in hops
-            if self.owe(neighbour, lane, _bound_for(run, cap, kept_for.get(neighbour, ())), number)
-        ]
-        kept = len(reached)
-        if group.local:
-            kept += self.inject(lane, run, number)
-        if run.confirm and kept < len(hops) + group.local:
-            self.counters.add("cluster_drops")  # nobody need wait for what will not come
-        return reached
-
-    def _owes(self, hop: tuple[str, int], run: Run) -> bool:
-        neighbour, cap = hop
-        entry = self.neighbour_table.get(neighbour)
-        if entry is None:
-            self.counters.add("dropped_neighbour_removed", run.count)  # between routing and now
-            return False
-        if entry.up:
-            return True
-        if run.repair:
-            return False  # the next link-up repairs
-        if self.wiring.enabled and not (run.stamp or (run.durable and cap)):
-            # Who gets QoS 0 another way and is killed does not know that it had it.
-            self.counters.add("dropped_link_down", run.count)
-            return False
-        return True
-
-    def owe(self, neighbour: str, lane: int, run: Run, number: int = 0) -> bool:
-        """Put a run into the outbox of a neighbour's lane; `number` is its own in the daybook.
-
-        False: it had no room, and the run was dropped and counted.
-        """
-        entry = self.neighbour_table[neighbour]
-        kept = entry.lanes[lane].append(run, number)
-        if kept:
-            self.host.lane_ready(neighbour, lane)
-        elif run.stamp:
-            self.retained.missed(neighbour)
-        if run.flood and not kept:
-            self.wiring.not_flooded(neighbour, lane)
-        if not entry.active and not entry.up:
-            self.wiring.check_outboxes()  # routed before the link was replaced: it has to go another way
-        return kept
-
-    def inject(self, lane: int, run: Run, number: int = 0) -> bool:
-        """Put a run into the outbox towards the local broker. False: as for `owe`."""
-        lane %= len(self.injectors)
-        kept = self.injectors[lane].submit(run, number)
-        if kept:
-            self.host.injector_ready(lane)
-        elif run.stamp:
-            self.retained.not_injected(run)
-        return kept
-
-    def _write_run(
-        self,
-        run: Run,
-        hops: list[tuple[str, int]],
-        local: bool,
-        lane: int,
-        came_on: int,
-        taken: tuple[str, int] | None,
-        kept_for: Mapping[str, tuple[str, ...]],
-    ) -> int:
-        """Before anyone has a run: who owes it, in one entry, so that a crash leaves all of it or nothing."""
-        if not self.daybook.keeps:
-            return 0
-        owing = [
-            (self.neighbour_table[neighbour].lanes[lane].outbox, min(cap, run.cap)) for neighbour, cap in hops
-        ]
-        if local:
-            owing.append((self.injectors[lane % len(self.injectors)].outbox, run.cap))
-        booked = [(outbox, cap) for outbox, cap in owing if outbox.booked_as and cap]
-        if booked:
-            # Named where there is no room, a run would come back after a crash, behind later ones.
-            kept = tuple((outbox.booked_as, cap) for outbox, cap in booked if outbox.has_room(run))
-            names = [
-                (outbox.booked_as, neighbour)
-                for (outbox, _), (neighbour, _) in zip(owing, hops, strict=False)
-            ]
-            holds = tuple((name, kept_for[neighbour]) for name, neighbour in names if neighbour in kept_for)
-            return self.daybook.run(RunEntry(run, came_on, kept, *(taken or ("", 0)), holds))
-        if taken is not None:
-            self.daybook.note("take", *taken)
-        if came_on != OWN:
-            # It goes on as QoS 0 here, and may come once more: by another way, as more than that, or from a
-            # neighbour that lost its disk.
-            self.daybook.note("seen", self._stream(came_on, run), run.epoch, run.first, run.count)
-        return 0
-
     # For the retained index
 
     def lane_of(self, topic: str) -> int:
-        group = self._local_routes.lookup(topic.encode(), True)
+        group = self.local_routes.lookup(topic.encode(), True)
         return max(group.lane, 0) if isinstance(group, Group) else 0
 
     def injectors_idle(self) -> bool:
         return all(injector.idle for injector in self.injectors)
-
-
-def _bound_for(run: Run, cap: int, holds: tuple[str, ...]) -> Run:
-    """A run as it goes to one neighbour."""
-    if cap >= run.cap and not holds:
-        return run
-    return run.bound_for(min(cap, run.cap), holds)

@@ -115,7 +115,7 @@ class Gates:
         for index, lane in enumerate(self._peers[neighbour].lanes):
             try:
                 while lane.stash and (anyway or lane.mark.view == self.view):
-                    self._core.take_batch(neighbour, index, *lane.stash.pop(0))
+                    self._core.arrivals.take_batch(neighbour, index, *lane.stash.pop(0))
             except RemoteProtocolError as error:
                 lane.stash.clear()
                 self.broken(neighbour, error)

@@ -126,7 +126,7 @@ class Rerouting:
             for run in runs:
                 room -= run.size
                 if goes_again(run):
-                    self._core.flood(index, run, (), once=True)
+                    self._core.arrivals.flood(index, run, (), once=True)
                 elif not run.repair:
                     self._core.counters.add("dropped_tree_changed", run.count)
             outbox.withdraw()
@@ -145,7 +145,7 @@ class Rerouting:
             for _, run in runs:
                 room -= run.size
                 if goes_again(run):
-                    self._core.flood(index, run, (), once=True)
+                    self._core.arrivals.flood(index, run, (), once=True)
             if runs:
                 self.on_disk[neighbour, index] = (runs[-1][0] + 1, last)
                 said = self._peers[neighbour].lanes[index].said

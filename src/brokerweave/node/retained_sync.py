@@ -25,6 +25,7 @@ from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import publish_head, split
 from brokerweave.mqtt.packets import Publish
 from brokerweave.node.neighbours import Neighbours
+from brokerweave.node.outgoing import Outgoing
 from brokerweave.node.retained import (
     BROKERS_OWN,
     BUCKETS,
@@ -63,9 +64,8 @@ class RetainedHost(CheckHost, Protocol):
 
     def lane_of(self, topic: str) -> int: ...
 
-    def owe(self, neighbour: str, lane: int, run: Run) -> bool: ...
-
-    def inject(self, lane: int, run: Run) -> bool: ...
+    @property
+    def outgoing(self) -> Outgoing: ...
 
 
 @dataclass(slots=True)
@@ -212,7 +212,7 @@ class Retained:
     def _correct(self, topic: str) -> None:
         run = self._repair_run(topic)
         if run is not None:
-            self._host.inject(self._host.lane_of(topic), run)
+            self._host.outgoing.inject(self._host.lane_of(topic), run)
 
     # Neighbours
 
@@ -300,7 +300,7 @@ class Retained:
                 return
             run = self._repair_run(repair.queue.popleft())
             if run is not None:
-                self._host.owe(neighbour, lane, run)
+                self._host.outgoing.owe(neighbour, lane, run)
                 repair.sent += 1
         if repair.next < BUCKETS:
             self._ask(neighbour)

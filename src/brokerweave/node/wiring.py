@@ -208,7 +208,7 @@ class Wiring:
                 entry.active = peer.unknown = True  # the way around its failed link failed, too
         self._refresh_routes()
         for lane, run, there in again:
-            self._core.flood(lane, run, there)
+            self._core.arrivals.flood(lane, run, there)
         self.rerouting.flood_from_disk()
         self._check_settled()
         for neighbour in self.peers.linked():

@@ -15,8 +15,10 @@ from brokerweave.links.run import Run
 from brokerweave.links.wire import decode_record
 from brokerweave.mqtt.frames import publish_head, split
 from brokerweave.mqtt.packets import Publish
+from brokerweave.node.arrivals import Arrivals
 from brokerweave.node.core import NodeCore
 from brokerweave.node.daybook import OWN, RunEntry, decode_entry
+from brokerweave.node.outgoing import Outgoing
 from brokerweave.node.router import Group
 from brokerweave.sim.disk import DiskJournal
 
@@ -74,33 +76,47 @@ class Watcher(Protocol):
 
 class WatchedCore(NodeCore):
     def __init__(self, *arguments: Any) -> None:
-        *given, self._watcher = arguments
-        self._came_from: str | None = None
+        *given, self.watcher = arguments
         super().__init__(*given)
+        self.arrivals = self.watched = WatchedArrivals(self)
+        self.outgoing = WatchedOutgoing(self)
+
+    def redelivering(self, client: str, publishes: list[Publish]) -> None:
+        self.watcher.redelivering(self.node_id, client, [publish.payload for publish in publishes])
+        super().redelivering(client, publishes)
+
+
+class WatchedArrivals(Arrivals):
+    def __init__(self, core: WatchedCore) -> None:
+        super().__init__(core)
+        self._watched = core
+        self.came_from: str | None = None
 
     def _take(self, neighbour: str, lane: int, run: Run, skip: Collection[str]) -> None:
-        self._came_from = neighbour
+        self.came_from = neighbour
         try:
             super()._take(neighbour, lane, run, skip)
         finally:
-            self._came_from = None
+            self.came_from = None
         if not run.repair:  # of which only the newest version of a topic is for anybody
-            self._watcher.arrived(self.node_id, neighbour, payloads(run))
+            self._watched.watcher.arrived(self._watched.node_id, neighbour, payloads(run))
 
-    def redelivering(self, client: str, publishes: list[Publish]) -> None:
-        self._watcher.redelivering(self.node_id, client, [publish.payload for publish in publishes])
-        super().redelivering(client, publishes)
 
-    def _dispatch(self, run: Run, group: Group, *rest: Any, **named: Any) -> list[str]:
-        watcher, lane = self._watcher, max(group.lane, 0)
+class WatchedOutgoing(Outgoing):
+    def __init__(self, core: WatchedCore) -> None:
+        super().__init__(core)
+        self._watched = core
+
+    def dispatch(self, run: Run, group: Group, *rest: Any, **named: Any) -> list[str]:
+        core, watcher, lane = self._watched, self._watched.watcher, max(group.lane, 0)
         flood = run.flood and (rest or (OWN,))[0] == OWN
         for number, payload in enumerate(payloads(run)):
             key = (run.origin, run.epoch, lane, run.first + number)
             if flood:
-                watcher.flooded(self.node_id, self.counters["tree_elections"], payload, key)
+                watcher.flooded(core.node_id, core.counters["tree_elections"], payload, key)
                 continue
-            watcher.dispatched(self.node_id, self._came_from, payload, key, group, run)
-        return super()._dispatch(run, group, *rest, **named)
+            watcher.dispatched(core.node_id, core.watched.came_from, payload, key, group, run)
+        return super().dispatch(run, group, *rest, **named)
 
 
 class WatchedOutbox(Outbox):

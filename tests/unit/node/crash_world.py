@@ -224,7 +224,7 @@ class Site:
             if topic == ACK_TOPIC:
                 lane.received_ack(decode_ack(payload))
             else:
-                self.core.batch_arrived(peer.name, 0, *decode_batch(payload, NOW))
+                self.core.arrivals.batch_arrived(peer.name, 0, *decode_batch(payload, NOW))
                 self.storage.write_note(self.notes[peer.name], lane.snapshot())
         leaving = lane.poll(NOW)
         for topic, payload in map(_opened, split(leaving)):

@@ -254,7 +254,7 @@ class World:
             elif opened[0] == BATCH_TOPIC:
                 first, runs = decode_batch(opened[1], self.time)
                 self.messages[source, target] += sum(run.count for run in runs)
-                core.batch_arrived(source, lane, first, runs)
+                core.arrivals.batch_arrived(source, lane, first, runs)
             else:
                 core.neighbour_table[source].lanes[lane].received_ack(decode_ack(opened[1]))
                 core.wiring.acknowledged()

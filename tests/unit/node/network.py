@@ -193,7 +193,7 @@ class Network:
             if opened is None:
                 core.control_arrived(source, codec.decode(frame, 5))
             elif opened[0] == BATCH_TOPIC:
-                core.batch_arrived(source, 0, *decode_batch(opened[1], self.time))
+                core.arrivals.batch_arrived(source, 0, *decode_batch(opened[1], self.time))
             else:
                 core.neighbour_table[source].lanes[0].received_ack(decode_ack(opened[1]))
 

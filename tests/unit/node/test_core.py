@@ -292,9 +292,9 @@ def test_a_node_that_hears_of_another_one_with_its_own_id_says_so() -> None:
     network.link("a", "b")
     network.settle()
     core = network.nodes["a"].core
-    core.batch_arrived("b", 0, 1, [run(origin="a", epoch=1)])
+    core.arrivals.batch_arrived("b", 0, 1, [run(origin="a", epoch=1)])
     assert network.nodes["a"].warnings == [], "what it published itself may come back"
-    core.batch_arrived("b", 0, 2, [run(origin="a", epoch=2)])
+    core.arrivals.batch_arrived("b", 0, 2, [run(origin="a", epoch=2)])
     assert "another node calls itself a" in network.nodes["a"].warnings[0]
 
 

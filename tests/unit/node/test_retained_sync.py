@@ -385,7 +385,7 @@ def test_a_node_that_lost_its_disk_gets_its_own_messages_back() -> None:
     run = sites.node("b").retained._repair_run("t")
     assert isinstance(run, Run)
     other.node("a").add_neighbour("b")
-    other.node("a").batch_arrived("b", 0, 1, [run])
+    other.node("a").arrivals.batch_arrived("b", 0, 1, [run])
     entry = other.node("a").retained.index.get("t")
     assert entry is not None
     assert entry.origin == "a"
@@ -394,7 +394,7 @@ def test_a_node_that_lost_its_disk_gets_its_own_messages_back() -> None:
 def test_a_damaged_repair_is_counted_and_does_not_block_the_lane() -> None:
     sites = row("a", "b")
     broken = Run(BROKERS_OWN, 0, 0, 1, 4, 0, 2, 0.0, b"\x31\x05\x00\x09t", 7, repair=True)
-    sites.node("a").owe("b", 0, broken)
+    sites.node("a").outgoing.owe("b", 0, broken)
     sites.rest()
     assert sites.node("b").counters["dropped_damaged"] == 1
     assert sites.node("a").neighbour_table["b"].backlog_bytes == 0

@@ -9,7 +9,7 @@ from brokerweave.failover.held import hold
 from brokerweave.failover.ids import MessageId
 from brokerweave.mqtt.packets import Disconnect, PubAck, Publish, PubRec, SubAck, Subscribe, Subscription
 from brokerweave.mqtt.properties import Property
-from brokerweave.node.core import ACK_DELAY
+from brokerweave.node.arrivals import ACK_DELAY
 from brokerweave.node.failover import LEFT_SECONDS, PUSH_SECONDS, TICK_SECONDS
 from brokerweave.session.record import record_of, state_of
 from tests.unit.node.mesh_sites import (

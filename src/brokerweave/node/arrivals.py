@@ -1,0 +1,204 @@
+"""What lanes bring: each message is taken once, goes where it goes next, and is confirmed behind.
+
+Owns the order of that, and the confirmations that wait for the end of a turn. Invariants: a run is in every
+next outbox before its lane confirms it; each (origin, epoch, sequence) is acted on once, but floods, which
+pass once in each view; a damaged frame is dropped, counted, and blocks nothing. Must not know: sockets, which
+outboxes there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from brokerweave.cooperation.api import Timer
+from brokerweave.errors import RemoteProtocolError
+from brokerweave.links.run import Run
+from brokerweave.mqtt.frames import RouteCache, route_run
+from brokerweave.node import confirmations
+from brokerweave.node.confirmations import Publication
+from brokerweave.node.daybook import OWN
+from brokerweave.node.rerouting import goes_again
+from brokerweave.node.router import Group
+
+if TYPE_CHECKING:
+    from brokerweave.node.core import NodeCore
+
+ACK_DELAY = 0.02
+"""Seconds that an acknowledgement on a link waits for others to share its packet."""
+CONFIRM_LIMIT = 60.0
+"""Seconds after which a node that passed a publication on no longer waits to hear of it; its origin gave up
+long before."""
+
+
+class Arrivals:
+    def __init__(self, core: NodeCore) -> None:
+        self._core = core
+        self._to_confirm: dict[str, list[Publication]] = {}
+        core.controls[confirmations.TOPIC] = self._confirmations_arrived
+
+    def batch_arrived(self, neighbour: str, lane: int, first: int, runs: list[Run]) -> None:
+        """A batch came over a lane: take it, as soon as both nodes see the same tree."""
+        if self._core.wiring.admits(neighbour, lane, first, runs):
+            self.take_batch(neighbour, lane, first, runs)
+
+    def take_batch(self, neighbour: str, lane: int, first: int, runs: list[Run]) -> None:
+        """Take what a lane brought into every next outbox, then let the lane confirm it."""
+        receiving = self._core.neighbour_table[neighbour].lanes[lane]
+        fresh = receiving.received_batch(first, runs)
+        first += len(runs) - len(fresh)
+        repeated = self._core.wiring.boundary(neighbour, lane) - first + 1 if self._core.wiring.held else 0
+        for index, run in enumerate(fresh):
+            # What comes once more, as a flood, must not overtake itself on links that have just joined.
+            again = index < repeated and goes_again(run)
+            self._take(neighbour, lane, run, self._core.wiring.held if again else ())
+        if any(run.stamp for run in runs):
+            self._core.retained.commit()
+        receiving.confirm()
+        if self._core.failover is not None:
+            self._core.failover.took(neighbour)
+        if receiving.ack_urgent:
+            self._core.host.lane_ready(neighbour, lane)
+        elif not receiving.ack_scheduled:
+            receiving.ack_scheduled = True
+            self._core.host.call_later(ACK_DELAY, lambda: self._acknowledge(neighbour, lane))
+
+    def _acknowledge(self, neighbour: str, lane: int) -> None:
+        if neighbour in self._core.neighbour_table:
+            self._core.neighbour_table[neighbour].lanes[lane].ack_scheduled = False
+            self._core.host.lane_ready(neighbour, lane)
+
+    def flood(self, lane: int, run: Run, there: Collection[str], once: bool = False) -> None:
+        """Send a run that was stuck once more, also through nodes that had it before, but not to `there`.
+
+        With `once`, only if it was not flooded in this view.
+        """
+        stream = self.stream(lane, run)
+        if self._core.wiring.flooded.accept(stream, run.epoch, run.first, run.count) or not once:
+            self._core.counters.add("flooded", run.count)
+            # Who lost its disk may have had it: QoS 0 goes for its place in the index only, known by version.
+            repair = run.repair or not run.max_qos
+            again = replace(run, flood=True, cap=2, confirm=False, repair=repair)
+            self._route(again, self._core.local_routes, OWN, local=False, skip=there)
+
+    def stream(self, lane: int, run: Run) -> str:
+        return f"{run.origin}/{lane}" if self._core.settings.ordered else run.origin
+
+    def _take(self, neighbour: str, lane: int, run: Run, skip: Collection[str]) -> None:
+        if run.flood:
+            self._take_flood(neighbour, lane, run)
+        if run.origin == self._core.settings.node_id and not run.repair:
+            self._core.counters.add("returned_to_origin", run.count)
+            if run.epoch > self._core.settings.epoch:  # not what this node published before a restart
+                self._core.host.warn(f"another node calls itself {run.origin}, as this one does: rename one")
+            return
+        reached = self._take_new(neighbour, lane, run, skip)
+        if run.confirm:
+            publication = Publication(run.origin, run.epoch, lane, run.first)
+            self._confirm_behind(neighbour, publication, filter(self._core.is_up, reached))
+
+    def _take_flood(self, neighbour: str, lane: int, run: Run) -> None:
+        """A flood passes nodes that know it, once in each view; where it is new it takes effect besides."""
+        routes = self._core.router.cache(neighbour)
+        for offset, count in self._core.wiring.flooded.accept(
+            self.stream(lane, run), run.epoch, run.first, run.count
+        ):
+            try:
+                # It says nothing of whether this node has seen the run: the daybook must not, either.
+                self._route(run.part(offset, count), routes, OWN, local=False)
+            except RemoteProtocolError:
+                self._core.counters.add("dropped_damaged", count)
+
+    def _take_new(self, neighbour: str, lane: int, run: Run, skip: Collection[str]) -> set[str]:
+        """Dispatch what of a run was not here before; returns the neighbours it was passed on to."""
+        reached: set[str] = set()
+        routes = self._core.router.cache(neighbour)
+        fresh = [(0, run.count)]  # a repair is known by its version, not by its sequence
+        if not run.repair:
+            fresh = self._core.window.accept(self.stream(lane, run), run.epoch, run.first, run.count)
+        for offset, count in fresh:
+            part, had = run.part(offset, count), list[int]()
+            try:
+                if self._core.failover is not None and (part.holds or part.sender is not None):
+                    if self._core.failover.resends.repeated(part, lane):
+                        self._core.counters.add("publications_resent", count)
+                        continue
+                    part = self._core.failover.held(part, lane)
+                for judged, local in self._core.retained.taken(part, had) if run.stamp else ((part, True),):
+                    reached |= self._route(judged, routes, lane, local=local, hops=not run.flood, skip=skip)
+            except RemoteProtocolError:
+                # Repeating it would block the lane for ever.
+                self._core.counters.add("dropped_damaged", count)
+            for sequence in had if run.repair and run.epoch else ():
+                # The message itself may follow, by another way, when a newer one has taken its place.
+                self._core.window.accept(self.stream(lane, run), run.epoch, sequence, 1)
+        return reached
+
+    def _route(
+        self,
+        run: Run,
+        routes: RouteCache,
+        came_on: int,
+        *,
+        local: bool = True,
+        hops: bool = True,
+        skip: Collection[str] = (),
+    ) -> set[str]:
+        """Send messages to where they go next: the broker here if `local`, neighbours if `hops`, but not to
+        `skip`. Returns the neighbours. Raises RemoteProtocolError if a frame is damaged."""
+        reached: set[str] = set()
+        for group, at, length, blob in route_run(run.blob, run.version, routes):
+            if group is None:
+                self._core.counters.add("not_wanted_any_more", length if local and not run.holds else 0)
+                continue
+            assert isinstance(group, Group)
+            part = run
+            if length != run.count:
+                part = replace(
+                    run,
+                    first=run.first + at,
+                    count=length,
+                    blob=blob,
+                    stamp=run.stamp + at if run.stamp else 0,
+                )
+            if skip or not (hops and local):
+                left = tuple(hop for hop in group.hops if hop[0] not in skip) if hops else ()
+                group = replace(group, hops=left, local=group.local and local)
+            reached.update(self._core.outgoing.dispatch(part, group, came_on))
+        return reached
+
+    def _confirm_behind(self, neighbour: str, publication: Publication, reached: Iterable[str]) -> None:
+        """Confirm to `neighbour` once all that were `reached` have confirmed."""
+        timer: Timer | None = None
+
+        def heard() -> None:
+            if timer is not None:
+                timer.cancel()  # or each publication would cost memory for as long as it may take
+            self._core.confirmations.abandon(publication)
+            self._confirm(neighbour, publication)
+
+        if self._core.confirmations.expect(publication, reached, heard):
+            heard()
+        else:
+            timer = self._core.host.call_later(CONFIRM_LIMIT, lambda: self._abandon(publication))
+
+    def _abandon(self, publication: Publication) -> None:
+        self._core.confirmations.abandon(publication)
+
+    def _confirm(self, neighbour: str, publication: Publication) -> None:
+        """Tell where a publication came from that it is taken here and behind; one packet per loop turn."""
+        if not self._to_confirm:
+            self._core.host.call_later(0, self._send_confirmations)
+        self._to_confirm.setdefault(neighbour, []).append(publication)
+
+    def _send_confirmations(self) -> None:
+        waiting, self._to_confirm = self._to_confirm, {}
+        if self._core.failover is not None:
+            self._core.failover.flush()
+        for neighbour, publications in waiting.items():
+            self._core.send_own(neighbour, confirmations.TOPIC, confirmations.encode(publications))
+
+    def _confirmations_arrived(self, neighbour: str, payload: bytes) -> None:
+        for publication in confirmations.decode(payload):
+            self._core.confirmations.confirmed(neighbour, publication)
