@@ -1796,6 +1796,22 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(17.8092404086, "site", ("b", 2.3463636361)),
         ],
     ),
+    "a node could not read its disk, and hears that a client was elsewhere after its broker's delivery": (
+        10966,
+        Options("mesh", 4),
+        [
+            Action(0.4, "arrive", ("b-2",)),
+            Action(1.3, "subscribe", ("b-2", "a/#", 2)),
+            Action(5.820565722028855, "site", ("b", 3.2936388003913333)),
+            Action(10.8, "arrive", ("c-2",)),
+            Action(11.4, "disk", ("d", 6.0)),
+            Action(13.8, "partition", ("d", 5.2)),
+            Action(14.5, "site", ("a", 2.2)),
+            Action(15.2, "stop", ("d", 3.6)),
+            Action(18.0, "publish", ("c-1", "a", 1, False)),
+            Action(18.0, "disk", ("d", 7.3)),
+        ],
+    ),
 }
 """What once was taken for a broken promise, and was none."""
 

@@ -84,10 +84,11 @@ class Redelivery:
             raise Broken(f"{client.name} got {payload!r} from its broker, and redelivered")
 
     def _forgot_session(self, node: str, client_id: str, payload: bytes) -> str:
-        """Row "crash": a node that came back without its disk does not know a session that its broker has; it
-        may hear that the client was elsewhere when that has something from the broker already."""
+        """Rows "crash" and "failing disk": a node that came back without its disk, or could not read it, does
+        not know a session that its broker has; it may hear that the client was elsewhere when that has
+        something from the broker already."""
         facts = self._facts
-        lost = any(not end.disk_kept for end in facts.ends[node][-1:])
+        lost = any(end.disk_failed or not end.disk_kept for end in facts.ends[node][-1:])
         session = any(c.name == client_id and c.persistent for c in facts.sites_clients(node))
         known = lost and session and self.doubts.got_here(client_id, payload, node, facts.starts[node])
         return "its node had forgotten a session that the broker had" if known else ""
