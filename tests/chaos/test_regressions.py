@@ -1796,6 +1796,19 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
             Action(17.8092404086, "site", ("b", 2.3463636361)),
         ],
     ),
+    "a client with a clean session says good-bye to a frozen node whose broker has died": (
+        10915,
+        Options("mesh", 4),
+        [
+            Action(1.41, "subscribe", ("d-2", "+", 2)),
+            Action(9.68, "arrive", ("d-2",)),
+            Action(13.087, "freeze", ("d", 5.89)),
+            Action(13.128, "broker", ("d", True, 4.89)),
+            Action(15.537, "leave", ("d-2",)),
+            Action(16.44, "publish", ("a-2", "b", 2, True)),
+            Action(19.278, "arrive", ("a-2",)),
+        ],
+    ),
     "a node could not read its disk, and hears that a client was elsewhere after its broker's delivery": (
         10966,
         Options("mesh", 4),

@@ -40,9 +40,10 @@ class Sessions:
 
     def said_goodbye(self, client: ModelClient) -> None:
         """A session that ends with its connection is over, also before its client heard that it is
-        subscribed again where it came back."""
+        subscribed again where it came back, and where its broker has died, which its node, frozen, has yet to
+        see: it may read the good-bye first."""
         facts = self._facts
-        if not isinstance(self._owed, OwedInOneHop) or client.persistent or facts.site_died(client.name):
+        if not isinstance(self._owed, OwedInOneHop) or client.persistent or not facts.is_up(client.site):
             return
         for payload, debt in self._owed.gave_up(client.name):
             if not facts.deliveries[client.name, payload] and facts.publications[payload].acknowledged:
