@@ -1149,6 +1149,21 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(19.864106945990265, "leave", ("d-1",)),
         ],
     ),
+    "who kept something was told that a client has it, and passed it on to the client's new session": (
+        63004,
+        Options("mesh", 3),
+        [
+            Action(0.0, "queues", ("b", 600, 0)),
+            Action(0.015169402467663962, "arrive", ("c-2",)),
+            Action(0.13205561838832353, "subscribe", ("b-2", "b", 0)),
+            Action(0.24996858484076806, "arrive", ("b-2",)),
+            Action(5.770776295259786, "kill", ("a", 0, 3.0098239234484083, False)),
+            Action(6.591503180384792, "publish", ("c-2", "b", 1, True)),
+            Action(6.591503180384792, "publish", ("c-2", "b", 1, True)),
+            Action(6.591503180384792, "publish", ("c-2", "b", 1, True)),
+            Action(8.524078181062903, "drop", ("b-2",)),
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {

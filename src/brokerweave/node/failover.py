@@ -268,8 +268,9 @@ class Failover:
         nowhere = {client for client in owed if self.mesh.table.home(client) is None}
         moved = self.queues.hold(kept, owed, self._core.now(), nowhere)
         for client in owed if self._anew or run.born < self.started else ():
-            anew = self._is_anew(client, run.born) or self._has_come(client, identifier, run.born)
-            if anew and owed[client][0] == self.mesh.table.home(client):
+            anew = self._is_anew(client, run.born) or self._has_come(client, run.born)
+            at_home = owed[client][0] == self.mesh.table.home(client)
+            if anew and at_home and self.queues.owes(client, identifier):  # else it is said to have it
                 moved[client] = owed[client][0]  # which may have had it before the session began
         for client, node in moved.items():
             self._pass_on(client, node, kept, own=owed[client][0] == node)
@@ -282,11 +283,10 @@ class Failover:
             return False
         return self._core.now() - since < STALE_SECONDS or born < since
 
-    def _has_come(self, client: str, identifier: MessageId, born: float) -> bool:
-        """Whether something from before this node was started is owed to a client that may have come to its
-        site since: what it had where it was, only its new site can know."""
-        came = time_of(self.mesh.table.since(client))
-        return born < self.started and came > born - CAME_SECONDS and self.queues.owes(client, identifier)
+    def _has_come(self, client: str, born: float) -> bool:
+        """Whether something is from before this node was started, and its client may have come to its site
+        since: what it had where it was, only its new site can know."""
+        return born < self.started and time_of(self.mesh.table.since(client)) > born - CAME_SECONDS
 
     def _pass_on(self, client: str, node: str, late: Held, own: bool) -> None:
         """It came when its client was somewhere else already."""

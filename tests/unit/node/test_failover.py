@@ -231,6 +231,30 @@ def test_what_a_client_had_where_it_was_a_holder_that_was_started_since_does_not
     assert not started.queues.owes_any("c")
 
 
+def test_what_a_client_had_before_who_keeps_it_hears_of_its_new_session_is_not_given_once_more() -> None:
+    mesh = mesh_of("dph", copies=3)
+    first = Guest(mesh, "d", "c")
+    first.subscribe("t")
+    mesh.settle()
+    mesh.cut("d", "h")
+    mesh.stuck.add(("p", "h"))
+    Guest(mesh, "p", "publisher").publish("t", b"1")
+    mesh.settle()
+    first.pair.ended()
+    mesh.advance(0.1)
+    again = Guest(mesh, "d", "c")
+    again.subscribe("t")
+    mesh.settle()
+    again.delivered(b"1", 1)
+    mesh.settle()
+    mesh.link("d", "h")
+    mesh.settle()
+    mesh.stuck.clear()
+    mesh.settle()
+    assert not failover(mesh, "h").queues.owes_any("c")
+    assert mesh.nodes["h"].core.counters["late_publications"] == 0
+
+
 class TestAPublicationThatIsResent:
     def test_is_not_doubled_where_the_first_one_came(self, mesh: Network) -> None:
         Guest(mesh, "h", "subscriber").subscribe("t")
