@@ -8,7 +8,7 @@ import pytest
 
 from brokerweave.mqtt.packets import Publish
 from brokerweave.sim.client import ModelClient
-from brokerweave.sim.facts import Facts
+from brokerweave.sim.facts import Facts, NodeEnd
 from brokerweave.sim.ledger import Ledger
 from brokerweave.sim.owed_in_one_hop import OwedInOneHop
 from brokerweave.sim.pipes import Network
@@ -69,3 +69,28 @@ def test_not_where_its_session_ended_meanwhile() -> None:
     site.facts.broker_losses["c"].append(1.5)
     with pytest.raises(Broken, match="which has it"):
         site.give_again()
+
+
+class TestASessionThatANodeDoesNotKnow:
+    @pytest.fixture
+    def site(self) -> Site:
+        """Its client got something from the broker since the node was started."""
+        site = Site()
+        site.facts.starts["c"] = site.world.now
+        site.facts.takes["c", PAYLOAD] = [site.world.now]
+        return site
+
+    @pytest.mark.parametrize("lost", [True, False])
+    def test_may_be_given_what_it_has_where_its_disk_was_lost_or_could_not_be_read(
+        self, site: Site, lost: bool
+    ) -> None:
+        end = NodeEnd(site.world.now, False, False, disk_failed=not lost, ever_failed=False, held=frozenset())
+        end.disk_kept = not lost
+        site.facts.ends["c"].append(end)
+        site.give_again()
+        assert site.facts.excuses["doubled: its node had forgotten a session that the broker had"] == 1
+
+    def test_is_known_where_its_disk_could_be_read(self, site: Site) -> None:
+        site.facts.ends["c"].append(NodeEnd(site.world.now, False, False, False, False, frozenset()))
+        with pytest.raises(Broken, match="which has it"):
+            site.give_again()
