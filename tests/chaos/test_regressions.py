@@ -1164,6 +1164,43 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(8.524078181062903, "drop", ("b-2",)),
         ],
     ),
+    "a node had no link yet to where a client was, as others said, and nobody gave that what it published": (
+        11363,
+        Options("mesh", 4),
+        [
+            Action(0.2818654557023467, "arrive", ("b-1",)),
+            Action(0.72556990795577, "subscribe", ("b-1", "b", 2)),
+            Action(8.441548560339601, "site", ("d+b", 4.973916847892152)),
+            Action(8.737853028588294, "kill", ("a", 0, 2.6001161600340366, False)),
+            Action(
+                9.999789622569427,
+                "delay",
+                ("b", "c", 0.6930538489952734, 0.28562025401348984, 0.0, 6.619564412355972),
+            ),
+            Action(14.313375484571754, "site", ("a+d", 1.3381774391611754)),
+            Action(16.487350794593944, "freeze", ("c", 2.7625619885462864)),
+            Action(17.17051332851241, "publish", ("b-2", "b", 1, True)),
+            Action(17.17051332851241, "publish", ("b-2", "b", 1, True)),
+        ],
+    ),
+    "a node, restarted, published before it had a link to a site whose client others had told it of": (
+        63023,
+        Options("mesh", 4),
+        [
+            Action(0.03417953836658699, "arrive", ("c-1",)),
+            Action(0.17261192064577446, "arrive", ("b-1",)),
+            Action(0.2454746757427001, "arrive", ("d-2",)),
+            Action(0.7141309633559995, "subscribe", ("b-1", "a/#", 1)),
+            Action(4.479475104932275, "kill", ("c", 0, 3.6867558588488225, True)),
+            Action(5.627555409046005, "site", ("a", 1.690856467100284)),
+            Action(5.830960735862435, "partition", ("a", 5.26317581130507)),
+            Action(11.855037323690189, "publish", ("d-2", "a", 1, False)),
+            Action(11.874628086138724, "kill", ("c", 7, 3.077504740148257, False)),
+            Action(15.877948917723907, "site", ("b", 2.175837479395163)),
+            Action(16.58819891936942, "publish", ("c-1", "a/b/c", 2, True)),
+            Action(16.58819891936942, "publish", ("c-1", "a/b/c", 2, True)),
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {

@@ -10,7 +10,7 @@ message.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -265,8 +265,7 @@ class Failover:
         identifier = MessageId(run.origin, run.epoch, lane, run.first)
         kept = held.hold(identifier, publish, run.version, run.born)
         self._core.counters.add("publications_held", len(owed))
-        nowhere = {client for client in owed if self.mesh.table.home(client) is None}
-        moved = self.queues.hold(kept, owed, self._core.now(), nowhere)
+        moved = self.queues.hold(kept, owed, self._core.now(), self._without_broker(owed, run.origin))
         for client in owed if self._anew or run.born < self.started else ():
             anew = self._is_anew(client, run.born) or self._has_come(client, run.born)
             at_home = owed[client][0] == self.mesh.table.home(client)
@@ -275,6 +274,16 @@ class Failover:
         for client, node in moved.items():
             self._pass_on(client, node, kept, own=owed[client][0] == node)
         self._tick_later()
+
+    def _without_broker(self, owed: Mapping[str, tuple[str, int]], origin: str) -> set[str]:
+        """Clients for whom no broker gets something: they are nowhere, or at a site that its origin, this
+        node, has no link to, and heard of from others only."""
+        home, me, linked = self.mesh.table.home, self._core.node_id, self._core.neighbour_table
+        return {
+            client
+            for client, (node, _) in owed.items()
+            if home(client) is None or (origin == me != node and node not in linked)
+        }
 
     def _is_anew(self, client: str, born: float) -> bool:
         """Whether something may be from before it said again what it wants, since its session was lost."""

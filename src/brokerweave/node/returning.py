@@ -819,7 +819,8 @@ class Returns:
             held = [one for one in held if one.born < entry.own_before]  # the broker has the rest
         if not held:
             return
-        entry.sources.add(node)
+        # An origin that had no link to here yet has it kept by who holds for this node, too.
+        entry.sources.update((node, *self._failover.holders()))
         for attempt in self._attempts.values():
             if attempt.client == client:
                 attempt.cutover.offer(held)

@@ -205,6 +205,37 @@ def test_what_is_published_where_a_client_comes_back_is_kept_until_the_client_ha
     assert not failover(mesh, holder).queues.owes_any("c")
 
 
+def test_what_is_published_where_a_clients_site_is_known_by_hearsay_only_comes_when_it_is_linked() -> None:
+    mesh = mesh_of("dehp", linked=False)
+    for a, b in ("de", "dh", "eh", "dp"):
+        mesh.link(a, b)
+    mesh.settle()
+    Guest(mesh, "d", "c").subscribe("t")
+    mesh.settle()
+    kill(mesh, "d")
+    back = Guest(mesh, "e", "c")
+    back.subscribe("t")
+    mesh.settle()
+    mesh.link("h", "p")
+    mesh.settle()
+    mesh.advance(1.0)
+    assert strategy(mesh, "p").table.home("c") == "e"
+    publisher = Guest(mesh, "p", "publisher")
+    publisher.publish("t", b"1")
+    publisher.publish("t", b"2")
+    mesh.settle()
+    assert publisher.acknowledged() == [101, 102]
+    failover(mesh, "e").young = False
+    mesh.link("e", "p")
+    mesh.settle()
+    mesh.advance(1.0)
+    assert back.payloads() == [b"1", b"2"]
+    assert injected(mesh, "e") == []
+    back.answer_all()
+    mesh.settle()
+    assert not any(failover(mesh, name).queues.owes_any("c") for name in "hp")
+
+
 @pytest.mark.parametrize("others", [False, True])
 def test_what_a_client_had_where_it_was_a_holder_that_was_started_since_does_not_keep(others: bool) -> None:
     mesh = mesh_of("deph", copies=4)
