@@ -1201,6 +1201,19 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(16.58819891936942, "publish", ("c-1", "a/b/c", 2, True)),
         ],
     ),
+    "a holder, just started, did not know for whom to keep what it was given, and their site died": (
+        11604,
+        Options("mesh", 5),
+        [
+            Action(0.09023228604257016, "arrive", ("d-2",)),
+            Action(0.10497918754566093, "arrive", ("e-2",)),
+            Action(0.977010645770821, "subscribe", ("d-2", "a/b/c", 2)),
+            Action(14.338834356474745, "site", ("a", 2.6431200122635263)),
+            Action(15.909352457350773, "delay", ("d", "d/broker", 0.40907636466689734, 0.0, 0.0, 3.0)),
+            Action(17.366200479604174, "publish", ("e-2", "a/b/c", 2, False)),
+            Action(17.768097586496886, "kill", ("d", 0, 1.7989126919122347, False)),
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {

@@ -13,6 +13,7 @@ number, each name, epoch u64, lane u8, sequence u64. Publications as in `held`, 
 - got: number, client text, ids; again and again.
 - routed: as got, of what the client gets where it is, and is kept for it there: not elsewhere any more.
 - unheld: node text, ids; what was to be kept for clients of a node that are not known here.
+- kept: nothing; something is kept here for clients of who hears it, which nobody else may know.
 - taken: the number up to which receipts and gots were taken.
 - ask: round u32, since u64, age f64, client text.
 - answer: round u32, last u8, client text, publications up to the end.
@@ -43,6 +44,7 @@ RECENT = "$brokerweave/failover/recent"
 GOT = "$brokerweave/failover/got"
 ROUTED = "$brokerweave/failover/routed"
 UNHELD = "$brokerweave/failover/unheld"
+KEPT = "$brokerweave/failover/kept"
 TAKEN = "$brokerweave/failover/taken"
 ASK = "$brokerweave/failover/ask"
 ANSWER = "$brokerweave/failover/answer"

@@ -133,6 +133,7 @@ class Failover:
             wire.GOT: self._got_arrived,
             wire.ROUTED: self._routed_arrived,
             wire.UNHELD: self._unheld_arrived,
+            wire.KEPT: self._kept_there,
             wire.TAKEN: self._taken_there,
             wire.ASK: self._asked,
             wire.ANSWER: self.returns.answered,
@@ -179,19 +180,16 @@ class Failover:
     def not_kept(self, run: Run, lane: int, group: Group, missing: set[str]) -> None:
         """A client's publication goes on. Where neither a node nor all that keep it for that node's clients
         were reached, or one of these does not know them, this one keeps it, too: the node tells it what its
-        clients have once their link is up again."""
+        clients have, once it hears of that, or once their link is up again."""
         keepers = [nodes for keeper, nodes in group.keepers if keeper in missing]
         nodes = missing.intersection(node for each in keepers for node in each)
         identifier = MessageId(run.origin, run.epoch, lane, run.first)
         unheld = self._unheld.pop(identifier, set())
-        nodes |= unheld.difference(self.mesh.reachable())
-        holds = self.resends.to_keep(run, sorted(nodes))
+        holds = self.resends.to_keep(run, sorted(nodes | unheld))
         if holds:
             self.hold(run.bound_for(run.cap, holds), lane)
-        topic = publish_head(run.blob, run.version).topic.decode() if unheld else ""
-        for node in unheld - nodes - missing - set(group.holds):  # it has it, and was not to be kept here
-            for client in self.mesh.table.clients_wanting(node, topic):
-                self.queues.let_go(client, (identifier,))
+        for node in sorted(unheld.intersection(self.mesh.reachable())):
+            self._core.send_own(node, wire.KEPT, b"")
 
     def _say_unheld(self, run: Run, lane: int) -> None:
         """This node was started, and has not heard yet which clients some nodes have: its origin may know."""
@@ -221,6 +219,12 @@ class Failover:
             for run in lanes[lane].outbox.kept():
                 if MessageId(run.origin, run.epoch, lane, run.first) in waiting:
                     self.hold(replace(run, holds=(node,)), lane)
+
+    def _kept_there(self, neighbour: str, payload: bytes) -> None:
+        """A neighbour keeps something for clients here, since one who was to does not know them yet."""
+        if neighbour not in self.holders():
+            self._tell_recent(neighbour)
+        self._holders[neighbour] = self._core.now() + self.window
 
     def held(self, run: Run, lane: int) -> Run:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""
@@ -653,10 +657,13 @@ class Failover:
         for node, topic, payload in self.receipts.back(neighbour):
             self._core.send_own(node, topic, payload)
         # Others may have known it for a holder before, and given it what clients here have by now.
-        for payload in wire.encode_receipts(self.recent.latest()):
-            self._core.send_own(neighbour, wire.RECENT, payload)
+        self._tell_recent(neighbour)
         self.returns.up(neighbour)
         self.wills.up(neighbour)
+
+    def _tell_recent(self, neighbour: str) -> None:
+        for payload in wire.encode_receipts(self.recent.latest()):
+            self._core.send_own(neighbour, wire.RECENT, payload)
 
     def _down(self, neighbour: str) -> None:
         self.returns.down(neighbour)

@@ -216,3 +216,52 @@ def test_what_is_not_done_yet_is_shown() -> None:
     mesh.settle()
     mesh.advance(1.0)
     assert [failover(mesh, name).handover.pending for name in "dpn"] == [0, 0, 0]
+
+
+def held_by_one_who_knows_nobody() -> tuple[Network, Guest]:
+    """A client of d is to get what p published, and a, just started, was to keep it for d's clients."""
+    mesh = mesh_of("dpe")
+    client = Guest(mesh, "d", "c")
+    client.subscribe("t")
+    mesh.settle()
+    mesh.advance(OPTIONS["window"] + 1.0)
+    assert failover(mesh, "d").holders() == ["e"]
+    start(mesh, "a", "p")
+    assert strategy(mesh, "p").holders("d") == ("a",)
+    mesh.stuck.add(("a", "p"))
+    publisher = Guest(mesh, "p", "publisher")
+    publisher.publish("t", b"1")
+    mesh.settle()
+    assert publisher.acknowledged() == []
+    return mesh, client
+
+
+def test_what_a_holder_could_not_keep_outlives_the_site_that_had_it() -> None:
+    mesh, _ = held_by_one_who_knows_nobody()
+    mesh.stuck.clear()
+    mesh.settle()
+    kill(mesh, "d")
+    mesh.advance(DEAD_SECONDS)
+    back = Guest(mesh, "e", "c")
+    back.subscribe("t")
+    mesh.settle()
+    assert back.payloads() == [b"1"]
+
+
+def test_who_keeps_what_a_holder_could_not_hears_that_its_client_has_it() -> None:
+    mesh, client = held_by_one_who_knows_nobody()
+    mesh.stuck.clear()
+    mesh.settle()
+    assert failover(mesh, "p").queues.owes_any("c")
+    client.delivered(b"1", 1)
+    mesh.settle()
+    assert not failover(mesh, "p").queues.owes_any("c")
+
+
+def test_who_keeps_what_a_holder_could_not_hears_that_its_client_had_it_before() -> None:
+    mesh, client = held_by_one_who_knows_nobody()
+    client.delivered(b"1", 1)
+    mesh.settle()
+    mesh.stuck.clear()
+    mesh.settle()
+    assert not failover(mesh, "p").queues.owes_any("c")
