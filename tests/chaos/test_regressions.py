@@ -1214,6 +1214,26 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(17.768097586496886, "kill", ("d", 0, 1.7989126919122347, False)),
         ],
     ),
+    "a client was back before an origin out of reach heard that it had gone, and got something again": (
+        11591,
+        Options("mesh", 5),
+        [
+            Action(0.2103404162574664, "subscribe", ("a-1", "+/c", 0)),
+            Action(0.42412327346788675, "arrive", ("a-1",)),
+            Action(0.46240065417519804, "arrive", ("e-2",)),
+            Action(3.8146088926428128, "delay", ("e", "e/broker", 0.35962144764592097, 0.0, 0.0, 3.0)),
+            Action(4.730836934388627, "kill", ("e", 0, 0.19469594068434398, False)),
+            Action(
+                5.535071136820411,
+                "delay",
+                ("c", "a", 0.28603556626151144, 0.5372964233757397, 20000.0, 1.9984149163166998),
+            ),
+            Action(6.086512506766708, "publish", ("e-2", "a/c", 2, False)),
+            Action(7.123573668653947, "broker", ("a", False, 1.4383207137246246)),
+            Action(7.648748212900095, "link", ("a", "e", 5.68707071079772)),
+            Action(9.036363104956497, "site", ("c", 4.262013228317404)),
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {

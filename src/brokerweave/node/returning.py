@@ -180,7 +180,8 @@ class Returns:
         self._epochs: dict[str, int] = {}
         """Of neighbours that were heard of on the links that are up."""
         self._cuts: dict[str, Cut] = {}
-        """The last one of each neighbour since its link is up: what lies behind it, it knew where to send."""
+        """The last one of each neighbour whose link is up: what lies behind it, it knew where to send. Who is
+        out of reach does not hear who comes, be it for the second time."""
         self._unheard: dict[str, dict[str, int]] = {}
         """Neighbours that were not waited for any longer: by client, which version tells them of it."""
         self._given: dict[MessageId, set[str]] = {}
@@ -486,7 +487,6 @@ class Returns:
 
     def up(self, neighbour: str) -> None:
         self._epochs.pop(neighbour, None)
-        self._cuts.pop(neighbour, None)  # it has not heard yet who came while the link was down
 
     def heard(self, neighbour: str, version: int, cut: Cut) -> None:
         self._cuts[neighbour] = cut
@@ -540,7 +540,8 @@ class Returns:
             self._check(answer.round)
 
     def down(self, neighbour: str) -> None:
-        """Nothing is heard of a node any more."""
+        """Nothing is heard of a node any more, nor does it hear anything."""
+        self._cuts.pop(neighbour, None)
         self._unheard.pop(neighbour, None)
         for number in [number for number, again in self._agains.items() if neighbour in again.waiting]:
             self._answered_again(number, neighbour)

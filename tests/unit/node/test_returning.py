@@ -172,13 +172,18 @@ def test_one_that_asks_for_a_new_session_gets_nothing_from_the_old_one(mesh: Net
     assert back.payloads() == []
 
 
-def test_what_a_client_had_elsewhere_a_broker_that_gets_it_late_does_not_give_it_again(mesh: Network) -> None:
+@pytest.mark.parametrize("origin_away", [False, True])
+def test_what_a_client_had_elsewhere_a_broker_that_gets_it_late_does_not_give_it_again(
+    mesh: Network, origin_away: bool
+) -> None:
     Guest(mesh, "d", "other").subscribe("t")
     Guest(mesh, "d", "c").subscribe("t")
     mesh.settle()
     Guest(mesh, "p", "publisher").publish("t", b"1")
     mesh.settle()
     assert injected(mesh, "d") == [b"1"]  # its broker is away
+    if origin_away:  # and does not hear from d that the client went, nor that it is back
+        mesh.cut("d", "p")
     elsewhere = Guest(mesh, "e", "c")
     elsewhere.subscribe("t")
     mesh.settle()
