@@ -1234,6 +1234,33 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(9.036363104956497, "site", ("c", 4.262013228317404)),
         ],
     ),
+    "what was published before a client said again what it wants was for who knew nothing of it": (
+        11506,
+        Options("mesh", 4),
+        [
+            Action(0.2234867126524538, "subscribe", ("d-2", "+", 2)),
+            Action(0.2565578215490483, "arrive", ("c-2",)),
+            Action(12.94393320294926, "arrive", ("d-2",)),
+            Action(14.614970167230013, "site", ("d", 2.7533373617321044)),
+            Action(15.233002481117026, "delay", ("a", "a/broker", 0.45912246553995195, 0.0, 0.0, 3.0)),
+            Action(15.748528490177385, "kill", ("a", 0, 0.20764477446511886, False)),
+            Action(18.06677000352019, "publish", ("c-2", "b", 2, False)),
+        ],
+    ),
+    "what was published before a client said again what it wants was for a holder out of reach": (
+        11506,
+        Options("mesh", 4),
+        [
+            Action(0.2234867126524538, "subscribe", ("d-2", "+", 2)),
+            Action(0.2565578215490483, "arrive", ("c-2",)),
+            Action(12.94393320294926, "arrive", ("d-2",)),
+            Action(14.050887731429501, "partition", ("d", 9.91245444722975)),
+            Action(14.614970167230013, "site", ("d", 2.7533373617321044)),
+            Action(15.233002481117026, "delay", ("a", "a/broker", 0.45912246553995195, 0.0, 0.0, 3.0)),
+            Action(15.748528490177385, "kill", ("a", 0, 0.20764477446511886, False)),
+            Action(18.06677000352019, "publish", ("c-2", "b", 2, False)),
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {

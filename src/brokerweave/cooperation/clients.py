@@ -49,6 +49,7 @@ class ClientTable:
         self._former: dict[str, dict[str, dict[str, int]]] = {}
         self._lingering: dict[str, dict[str, tuple[str, int]]] = {}
         """Client, filter: where the client was, and the QoS that it had there."""
+        self._lingering_at: Counter[str] = Counter()
         self._adrift: dict[str, str] = {}
         """Clients that are nowhere, and may be owed something from where they were."""
         self._adrift_from: Counter[str] = Counter()
@@ -79,6 +80,10 @@ class ClientTable:
     def adrift(self, node: str) -> bool:
         """Whether a client of the node is nowhere, and owed what it misses."""
         return node in self._adrift_from
+
+    def lingers(self, node: str) -> bool:
+        """Whether a client that was at a node is owed what it wanted there until it says what it wants."""
+        return node in self._lingering_at
 
     def went_from(self, node: str) -> Iterator[str]:
         """Clients that a node had a while ago, and another has."""
@@ -156,6 +161,8 @@ class ClientTable:
         for topic_filter, qos in filters.items():
             if topic_filter not in lingering:
                 lingering[topic_filter] = node, qos
+                self.changed = self.changed or not self.lingers(node)
+                self._lingering_at[node] += 1
                 self._count(node, topic_filter, None, qos)
         self.recall_former(node, client, filters)
 
@@ -169,6 +176,10 @@ class ClientTable:
         lingering = self._lingering.get(client, {})
         if topic_filter in lingering:
             node, qos = lingering.pop(topic_filter)
+            self._lingering_at[node] -= 1
+            if not self._lingering_at[node]:
+                del self._lingering_at[node]
+                self.changed = True
             self._count(node, topic_filter, qos, None)
             if not lingering:
                 del self._lingering[client]

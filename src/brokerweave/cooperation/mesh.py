@@ -149,14 +149,14 @@ class Mesh(Strategy):
                 holds.setdefault(holder, []).append(node)
             if self.table.adrift(node):  # it may have heard where they are
                 holds.setdefault(node, []).append(node)
-        # Holders that were started, or cut off, when a node died or began anew may not know its clients; this
-        # one does.
+        # Holders that were started, or cut off, when a node died or began anew may not know its clients, nor
+        # has it anybody to give this to while they have yet to say what they want; this one does know them.
         me = self.context.node_id
         mine = set(holds.pop(me, ()))
         if self.alone or self.cut_off:  # its own clients may be elsewhere by now, which it has yet to hear
             mine.add(me)
         told = self._current | {me}
-        own = tuple(n for n in sorted(wanted) if n in mine or n not in told or self.table.adrift(n))
+        own = tuple(n for n in sorted(wanted) if n in mine or n not in told or self.table.lingers(n))
         linked = set(self.context.neighbours())
         hops = [
             Hop(node, there.get(node, -1), tuple(holds.get(node, ())))

@@ -427,3 +427,18 @@ def test_a_node_keeps_for_clients_of_one_that_has_not_told_them_since_its_link_i
     mesh.settle()
     assert ("d" in there.route("t", None).holds) == kept_here
     assert not all("d" in strategy(mesh, name).route("t", None).holds for name in "ep")
+
+
+def test_a_node_keeps_for_clients_that_have_yet_to_say_elsewhere_what_they_want(mesh: Network) -> None:
+    """Those who are to keep it may be out of reach, or not know where the client was."""
+    Guest(mesh, "d", "c").subscribe("t")
+    mesh.settle()
+    origin = next(name for name in "eph" if name not in strategy(mesh, "d").holders("d"))
+    there = strategy(mesh, origin)
+    assert not there.route("t", None).holds
+    elsewhere = Guest(mesh, next(name for name in "eph" if name != origin), "c")
+    mesh.settle()
+    assert there.route("t", None).holds == ("d",)
+    elsewhere.subscribe("t")
+    mesh.settle()
+    assert "d" not in there.route("t", None).holds
