@@ -1261,6 +1261,23 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(18.06677000352019, "publish", ("c-2", "b", 2, False)),
         ],
     ),
+    "a clock ahead called a client away, and what was sent elsewhere until it was back was lost": (
+        11576,
+        Options("mesh", 3),
+        [
+            Action(0.18887216253407801, "arrive", ("c-2",)),
+            Action(0.6513935319690844, "subscribe", ("b-1", "a/b", 1)),
+            Action(4.26218004395434, "skew", ("b", 530.5394791712276, 0.9768503991987748)),
+            Action(4.28543953065717, "freeze", ("b", 4.746972492036651)),
+            Action(7.028173582817048, "site", ("c", 2.7584253361557924)),
+            Action(8.673471423272717, "freeze", ("a", 4.436703023138635)),
+            Action(9.867141392917022, "link", ("b", "c", 4.313571064421954)),
+            Action(11.511323758056978, "arrive", ("b-1",)),
+            Action(13.255207095279822, "stop", ("b", 1.2144181579821791)),
+            Action(13.76980953113738, "site", ("b", 1.0549889804788704)),
+            Action(16.999071311137286, "publish", ("c-2", "a/b", 1, False)),
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {

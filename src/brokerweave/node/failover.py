@@ -576,6 +576,7 @@ class Failover:
         self._core.interest.forget(record)
         if isinstance(pair, Pair):
             pair.close_taken_over(session_ends=True)
+        self.returns.taken_over(client)
 
     def _left(self, node: str, client: str) -> None:
         """Its session is over. What was kept for it is no longer owed, unless it turns up elsewhere."""

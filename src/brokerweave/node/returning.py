@@ -215,6 +215,12 @@ class Returns:
                 if not self._given.get(identifier, True):
                     del self._given[identifier]
 
+    def taken_over(self, client: str) -> None:
+        """It is elsewhere, and what was published since went there: should it come back, it is as a new one,
+        whether its broker has its session or not."""
+        self.interrupt(client)
+        self.none(client)
+
     def goes_on(self, client: str, pair: Pair) -> None:
         """The broker has its session, and all that came for it; unless it came here in this session, and
         somebody who kept something has yet to be heard. One without a filter is as good as

@@ -21,9 +21,9 @@ class OwedInOneHop(Owed):
         super().__init__(*arguments)  # type: ignore[arg-type]
         self.spared = ""
         """The site whose subscribers are not owed what is published next, unless they lost their sessions."""
-        self.called_away: Callable[[str, str], bool] = lambda node, client: False
-        """Whether a node has heard that a client is elsewhere since later, by a clock that is ahead maybe: it
-        closes the client's connection, and the client comes again."""
+        self.called_away: Callable[[str, str, str], bool] = lambda node, site, client: False
+        """Whether a node has heard that a client of a site is elsewhere since later, by a clock that is ahead
+        maybe: once the site hears it, too, it closes the client's connection, and the client comes again."""
         self._homes: dict[tuple[str, str], str] = {}
         """By client and filter: the site that granted it last."""
         self._former: dict[tuple[str, str], str] = {}
@@ -151,7 +151,7 @@ class OwedInOneHop(Owed):
             at = {self._homes[key], subscription.client.site}
             loose = (payload, debt.client) in self._loose or node in self._unsure.get(key, ())
             elsewhere = at != {debt.path[-1]} or (came and debt.path[-1] != node)
-            called_away = self.called_away(node, debt.client)
+            called_away = self.called_away(node, debt.path[-1], debt.client)
             if key in self._orphans or elsewhere or loose or called_away:
                 moved.append(debt)
         checked = [debt for debt in self._debts.get(payload, ()) if debt not in moved]

@@ -173,9 +173,9 @@ class Simulation:
         assert isinstance(strategy, Mesh)
         return strategy.table
 
-    def _called_away(self, node: str, client: str) -> bool:
+    def _called_away(self, node: str, site: str, client: str) -> bool:
         table = self._table(node)
-        return client in table.clients(node) and table.home(client) != node
+        return client in table.clients(site) and table.home(client) != site
 
     def _whereabouts(self, node: str) -> set[tuple[str, str]]:
         table = self._table(node)

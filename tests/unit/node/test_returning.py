@@ -202,6 +202,26 @@ def test_what_a_client_had_elsewhere_a_broker_that_gets_it_late_does_not_give_it
     assert back.payloads() == [b"1"]
 
 
+def test_what_a_client_missed_elsewhere_it_gets_when_it_is_back_in_a_session_that_it_had_come_to(
+    mesh: Network,
+) -> None:
+    missed(mesh, b"1")
+    first = Guest(mesh, "e", "c", clean_start=False)
+    first.subscribe("t")
+    mesh.settle()
+    first.answer_all()
+    mesh.advance(1.0)
+    Guest(mesh, "h", "c", clean_start=False).subscribe("t")
+    mesh.settle()
+    first.pair.ended()
+    Guest(mesh, "p", "publisher").publish("t", b"2")  # which the broker of h has yet to deliver
+    mesh.settle()
+    back = Guest(mesh, "e", "c", session_present=True, clean_start=False)
+    back.subscribe("t")
+    mesh.advance(1.0)
+    assert back.payloads() == [b"2"]
+
+
 def test_what_is_kept_does_not_age_by_a_clock_that_is_set() -> None:
     mesh = mesh_of("deph")
     Guest(mesh, "d", "c").subscribe("t")
