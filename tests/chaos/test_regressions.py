@@ -1281,6 +1281,21 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
+    "a node that had lost its disk was restarted once more, and heard that a client was elsewhere": (
+        10642,
+        Options("mesh", 3),
+        [
+            Action(0.483, "arrive", ("c-1",)),
+            Action(0.485, "arrive", ("c-2",)),
+            Action(0.553, "subscribe", ("c-2", "a/#", 2)),
+            Action(7.971, "stop", ("c", 0.32)),
+            Action(8.362, "broker", ("c", False, 2.53)),
+            Action(8.694, "delay", ("a", "a/broker", 0.226, 0.0, 0.0, 3.0)),
+            Action(8.922, "kill", ("a", 0, 0.142, True)),
+            Action(9.407, "kill", ("a", 0, 3.1, False)),
+            Action(9.767, "publish", ("c-1", "a", 2, True)),
+        ],
+    ),
     "a site had no room for what a client that had come there, and had not heard SUBACK, was to get": (
         11230,
         Options("mesh", 5),

@@ -85,10 +85,11 @@ class Redelivery:
 
     def _forgot_session(self, node: str, client_id: str, payload: bytes) -> str:
         """Rows "crash" and "failing disk": a node that came back without its disk, or could not read it, does
-        not know a session that its broker has; it may hear that the client was elsewhere when that has
-        something from the broker already."""
+        not know a session that its broker has, nor if it is restarted once more; it may hear that the client
+        was elsewhere when that has something from the broker already."""
         facts = self._facts
-        lost = any(end.disk_failed or not end.disk_kept for end in facts.ends[node][-1:])
+        forgot = [end.at for end in facts.ends[node] if end.disk_failed or not end.disk_kept]
+        lost = any(at > max(facts.broker_losses[node], default=0.0) for at in forgot)
         session = any(c.name == client_id and c.persistent for c in facts.sites_clients(node))
         known = lost and session and self.doubts.got_here(client_id, payload, node, facts.starts[node])
         return "its node had forgotten a session that the broker had" if known else ""
