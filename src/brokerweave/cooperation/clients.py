@@ -231,6 +231,11 @@ class ClientTable:
         for client, node in self._adrift.items():
             yield node, client, self._former.get(node, {}).get(client, {})
 
+    def was(self, client: str) -> tuple[str, Mapping[str, int]]:
+        """Where a client was before it came to where it is, if that is known, and what it wanted there."""
+        node = self._was.get(client, "")
+        return node, self._former.get(node, {}).get(client, {})
+
     def forget(self, node: str) -> None:
         for client in list(self._former.get(node, ())):
             self.forget_former(node, client)

@@ -539,9 +539,15 @@ class Mesh(Strategy):
                 adrift.setdefault((node, loss.until), []).append(Told(client, 0, dict(filters)))
         for node in set(self.table.nodes()) - self._up - {self.context.node_id}:
             for client, entry in self.table.clients(node).items():
-                if entry.filters and self.table.home(client) == node:
+                if self.table.home(client) != node:
+                    continue
+                if entry.filters:
                     told = Told(client, entry.since, dict(entry.filters))
                     adrift.setdefault((node, self._deaths.get(node, inf)), []).append(told)
+                elif entry.new:  # it is still owed what it wanted where it was
+                    was, filters = self.table.was(client)
+                    if filters:
+                        adrift.setdefault((was, inf), []).append(Told(client, 0, dict(filters)))
         for (node, until), clients in sorted(adrift.items(), key=lambda item: item[0]):
             self._send_adrift(neighbour, node, until, clients)
 

@@ -397,6 +397,24 @@ def test_a_clock_that_was_set_does_not_make_others_forget_who_was_at_a_dead_site
     assert "d" in strategy(mesh, "n").route("t", None).holds
 
 
+def test_a_node_that_is_started_hears_of_a_client_that_lost_two_sites_and_subscribed_at_the_first(
+    mesh: Network,
+) -> None:
+    Guest(mesh, "d", "c").subscribe("t")
+    mesh.settle()
+    kill(mesh, "d")
+    mesh.advance(DEAD_SECONDS)
+    Guest(mesh, "e", "c")
+    mesh.settle()
+    kill(mesh, "e")
+    mesh.add("n", options=OPTIONS, strategy=Mesh, cluster_timeout=5.0, barrier_timeout=1.0)
+    for other in "ph":
+        mesh.link("n", other)
+    mesh.settle()
+    assert "c" in strategy(mesh, "n").table.clients_wanting("d", "t")
+    assert "d" in strategy(mesh, "n").route("t", None).holds
+
+
 def test_a_client_that_is_lost_again_is_owed_for_a_whole_window_more(mesh: Network) -> None:
     Guest(mesh, "d", "c").subscribe("t")
     mesh.settle()
