@@ -1278,6 +1278,37 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(16.999071311137286, "publish", ("c-2", "a/b", 1, False)),
         ],
     ),
+    "a client lost a second site before it subscribed there, and who was started kept nothing for it": (
+        12036,
+        Options("mesh", 5),
+        [
+            Action(0.49594440313230437, "arrive", ("d-1",)),
+            Action(1.4426334170986665, "subscribe", ("d-1", "#", 1)),
+            Action(9.056365382285943, "site", ("d", 3.0234952560450203)),
+            Action(10.229367096669296, "stop", ("a", 1.8880147511685905)),
+            Action(13.629306978643577, "kill", ("e", 0, 2.6990417165319265, True)),
+            Action(14.41256395095506, "delay", ("d", "d/broker", 0.1271014959513964, 0.0, 0.0, 3.0)),
+            Action(15.176329380788351, "site", ("a", 1.4808957116265125)),
+            Action(15.87652454932152, "roam", ("d-1",)),
+            Action(16.319350174072685, "kill", ("d", 0, 3.9745944161305644, False)),
+            Action(19.499070571002957, "publish", ("b-1", "a", 2, False)),
+        ],
+    ),
+    "a broker took a client's connection over, published its will, and was given it by another site": (
+        12137,
+        Options("mesh", 5),
+        [
+            Action(0.10801694204483664, "arrive", ("a-1",)),
+            Action(0.28992928965424086, "arrive", ("b-1",)),
+            Action(0.4300904876864625, "arrive", ("c-2",)),
+            Action(1.020208094395214, "subscribe", ("c-2", "#", 1)),
+            Action(7.442756126685278, "publish", ("b-1", "b/c", 2, True)),
+            Action(7.685341893175152, "site", ("a", 4.085346791800911)),
+            Action(15.32128506517848, "freeze", ("c", 5.501587177999674)),
+            Action(15.406021003689823, "roam", ("a-1",)),
+            Action(18.972764904276797, "leave", ("a-1",)),
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {

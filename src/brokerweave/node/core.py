@@ -181,7 +181,8 @@ class NodeCore:
         # reach back over what another, faster lane brought meanwhile.
         self._sequences = [0] * settings.lanes
         self._pairs = 0
-        self._connects = 0
+        self.connects = 0
+        """CONNECTs that came: the last one's number."""
         self._gathered: dict[tuple[Group, int], list[tuple[int, bytes]]] = {}
         self._gathered_bytes = 0
         self.sessions = Sessions(self)
@@ -298,8 +299,8 @@ class NodeCore:
         if any(injector.client_id == pair.client.client_id for injector in self.injectors):
             # The broker would give it the injector's session, and nothing would arrive here any more.
             raise RemoteProtocolError("this client id is the node's own", 0x85)
-        self._connects += 1
-        pair.connect_number = self._connects
+        self.connects += 1
+        pair.connect_number = self.connects
         self.admission.joined(pair)
         self.host.open_broker(pair)
 

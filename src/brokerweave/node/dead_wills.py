@@ -35,6 +35,8 @@ class DeadWills:
         self._failover = failover
         self._owed = OwedWills(MAX_BYTES)
         self._own: dict[str, OwedWill] = {}
+        self._left: dict[str, tuple[OwedWill, int]] = {}
+        """By client, of pairs that the broker left: the will, and the number of the last CONNECT before."""
         self._told: frozenset[str] = frozenset()
         self._dead: set[str] = set()
 
@@ -43,6 +45,11 @@ class DeadWills:
     def accepted(self, pair: Pair) -> None:
         client = pair.client.client_id
         before = self._own.pop(client, None)
+        left, last = self._left.pop(client, (None, 0))
+        if left is not None and pair.connect_number <= last:
+            # The broker did not die: it took the client's connection over, and published the will.
+            content = content_hash(left.will.topic, left.will.payload)
+            self._failover.resends.remember(_sender(client, left.since), content)
         pair.came = self._failover.mesh.table.since(client)
         if pair.will is not None:
             expiry = _NEVER if math.isinf(pair.expiry) else int(pair.expiry)
@@ -58,11 +65,20 @@ class DeadWills:
         owed = self._own.get(pair.client.client_id)
         if owed is not None and (record is None or record.owner in (None, pair)):
             del self._own[owed.client]
+            if pair.broker_left:
+                self._left[owed.client] = owed, self._core.connects
+                self._core.call_later(self._failover.window, lambda: self._forget_left(owed))
             self._clear(owed)
+
+    def _forget_left(self, owed: OwedWill) -> None:
+        left, _ = self._left.get(owed.client, (None, 0))
+        if left is owed:
+            del self._left[owed.client]
 
     def mark(self, pair: Pair, will: Will) -> tuple[str, int]:
         """The sender of a will that is due here. Others may think that this node is dead, and publish it,
-        too: what they send is not for the broker here, unless that died with its client."""
+        too: what they send is not for the broker here, unless that died with its client: `accepted` may show
+        that it did not."""
         sender = _sender(pair.client.client_id, pair.came)
         if not pair.broker_left:
             content = content_hash(will.topic, will.payload)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from brokerweave.mqtt.packets import Disconnect, Will
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.packets import ConnAck, Connect, Disconnect, Will
 from brokerweave.mqtt.properties import Property
 from tests.unit.node.mesh_sites import DEAD_SECONDS, Guest, injected, kill, mesh_of, strategy
 from tests.unit.node.network import Network
@@ -92,6 +93,32 @@ def test_two_holders_that_both_think_they_are_the_first_do_not_double_it_elsewhe
     assert mesh.nodes[one].core.counters["wills_of_dead_nodes"] == 1
     assert mesh.nodes[other].core.counters["wills_of_dead_nodes"] == 1
     assert injected(mesh, third) == [b"last"]
+
+
+@pytest.mark.parametrize("died", [False, True])
+def test_a_broker_that_left_a_client_gets_its_will_from_others_unless_it_took_the_client_over(
+    died: bool,
+) -> None:
+    """d is out of reach, and its client connects again, while d takes the first connection for alive."""
+    mesh = mesh_with_listeners()
+    Guest(mesh, "d", "listener-d").subscribe("w")
+    first = Guest(mesh, "d", "c", will=LAST)
+    mesh.settle()
+    for name in "eph":
+        mesh.cut("d", name)
+    mesh.advance(DEAD_SECONDS)
+    assert injected(mesh, "e") == [b"last"]
+    again = mesh.nodes["d"].core.new_pair()
+    if died:
+        first.pair.ended(broker_left=True)
+    again.from_client(codec.encode(Connect("c"), 4))
+    if not died:
+        first.pair.ended(broker_left=True)
+    again.from_broker(codec.encode(ConnAck(), 4))
+    for name in "eph":
+        mesh.link("d", name)
+    mesh.settle()
+    assert injected(mesh, "d") == [b"last"] * died
 
 
 def test_the_next_holder_publishes_where_the_first_one_is_dead_too() -> None:
