@@ -223,6 +223,10 @@ class Mesh(Strategy):
         unheard = others - told - {self.context.node_id}
         return not (self.searching() or unheard or self._syncing)
 
+    def dead(self) -> tuple[str, ...]:
+        """Nodes that are not live, and whose clients are not forgotten yet."""
+        return tuple(self._deaths)
+
     def reachable(self) -> tuple[str, ...]:
         """Nodes whose links are up."""
         return tuple(sorted(self._up))

@@ -65,8 +65,8 @@ class Handover:
         for due in [due for due in self._due if mesh.has_told(due[1])]:
             self._due.discard(due)
             self._give(*due)
-        for node in mesh.table.nodes():
-            for holder in self._new(node) if node not in mesh.live else ():
+        for node in mesh.dead():
+            for holder in self._new(node):
                 self._give(node, holder)
 
     def sought(self, node: str) -> None:
