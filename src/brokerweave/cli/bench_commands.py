@@ -176,7 +176,7 @@ def limit(
     _need()
     from brokerweave.bench.limit import chosen_search, find_limit
     from brokerweave.bench.patterns import one_place
-    from brokerweave.bench.scenario import load_file, times
+    from brokerweave.bench.scenario import load_file
     from brokerweave.bench.servers import serving
     from brokerweave.bench.starting import one_benchmark, open_run
     from brokerweave.errors import ConfigError
@@ -184,11 +184,10 @@ def limit(
     if (scenario is None) == (broker is None):
         raise ConfigError("give either a SCENARIO.toml or --broker HOST:PORT")
     if scenario is not None:
-        wanted = _timed(load_file(scenario), preset)
+        wanted = load_file(scenario)
     else:
-        clients = (publishers, subscribers)
-        chosen = times(preset or "short")
-        wanted = one_place("broker", address=broker or "", topics=topics, clients=clients, times=chosen)
+        wanted = one_place("broker", address=broker or "", topics=topics, clients=(publishers, subscribers))
+    wanted = _timed(wanted, preset)
     kind, asked = chosen_search(search, wanted.times, start / 1000 if start else None)
     with one_benchmark(tell):
         folder = open_run("limit", {**wanted.to_dict(), "search": kind}, to)
