@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from brokerweave.node.failover import Failover
 
 MAX_BYTES = 64 << 20
+MOST_LEFT = 10_000
+"""Clients that the broker left, whose wills are remembered."""
 WILL_OF = "\0"
 """Begins the sender of a will, as no client id does [MQTT-1.5.4-2]."""
 _LONGEST = 16_000
@@ -66,7 +68,11 @@ class DeadWills:
         if owed is not None and (record is None or record.owner in (None, pair)):
             del self._own[owed.client]
             if pair.broker_left:
+                self._left.pop(owed.client, None)
                 self._left[owed.client] = owed, self._core.connects
+                if len(self._left) > MOST_LEFT:
+                    del self._left[next(iter(self._left))]
+                    self._core.counters.add("left_wills_forgotten")  # at worst one is published twice
                 self._core.call_later(self._failover.window, lambda: self._forget_left(owed))
             self._clear(owed)
 
