@@ -26,6 +26,7 @@ from rich.table import Table
 from benchmarks import machine
 from benchmarks.relay.meter import resident_bytes
 from brokerweave import lab
+from brokerweave.config import Address
 from brokerweave.lab.broker import HOST
 from brokerweave.lab.node import Node
 from brokerweave.mqtt.packets import UnsubAck, Unsubscribe
@@ -73,7 +74,7 @@ async def filters(port: int, count: int, name: str) -> None:
 
     async def one(number: int) -> None:
         client_id = f"{name}-{number}"
-        async with await Client.connect(HOST, port, client_id=client_id, timeout=PATIENCE) as client:
+        async with await Client.connect(Address(HOST, port), client_id=client_id, timeout=PATIENCE) as client:
             for begin in range(number * BATCH, count, AT_ONCE * BATCH):
                 batch = range(begin, min(begin + BATCH, count))
                 wanted = tuple(f"site/{name}/filter/{each}/with/+/levels" for each in batch)
@@ -91,7 +92,7 @@ async def clients(port: int, count: int, name: str) -> None:
 
     async def connection(client_id: str, clean: bool) -> None:
         async with await Client.connect(
-            HOST, port, client_id=client_id, clean_start=clean, timeout=PATIENCE
+            Address(HOST, port), client_id=client_id, clean_start=clean, timeout=PATIENCE
         ) as client:
             await client.subscribe(f"client/{client_id}/#", qos=1)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from benchmarks.failover.record import Record
 from benchmarks.failover.scene import PATIENCE, Plan, Site, loaded
 from benchmarks.failover.wires import Wires, missing
+from brokerweave.config import Address
 from brokerweave.errors import Unavailable
 from brokerweave.lab.node import Node
 from brokerweave.runtime.client import Client
@@ -86,7 +87,7 @@ async def retain(sites: Sequence[Site], when: str) -> None:
     """In each half topics of its own, and topics that both halves write, one after the other."""
     for number, half in enumerate(HALVES):
         site = sites[half[0]]
-        async with await Client.connect(site.host, site.node.port, timeout=PATIENCE) as client:
+        async with await Client.connect(Address(site.host, site.node.port), timeout=PATIENCE) as client:
             for topic in range(RETAINED):
                 for name in (f"half{number}/{topic}", f"both/{topic}"):
                     await client.publish(f"kept/{name}", f"{when} {number}".encode(), qos=1, retain=True)
@@ -99,7 +100,7 @@ async def retained_wrong(sites: Sequence[Site], when: str) -> int:
     wanted = {topic: f"{when} {number}".encode() for topic, number in expected.items()}
     wrong = 0
     for site in sites:
-        async with await Client.connect(site.host, site.node.port, timeout=PATIENCE) as client:
+        async with await Client.connect(Address(site.host, site.node.port), timeout=PATIENCE) as client:
             await client.subscribe("kept/#", qos=1)
             await asyncio.sleep(1.0)
             messages = [client.messages.get_nowait() for _ in range(client.messages.qsize())]

@@ -14,6 +14,7 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from brokerweave import lab
+from brokerweave.config import Address
 from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.lab.broker import answers_mqtt
 from tests.support.clients import end
@@ -156,7 +157,7 @@ def test_a_broker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
 def test_haproxy_passes_clients_to_its_broker(connect: Callable[[int], Paho]) -> None:
     if reason := lab.HAProxy.missing():
         pytest.skip(reason)
-    with start_broker("mosquitto") as broker, lab.HAProxy(backend_port=broker.port) as proxy:
+    with start_broker("mosquitto") as broker, lab.HAProxy(backend=Address(broker.host, broker.port)) as proxy:
         carry_a_message(connect, proxy.port)
 
 

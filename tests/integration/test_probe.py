@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from brokerweave import lab
+from brokerweave.config import Address
 from brokerweave.errors import Unavailable
 from brokerweave.mqtt.packets import Publish
 from brokerweave.runtime.client import Client, Refused
@@ -18,7 +19,7 @@ from tests.support.sites import QUICK, merged, network, start_broker
 
 def probed(name: str) -> Abilities:
     with start_broker(name) as broker:
-        return asyncio.run(probe(broker.host, broker.port))
+        return asyncio.run(probe(Address(broker.host, broker.port)))
 
 
 def test_mosquitto_can_everything() -> None:
@@ -70,13 +71,13 @@ def test_amqtt_speaks_one_version_and_forgets_what_anonymous_clients_missed() ->
 
 def test_a_declared_maximum_packet_is_believed() -> None:
     with start_broker("mosquitto", config=["max_packet_size 5000"]) as broker:
-        essentials = asyncio.run(probe_essentials(broker.host, broker.port))
+        essentials = asyncio.run(probe_essentials(Address(broker.host, broker.port)))
         assert essentials.maximum_packet == 5000
 
 
 def test_an_undeclared_maximum_packet_is_found_by_trying() -> None:
     with start_broker("mosquitto", config=["message_size_limit 100000"]) as broker:
-        found = asyncio.run(probe(broker.host, broker.port))
+        found = asyncio.run(probe(Address(broker.host, broker.port)))
         assert not found.maximum_packet_declared
         assert found.maximum_packet == 64 * 1024
         assert ("maximum packet", "at least 65,536 bytes") in rows(found)
@@ -84,8 +85,8 @@ def test_an_undeclared_maximum_packet_is_found_by_trying() -> None:
 
 async def test_a_probe_leaves_no_retained_message_and_no_session() -> None:
     with start_broker("mosquitto", config=["sys_interval 1"]) as broker:
-        await probe(broker.host, broker.port)
-        async with await Client.connect(broker.host, broker.port) as client:
+        await probe(Address(broker.host, broker.port))
+        async with await Client.connect(Address(broker.host, broker.port)) as client:
             await client.subscribe("brokerweave-probe/#", "/brokerweave-probe/#", "$SYS/broker/clients/total")
             seen: list[Publish] = []
             while not seen or seen[-1].payload != b"1":
@@ -97,10 +98,12 @@ async def test_a_probe_leaves_no_retained_message_and_no_session() -> None:
 
 async def test_credentials_are_used_and_their_refusal_is_told() -> None:
     with start_broker("mosquitto", passwords={"ann": "secret"}) as broker:
-        essentials = await probe_essentials(broker.host, broker.port, username="ann", password=b"secret")
+        essentials = await probe_essentials(
+            Address(broker.host, broker.port), username="ann", password=b"secret"
+        )
         assert essentials.version == 5
         with pytest.raises(Refused):
-            await probe_essentials(broker.host, broker.port, username="ann", password=b"wrong")
+            await probe_essentials(Address(broker.host, broker.port), username="ann", password=b"wrong")
 
 
 def test_a_password_that_is_no_text_reaches_the_broker_as_it_is(tmp_path: Path) -> None:
@@ -116,7 +119,7 @@ def test_a_password_that_is_no_text_reaches_the_broker_as_it_is(tmp_path: Path) 
 
 async def test_a_port_where_nobody_listens_is_unavailable() -> None:
     with pytest.raises(Unavailable, match="cannot reach a broker"):
-        await probe_essentials("127.0.0.1", lab.free_port())
+        await probe_essentials(Address("127.0.0.1", lab.free_port()))
 
 
 async def test_a_server_that_never_answers_is_unavailable() -> None:
@@ -128,4 +131,4 @@ async def test_a_server_that_never_answers_is_unavailable() -> None:
     async with server:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(Unavailable, match="no ConnAck"):
-            await probe_essentials("127.0.0.1", port, timeout=0.1)
+            await probe_essentials(Address("127.0.0.1", port), timeout=0.1)

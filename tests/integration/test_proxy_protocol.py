@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from brokerweave import lab
+from brokerweave.config import Address
 from brokerweave.lab.broker import answers_mqtt
 from brokerweave.lab.debian import RabbitMQ
 from brokerweave.mqtt import codec
@@ -27,7 +28,7 @@ def behind_haproxy() -> Iterator[Network]:
         pytest.skip(reason)
     broker = lab.BROKERS["mosquitto"]()
     turn_away = f"tcp-request session reject if {{ src {UNWANTED} }}"
-    proxy = lab.HAProxy(backend_port=broker.port, accept_proxy=True, rules=[turn_away])
+    proxy = lab.HAProxy(backend=Address(broker.host, broker.port), accept_proxy=True, rules=[turn_away])
     start_all([broker.start])
     start_all([proxy.start])
     try:

@@ -37,6 +37,7 @@ _GUESSES: Mapping[str, float] = {
     "C pf": 3.8,
     "C sf": 5.2,
     "C mesh": 4.5,
+    "C tcp": 5.2,
     "C bridges": 3.0,
     "C apart": 5.4,
     "D pf": 3.8,
@@ -63,21 +64,25 @@ def one_place(
     broker: str = "mosquitto",
     quota: float = 0.0,
     front: str = "none",
+    way: str = "tcp",
     topics: int = TOPICS,
     clients: tuple[int, int] = (10, 10),
     times: Times = PRESETS["short"],
 ) -> Scenario:
     """All clients at one place; `clients` are publishers and subscribers of each topic."""
-    place = Place("site1", address, broker, quota, front)
+    place = Place("site1", address, broker, quota, front, way)
     groups = [Group("site1", f"topic{number + 1}", *clients) for number in range(topics)]
     groups.append(Group("site1", f"topic{topics + 1}", 1, 1, latency=True))
     return Scenario(name, (place,), tuple(groups), times)
 
 
-def five_places(name: str, placement: str, join: str, quota: float, times: Times) -> Scenario:
-    """Pattern B, C or D. Latency is measured from the row's end to every site that hears of it."""
-    front = "none" if join in ("bridges", "none") else "node"
-    places = tuple(Place(f"site{number + 1}", quota=quota, front=front) for number in range(SITES))
+def five_places(
+    name: str, placement: str, join: str, quota: float, times: Times, *, way: str = "unix"
+) -> Scenario:
+    """Pattern B, C or D; `way` is how nodes reach their brokers. Latency is measured from the row's end to
+    every site that hears of it."""
+    front, way = ("none", "tcp") if join in ("bridges", "none") else ("node", way)
+    places = tuple(Place(f"site{number + 1}", quota=quota, front=front, way=way) for number in range(SITES))
     groups = [
         Group(places[site].name, topic(site + further), count, count)
         for site in range(SITES)
@@ -105,18 +110,22 @@ class Pattern:
 def patterns(quota: float, times: Times, makers: tuple[str, ...] = ()) -> dict[str, Pattern]:
     """All of them by name, the single broker first. `makers`: single brokers of others, as in Fig. 11.
 
-    "C apart" is not in the paper: five brokers that know nothing of each other, with nothing before them,
-    which is what C could reach if cooperation were free.
+    Clients come by TCP, and a node reaches its broker, which is on the same server, by a Unix socket; "A tcp"
+    and "C tcp" (with SF) are by TCP all the way. "C apart" is not in the paper: five brokers that know
+    nothing of each other, with nothing before them.
     """
     made = [
         Pattern(one_place("mosquitto S1", quota=quota, times=times), single=True),
         Pattern(one_place("mosquitto S2", quota=quota * STRONGER, times=times), 10.0),
         Pattern(one_place("haproxy S1", quota=quota, front="haproxy", times=times)),
-        Pattern(one_place("A node", quota=quota, front="node", times=times)),
+        Pattern(one_place("A node", quota=quota, front="node", way="unix", times=times), 1.6),
+        Pattern(one_place("A tcp", quota=quota, front="node", times=times)),
     ]
     for name, guess in _GUESSES.items():
         placement, join = name.split()
-        scenario = five_places(name, placement, "none" if join == "apart" else join, quota, times)
+        way = "tcp" if join == "tcp" else "unix"
+        join = {"tcp": "sf", "apart": "none"}.get(join, join)
+        scenario = five_places(name, placement, join, quota, times, way=way)
         made.append(Pattern(scenario, guess))
     for maker in makers:
         alone = one_place(f"{maker} S1", broker=maker, quota=quota, times=times)

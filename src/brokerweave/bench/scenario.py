@@ -20,6 +20,7 @@ from brokerweave.config import nearest
 from brokerweave.errors import ConfigError
 
 FRONTS = ("none", "node", "haproxy")
+WAYS = ("tcp", "unix")
 JOINS = ("none", "pf", "sf", "mesh", "bridges")
 _Made = TypeVar("_Made")
 
@@ -33,7 +34,8 @@ class Place:
     """Where clients connect: at a broker that runs (`address`), or at one to be started here.
 
     `quota` is the share of a core that the broker may use, and what stands in front of it the same again; 0:
-    all it can get. `front`: a node or HAProxy between clients and broker.
+    all it can get. `front`: a node or HAProxy between clients and broker, and `way` how it reaches the broker
+    (only Mosquitto has a Unix socket).
     """
 
     name: str
@@ -41,6 +43,7 @@ class Place:
     broker: str = "mosquitto"
     quota: float = 0.0
     front: str = "none"
+    way: str = "tcp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +212,11 @@ def _check(scenario: Scenario) -> None:
     for place in scenario.places:
         if place.front not in FRONTS:
             raise ConfigError(f"place {place.name}: front {place.front!r}; known: {', '.join(FRONTS)}")
+        if place.way not in WAYS:
+            raise ConfigError(f"place {place.name}: way {place.way!r}; known: {', '.join(WAYS)}")
+        nothing_before_it = place.front == "none" and scenario.join in ("none", "bridges")
+        if place.way == "unix" and (nothing_before_it or place.broker != "mosquitto"):
+            raise ConfigError(f'place {place.name}: way "unix" is for what stands in front of a mosquitto')
         if not 0 <= place.quota <= 64:
             raise ConfigError(f"place {place.name}: quota is a share of a core, above 0")
     kinds: dict[str, bool] = {}

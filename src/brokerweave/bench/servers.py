@@ -17,7 +17,7 @@ from brokerweave.bench.load.driver import Progress, Target, silent
 from brokerweave.bench.network import own_network
 from brokerweave.bench.quota import Quotas
 from brokerweave.bench.scenario import Place, Scenario
-from brokerweave.config import Address
+from brokerweave.config import Address, BrokerAddress
 from brokerweave.config.values import BadValue
 from brokerweave.errors import ConfigError
 from brokerweave.lab.broker import HOST, Broker
@@ -84,7 +84,8 @@ def _start_brokers(scenario: Scenario, sites: list[_Site], stack: ExitStack, sho
         if site.place.broker == "mosquitto":
             lines = _bridge(after, scenario.qos) if scenario.join == "bridges" and after else ()
             lines = (*lines, *(_KEEPING if scenario.kills else ()))
-            broker = lab.start("mosquitto", config=(*_MOSQUITTO, *lines))
+            unix = site.place.way == "unix"
+            broker = lab.start("mosquitto", config=(*_MOSQUITTO, *lines), unix=unix)
         elif scenario.join == "bridges":
             raise ConfigError(f"{site.place.name}: only Mosquitto has bridges, {site.place.broker} does not")
         else:
@@ -108,25 +109,35 @@ def _bridge(to: _Site, qos: int) -> tuple[str, ...]:
 def _start_fronts(scenario: Scenario, sites: list[_Site], stack: ExitStack, show: Progress) -> None:
     nodes: list[Node] = []
     for site in sites:
-        port = site.running["broker"].port
+        broker = _broker_of(site)
         if scenario.join in STRATEGIES or site.place.front == "node":
             show(f"starting the node of {site.place.name}")
             strategy = scenario.join if scenario.join in STRATEGIES else "sf"
             # In a row each node calls the one before it, in a mesh all before it.
             called = tuple(nodes if strategy == "mesh" else nodes[-1:]) if scenario.join in STRATEGIES else ()
-            settings: Settings = {}
+            settings: dict[str, Mapping[str, object]] = {"node": {"broker": str(broker)}}
             if scenario.kills and strategy == "mesh":
                 # Who is dead is known by membership alone; it finds the others too.
-                called, settings = (), _membership(site, sites, len(scenario.kills))
+                called = ()
+                settings |= _membership(site, sites, len(scenario.kills))
+            port = site.running["broker"].port
             nodes.append(Node(site.place.name, port, called, strategy=strategy, settings=settings))
             site.running["node"] = stack.enter_context(nodes[-1])
         elif site.place.front == "haproxy":
-            site.running["haproxy"] = stack.enter_context(lab.HAProxy(backend_port=port))
+            site.running["haproxy"] = stack.enter_context(lab.HAProxy(backend=broker))
     for number, node in enumerate(nodes):
         if scenario.join == "mesh":
             node.wait_for_links(len(nodes) - 1)
         elif scenario.join in STRATEGIES:
             node.wait_for_links((number > 0) + (number < len(nodes) - 1))
+
+
+def _broker_of(site: _Site) -> BrokerAddress:
+    """Where what stands in front of a broker finds it."""
+    broker = site.running["broker"]
+    if site.place.way == "unix" and isinstance(broker, lab.Mosquitto):
+        return broker.socket
+    return Address(broker.host, broker.port)
 
 
 def _membership(site: _Site, sites: list[_Site], killed: int) -> Settings:

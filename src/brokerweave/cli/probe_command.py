@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from brokerweave.cli.output import console, help_text, table
-from brokerweave.config.values import Address, BadValue
+from brokerweave.config.values import BadValue, BrokerAddress, parse_broker
 from brokerweave.errors import ConfigError
 
 _HELP = """Find out what a broker can do, by trying it.
@@ -23,6 +23,7 @@ Uses topics of its own and leaves nothing behind.
 \b
 Examples:
   brokerweave probe 127.0.0.1:1883
+  brokerweave probe unix:/run/mosquitto/broker.sock
   brokerweave probe broker.local:1883 --username node --password-file secret --json
 """
 
@@ -32,7 +33,10 @@ def register(app: typer.Typer) -> None:
 
 
 def probe(
-    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The broker itself, not a node.")],
+    address: Annotated[
+        str,
+        typer.Argument(metavar="ADDRESS", help="The broker itself, not a node: HOST:PORT, or unix:/PATH."),
+    ],
     username: Annotated[
         str | None, typer.Option("--username", metavar="NAME", help="Log in by this name.")
     ] = None,
@@ -49,7 +53,7 @@ def probe(
 
     from brokerweave.runtime import probe as runtime_probe
 
-    probing = runtime_probe.probe(target.host, target.port, username=username, password=password)
+    probing = runtime_probe.probe(target, username=username, password=password)
     abilities = asyncio.run(probing)
     if as_json:
         print(json.dumps(dataclasses.asdict(abilities), indent=2, ensure_ascii=False))
@@ -60,9 +64,9 @@ def probe(
     console().print(shown)
 
 
-def _address(text: str) -> Address:
+def _address(text: str) -> BrokerAddress:
     try:
-        return Address.parse(text)
+        return parse_broker(text)
     except BadValue as bad:
         raise ConfigError(f"the broker's address should be {bad}; not {text!r}") from None
 

@@ -35,11 +35,14 @@ from brokerweave.config.keys import (
     keys_of,
 )
 from brokerweave.config.socket import claim_admin_folder, default_admin_socket
-from brokerweave.config.values import Address, BadValue
+from brokerweave.config.values import Address, BadValue, BrokerAddress, UnixSocket, parse_broker
 from brokerweave.errors import ConfigError
 
 __all__ = [
     "Address",
+    "BrokerAddress",
+    "UnixSocket",
+    "parse_broker",
     "EdgeLogSection",
     "FlightSection",
     "KafkaSection",

@@ -11,10 +11,8 @@ import stat
 import tempfile
 from pathlib import Path
 
+from brokerweave.config.values import LONGEST_SOCKET_PATH
 from brokerweave.errors import ConfigError
-
-_LONGEST_SOCKET_PATH = 107
-"""The kernel's `sun_path` has 108 bytes, the last of them zero."""
 
 
 def admin_folder() -> Path:
@@ -28,7 +26,7 @@ def admin_folder() -> Path:
 def default_admin_socket(node_id: str) -> Path:
     """The socket of the node called `node_id`. Raises `ConfigError` where its path would be too long."""
     path = admin_folder() / f"{node_id}.sock"
-    if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
+    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
         raise ConfigError(f"{path} is too long for a socket; set 'admin_socket' in [node] to a shorter path")
     return path
 

@@ -9,6 +9,7 @@ by name, where a value came from, or the runtime.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from typing import NamedTuple
 
 _ONE_LINE = r"[^\x00-\x1f\x7f]+"
 _NAME = re.compile(r"[^\s,=]+")
+LONGEST_SOCKET_PATH = 107
+"""The kernel's `sun_path` has 108 bytes, the last of them zero."""
 
 
 class BadValue(Exception):
@@ -42,6 +45,35 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class UnixSocket(NamedTuple):
+    """A socket in the file system of this machine. `str()` gives back what `parse` reads."""
+
+    path: str
+
+    @classmethod
+    def parse(cls, text: str) -> UnixSocket:
+        """Read unix:/PATH. Raises `BadValue`."""
+        path = text.removeprefix("unix:")
+        if re.fullmatch(_ONE_LINE, path) is None or not path.startswith("/"):
+            raise BadValue("unix: and an absolute path, for example unix:/run/mosquitto/broker.sock")
+        if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
+            raise BadValue(
+                f"unix: and a path of at most {LONGEST_SOCKET_PATH} bytes: the system takes no more"
+            )
+        return cls(path)
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}"
+
+
+BrokerAddress = Address | UnixSocket
+
+
+def parse_broker(text: str) -> BrokerAddress:
+    """Read HOST:PORT, or unix:/PATH. Raises `BadValue`."""
+    return UnixSocket.parse(text) if text.startswith("unix:") else Address.parse(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +163,12 @@ def _address(lowest_port: int) -> Kind:
     return Kind("HOST:PORT", str, read)
 
 
+def _read_broker(value: object) -> BrokerAddress:
+    if not isinstance(value, (str, Address, UnixSocket)):
+        raise BadValue('"HOST:PORT" or "unix:/PATH", a text')
+    return parse_broker(str(value))
+
+
 def _read_path(value: object) -> Path:
     if isinstance(value, Path):
         return value
@@ -186,6 +224,7 @@ def fraction(words: str) -> Kind:
 
 
 REMOTE = _address(lowest_port=1)
+BROKER = Kind("HOST:PORT or unix:/PATH", str, _read_broker)
 LISTENING = _address(lowest_port=0)
 PATH = Kind("a path", str, _read_path)
 SWITCH = Kind("true or false", bool, _read_switch)

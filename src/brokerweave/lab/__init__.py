@@ -13,7 +13,7 @@ from brokerweave.lab.broker import Broker, free_port
 from brokerweave.lab.debian import HAProxy, Mosquitto, Nats, RabbitMQ
 from brokerweave.lab.makers import ActiveMQ, Aedes, Amqtt, Mochi, Moquette
 
-__all__ = ["BROKERS", "Broker", "HAProxy", "available", "free_port", "start"]
+__all__ = ["BROKERS", "Broker", "HAProxy", "Mosquitto", "available", "free_port", "start"]
 
 _KINDS: tuple[type[Broker], ...] = (
     Mosquitto,

@@ -10,6 +10,7 @@ import asyncio
 import sys
 
 from brokerweave import lab
+from brokerweave.config import Address
 from brokerweave.errors import Unavailable
 from brokerweave.runtime.probe import probe, rows
 
@@ -22,7 +23,7 @@ def probed() -> dict[str, dict[str, str]]:
             if missing:
                 raise Unavailable(missing)
             with lab.start(name) as broker:
-                abilities = asyncio.run(probe(broker.host, broker.port))
+                abilities = asyncio.run(probe(Address(broker.host, broker.port)))
                 found[name] = {"version": broker.version, **dict(rows(abilities))}
         except Unavailable as error:
             print(f"left out {name}: {error}", file=sys.stderr)

@@ -11,11 +11,12 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
+from brokerweave.config import BrokerAddress, UnixSocket
 from brokerweave.lab.broker import Broker, answers_mqtt, find_program, first_line, free_port
 
 
 class Mosquitto(Broker):
-    """Eclipse Mosquitto. `config` takes any further lines of mosquitto.conf."""
+    """Eclipse Mosquitto. `config` takes any further lines of mosquitto.conf; `unix`: at `socket`, too."""
 
     name = "mosquitto"
 
@@ -26,8 +27,11 @@ class Mosquitto(Broker):
         passwords: dict[str, str] | None = None,
         acl: str | None = None,
         persistence: bool = False,
+        unix: bool = False,
     ) -> None:
         super().__init__()
+        self.socket = UnixSocket(str(self.directory / "broker.sock"))
+        self._unix = unix
         self._config = tuple(config)
         self._passwords = passwords
         self._acl = acl
@@ -50,6 +54,7 @@ class Mosquitto(Broker):
             # Every change is written on the loop's next turn, so that a kill loses almost nothing.
             *(["autosave_on_changes true", "autosave_interval 1"] if self._persistence else []),
             *self._config,
+            *([f"listener 0 {self.socket.path}"] if self._unix else []),
         ]
         if os.geteuid() == 0:
             # Without this it would change to another user, who may not read our directory.
@@ -186,9 +191,11 @@ class HAProxy(Broker):
 
     name = "haproxy"
 
-    def __init__(self, *, backend_port: int, accept_proxy: bool = False, rules: Iterable[str] = ()) -> None:
+    def __init__(
+        self, *, backend: BrokerAddress, accept_proxy: bool = False, rules: Iterable[str] = ()
+    ) -> None:
         super().__init__()
-        self._backend_port = backend_port
+        self._backend = f"unix@{backend.path}" if isinstance(backend, UnixSocket) else str(backend)
         self._accept_proxy = accept_proxy
         self._rules = tuple(rules)
 
@@ -223,7 +230,7 @@ frontend clients
     {rules}
     default_backend broker
 backend broker
-    server broker {self.host}:{self._backend_port}
+    server broker {self._backend}
 """
         )
         return [find_program("haproxy") or "haproxy", "-db", "-f", str(path)]

@@ -12,6 +12,7 @@ import contextlib
 import secrets
 from typing import Self, TypeVar
 
+from brokerweave.config import BrokerAddress
 from brokerweave.errors import RemoteProtocolError, Unavailable
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import Frame, Scanner
@@ -31,6 +32,7 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Properties, Property, Value
+from brokerweave.runtime.dialing import open_streams
 from brokerweave.session import proxy_header
 
 AnyPacket = TypeVar("AnyPacket", bound=Packet)
@@ -70,8 +72,7 @@ class Client:
     @classmethod
     async def connect(
         cls,
-        host: str,
-        port: int,
+        address: BrokerAddress,
         *,
         version: int = 4,
         client_id: str | None = None,
@@ -87,10 +88,10 @@ class Client:
         """Connect and wait for CONNACK. Raises `Refused`, or `Unavailable` if there is no sound answer."""
         try:
             async with asyncio.timeout(timeout):
-                reader, writer = await asyncio.open_connection(host, port)
+                reader, writer = await open_streams(address)
         except (OSError, TimeoutError) as error:
             why = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
-            raise Unavailable(f"cannot reach a broker at {host}:{port}: {why}") from None
+            raise Unavailable(f"cannot reach a broker at {address}: {why}") from None
         client = cls(reader, writer, version)
         client.timeout = timeout
         packet = Connect(

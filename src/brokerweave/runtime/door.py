@@ -12,9 +12,10 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from brokerweave.config import LimitsSection, NodeConfig
+from brokerweave.config import Address, LimitsSection, NodeConfig
 from brokerweave.node.core import NodeCore
 from brokerweave.runtime.accepting import Accepting
+from brokerweave.runtime.dialing import dial
 from brokerweave.runtime.relay import BrokerConnection, ClientConnection
 from brokerweave.runtime.traffic import Traffic
 from brokerweave.session.pair import Pair
@@ -50,10 +51,10 @@ class Door:
         await self._accepting.listen(*self.config.node.listen)
 
     @property
-    def address(self) -> tuple[str, int]:
+    def address(self) -> Address:
         """Where a client on this machine comes in, though it may listen on all addresses, or on any port."""
         host, port = self._accepting.address
-        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port
+        return Address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
 
     def close(self) -> None:
         """Let nobody in any more, and everybody out."""
@@ -85,10 +86,10 @@ class Door:
         task.add_done_callback(self._dialing.discard)
 
     async def _dial_broker(self, relay: ClientConnection) -> None:
-        loop, broker = asyncio.get_running_loop(), self.config.node.broker
+        broker = self.config.node.broker
         try:
             async with asyncio.timeout(self.limits.broker_timeout):
-                _, connection = await loop.create_connection(lambda: BrokerConnection(relay), *broker)
+                connection = await dial(broker, lambda: BrokerConnection(relay))
         except (OSError, TimeoutError) as error:
             log.info("broker %s: %s", broker, error)
             relay.broker_unreachable()

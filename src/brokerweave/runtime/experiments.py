@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from brokerweave.config import BrokerAddress
 from brokerweave.errors import Unavailable
 from brokerweave.mqtt.packets import Packet, PubAck, PubComp, Publish, PubRec, PubRel, Subscription, Will
 from brokerweave.mqtt.properties import Property
@@ -49,8 +50,7 @@ class Bench:
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        address: BrokerAddress,
         username: str | None,
         password: bytes | None,
         timeout: float,
@@ -58,7 +58,7 @@ class Bench:
     ) -> None:
         self.version = 5
         self.qos = 1
-        self._address = (host, port)
+        self._address = address
         self._options = {
             "username": username,
             "password": password,
@@ -68,7 +68,7 @@ class Bench:
         }
 
     def open(self, **options: Any) -> Coroutine[Any, Any, Client]:
-        return Client.connect(*self._address, **{"version": self.version, **self._options, **options})
+        return Client.connect(self._address, **{"version": self.version, **self._options, **options})
 
     @contextlib.asynccontextmanager
     async def lasting(self) -> AsyncIterator[Callable[[], Coroutine[Any, Any, Client]]]:

@@ -12,11 +12,12 @@ import logging
 from functools import partial
 from typing import Protocol, cast
 
-from brokerweave.config import Address, LinksSection
+from brokerweave.config import BrokerAddress, LinksSection
 from brokerweave.errors import BrokerweaveError, RemoteProtocolError
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.injector import Injector, State
 from brokerweave.node.core import NodeCore
+from brokerweave.runtime.dialing import dial
 from brokerweave.runtime.probe import Essentials, probe_essentials
 from brokerweave.runtime.tasks import supervise
 from brokerweave.session import proxy_header
@@ -105,7 +106,7 @@ class Injection:
     def __init__(
         self,
         host: InjectionHost,
-        broker: Address,
+        broker: BrokerAddress,
         config: LinksSection,
         broker_timeout: float,
         username: str | None,
@@ -159,7 +160,7 @@ class Injection:
         while self.essentials is None:
             try:
                 self.essentials = await probe_essentials(
-                    *self._broker,
+                    self._broker,
                     username=self._username,
                     password=self._password,
                     timeout=self._timeout,
@@ -188,9 +189,7 @@ class Injection:
         while True:
             try:
                 async with asyncio.timeout(self._timeout):
-                    _, socket = await self._loop.create_connection(
-                        lambda: InjectorSocket(self, injector), *self._broker
-                    )
+                    socket = await dial(self._broker, lambda: InjectorSocket(self, injector))
             except (OSError, TimeoutError) as error:
                 log.debug("broker %s: %s", self._broker, error)
             else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from brokerweave.config import BrokerAddress
 from brokerweave.mqtt.properties import Property, Value
 from brokerweave.runtime import experiments
 from brokerweave.runtime.experiments import VERSION_NAMES, Bench, tried
@@ -59,8 +60,7 @@ class Abilities:
 
 
 async def probe_essentials(
-    host: str,
-    port: int,
+    address: BrokerAddress,
     *,
     username: str | None = None,
     password: bytes | None = None,
@@ -71,14 +71,18 @@ async def probe_essentials(
 
     `timeout` bounds each single wait, in seconds; `proxied`: each connection begins with a PROXY header.
     """
-    return await _essentials(Bench(host, port, username, password, timeout, proxied))
+    return await _essentials(Bench(address, username, password, timeout, proxied))
 
 
 async def probe(
-    host: str, port: int, *, username: str | None = None, password: bytes | None = None, timeout: float = 2.0
+    address: BrokerAddress,
+    *,
+    username: str | None = None,
+    password: bytes | None = None,
+    timeout: float = 2.0,
 ) -> Abilities:
     """Everything. Takes some three times `timeout`, since what never comes must be waited for."""
-    bench = Bench(host, port, username, password, timeout)
+    bench = Bench(address, username, password, timeout)
     essentials = await _essentials(bench)
     bench.version = essentials.version
     bench.qos = min(1, essentials.max_qos)

@@ -204,6 +204,6 @@ class RetainedReader:
         return found
 
     def _bench(self) -> Bench:
-        bench = Bench(*self._broker, *self._login, TIMEOUT, self._proxied)
+        bench = Bench(self._broker, *self._login, TIMEOUT, self._proxied)
         bench.version = self._version
         return bench

@@ -18,6 +18,7 @@ from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import Frame, Scanner
 from brokerweave.mqtt.packets import Connect, Disconnect, Packet
 from brokerweave.node.core import NodeCore
+from brokerweave.runtime.dialing import dial
 from brokerweave.runtime.relay import ClientConnection
 from brokerweave.session import proxy_header
 from brokerweave.session.handle import SessionHandle
@@ -127,7 +128,7 @@ class _OwnSession(asyncio.Protocol):
         self._proxied = config.node.proxy_protocol
         try:
             async with asyncio.timeout(config.limits.broker_timeout):
-                await asyncio.get_running_loop().create_connection(lambda: self, *config.node.broker)
+                await dial(config.node.broker, lambda: self)
         except (OSError, TimeoutError) as error:
             log.warning("a plug-in's session to the broker: %s", error)
             self._sessions.ended(self._handle)

@@ -14,7 +14,7 @@ import resource
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from brokerweave.config import NodeConfig
+from brokerweave.config import Address, NodeConfig
 from brokerweave.errors import BrokerweaveError
 from brokerweave.runtime.client import Client
 from brokerweave.runtime.status import status
@@ -28,7 +28,7 @@ VERSION = 1
 
 
 class Telemetry:
-    def __init__(self, node: Node, door: tuple[str, int], config: NodeConfig) -> None:
+    def __init__(self, node: Node, door: Address, config: NodeConfig) -> None:
         self._node, self._door = node, door
         self._interval = config.telemetry.interval
         self._topic = config.telemetry.topic.replace("{node}", config.node.id)
@@ -60,7 +60,7 @@ class Telemetry:
     async def _connect(self) -> Client:
         password = self._password_file.read_bytes().splitlines()[:1] if self._password_file else []
         return await Client.connect(
-            *self._door,
+            self._door,
             client_id=f"brokerweave-telemetry-{self._node.core.node_id}",
             username=self._username,
             password=password[0] if password else None,

@@ -60,6 +60,14 @@ def test_brokers_apart_have_nothing_before_or_between_them() -> None:
     assert {place.front for place in scenario.places} == {"none"}
 
 
+def test_nodes_reach_their_brokers_by_unix_sockets_but_for_two_patterns_and_all_else_by_tcp() -> None:
+    ways = {name: {(p.front, p.way) for p in pattern.scenario.places} for name, pattern in ALL.items()}
+    assert ways.pop("A tcp") == ways.pop("C tcp") == {("node", "tcp")}
+    fronts = set().union(*ways.values())
+    assert fronts == {("node", "unix"), ("haproxy", "tcp"), ("none", "tcp")}
+    assert ALL["C tcp"].scenario.join == ALL["C sf"].scenario.join == "sf"
+
+
 def test_brokers_of_others_stand_alone() -> None:
     (place,) = ALL["rabbitmq S1"].scenario.places
     assert (place.broker, place.front) == ("rabbitmq", "none")

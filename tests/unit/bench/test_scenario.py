@@ -79,6 +79,8 @@ def test_a_scenario_survives_being_written_down(tmp_path: Path) -> None:
         (("interval = 0.02", "interval = 0"), "above 0"),
         (("quota = 0.1", "quota = -1"), "quota"),
         (('front = "node"', 'front = "nodes"'), "known: none, node, haproxy"),
+        (('front = "node"', 'front = "node"\nway = "pigeon"'), "known: tcp, unix"),
+        (('front = "node"', 'broker = "nats"\nfront = "node"\nway = "unix"'), "in front of a mosquitto"),
         (('join = "sf"', 'join = "tree"'), "known: none, pf"),
         (('name = "b"', 'name = "a"'), "two places"),
         (("interval = 0.02", "payload = 8"), "at least 20 bytes"),

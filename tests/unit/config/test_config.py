@@ -23,7 +23,7 @@ from brokerweave.config import (
 from brokerweave.config.keys import KEYS
 from brokerweave.config.reference import reference
 from brokerweave.config.socket import running_sockets
-from brokerweave.config.values import BadValue
+from brokerweave.config.values import BadValue, UnixSocket, parse_broker
 from brokerweave.errors import ConfigError
 
 NODE = '[node]\nid = "a"\nlisten = "127.0.0.1:1883"\nbroker = "127.0.0.1:1884"\n'
@@ -239,6 +239,23 @@ def test_an_address_reads_back_what_it_shows(text: str, address: Address) -> Non
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(BadValue, match="HOST:PORT"):
         Address.parse(text)
+
+
+def test_a_broker_may_be_a_socket_in_the_file_system() -> None:
+    broker = load(None, {**FLAGS, "node.broker": "unix:/run/mosquitto/broker.sock"}).node.broker
+    assert broker == UnixSocket("/run/mosquitto/broker.sock")
+    assert parse_broker(str(broker)) == broker
+
+
+@pytest.mark.parametrize("text", ["unix:", "unix:here", "unix:/a\nb", "unix:/" + 107 * "a"])
+def test_what_is_no_socket_is_refused_in_one_line(text: str) -> None:
+    said = error_of(None, {**FLAGS, "node.broker": text})
+    assert "--broker should be unix: and a" in said
+    assert "\n" not in said
+
+
+def test_clients_come_by_tcp_alone() -> None:
+    assert "--listen should be HOST:PORT" in error_of(None, {**FLAGS, "node.listen": "unix:/run/node.sock"})
 
 
 def test_port_zero_may_be_listened_on_but_not_called() -> None:

@@ -19,6 +19,7 @@ from hashlib import sha256
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from brokerweave.config import Address
 from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.mqtt.packets import PubAck, Publish
 from brokerweave.mqtt.properties import Property
@@ -47,7 +48,7 @@ class MqttSink:
         password: bytes | None = None,
         retain: bool = False,
     ) -> None:
-        self._host, self._port, self._topic = host, port, topic
+        self._broker, self._topic = Address(host, port), topic
         self._login, self._retain = (username, password), retain
 
     def write(self, batch: DataFrame, query: str, batch_id: int) -> Written:
@@ -87,8 +88,7 @@ class MqttSink:
         for version in (5, 4):
             try:
                 return await Client.connect(
-                    self._host,
-                    self._port,
+                    self._broker,
                     version=version,
                     # One for each query: 23 characters, as older brokers want.
                     client_id=f"bw-sink-{sha256(query.encode()).hexdigest()[:15]}",

@@ -1,0 +1,114 @@
+"""Nodes that reach their Mosquittos by Unix sockets: all that works by TCP works, and a crowd gets in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from brokerweave import lab
+from brokerweave.config import UnixSocket
+from brokerweave.lab.debian import Mosquitto
+from brokerweave.lab.node import Node
+from brokerweave.mqtt import packets
+from tests.integration.conftest import Connect
+from tests.support.raw import RawClient
+from tests.support.sites import QUICK, Network, merged, network, start_all, start_broker
+from tests.support.waiting import wait_until
+
+PATIENT = merged(QUICK, {"limits": {"broker_timeout": 30}})
+CROWD = 60
+"""More than wait to be accepted at a Unix socket: Mosquitto lets ten."""
+
+
+@pytest.fixture(scope="module")
+def net() -> Iterator[Network]:
+    """Two sites whose nodes know no port of their brokers."""
+    with ExitStack() as stack:
+        brokers = {name: start_broker("mosquitto", unix=True, persistence=True) for name in "ab"}
+        for broker in brokers.values():
+            stack.callback(broker.close)
+        special = {name: {"node": {"broker": str(socket_of(broker))}} for name, broker in brokers.items()}
+        yield stack.enter_context(network([("a", "b")], brokers=brokers, settings=PATIENT, special=special))
+
+
+def socket_of(broker: object) -> UnixSocket:
+    assert isinstance(broker, Mosquitto)
+    return broker.socket
+
+
+def connections_by_tcp(net: Network, name: str) -> int:
+    """To the site's broker."""
+    broker = net[name].broker
+    assert isinstance(broker, lab.Broker)
+    found = psutil.Process(broker.pid).net_connections("tcp")
+    return sum(each.status == psutil.CONN_ESTABLISHED for each in found)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_messages_and_retained_ones_go_from_site_to_site(net: Network, connect: Connect, qos: int) -> None:
+    here, there = connect(net.port("a")), connect(net.port("b"))
+    for client in (here, there):
+        client.subscribe(f"unix/{qos}/#", qos)
+    net.settle()
+    there.publish(f"unix/{qos}/t", b"from b", qos)
+    here.publish(f"unix/{qos}/kept", b"from a", qos, retain=True)
+    for client in (here, there):
+        client.wait_for_payload(b"from b")
+        client.wait_for_payload(b"from a")
+    later = connect(net.port("b"))
+    later.subscribe(f"unix/{qos}/kept", qos)
+    later.wait_for_payload(b"from a")
+    assert connections_by_tcp(net, "a") == connections_by_tcp(net, "b") == 0
+
+
+def test_status_names_the_socket(net: Network) -> None:
+    address = str(socket_of(net["a"].broker))
+    assert net.node("a").status()["node"]["broker"]["address"] == address
+    assert address.startswith("unix:/")
+
+
+def test_a_crowd_that_comes_while_the_broker_accepts_nobody_gets_in(net: Network) -> None:
+    broker = net["a"].broker
+    assert isinstance(broker, lab.Broker)
+    with ExitStack() as stack:
+        broker.pause()
+        stack.callback(broker.resume)
+        before = accepted(net.node("a"))
+        crowd = [stack.enter_context(RawClient(net.port("a"))) for _ in range(CROWD)]
+        for number, client in enumerate(crowd):
+            client.send(packets.Connect(client_id=f"crowd-{number}"))
+        wait_until(lambda: accepted(net.node("a")) == before + CROWD, "the crowd at the node")
+        broker.resume()
+        assert {client.read_packets(1) for client in crowd} == {bytes((0x20, 2, 0, 0))}
+
+
+def accepted(node: Node) -> int:
+    return int(node.status()["counters"]["accepted_connections"])
+
+
+def test_a_broker_that_was_killed_is_found_again_at_its_socket(net: Network, connect: Connect) -> None:
+    broker = net["b"].broker
+    assert isinstance(broker, lab.Broker)
+    broker.restart(kill=True)
+    net.node("b").wait_for_links(1)
+    here, there = connect(net.port("a")), connect(net.port("b"))
+    there.subscribe("unix/after", 1)
+    net.settle()
+    here.publish("unix/after", b"again", 1)
+    there.wait_for_payload(b"again")
+
+
+def test_a_socket_that_is_not_there_is_a_broker_that_is_away(connect: Connect, tmp_path: Path) -> None:
+    settings = merged(QUICK, {"node": {"broker": f"unix:{tmp_path}/none.sock"}})
+    node = Node("a", lab.free_port(), settings=settings)
+    start_all([node.start])
+    try:
+        assert connect(node.port, expect_refusal=True).code != 0
+        assert [row["state"] for row in node.status()["injectors"] if row["state"] == "ready"] == []
+        assert "Traceback" not in node.log_tail(1000)
+    finally:
+        node.close()
