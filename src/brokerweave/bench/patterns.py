@@ -30,19 +30,19 @@ PLACEMENTS: Mapping[str, tuple[int, ...]] = {
 
 
 _GUESSES: Mapping[str, float] = {
-    "B pf": 3.8,
-    "B sf": 3.8,
-    "B mesh": 3.0,
+    "B pf": 7.0,
+    "B sf": 7.5,
+    "B mesh": 4.0,
     "B bridges": 2.7,
-    "C pf": 3.8,
-    "C sf": 5.2,
+    "C pf": 8.0,
+    "C sf": 11.0,
     "C mesh": 4.5,
-    "C tcp": 5.2,
+    "C tcp": 5.4,
     "C bridges": 3.0,
     "C apart": 5.4,
-    "D pf": 3.8,
-    "D sf": 4.6,
-    "D mesh": 4.0,
+    "D pf": 7.5,
+    "D sf": 8.5,
+    "D mesh": 4.5,
     "D bridges": 3.5,
 }
 """Patterns of five sites, and where the search of each begins, over the single broker: a little above what is
@@ -118,7 +118,7 @@ def patterns(quota: float, times: Times, makers: tuple[str, ...] = ()) -> dict[s
         Pattern(one_place("mosquitto S1", quota=quota, times=times), single=True),
         Pattern(one_place("mosquitto S2", quota=quota * STRONGER, times=times), 10.0),
         Pattern(one_place("haproxy S1", quota=quota, front="haproxy", times=times)),
-        Pattern(one_place("A node", quota=quota, front="node", way="unix", times=times), 1.6),
+        Pattern(one_place("A node", quota=quota, front="node", way="unix", times=times), 2.0),
         Pattern(one_place("A tcp", quota=quota, front="node", times=times)),
     ]
     for name, guess in _GUESSES.items():
