@@ -30,8 +30,9 @@ from benchmarks.relay import wire
 from benchmarks.relay.latency import percentile
 from benchmarks.relay.load import HOST
 from benchmarks.relay.meter import cpu_seconds, resident_bytes
-from benchmarks.relay.relays import HAProxy, Node
+from benchmarks.relay.relays import Node
 from brokerweave import lab
+from brokerweave.config import Address
 from brokerweave.lab.broker import Broker
 
 _PATIENCE = 15.0  # seconds to wait for the last answers
@@ -159,11 +160,12 @@ def raise_file_limit() -> int:
 
 def compare(clients: int, rate: float, idle: float) -> dict[str, Connecting]:
     results = {}
-    for kind in (HAProxy, Node):
+    for kind in (lab.HAProxy, Node):
         if kind.missing():
             continue
         with lab.start("mosquitto") as broker:
-            relay = HAProxy(broker.port) if kind is HAProxy else Node("idle", broker.port)
+            address = Address(broker.host, broker.port)
+            relay = lab.HAProxy(backend=address) if kind is lab.HAProxy else Node("idle", address)
             with relay:
                 results[relay.name] = measure(relay, clients, rate, idle)
     return results

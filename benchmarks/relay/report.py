@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.relay.measure import Sample, Spread
-from benchmarks.relay.scene import ALONE, HAPROXY, NODE, NODE_RECORDING, NODE_WITHOUT_LINK
+from benchmarks.relay.scene import ALONE, HAPROXY, NODE, NODE_BY_SOCKET, NODE_RECORDING, NODE_WITHOUT_LINK
 
 Steady = dict[str, list[Sample]]
 Limits = dict[str, list[float]]
@@ -49,6 +49,9 @@ def targets(steady: Steady, limits: Limits) -> list[Target]:
     if NODE_RECORDING in steady and NODE_WITHOUT_LINK in steady:
         cost = ratio(steady, NODE_RECORDING, NODE_WITHOUT_LINK, _relay_us).median
         found.append(Target("CPU/message, recording / not", cost, 1.15))
+    if NODE_BY_SOCKET in steady and NODE_WITHOUT_LINK in steady:
+        cost = ratio(steady, NODE_BY_SOCKET, NODE_WITHOUT_LINK, _broker_us).median
+        found.append(Target("broker's CPU/message, unix socket / tcp", cost, 0.75))
     if NODE in limits and ALONE in limits:
         value = Spread.of(limits[NODE]).median / Spread.of(limits[ALONE]).median
         found.append(Target("highest rate, node / alone", value, 0.90, at_most=False))
@@ -127,6 +130,10 @@ def _limits_table(limits: Limits) -> Table:
 
 def _relay_us(sample: Sample) -> float:
     return sample.relay_us
+
+
+def _broker_us(sample: Sample) -> float:
+    return sample.broker_us
 
 
 def _median(sample: Sample) -> float:

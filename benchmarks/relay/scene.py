@@ -10,13 +10,17 @@ import contextlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from benchmarks.relay.relays import HAProxy, Node
+from benchmarks.relay.relays import Node
 from brokerweave import lab
+from brokerweave.config import Address
+from brokerweave.lab.broker import Broker
 
 ALONE = "mosquitto alone"
 HAPROXY = "haproxy"
 NODE = "node"
 NODE_WITHOUT_LINK = "node, no neighbour"
+NODE_BY_SOCKET = "node, unix socket"
+"""As the one without a neighbour, but it reaches the broker by a Unix socket."""
 NODE_RECORDING = "node, recording"
 """As the one without a neighbour, but every publication goes to its edge log."""
 
@@ -51,23 +55,29 @@ def scene(recording: bool = False) -> Iterator[Scene]:
     """Everything started; ended when the block ends. `recording`: with a node that records."""
     with contextlib.ExitStack() as stack:
         start = stack.enter_context
-        broker = stack.enter_context(lab.start("mosquitto", config=MOSQUITTO_CONFIG))
-        haproxy = start(HAProxy(broker.port))
+        broker = start(lab.Mosquitto(config=MOSQUITTO_CONFIG, unix=True))
+        haproxy = start(lab.HAProxy(backend=_address(broker)))
         ways = [Way(ALONE, broker.port), Way(HAPROXY, haproxy.port, haproxy.pid)]
         missing = Node.missing()
         if missing is None:
             far_broker = stack.enter_context(lab.start("mosquitto", config=MOSQUITTO_CONFIG))
-            near, far = Node("near", broker.port), Node("far", far_broker.port)
+            near, far = Node("near", _address(broker)), Node("far", _address(far_broker))
             near.neighbours[far.node_id] = far.link_port
             far.neighbours[near.node_id] = near.link_port
             start(far)
             start(near)
             ways.append(Way(NODE, near.port, near.pid, far.port, (far.pid, far_broker.pid)))
-            lonely = start(Node("lonely", broker.port))
+            lonely = start(Node("lonely", _address(broker)))
             ways.append(Way(NODE_WITHOUT_LINK, lonely.port, lonely.pid))
+            by_socket = start(Node("by-socket", broker.socket))
+            ways.append(Way(NODE_BY_SOCKET, by_socket.port, by_socket.pid))
             if recording:
-                tapped = Node("recording", broker.port)
+                tapped = Node("recording", _address(broker))
                 tapped.taps = ("#",)
                 start(tapped)
                 ways.append(Way(NODE_RECORDING, tapped.port, tapped.pid))
         yield Scene(broker.pid, tuple(ways), missing)
+
+
+def _address(broker: Broker) -> Address:
+    return Address(broker.host, broker.port)
