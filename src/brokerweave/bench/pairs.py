@@ -26,7 +26,9 @@ def pairs(count: int, join: str, quota: float, times: Times, rate: float = RATE)
     if join == "none":
         base = one_place("single", quota=quota, times=times)
     else:
-        places = tuple(Place(f"site{number + 1}", quota=quota, front="node") for number in range(SITES))
+        places = tuple(
+            Place(f"site{number + 1}", quota=quota, front="node", way="unix") for number in range(SITES)
+        )
         base = Scenario(join, places, _groups(places, 1), times, join=join)
     return replace(
         base,
