@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Thread
 
 import psutil
 import pytest
@@ -13,13 +14,15 @@ from brokerweave import lab
 from brokerweave.config import UnixSocket
 from brokerweave.lab.debian import Mosquitto
 from brokerweave.lab.node import Node
-from brokerweave.mqtt import packets
+from brokerweave.mqtt import codec, packets
 from tests.integration.conftest import Connect
 from tests.support.raw import RawClient
 from tests.support.sites import QUICK, Network, merged, network, start_all, start_broker
 from tests.support.waiting import wait_until
 
 PATIENT = merged(QUICK, {"limits": {"broker_timeout": 30}})
+QUEUE = ("max_queued_messages 100000",)
+BURST = 50_000
 CROWD = 60
 """More than wait to be accepted at a Unix socket: Mosquitto lets ten."""
 
@@ -28,7 +31,9 @@ CROWD = 60
 def net() -> Iterator[Network]:
     """Two sites whose nodes know no port of their brokers."""
     with ExitStack() as stack:
-        brokers = {name: start_broker("mosquitto", unix=True, persistence=True) for name in "ab"}
+        brokers = {
+            name: start_broker("mosquitto", unix=True, persistence=True, config=QUEUE) for name in "ab"
+        }
         for broker in brokers.values():
             stack.callback(broker.close)
         special = {name: {"node": {"broker": str(socket_of(broker))}} for name, broker in brokers.items()}
@@ -63,6 +68,24 @@ def test_messages_and_retained_ones_go_from_site_to_site(net: Network, connect: 
     later.subscribe(f"unix/{qos}/kept", qos)
     later.wait_for_payload(b"from a")
     assert connections_by_tcp(net, "a") == connections_by_tcp(net, "b") == 0
+
+
+def test_a_burst_at_qos_0_arrives_where_the_broker_may_queue_it(net: Network) -> None:
+    frame = codec.encode(packets.Publish("unix/burst", b"x" * 32), 4)
+    with RawClient(net.port("a")) as here, RawClient(net.port("a")) as there:
+        for client, name in ((here, "burst-in"), (there, "burst-out")):
+            client.send(packets.Connect(client_id=name))
+            client.read_packets(1)
+        there.send(packets.Subscribe(1, (packets.Subscription("unix/burst"),)))
+        there.read_packets(1)
+        sending = Thread(target=here.socket.sendall, args=(frame * BURST,))
+        sending.start()
+        missing = len(frame) * BURST
+        while missing:
+            piece = there.socket.recv(min(missing, 1 << 20))
+            assert piece, f"the connection ended with {missing} bytes missing"
+            missing -= len(piece)
+        sending.join()
 
 
 def test_status_names_the_socket(net: Network) -> None:
