@@ -115,7 +115,7 @@ class Failover:
         core.retained.repaired = lambda: self._compare(core.neighbours())
         mesh.joined = self._joined
         mesh.elsewhere = self.returns.elsewhere
-        mesh.heard = self.returns.heard
+        mesh.heard = self.returns.attempts.heard
         mesh.left = self._left
         mesh.died = self._died
         mesh.synced = self._synced
@@ -414,7 +414,7 @@ class Failover:
             return
         if any(record.filters.values()):  # else most of it was published at QoS 0, and nobody keeps that
             self.recent.note(record.client_id, hashes, self._core.now())
-        rest = self.returns.received(record.client_id, hashes)
+        rest = self.returns.giving.received(record.client_id, hashes)
         if rest and (self.mesh.alone or self.queues.owes_any(record.client_id)):
             self.queues.received(record.client_id, rest, self._core.now(), home=self._core.node_id)
         if rest:
@@ -509,11 +509,11 @@ class Failover:
         identifier = MessageId(run.origin, run.epoch, lane, run.first)
         self.log.own(identifier)
         had_before = publish.dup and publish.qos == 2 and pair.resumed
-        if had_before or self.returns.under_way:
+        if had_before or self.returns.attempts.under_way:
             kept = held.hold(identifier, publish, run.version, run.born)
-            self.returns.published(kept, pair.client.client_id, publish.packet_id)
+            self.returns.attempts.published(kept, pair.client.client_id, publish.packet_id)
             if had_before:
-                self.returns.had_before(kept)
+                self.returns.giving.had_before(kept)
 
     # What an operator sees
 
@@ -659,7 +659,7 @@ class Failover:
             self._core.send_own(node, topic, payload)
         # Others may have known it for a holder before, and given it what clients here have by now.
         self._tell_recent(neighbour)
-        self.returns.up(neighbour)
+        self.returns.attempts.up(neighbour)
         self.wills.up(neighbour)
 
     def _tell_recent(self, neighbour: str) -> None:
@@ -671,4 +671,4 @@ class Failover:
         self.handover.down(neighbour)
 
     def took(self, neighbour: str) -> None:
-        self.returns.took(neighbour)
+        self.returns.attempts.took(neighbour)

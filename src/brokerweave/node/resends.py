@@ -126,8 +126,8 @@ class Resends:
         publish = codec.decode(run.blob, run.version)
         if isinstance(publish, Publish) and run.sender is not None:
             self._unread[run.sender] = _hash(publish)
-            if self._failover.returns.under_way:
-                self._failover.returns.published(
+            if self._failover.returns.attempts.under_way:
+                self._failover.returns.attempts.published(
                     held.hold(identifier, publish, run.version, run.born), *run.sender
                 )
         while len(self._unread) > MOST_UNREAD:
@@ -151,7 +151,7 @@ class Resends:
             if self._failover.recent.has(client, name):
                 self._failover.got(client, ids, {*self._failover.holders(), run.origin})
             else:
-                self._failover.returns.known_again(client, name)
+                self._failover.returns.giving.known_again(client, name)
 
 
 def _content(run: Run) -> tuple[str, bytes]:
