@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
     from brokerweave.node.failover import Failover
 
+MOST_STRANGERS = 100_000
+"""Clients whose sessions were not known here; beyond, the oldest go."""
+
 
 class _Again:
     """All are asked once more what they keep for a client whose session goes on."""
@@ -51,7 +54,7 @@ class Returns:
         self._agains: dict[int, _Again] = {}
         self._subscribing: set[str] = set()
         """Clients that may be owed something, and wait for SUBACK."""
-        self._strangers: set[str] = set()
+        self._strangers: dict[str, None] = {}
         """Clients that came in sessions of which this node, just started, knew nothing; as long as somebody
         may keep something for them."""
         self.giving = Giving(core, failover, self._clients)
@@ -103,7 +106,7 @@ class Returns:
 
     def accepted(self, client: str) -> None:
         """A new session begins here."""
-        self._strangers.discard(client)
+        self._strangers.pop(client, None)
         if self._young and client not in self._clients:
             self.expect(client, sure=False)
         entry = self._clients.get(client)
@@ -130,8 +133,7 @@ class Returns:
             return
         if entry is None:
             if record is not None and record.unknown and self._young:
-                self._strangers.add(client)
-                self._core.call_later(self._failover.window, partial(self._strangers.discard, client))
+                self._note_stranger(client)
             return
         self.giving.suppress(client)
         if entry.last is None:
@@ -139,6 +141,13 @@ class Returns:
         elif entry.interrupted:
             entry.interrupted = False
             self._ask_again(client, pair)
+
+    def _note_stranger(self, client: str) -> None:
+        self._strangers[client] = None
+        if len(self._strangers) > MOST_STRANGERS:
+            del self._strangers[next(iter(self._strangers))]
+            self._core.counters.add("strangers_forgotten")  # it may miss what is kept for it elsewhere
+        self._core.call_later(self._failover.window, partial(self._strangers.pop, client, None))
 
     def subscribing(self, pair: Pair) -> None:
         """SUBSCRIBE is about to go to the broker."""
@@ -206,7 +215,7 @@ class Returns:
         its session was not known here, and was not looked at when it subscribed."""
         record = self._core.interest.records.get(client)
         if record is not None and client in self._strangers:
-            self._strangers.discard(client)
+            del self._strangers[client]
             self._expect_late(record, older=True)
 
     def _expect_late(self, record: SessionRecord, older: bool = False) -> Newcomer:

@@ -9,6 +9,7 @@ from brokerweave.failover.held import hold
 from brokerweave.failover.ids import MessageId
 from brokerweave.mqtt.packets import Disconnect, PubAck, Publish, PubRec, SubAck, Subscribe, Subscription
 from brokerweave.mqtt.properties import Property
+from brokerweave.node import returning
 from brokerweave.node.arrivals import ACK_DELAY
 from brokerweave.node.failover import LEFT_SECONDS, PUSH_SECONDS, TICK_SECONDS
 from brokerweave.session.record import record_of, state_of
@@ -341,6 +342,33 @@ def test_who_keeps_something_for_a_client_tells_a_node_just_started_that_it_was_
     mesh.settle()
     mesh.advance(PUSH_SECONDS)
     assert back.payloads() == [b"1"]
+
+
+def test_sessions_that_a_node_just_started_did_not_know_are_bounded_and_what_that_costs_is_counted(
+    mesh: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(returning, "MOST_STRANGERS", 2)
+    sites = dict(zip(("c1", "c2", "c3"), "dep", strict=True))
+    for client, site in sites.items():
+        there = Guest(mesh, site, client, clean_start=False)
+        there.subscribe("t")
+        there.pair.ended()
+    mesh.settle()
+    Guest(mesh, "h", "publisher").publish("t", b"1")
+    mesh.settle()
+    mesh.add("new", options=OPTIONS, cluster_timeout=5.0, barrier_timeout=1.0, strategy=Mesh)
+    back = {}
+    for client in sites:
+        back[client] = Guest(mesh, "new", client, session_present=True, clean_start=False)
+        back[client].subscribe("t")
+    mesh.settle()
+    for other in "deph":
+        mesh.link("new", other)
+    mesh.settle()
+    mesh.advance(PUSH_SECONDS)
+    given = {client: guest.payloads() for client, guest in back.items()}
+    assert given == {"c1": [], "c2": [b"1"], "c3": [b"1"]}
+    assert mesh.nodes["new"].core.counters.others()["strangers_forgotten"] == 1
 
 
 @pytest.mark.parametrize("back_before", [True, False])
