@@ -1309,6 +1309,28 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
             Action(18.972764904276797, "leave", ("a-1",)),
         ],
     ),
+    "a holder that was out of reach took a site for dead, and gave what its client had to another": (
+        69014,
+        Options("mesh", 5),
+        [
+            Action(0.17746634265875372, "arrive", ("e-1",)),
+            Action(0.17927769903733615, "arrive", ("c-1",)),
+            Action(0.22219111629094612, "arrive", ("d-1",)),
+            Action(0.3091993753358768, "arrive", ("d-2",)),
+            Action(0.36534818898835975, "subscribe", ("d-2", "+", 2)),
+            Action(0.5140769711151076, "subscribe", ("d-1", "a/+", 2)),
+            Action(3.643421353405323, "kill", ("e", 9, 1.4498286397222635, False)),
+            Action(3.6561695320698, "publish", ("e-1", "a", 1, False)),
+            Action(3.6561695320698, "publish", ("e-1", "a", 1, False)),
+            Action(3.6561695320698, "publish", ("e-1", "a", 1, False)),
+            Action(5.9522351305784635, "leave", ("e-1",)),
+            Action(9.394783193901825, "publish", ("c-1", "a/b", 2, False)),
+            Action(10.646744873239305, "publish", ("e-1", "a/b", 1, False)),
+            Action(10.692300224138792, "partition", ("a", 3.6745015817762443)),
+            Action(11.42800757785514, "arrive", ("e-1",)),
+            Action(18.669492962961726, "broker", ("d", True, 3.5577809116929506)),
+        ],
+    ),
 }
 
 FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {

@@ -20,7 +20,8 @@ number, each name, epoch u64, lane u8, sequence u64. Publications as in `held`, 
 - late: since u64, own u8, client text, publications up to the end.
 - hand: node name; what is kept for clients of the node that says so, that one is to keep, too.
 - given: node name; that one was given all of it.
-- handed: node name, client text; again and again QoS u8, a publication: kept for the node's client.
+- handed: node name, client text, dead u8 (1: the node is taken for dead, and nobody asked); again and again
+  QoS u8, a publication: kept for the node's client.
 - wills: kind u8 (1 told, 2 cleared), client text, node name, since u64; told: version u8, expiry u32, will.
 """
 
@@ -285,6 +286,8 @@ class Handed:
 
     node: str
     client: str
+    dead: bool
+    """Nobody asked for it: its giver takes the node for dead."""
     kept: list[tuple[int, Held]]
 
 
@@ -299,15 +302,17 @@ def decode_holder(payload: bytes) -> str:
     return node
 
 
-def encode_handed(node: str, client: str, kept: Iterable[tuple[int, Held]], now: float) -> Iterator[bytes]:
-    head = encode_name(node) + encode_text(client)
+def encode_handed(
+    node: str, client: str, dead: bool, kept: Iterable[tuple[int, Held]], now: float
+) -> Iterator[bytes]:
+    head = encode_name(node) + encode_text(client) + bytes((dead,))
     for page in _pages(b"%c%b" % (qos, encode_held(one, now - one.born)) for qos, one in kept):
         yield head + page
 
 
 def decode_handed(payload: bytes, now: float) -> Handed:
     cursor = Cursor(payload)
-    handed = Handed(cursor.name(), cursor.text(), [])
+    handed = Handed(cursor.name(), cursor.text(), bool(cursor.byte()), [])
     while cursor.more:
         qos = cursor.byte()
         if qos > 2:

@@ -296,6 +296,10 @@ class Failover:
             return False
         return self._core.now() - since < STALE_SECONDS or born < since
 
+    def _is_stale(self, client: str, born: float) -> bool:
+        """Whether a client of a node in reach has had something, if it is to have it there."""
+        return self._core.now() - born > STALE_SECONDS and not self._is_anew(client, born)
+
     def _has_come(self, client: str, born: float) -> bool:
         """Whether something is from before this node was started, and its client may have come to its site
         since: what it had where it was, only its new site can know."""
@@ -316,7 +320,11 @@ class Failover:
         """Another node keeps this for a client, and so does this one from now on; but not what is older than
         `since`. Where the client is elsewhere by now, which the other had yet to hear, it gets it there."""
         client, node, now = handed.client, handed.node, self._core.now()
-        for late, home in self.queues.take_over(client, node, handed.kept, now, since):
+        kept = handed.kept
+        if handed.dead and self.mesh.has_told(node) and self.mesh.table.home(client) == node:
+            # It lives: what its giver was not told of, clients may have had long ago.
+            kept = [(qos, one) for qos, one in kept if not self._is_stale(client, one.born)]
+        for late, home in self.queues.take_over(client, node, kept, now, since):
             self._pass_on(client, home, late, own=False)
         self.queues.flush()
         self._tick_later()

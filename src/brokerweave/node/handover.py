@@ -124,7 +124,7 @@ class Handover:
             if dead:  # else the client gets it from here, and the node says so
                 kept |= queues.left_behind(client, node, self._since(client))
             for home, part in kept.items():
-                yield from wire.encode_handed(home, client, part, self._core.now())
+                yield from wire.encode_handed(home, client, dead and home == node, part, self._core.now())
 
     def _since(self, client: str) -> float:
         """What was kept here by then a client has asked for, as far as this node can know."""

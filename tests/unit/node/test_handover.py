@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.failover import wire
+from brokerweave.failover.held import hold
+from brokerweave.failover.ids import MessageId
 from brokerweave.failover.queues import UNDER_WAY_SECONDS
+from brokerweave.mqtt.packets import Publish
+from brokerweave.node.failover import STALE_SECONDS
 from tests.unit.node.mesh_sites import (
     DEAD_SECONDS,
     OPTIONS,
@@ -122,6 +128,27 @@ def test_what_is_kept_for_clients_of_a_dead_node_is_handed_over_as_well() -> Non
     back.subscribe("t")
     mesh.settle()
     assert back.payloads() == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("dead", "age", "kept"),
+    [
+        (True, STALE_SECONDS + 1, False),
+        (True, STALE_SECONDS - 1, True),
+        (False, STALE_SECONDS + 1, True),  # its node asked for it, and has told its giver what clients have
+    ],
+)
+def test_what_is_given_for_a_node_that_is_taken_for_dead_and_lives_is_kept_only_while_receipts_may_come(
+    dead: bool, age: float, kept: bool
+) -> None:
+    mesh = mesh_of("dpn")
+    Guest(mesh, "d", "c").subscribe("t")
+    mesh.settle()
+    mesh.advance(2 * STALE_SECONDS)
+    late = hold(MessageId("x", 1, 0, 1), Publish("t", b"1", 1), 4, mesh.time - age)
+    (page,) = wire.encode_handed("d", "c", dead, [(1, late)], mesh.time)
+    failover(mesh, "n").take_over(wire.decode_handed(page, mesh.time), 0.0)
+    assert failover(mesh, "n").queues.owes("c", late.id) == kept
 
 
 def test_what_a_client_got_where_it_came_back_is_not_handed_over() -> None:
