@@ -16,14 +16,24 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from brokerweave.bench.folder import HEADER, L_CLIENT, T_CLIENT, Times
-from brokerweave.config import nearest
+from brokerweave.config import Address, nearest
+from brokerweave.config.values import BadValue
 from brokerweave.errors import ConfigError
+from brokerweave.lab import BROKERS
 
 FRONTS = ("none", "node", "haproxy")
 WAYS = ("tcp", "unix")
 JOINS = ("none", "pf", "sf", "mesh", "bridges")
+MOST_CLIENTS = 50_000
+"""More than one machine has ports for."""
+MOST_WORKERS = 64
+LEAST_QUOTA = 0.001
+"""What the kernel can hold a process to."""
+LEAST_INTERVAL, LONGEST = 1e-6, 1e6
+"""Seconds, of anything."""
+LARGEST_PAYLOAD, LONGEST_TOPIC = 1_000_000, 1_000
+"""Bytes; together less than a packet that clients take."""
 _Made = TypeVar("_Made")
-
 
 PRESETS = {"short": Times(1, 4, 1), "paper": Times(10, 60, 10)}
 """Clients publish in all three parts; only the middle one counts (ILDM 6.1)."""
@@ -138,7 +148,7 @@ def load_file(path: Path) -> Scenario:
         found = tomllib.loads(path.read_text())
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from None
     found.setdefault("name", path.stem)
     try:
@@ -151,23 +161,29 @@ def from_dict(found: Mapping[str, Any]) -> Scenario:
     """A scenario from what a file or a run's folder says. `times` may be the name of a preset; `place` and
     `clients` and `kill` are what TOML calls the lists."""
     values = dict(found)
-    for short, full in (("place", "places"), ("clients", "groups"), ("kill", "kills")):
-        if short in values:
-            values[full] = values.pop(short)
-    values["places"] = tuple(_made(Place, each) for each in values.get("places", ()))
-    values["groups"] = tuple(_made(Group, each) for each in values.get("groups", ()))
-    values["kills"] = tuple(_made(Kill, each) for each in values.get("kills", ()))
+    for short, (full, kind) in _LISTS.items():
+        given = values.pop(short, values.pop(full, ()))
+        if not isinstance(given, list | tuple) or not all(isinstance(each, Mapping) for each in given):
+            raise ConfigError(f"{short}: is a list of tables, each of them below a line [[{short}]]")
+        values[full] = tuple(_made(kind, each, short) for each in given)
     if "times" in values:
         values["times"] = times(values["times"])
-    return _made(Scenario, values)
+    return _made(Scenario, values, "scenario")
+
+
+_LISTS: Mapping[str, tuple[str, type[Place | Group | Kill]]] = {
+    "place": ("places", Place),
+    "clients": ("groups", Group),
+    "kill": ("kills", Kill),
+}
 
 
 def times(given: object) -> Times:
     """A preset's, or those in "1+4+1", or in a table."""
     if isinstance(given, Mapping):
-        return _made(Times, given)
-    if given in PRESETS:
-        return PRESETS[str(given)]
+        return _made(Times, given, "times")
+    if isinstance(given, str) and given in PRESETS:
+        return PRESETS[given]
     try:
         warm_up, measured, cool_down = map(float, str(given).split("+"))
     except ValueError:
@@ -176,62 +192,106 @@ def times(given: object) -> Times:
     return Times(warm_up, measured, cool_down)
 
 
-def _made(kind: type[_Made], values: Mapping[str, Any]) -> _Made:
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    for key in values:
+def _made(kind: type[_Made], values: Mapping[str, Any], called: str) -> _Made:
+    known = {field.name: str(field.type) for field in fields(kind)}  # type: ignore[arg-type]
+    for key, value in values.items():
         if key not in known:
-            raise ConfigError(f"unknown key '{key}' in {kind.__name__.lower()}{nearest(key, known)}")
+            names = {full: short for short, (full, _) in _LISTS.items()}
+            meant = nearest(key, [names.get(each, each) for each in known])
+            raise ConfigError(f"unknown key {key!r} in {called}{meant}")
+        if (wanted := _KINDS.get(known[key])) and type(value) not in wanted[1:]:
+            raise ConfigError(f"{called}: {key} is {wanted[0]}, not {value!r}")
     try:
         return kind(**values)
     except TypeError as error:
         missing = str(error).partition("argument")[2].lstrip("s: ") or str(error)
-        raise ConfigError(f"{kind.__name__.lower()} lacks {missing}") from None
+        raise ConfigError(f"{called} lacks {missing}") from None
+
+
+_KINDS: Mapping[str, tuple[Any, ...]] = {
+    "str": ("a text", str),
+    "bool": ("true or false", bool),
+    "int": ("a whole number", int),
+    "float": ("a number", float, int),
+}
+"""What the fields of a scenario are called, and what TOML may give for them."""
 
 
 def _check(scenario: Scenario) -> None:
     names = [place.name for place in scenario.places]
+    spans = scenario.times
+    counts = [count for group in scenario.groups for count in (group.publishers, group.subscribers)]
     wrong = ""
     if not names:
         wrong = "no place was given"
     elif len(set(names)) < len(names):
         wrong = "two places have one name"
+    elif min(counts, default=0) < 0 or sum(counts) > MOST_CLIENTS:
+        wrong = f"publishers and subscribers must be at least 0, and at most {MOST_CLIENTS:,} in all"
     elif scenario.publishers == 0 or scenario.sp_ratio == 0:
         wrong = "there must be a t-publisher, and a subscriber for it"
-    elif scenario.payload < HEADER.size:
-        wrong = f"payload must be at least {HEADER.size} bytes"
-    elif min(scenario.interval, scenario.latency_interval, scenario.times.measured) <= 0:
-        wrong = "intervals and the measured time must be above 0"
+    elif not HEADER.size <= scenario.payload <= LARGEST_PAYLOAD:
+        wrong = f"payload must be at least {HEADER.size} bytes, and at most {LARGEST_PAYLOAD:,}"
+    elif not all(
+        LEAST_INTERVAL <= each <= LONGEST for each in (scenario.interval, scenario.latency_interval)
+    ):
+        wrong = "intervals must be above 0: from a microsecond to a million seconds"
+    elif not 0 < spans.measured <= LONGEST or not 0 <= scenario.tick <= 1:
+        wrong = "the measured time must be above 0, and a tick from 0 to 1 s"
+    elif not (0 <= spans.warm_up <= LONGEST and 0 <= spans.cool_down <= LONGEST):
+        wrong = "times must not be below 0"
     elif scenario.qos not in (0, 1, 2) or scenario.subscriber_qos not in (0, 1, 2):
         wrong = "qos must be 0, 1 or 2"
     elif scenario.join not in JOINS:
         wrong = f"join: {scenario.join!r} is unknown; known: {', '.join(JOINS)}"
-    elif scenario.workers < 1:
-        wrong = "workers must be at least 1"
+    elif not 1 <= scenario.workers <= MOST_WORKERS:
+        wrong = f"workers must be at least 1, and at most {MOST_WORKERS}"
     if wrong:
         raise ConfigError(wrong)
     for place in scenario.places:
-        if place.front not in FRONTS:
-            raise ConfigError(f"place {place.name}: front {place.front!r}; known: {', '.join(FRONTS)}")
-        if place.way not in WAYS:
-            raise ConfigError(f"place {place.name}: way {place.way!r}; known: {', '.join(WAYS)}")
-        nothing_before_it = place.front == "none" and scenario.join in ("none", "bridges")
-        if place.way == "unix" and (nothing_before_it or place.broker != "mosquitto"):
-            raise ConfigError(f'place {place.name}: way "unix" is for what stands in front of a mosquitto')
-        if not 0 <= place.quota <= 64:
-            raise ConfigError(f"place {place.name}: quota is a share of a core, above 0")
+        _check_place(place, scenario.join)
     kinds: dict[str, bool] = {}
     for group in scenario.groups:
         if group.place not in names:
             raise ConfigError(f"clients of {group.topic}: no place is called {group.place!r}")
+        if not 0 < len(group.topic.encode()) <= LONGEST_TOPIC or set("+#\0") & set(group.topic):
+            raise ConfigError(f"topic: a name without + and #, of 1 to {LONGEST_TOPIC:,} bytes")
         if kinds.setdefault(group.topic, group.latency) != group.latency:
             raise ConfigError(f"topic {group.topic} has clients for throughput and for latency")
     _check_kills(scenario, names)
+
+
+def _check_place(place: Place, join: str) -> None:
+    wrong = ""
+    if place.front not in FRONTS:
+        wrong = f"front {place.front!r}; known: {', '.join(FRONTS)}"
+    elif place.way not in WAYS:
+        wrong = f"way {place.way!r}; known: {', '.join(WAYS)}"
+    elif place.way == "unix" and (
+        place.broker != "mosquitto" or (place.front == "none" and join in ("none", "bridges"))
+    ):
+        wrong = 'way "unix" is for what stands in front of a mosquitto'
+    elif place.quota and not LEAST_QUOTA <= place.quota <= 64:
+        wrong = f"quota is a share of a core, at least {LEAST_QUOTA}; 0: all it can get"
+    elif place.broker not in BROKERS:
+        wrong = f"no broker is called {place.broker!r}; known: {', '.join(BROKERS)}"
+    elif place.address:
+        if place.quota or place.front != "none" or join != "none":
+            wrong = "quota, front and join are for a broker that is started here, without an address"
+        try:
+            Address.parse(place.address)
+        except BadValue as error:
+            wrong = f"address {place.address!r}: {error}"
+    if wrong:
+        raise ConfigError(f"place {place.name}: {wrong}")
 
 
 def _check_kills(scenario: Scenario, names: list[str]) -> None:
     for kill in scenario.kills:
         if kill.place not in names:
             raise ConfigError(f"kill: no place is called {kill.place!r}")
+        if any(place.address for place in scenario.places if place.name == kill.place):
+            raise ConfigError(f"kill of {kill.place}: only a place that is started here can be killed")
         if not 0 <= kill.at < scenario.times.measured:
             raise ConfigError(
                 f"kill of {kill.place}: at must be within the measured {scenario.times.measured:g} s"

@@ -18,7 +18,6 @@ from brokerweave.bench.network import own_network
 from brokerweave.bench.quota import Quotas
 from brokerweave.bench.scenario import Place, Scenario
 from brokerweave.config import Address, BrokerAddress
-from brokerweave.config.values import BadValue
 from brokerweave.errors import ConfigError
 from brokerweave.lab.broker import HOST, Broker
 from brokerweave.lab.node import Node
@@ -47,10 +46,9 @@ class _Site:
 @contextmanager
 def serving(scenario: Scenario, show: Progress = silent) -> Iterator[Target]:
     """Everything that the scenario's places need, running; `show` is told what is being started."""
-    addresses = {place.name: _address(place) for place in scenario.places if place.address}
+    given = {place.name: Address.parse(place.address) for place in scenario.places if place.address}
+    addresses = {name: (address.host, address.port) for name, address in given.items()}
     ours = [place for place in scenario.places if not place.address]
-    if addresses and scenario.join != "none":
-        raise ConfigError(f"join = {scenario.join!r} is for places that are started here, without an address")
     with ExitStack() as stack:
         if not addresses:
             stack.enter_context(own_network(show))
@@ -150,11 +148,3 @@ def _membership(site: _Site, sites: list[_Site], killed: int) -> Settings:
     bind = f"{HOST}:{site.member_port}"
     membership = {"bind": bind, "join": join, "key_file": str(key)}
     return {"membership": membership, "mesh": {"copies": killed + 1}}
-
-
-def _address(place: Place) -> tuple[str, int]:
-    try:
-        address = Address.parse(place.address)
-    except BadValue as error:
-        raise ConfigError(f"place {place.name}: address {place.address!r}: {error}") from None
-    return address.host, address.port

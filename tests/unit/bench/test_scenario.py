@@ -20,7 +20,6 @@ quota = 0.1
 front = "node"
 [[place]]
 name = "b"
-address = "127.0.0.1:1883"
 [[clients]]
 place = "a"
 topic = "t1"
@@ -85,6 +84,28 @@ def test_a_scenario_survives_being_written_down(tmp_path: Path) -> None:
         (('name = "b"', 'name = "a"'), "two places"),
         (("interval = 0.02", "payload = 8"), "at least 20 bytes"),
         (("[[place]]", "[[place"), "line"),
+        (("interval = 0.02", 'interval = "x"'), "interval is a number, not 'x'"),
+        (("interval = 0.02", "interval = nan"), "intervals must be above 0"),
+        (("interval = 0.02", "interval = 1e-300"), "intervals must be above 0"),
+        (("interval = 0.02", "tick = -1"), "tick from 0"),
+        (("interval = 0.02", "qos = true"), "qos is a whole number, not True"),
+        (("interval = 0.02", "payload = 2_000_000"), "at most 1,000,000"),
+        (("interval = 0.02", "workers = 1_000"), "at most 64"),
+        (("interval = 0.02", "place = 3"), "line"),
+        (('times = "paper"', "times = [1, 4, 1]"), "not like 1+4+1"),
+        (('times = "paper"', 'times = "nan+1+1"'), "not be below 0"),
+        (('times = "paper"', 'times = "1+inf+1"'), "measured time"),
+        (('times = "paper"', 'times = {warm_up = "a"}'), "warm_up is a number"),
+        (("publishers = 10", "publishers = -10"), "at least 0"),
+        (("publishers = 10", "publishers = 1_000_000_000"), "at most 50,000"),
+        (("publishers = 10", "publishers = 2.5"), "clients: publishers is a whole number"),
+        (('topic = "t2"', 'topic = "t/#"'), "without + and #"),
+        (('topic = "t2"', 'topic = ""'), "without + and #"),
+        (("quota = 0.1", "quota = 1e-9"), "at least 0.001"),
+        (('front = "node"', 'broker = "mosquito"'), "no broker is called 'mosquito'"),
+        (('front = "node"', 'address = "127.0.0.1"'), "HOST:PORT"),
+        (('front = "node"', 'address = "127.0.0.1:1883"'), "without an address"),
+        (('[[clients]]\nplace = "a"', '[[client]]\nplace = "a"'), "did you mean 'clients'?"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line_with_the_files_name(
@@ -108,6 +129,27 @@ def test_times_may_be_written_as_a_sum() -> None:
     for wrong in ("1+2", "1+2+x", "short+1"):
         with pytest.raises(ConfigError, match="like 1\\+4\\+1"):
             times(wrong)
+
+
+@pytest.mark.parametrize("table", ['place = "a"', "place = [1]", '[place]\nname = "a"'])
+def test_a_place_that_is_not_a_list_of_tables_is_one_line(tmp_path: Path, table: str) -> None:
+    with pytest.raises(ConfigError, match=r"below a line \[\[place\]\]"):
+        load_file(written(tmp_path, table))
+
+
+def test_a_file_that_is_no_text_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes(bytes(range(256)))
+    with pytest.raises(ConfigError, match=r"mine\.toml"):
+        load_file(path)
+
+
+def test_only_what_is_started_here_can_be_killed(tmp_path: Path) -> None:
+    places = '[[place]]\nname = "a"\n[[place]]\nname = "b"\naddress = "127.0.0.1:1"\n'
+    clients = '[[clients]]\nplace = "a"\ntopic = "t"\npublishers = 1\nsubscribers = 1\n'
+    qos = "qos = 1\nsubscriber_qos = 1\n"
+    with pytest.raises(ConfigError, match="started here"):
+        load_file(written(tmp_path, qos + places + clients + '[[kill]]\nplace = "b"\nat = 1\n'))
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
