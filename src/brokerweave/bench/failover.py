@@ -13,6 +13,7 @@ from dataclasses import replace
 from brokerweave.bench.folder import Times
 from brokerweave.bench.pairs import RATE, SITES, pairs
 from brokerweave.bench.scenario import Kill, Scenario
+from brokerweave.errors import ConfigError
 
 SHORT = Times(2, 12, 2)
 """Longer than a limit's: there must be a before and an after."""
@@ -21,6 +22,8 @@ WORDS = ("none", "one", "two", "three")
 
 def failover(killed: int, count: int, join: str, quota: float, times: Times, rate: float = RATE) -> Scenario:
     """`count` pairs, and so many of the sites killed."""
+    if join == "none":
+        raise ConfigError("join: one broker alone has no other to fail over to; known: mesh, sf, pf")
     base = pairs(count, join, quota, times, rate)
     dying = [base.places[SITES - 1 - number].name for number in range(killed)]
     kills = tuple(Kill(name, times.measured / 3) for name in dying)

@@ -15,14 +15,18 @@ from dataclasses import replace
 from brokerweave.bench.folder import Times
 from brokerweave.bench.patterns import one_place
 from brokerweave.bench.scenario import Group, Place, Scenario
+from brokerweave.errors import ConfigError
 
 RATE = 1000.0
 SITES = 4
+JOINS = ("none", "sf", "pf", "mesh")
 COUNTS = (50, 250, 500, 1000, 2000)
 
 
 def pairs(count: int, join: str, quota: float, times: Times, rate: float = RATE) -> Scenario:
     """`join`: "none" for a single broker, else how four sites cooperate. Named so, whatever the number."""
+    if join not in JOINS:
+        raise ConfigError(f"join: {join!r} is unknown; known: {', '.join(JOINS)}")
     if join == "none":
         base = one_place("single", quota=quota, times=times)
     else:

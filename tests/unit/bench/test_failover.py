@@ -42,3 +42,8 @@ def test_a_run_without_a_kill_is_possible_to_compare_with() -> None:
 def test_a_kill_that_makes_no_sense_is_refused(change: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         replace(ONE, **change)  # type: ignore[arg-type]
+
+
+def test_one_broker_alone_has_nothing_to_fail_over_to() -> None:
+    with pytest.raises(ConfigError, match="known: mesh, sf, pf"):
+        failover(1, 20, "none", 0.2, SHORT)

@@ -6,6 +6,7 @@ import pytest
 
 from brokerweave.bench.pairs import COUNTS, pairs, series
 from brokerweave.bench.scenario import PRESETS
+from brokerweave.errors import ConfigError
 
 
 @pytest.mark.parametrize("join", ["none", "sf"])
@@ -33,3 +34,8 @@ def test_a_series_has_every_number_of_pairs_under_the_name_of_the_way_so_that_th
     made = series(("none", "sf"), (50, 2000), 0.1, PRESETS["short"])
     named = [(scenario.name, scenario.publishers) for scenario in made]
     assert named == [("single", 50), ("single", 2000), ("sf", 50), ("sf", 2000)]
+
+
+def test_a_way_that_four_sites_are_not_joined_by_is_refused() -> None:
+    with pytest.raises(ConfigError, match="known: none, sf, pf, mesh"):
+        pairs(10, "bridges", 0.1, PRESETS["short"])
