@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import paho.mqtt.client as mqtt
@@ -13,7 +16,7 @@ from brokerweave import lab
 from brokerweave.bench.folder import RECEIVES, RESOURCES, SENDS, RunFolder, Server, Times, read_log
 from brokerweave.bench.load.driver import Target, measure
 from brokerweave.bench.scenario import Group, Place, Scenario
-from brokerweave.errors import Unavailable
+from brokerweave.errors import BrokerweaveError, Unavailable
 from tests.support.waiting import wait_until
 
 GROUPS = (
@@ -97,4 +100,73 @@ def test_a_broker_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     scenario = Scenario("x", (Place("a"),), GROUPS)
     with pytest.raises(Unavailable, match="does not take clients") as caught:
         measure(scenario, Target({"a": ("127.0.0.1", lab.free_port())}), RunFolder(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+ACCEPTED, GRANTED = bytes((0x20, 2, 0, 0)), bytes((0x90, 3, 0, 1, 0))
+
+
+def closes(connection: socket.socket) -> None:
+    connection.close()
+
+
+def speaks_http(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def refuses(connection: socket.socket) -> None:
+    connection.sendall(bytes((0x20, 2, 0, 5)))
+
+
+def sends_garbage_later(connection: socket.socket) -> None:
+    connection.sendall(ACCEPTED)
+    connection.recv(1000)  # CONNECT, or what follows it
+    connection.recv(1000)
+    connection.sendall(GRANTED + bytes(1000))
+
+
+def resets_later(connection: socket.socket) -> None:
+    connection.sendall(ACCEPTED)
+    connection.recv(10)
+    connection.close()  # with unread bytes: a reset
+
+
+@pytest.mark.parametrize(
+    ("behaves", "said"),
+    [
+        (closes, "does not take clients"),
+        (speaks_http, "b'HTTP', which is not MQTT"),
+        (refuses, "refused one, with code 5"),
+        (sends_garbage_later, ""),
+        (resets_later, "127.0.0.1"),
+    ],
+)
+def test_a_broker_that_misbehaves_is_one_line(
+    tmp_path: Path, behaves: Callable[[socket.socket], None], said: str
+) -> None:
+    groups = (Group("a", "topic1", 2, 2),)
+    scenario = Scenario("x", (Place("a"),), groups, Times(0.2, 0.5, 0.1), interval=0.02, workers=1)
+    kept = []
+
+    def serve() -> None:
+        for _ in range(4):
+            try:
+                kept.append(listener.accept()[0])
+                behaves(kept[-1])
+            except OSError:
+                return
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(20)
+        serving = threading.Thread(target=serve)
+        serving.start()
+        try:
+            with pytest.raises(BrokerweaveError) as caught:
+                measure(scenario, Target({"a": listener.getsockname()}), RunFolder(tmp_path))
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            serving.join()
+            for connection in kept:
+                connection.close()
+    assert said in str(caught.value)
     assert "\n" not in str(caught.value)

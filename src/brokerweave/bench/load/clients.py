@@ -81,8 +81,11 @@ class Connection:
             chunk = self.sock.recv(_CHUNK)
         except BlockingIOError:
             return b"", ()
+        except ConnectionError:
+            chunk = b""
         if not chunk:
-            raise Unavailable(f"client {self.client.number}: the other side closed the connection")
+            where = f"{self.client.host}:{self.client.port}"
+            raise Unavailable(f"{where} closed the connection of client {self.client.number}")
         found = self._scanner.feed(chunk)
         if self._scanner.error is not None:
             raise self._scanner.error
@@ -196,7 +199,7 @@ def opened(plan: WorkerPlan, clients: Sequence[Client]) -> list[socket.socket]:
     try:
         for at in range(0, len(clients), _AT_ONCE):
             _open_some(plan, clients[at : at + _AT_ONCE], done)
-    except OSError as error:
+    except (OSError, Unavailable) as error:
         for sock in done:
             sock.close()
         client = clients[min(len(done), len(clients) - 1)]
@@ -213,14 +216,13 @@ def _open_some(plan: WorkerPlan, clients: Sequence[Client], done: list[socket.so
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.sendall(wire.connect(f"{plan.label}-{client.number}", clean=not plan.doors))
     for sock in done[begun:]:
-        if (answer := _exactly(sock, 4))[3]:
-            raise Unavailable(f"the broker refused a client with code {answer[3]}")
+        _expect(sock, wire.CONNACK)
     for client, sock in zip(clients, done[begun:], strict=True):
         if not client.publishes:
             sock.sendall(wire.subscribe(plan.topics[client.topic], plan.subscriber_qos))
     for client, sock in zip(clients, done[begun:], strict=True):
-        if not client.publishes and (answer := _exactly(sock, 5))[4] > 2:
-            raise Unavailable(f"the broker refused the filter {plan.topics[client.topic]}")
+        if not client.publishes:
+            _expect(sock, wire.SUBACK)
         sock.setblocking(False)
 
 
@@ -233,9 +235,7 @@ def come_back(plan: WorkerPlan, client: Client, door: tuple[str, int]) -> socket
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.sendall(wire.connect(f"{plan.label}-{client.number}", clean=False))
-        answer = _exactly(sock, 4)
-        if answer[3]:
-            raise Unavailable(f"the broker refused a client with code {answer[3]}")
+        _expect(sock, wire.CONNACK)
         if not client.publishes:
             sock.sendall(wire.subscribe(plan.topics[client.topic], plan.subscriber_qos))
         sock.setblocking(False)
@@ -245,11 +245,20 @@ def come_back(plan: WorkerPlan, client: Client, door: tuple[str, int]) -> socket
     return sock
 
 
+def _expect(sock: socket.socket, kind: int) -> None:
+    """CONNACK, or SUBACK of one filter, that says yes."""
+    answer = _exactly(sock, 4 if kind == wire.CONNACK else 5)
+    if answer[0] >> 4 != kind or answer[1] != len(answer) - 2:
+        raise Unavailable(f"it answered {answer!r}, which is not MQTT 3.1.1's {wire.NAMES[kind]}")
+    if answer[-1] > (0 if kind == wire.CONNACK else 2):
+        raise Unavailable(f"it refused one, with code {answer[-1]} in {wire.NAMES[kind]}")
+
+
 def _exactly(sock: socket.socket, count: int) -> bytes:
     got = b""
     while len(got) < count:
         more = sock.recv(count - len(got))
         if not more:
-            raise Unavailable("the broker closed a connection during the handshake")
+            raise Unavailable("it closed a connection during the handshake")
         got += more
     return got

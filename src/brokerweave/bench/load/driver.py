@@ -163,6 +163,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # Ctrl-C is for us; we end it
         )
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -176,8 +177,9 @@ class _Worker:
 
     def tell(self, line: str) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # `expect` says how it ended
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
 
     def expect(self, key: str, limit: float, other: Callable[[dict[str, Any]], None] | None = None) -> Any:
         """The value of the next line with this key; other lines go to `other`."""

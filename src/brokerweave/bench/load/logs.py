@@ -3,8 +3,8 @@
 Owns turning chunks of PUBLISH frames into columns. Invariants: while the load runs, a received chunk costs
 one append; it is taken apart and written, by numpy, when the run is over or memory fills. Deliveries of one
 chunk came at the same moment; each is logged a nanosecond after the one before it, so that their order is not
-lost. What was sent before this measurement began belongs to another one, and is left out. Must not know:
-sockets, packets other than PUBLISH.
+lost. What was sent before this measurement began belongs to another one, what was sent after it came to
+nobody; both are left out. Must not know: sockets, packets other than PUBLISH.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ReceiveLog:
         self._waiting = 0
 
     def _write(self, block: Deliveries) -> None:
-        ours = block.sent >= self._began
+        ours = (block.sent >= self._began) & (block.sent <= block.received)
         if not ours.all():
             block = block.where(ours)
         self._tally.add(block)
@@ -86,7 +86,9 @@ def _taken_apart(chunks: list[tuple[int, int, bytes]], length: int, payload: int
     counts = np.array([len(frames) // length for _, _, frames in chunks])
     joined = b"".join(frames for _, _, frames in chunks)
     if len(joined) != counts.sum() * length:
-        raise RemoteProtocolError(f"a subscriber got a PUBLISH that is not {length} bytes long")
+        raise RemoteProtocolError(
+            f"a subscriber got a PUBLISH that is not {length} bytes long: somebody else uses its topic"
+        )
     layout = np.dtype(
         {
             "names": ["publisher", "message", "sent"],

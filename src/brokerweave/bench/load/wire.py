@@ -10,7 +10,7 @@ import struct
 from brokerweave.bench.folder import HEADER
 
 CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK = 2, 3, 4, 5, 6, 7, 9
-
+NAMES = {CONNACK: "CONNACK", SUBACK: "SUBACK"}
 
 DUP = 0x08
 

@@ -220,9 +220,9 @@ def main() -> int:
         gc.freeze()
         gc.disable()
         say({"result": worker.run(int(begin))})
-    except (BrokerweaveError, OSError) as error:
+    except (BrokerweaveError, OSError, MemoryError) as error:
         with contextlib.suppress(OSError):
-            say({"error": f"{error}"})
+            say({"error": " ".join(str(error).split()) or "out of memory"})
         return 1
     return 0
 

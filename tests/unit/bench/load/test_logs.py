@@ -56,6 +56,16 @@ def test_what_another_measurement_sent_is_left_out(tmp_path: Path) -> None:
     assert tally.received == 1
 
 
+def test_what_claims_to_be_sent_after_it_came_is_somebody_elses_and_left_out(tmp_path: Path) -> None:
+    made = plan(tmp_path)
+    tally = Tally(made, BEGAN, 2 * BEGAN)
+    log = ReceiveLog(made, [LENGTH] * 3, tally, BEGAN)
+    for sent in (BEGAN + 8, 2**63 - 1, 2**64 - 1):
+        log.add(BEGAN + 7, 0, frame(2**32 - 1, 2**64 - 1, sent))
+    log.close()
+    assert tally.received == 0
+
+
 def test_a_frame_of_another_length_is_an_error(tmp_path: Path) -> None:
     made = plan(tmp_path)
     log = ReceiveLog(made, [LENGTH] * 3, Tally(made, BEGAN, 2 * BEGAN), BEGAN)
