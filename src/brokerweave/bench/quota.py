@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 _GROUPS = Path("/sys/fs/cgroup/cpu")
+_PREFIX = "brokerweave-bench-"
 _PERIOD_US = 10_000
 """Short, so that a held process never freezes for long."""
 _LEAST_QUOTA_US = 1_000
@@ -60,10 +61,11 @@ class Quotas:
 
     def go_first(self) -> None:
         """Let this process and all that it starts go before everybody else on the machine, if possible."""
+        _forget_the_dead()
         self._move(os.getpid(), {"cpu.shares": _HIGHEST_SHARES})
 
     def _move(self, pid: int, settings: dict[str, int]) -> None:
-        group = _own_group() / f"brokerweave-bench-{pid}"
+        group = _own_group() / f"{_PREFIX}{pid}"
         try:
             group.mkdir(exist_ok=True)  # one of a benchmark that was killed, perhaps
             self._groups.append((group, pid))
@@ -93,6 +95,14 @@ class Quotas:
             with contextlib.suppress(OSError):
                 (group.parent / "cgroup.procs").write_text(str(pid))
             _remove(group)
+
+
+def _forget_the_dead() -> None:
+    """Groups of a benchmark that was killed before it could remove them."""
+    for group in _own_group().glob(f"{_PREFIX}*"):
+        if not Path(f"/proc/{group.name.removeprefix(_PREFIX)}").exists():
+            with contextlib.suppress(OSError):
+                group.rmdir()
 
 
 def _runs(pid: int) -> bool:

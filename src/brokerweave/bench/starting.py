@@ -44,7 +44,12 @@ def open_run(kind: str, scenario: Mapping[str, Any], path: Path | None) -> RunFo
             raise ConfigError(f"{folder.path}: holds another run; give another --to, or remove it")
         return folder
     started = now.isoformat(timespec="seconds")
-    folder.write_run(Run(kind, _plain(scenario), machine(), versions(), commit(), started))
+    run = Run(kind, _plain(scenario), machine(), versions(), commit(), started)
+    try:
+        folder.write_run(run)
+    except OSError as error:
+        why = f"{error.strerror}; give another folder with --to"
+        raise ConfigError(f"{folder.path}: cannot keep a run there: {why}") from None
     return folder
 
 
@@ -98,8 +103,10 @@ def one_benchmark(show: Progress = silent) -> Iterator[None]:
 
 @contextmanager
 def alone(show: Progress = silent) -> Iterator[None]:
-    """Wait until no other benchmark runs on this machine; SIGTERM ends this one well."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    """Wait until no other benchmark runs on this machine; Ctrl-C and SIGTERM end this one well."""
+    for number in _ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _end)
     path = Path(tempfile.gettempdir()) / "brokerweave-bench.lock"
     try:
         lock = path.open("a")
@@ -113,6 +120,16 @@ def alone(show: Progress = silent) -> Iterator[None]:
             show("another benchmark is running: waiting for its end")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def _end(number: int, _frame: object) -> None:
+    """Once: from now on all that was started is ended, and nothing may interrupt that."""
+    for each in _ENDING:
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def _processor() -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +29,43 @@ def test_the_same_run_goes_on_and_another_is_refused(tmp_path: Path) -> None:
         open_run("limit", {"counts": (1, 3)}, tmp_path)
     with pytest.raises(ConfigError, match="another run"):
         open_run("load", {"counts": (1, 2)}, tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(ConfigError, match="give another folder with --to"):
+            open_run("limit", {}, path)
+
+
+@pytest.fixture
+def own_signals() -> Iterator[None]:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.usefixtures("own_signals")
+def test_a_second_signal_does_not_disturb_the_end_that_the_first_one_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
+) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    tidied: list[bool] = []
+
+    def interrupted() -> None:
+        with alone(), contextlib.ExitStack() as stack:
+            stack.callback(tidied.append, True)
+            stack.callback(signal.raise_signal, signal.SIGINT)
+            stack.callback(signal.raise_signal, signal.SIGTERM)
+            signal.raise_signal(number)
+
+    with pytest.raises(SystemExit) as ended:
+        interrupted()
+    assert ended.value.code == code
+    assert tidied
 
 
 def test_a_lock_of_somebody_else_is_one_line_that_says_what_to_do(
