@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
-from brokerweave.bench import report
+from brokerweave.bench import report, spark_job
 from brokerweave.bench.figures import Indexes
 from brokerweave.bench.folder import RunFolder
 from brokerweave.bench.report.document import Chart, Document, Table, html, markdown
 from brokerweave.cli.main import main
+from brokerweave.errors import ConfigError
+from brokerweave.pipeline.spark.failures import failure
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -107,6 +113,44 @@ def test_the_command_writes_both_files_and_starts_no_spark_for_what_is_computed(
     assert ended.value.code == 0
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"report.html", "report.md"}
     assert "report.html" in capsys.readouterr().out
+
+
+def test_a_run_is_not_compared_with_itself(folder: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "report", str(folder.path), f"{folder.path}/."])
+    assert ended.value.code == 2
+    assert "two different runs" in capsys.readouterr().err
+
+
+def test_runs_of_two_kinds_are_not_compared(
+    folder: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    RunFolder(tmp_path).write_run(replace(folder.run(), kind="pairs"))
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "report", str(folder.path), str(tmp_path)])
+    assert ended.value.code == 2
+    assert "only runs of one kind" in capsys.readouterr().err
+
+
+def test_a_damaged_table_is_named_with_what_to_do(
+    folder: RunFolder, computed: list[Indexes], tmp_path: Path
+) -> None:
+    copy = RunFolder(Path(shutil.copytree(folder.path, tmp_path / "copy")))
+    table = copy.indexes / "timeline" / "measurement=1" / "rows.parquet"
+    table.write_bytes(table.read_bytes()[:50])
+    with pytest.raises(ConfigError, match=r"timeline/measurement=1: damaged.*--again"):
+        report.document([copy])
+
+
+def test_a_log_that_was_cut_off_is_named_in_one_line(
+    spark: SparkSession, folder: RunFolder, tmp_path: Path
+) -> None:
+    copy = RunFolder(Path(shutil.copytree(folder.path, tmp_path / "copy")))
+    log = copy.folder_of(1) / "receives-0.arrow"
+    log.write_bytes(log.read_bytes()[:1000])
+    with pytest.raises((Py4JError, PySparkException)) as caught:
+        spark_job.compute(spark, copy)
+    assert f"{log}: damaged" in failure(caught.value).line
 
 
 def test_a_folder_of_something_else_is_one_line_and_bad_usage(

@@ -275,11 +275,15 @@ def log_writer(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFile
 
 
 def read_log(paths: Iterable[Path], schema: pa.Schema) -> pa.Table:
-    """All rows of some logs of one schema."""
+    """All rows of some logs of one schema. Raises `ConfigError` if one is damaged."""
     tables = [schema.empty_table()]
     for path in paths:
-        with pa.memory_map(str(path)) as file:
-            tables.append(pa.ipc.open_file(file).read_all())
+        try:
+            with pa.memory_map(str(path)) as file:
+                tables.append(pa.ipc.open_file(file).read_all())
+        except (pa.ArrowException, OSError) as error:
+            damage = f"damaged: {' '.join(str(error).split())}"
+            raise ConfigError(f"{path}: {damage}; remove {path.parent}") from None
     return pa.concat_tables(tables).combine_chunks()
 
 
@@ -297,8 +301,9 @@ def _parsed(kind: type[_T], path: Path) -> _T:
     try:
         value = json.loads(path.read_text())
         return _made(kind, value)
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise ConfigError(f"{path}: cannot be read as a {kind.__name__.lower()}: {error}") from None
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
+        damage = f"cannot be read as a {kind.__name__.lower()}: {error}"
+        raise ConfigError(f"{path}: {damage}; remove {path.parent}") from None
 
 
 def _made(kind: type[_T], value: Mapping[str, Any]) -> _T:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brokerweave.cli.output import console, help_text, progress
-from brokerweave.errors import ConfigError
+from brokerweave.errors import ConfigError, Unavailable
 
 if TYPE_CHECKING:
     from brokerweave.bench.folder import RunFolder
@@ -27,7 +27,7 @@ Examples:
   brokerweave bench report runs/monday
   brokerweave bench report runs/monday runs/tuesday --out compared
 """
-_QUIET = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
+_QUIET = {"spark.log.level": "OFF", "spark.ui.showConsoleProgress": "false"}
 
 
 def register(bench: typer.Typer) -> None:
@@ -53,9 +53,13 @@ def report(
     from brokerweave.bench import report as reports
     from brokerweave.bench.folder import RunFolder
 
+    if other is not None and run.resolve() == other.resolve():
+        raise ConfigError(f"{run}: give two different runs, or one alone")
     folders = [RunFolder(path) for path in (run, other) if path is not None]
+    kinds = [each.run().kind for each in folders]
+    if len(set(kinds)) > 1:
+        raise ConfigError(f"only runs of one kind can be compared, not {' and '.join(kinds)}")
     for each in folders:
-        each.run()
         if not each.measurements():
             raise ConfigError(f"{each.path}: no measurement has ended, so there is nothing to report")
     _compute([each for each in folders if again or not figures.up_to_date(each)], master)
@@ -68,15 +72,23 @@ def _compute(folders: list[RunFolder], master: str) -> None:
     """One session for all of them, and none if there is nothing to do: it takes seconds to start."""
     if not folders:
         return
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
     from brokerweave.bench import spark_job
+    from brokerweave.pipeline.spark.failures import failure
     from brokerweave.pipeline.spark.session import open_session
 
     progress("starting Spark")
-    spark = open_session(master, "brokerweave-bench", _QUIET)
     try:
-        for each in folders:
-            progress(f"computing the indexes of {each.path}")
-            spark_job.compute(spark, each)
+        spark = open_session(master, "brokerweave-bench", _QUIET)
+        try:
+            for each in folders:
+                progress(f"computing the indexes of {each.path}")
+                spark_job.compute(spark, each)
+        finally:
+            spark.stop()
+    except (Py4JError, PySparkException) as error:
+        raise Unavailable(f"Spark: {failure(error).line}") from None
     finally:
         progress("")
-        spark.stop()

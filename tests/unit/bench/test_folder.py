@@ -103,6 +103,28 @@ def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_log_that_is_cut_off_is_named_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "receives-0.arrow"
+    with log_writer(path, RECEIVES) as writer:
+        writer.write_batch(pa.record_batch([[1], [2], [3], [4], [0], [5]], schema=RECEIVES))
+    for part in (path.read_bytes()[:-100], b"ARROW1", b""):
+        path.write_bytes(part)
+        with pytest.raises(ConfigError, match=r"receives-0\.arrow: damaged.*remove") as caught:
+            read_log([path], RECEIVES)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_measurement_is_named_with_what_to_remove(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.begin_measurement()
+    folder.end_measurement(MEASUREMENT)
+    path = folder.folder_of(1) / "measurement.json"
+    for text in (path.read_text()[:100], '{"window_ns": []}'):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=r"measurement\.json.*; remove .*0001$"):
+            folder.measurements()
+
+
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no run's folder"):
         RunFolder(tmp_path).run()

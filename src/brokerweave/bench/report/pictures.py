@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from brokerweave.bench import figures
@@ -17,6 +18,7 @@ from brokerweave.bench.report import charts
 from brokerweave.bench.report.charts import Mark
 from brokerweave.bench.report.distribution import Counted
 from brokerweave.bench.search import ENOUGH
+from brokerweave.errors import ConfigError
 from brokerweave.pipeline.plot import Points
 
 Value = Callable[[Indexes], float]
@@ -193,4 +195,8 @@ def resources(folder: RunFolder, measurement: Measurement) -> list[str]:
 
 def _rows(folder: RunFolder, name: str, number: int) -> list[dict[str, Any]]:
     path = figures.table(folder, name) / f"measurement={number}"
-    return pq.read_table(path).to_pylist() if path.is_dir() else []
+    try:
+        return pq.read_table(path).to_pylist() if path.is_dir() else []
+    except (pa.ArrowException, OSError) as error:
+        damage = " ".join(str(error).split())
+        raise ConfigError(f"{path}: damaged: {damage}; --again computes it anew") from None
