@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Thread
 
 import psutil
 import pytest
+import uvloop
 
 from brokerweave import lab
 from brokerweave.config import UnixSocket
 from brokerweave.lab.debian import Mosquitto
 from brokerweave.lab.node import Node
 from brokerweave.mqtt import codec, packets
+from brokerweave.runtime.dialing import dial, open_streams
 from tests.integration.conftest import Connect
 from tests.support.raw import RawClient
 from tests.support.sites import QUICK, Network, merged, network, start_all, start_broker
@@ -135,3 +139,35 @@ def test_a_socket_that_is_not_there_is_a_broker_that_is_away(connect: Connect, t
         assert "Traceback" not in node.log_tail(1000)
     finally:
         node.close()
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_who_would_have_to_wait_at_a_full_socket_gets_in_later(
+    tmp_path: Path, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    address = UnixSocket(f"{tmp_path}/full.sock")
+
+    async def come(listener: socket.socket, waiting: int) -> None:
+        plain = asyncio.ensure_future(dial(address, asyncio.Protocol))
+        streams = asyncio.ensure_future(open_streams(address))
+        done, _ = await asyncio.wait((plain, streams), timeout=0.1)
+        assert not done
+        for _ in range(waiting + 2):
+            (await asyncio.get_running_loop().sock_accept(listener))[0].close()
+        await asyncio.wait_for(plain, 10)
+        _, writer = await asyncio.wait_for(streams, 10)
+        writer.close()
+
+    with ExitStack() as stack, asyncio.Runner(loop_factory=loop) as runner:
+        listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(address.path)
+        listener.listen(1)
+        listener.setblocking(False)
+        waiting = 0
+        with suppress(BlockingIOError):
+            while True:
+                sock = stack.enter_context(socket.socket(socket.AF_UNIX))
+                sock.setblocking(False)
+                sock.connect(address.path)
+                waiting += 1
+        runner.run(come(listener, waiting))
