@@ -98,8 +98,8 @@ class Quotas:
 
 
 def _forget_the_dead() -> None:
-    """Groups of a benchmark that was killed before it could remove them."""
-    for group in _own_group().glob(f"{_PREFIX}*"):
+    """Groups of a benchmark that was killed before it could remove them; those of its servers are inside."""
+    for group in sorted(_own_group().rglob(f"{_PREFIX}*"), reverse=True):
         if not Path(f"/proc/{group.name.removeprefix(_PREFIX)}").exists():
             with contextlib.suppress(OSError):
                 group.rmdir()

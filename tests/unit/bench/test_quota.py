@@ -29,7 +29,7 @@ def test_groups_that_a_killed_benchmark_left_are_removed_by_the_next(
 ) -> None:
     monkeypatch.setattr(quota, "_own_group", lambda: tmp_path)
     dead, alive = (tmp_path / f"brokerweave-bench-{pid}" for pid in (2**30, os.getppid()))
-    dead.mkdir()
+    (dead / f"brokerweave-bench-{2**30 + 1}").mkdir(parents=True)
     alive.mkdir()
     Quotas().go_first()
     assert not dead.exists()
