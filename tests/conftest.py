@@ -6,6 +6,7 @@ together.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 settings.register_profile("brokerweave", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("brokerweave")
+
+# Java's second compiler and its parallel collector are for programs that run for long; no Spark here does.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 LONGEST = ("tests/pipeline/test_exactly_once.py", "tests/pipeline/test_away.py")
 """Begun first, so that no process is left with one of them at the end."""
