@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 settings.register_profile("brokerweave", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("brokerweave")
 
-# Java's second compiler and its parallel collector are for programs that run for long; no Spark here does.
+# Java's second compiler and its parallel collector are for programs that run long; Spark here seldom does.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 LONGEST = ("tests/pipeline/test_exactly_once.py", "tests/pipeline/test_away.py")
