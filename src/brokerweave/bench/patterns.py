@@ -30,25 +30,25 @@ PLACEMENTS: Mapping[str, tuple[int, ...]] = {
 
 
 _GUESSES: Mapping[str, float] = {
-    "B pf": 7.0,
-    "B sf": 7.5,
-    "B mesh": 4.0,
-    "B bridges": 2.7,
+    "B pf": 6.6,
+    "B sf": 7.0,
+    "B mesh": 8.0,
+    "B bridges": 3.0,
     "C pf": 8.0,
-    "C sf": 11.0,
-    "C mesh": 4.5,
-    "C tcp": 5.4,
-    "C bridges": 3.0,
-    "C apart": 5.4,
-    "D pf": 7.5,
-    "D sf": 8.5,
-    "D mesh": 4.5,
-    "D bridges": 3.5,
+    "C sf": 10.5,
+    "C mesh": 10.5,
+    "C tcp": 5.8,
+    "C bridges": 3.2,
+    "C apart": 5.8,
+    "D pf": 7.3,
+    "D sf": 9.0,
+    "D mesh": 6.5,
+    "D bridges": 3.0,
 }
 """Patterns of five sites, and where the search of each begins, over the single broker: a little above what is
 expected, since a miss says at once where the limit is. A wrong guess costs measurements, and nothing else."""
 
-_MAKERS: Mapping[str, float] = {"rabbitmq": 0.14, "nats": 4.0, "amqtt": 0.18}
+_MAKERS: Mapping[str, float] = {"rabbitmq": 0.14, "nats": 7.5, "amqtt": 0.18}
 """The same for single brokers of makers that are not within twice of it. Far too much costs most: what a
 broker has taken it has to deliver before the next measurement."""
 
@@ -118,7 +118,7 @@ def patterns(quota: float, times: Times, makers: tuple[str, ...] = ()) -> dict[s
         Pattern(one_place("mosquitto S1", quota=quota, times=times), single=True),
         Pattern(one_place("mosquitto S2", quota=quota * STRONGER, times=times), 10.0),
         Pattern(one_place("haproxy S1", quota=quota, front="haproxy", times=times)),
-        Pattern(one_place("A node", quota=quota, front="node", way="unix", times=times), 2.0),
+        Pattern(one_place("A node", quota=quota, front="node", way="unix", times=times), 1.8),
         Pattern(one_place("A tcp", quota=quota, front="node", times=times)),
     ]
     for name, guess in _GUESSES.items():

@@ -18,7 +18,7 @@ NARROW = 0.97
 """A miss that delivered more than this part of what was owed is asked again, once."""
 _FIRST = 0.02
 """Seconds: the first interval, if nothing is known."""
-_STRIDES, _STEPS = (2.0, 2.0, 4.0), (1.15, 1.4, 4.0)
+_STRIDES, _STEPS = (2.0, 2.0, 4.0), (1.15, 1.4, 2.0)
 """How much more is asked for while all is under the limit: from there, and from where the limit should be."""
 _MOST = 24
 _LOSSY = 0.95
