@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import threading
 from collections import Counter
@@ -170,3 +171,18 @@ def test_a_broker_that_misbehaves_is_one_line(
                 connection.close()
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_log_that_cannot_be_written_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """As on a full disk: files may not grow."""
+    scenario = Scenario("x", (Place("a"),), GROUPS, Times(0.2, 0.5, 0.1), interval=0.001)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with lab.start("mosquitto") as broker:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+        try:
+            with pytest.raises(Unavailable, match="File too large") as caught:
+                measure(scenario, Target({"a": (broker.host, broker.port)}), RunFolder(tmp_path))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr().err == ""

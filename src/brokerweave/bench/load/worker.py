@@ -223,7 +223,7 @@ def main() -> int:
     except (BrokerweaveError, OSError, MemoryError) as error:
         with contextlib.suppress(OSError):
             say({"error": " ".join(str(error).split()) or "out of memory"})
-        return 1
+        os._exit(1)  # what is half written stays so: to finish it might fail once more, and loudly
     return 0
 
 
