@@ -10,8 +10,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from brokerweave.bench import report, spark_job
@@ -21,6 +19,7 @@ from brokerweave.bench.report.document import Chart, Document, Table, html, mark
 from brokerweave.cli.main import main
 from brokerweave.errors import ConfigError
 from brokerweave.pipeline.spark.failures import failure
+from brokerweave.pipeline.spark.session import SPARK_ERRORS
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -148,7 +147,7 @@ def test_a_log_that_was_cut_off_is_named_in_one_line(
     copy = RunFolder(Path(shutil.copytree(folder.path, tmp_path / "copy")))
     log = copy.folder_of(1) / "receives-0.arrow"
     log.write_bytes(log.read_bytes()[:1000])
-    with pytest.raises((Py4JError, PySparkException)) as caught:
+    with pytest.raises(SPARK_ERRORS) as caught:
         spark_job.compute(spark, copy)
     assert f"{log}: damaged" in failure(caught.value).line
 

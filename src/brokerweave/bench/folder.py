@@ -6,6 +6,7 @@
     RUN/measurements/NNNN/receives-K.arrow     and of what they received (`RECEIVES`)
     RUN/measurements/NNNN/resources.arrow      CPU and memory of every process involved (`RESOURCES`)
     RUN/indexes/, RUN/indexes.json             what `bench.spark_job` makes of it
+    RUN/spark.log                              what Spark said meanwhile
 
 Owns names, schemas, and what each figure means (`Counters`), so that whoever counts while a measurement runs
 and whoever computes from the logs afterwards mean the same. Invariants: every time is CLOCK_MONOTONIC of one
@@ -219,6 +220,10 @@ class RunFolder:
     @property
     def indexes_json(self) -> Path:
         return self.path / "indexes.json"
+
+    @property
+    def spark_log(self) -> Path:
+        return self.path / "spark.log"
 
     def write_run(self, run: Run) -> None:
         if run.kind not in KINDS:

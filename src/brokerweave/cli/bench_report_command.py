@@ -27,7 +27,7 @@ Examples:
   brokerweave bench report runs/monday
   brokerweave bench report runs/monday runs/tuesday --out compared
 """
-_QUIET = {"spark.log.level": "OFF", "spark.ui.showConsoleProgress": "false"}
+_QUIET = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
 
 
 def register(bench: typer.Typer) -> None:
@@ -72,23 +72,22 @@ def _compute(folders: list[RunFolder], master: str) -> None:
     """One session for all of them, and none if there is nothing to do: it takes seconds to start."""
     if not folders:
         return
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
     from brokerweave.bench import spark_job
     from brokerweave.pipeline.spark.failures import failure
-    from brokerweave.pipeline.spark.session import open_session
+    from brokerweave.pipeline.spark.session import SPARK_ERRORS, errors_to, open_session
 
     progress("starting Spark")
+    log = folders[0].spark_log
     try:
-        spark = open_session(master, "brokerweave-bench", _QUIET)
+        with errors_to(log):
+            spark = open_session(master, "brokerweave-bench", _QUIET)
         try:
             for each in folders:
                 progress(f"computing the indexes of {each.path}")
                 spark_job.compute(spark, each)
         finally:
             spark.stop()
-    except (Py4JError, PySparkException) as error:
-        raise Unavailable(f"Spark: {failure(error).line}") from None
+    except SPARK_ERRORS as error:
+        raise Unavailable(f"Spark: {failure(error).line}; see {log}") from None
     finally:
         progress("")

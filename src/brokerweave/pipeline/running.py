@@ -8,9 +8,7 @@ command line.
 from __future__ import annotations
 
 import logging
-import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +17,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -49,14 +46,14 @@ LAG_PERIOD = 5.0
 def session(settings: PipelineSettings) -> Iterator[SparkSession]:
     """The Spark session, quiet, ended with the block."""
     need(*SPARK)
-    from brokerweave.pipeline.spark.session import open_session
+    from brokerweave.pipeline.spark.session import errors_to, open_session
 
     # What a stream's Python code raises is told by the supervisor, once and in words.
     for name in ("py4j", "py4j.clientserver", "py4j.java_gateway"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     log = settings.checkpoint / SPARK_LOG
     try:
-        with _errors_to(log):
+        with errors_to(log):
             chosen = {"spark.ui.showConsoleProgress": "false", **settings.spark}
             spark = open_session(settings.pipeline.master, "brokerweave pipeline", chosen)
     except BrokerweaveError:
@@ -69,22 +66,6 @@ def session(settings: PipelineSettings) -> Iterator[SparkSession]:
     finally:
         with suppress(Exception):  # the JVM may be gone already
             spark.stop()
-
-
-@contextmanager
-def _errors_to(file: Path) -> Iterator[None]:
-    """A process that is started meanwhile writes its standard error to a file; Spark writes much."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    sys.stderr.flush()
-    before = os.dup(2)
-    opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.dup2(opened, 2)
-    os.close(opened)
-    try:
-        yield
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
 
 
 def rules(settings: PipelineSettings) -> tuple[Rule, ...]:

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
 import pyspark
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from brokerweave.pipeline.source.data_source import register
 from brokerweave.pipeline.spark.java import java_environment
 from brokerweave.pipeline.spark.planners import keep_warm
 from brokerweave.pipeline.spark.shims import worker_python
+
+SPARK_ERRORS = (Py4JError, PySparkException)
+"""What Spark raises here, also for what our code raised in a worker."""
 
 ALWAYS = {
     # Times are stored and compared in UTC, whatever the machine's zone is.
@@ -79,3 +86,19 @@ def open_session(
     spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+@contextmanager
+def errors_to(file: Path) -> Iterator[None]:
+    """A process that is started meanwhile writes its standard error to a file; Spark writes much."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    before = os.dup(2)
+    opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(opened, 2)
+    os.close(opened)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
