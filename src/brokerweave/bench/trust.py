@@ -47,8 +47,9 @@ def causes(result: Result) -> list[str]:
     found = []
     if bottleneck.tool:
         found.append(f"the load tool was the bottleneck: {bottleneck.reason or 'no reason given'}")
-    if indexes.sent and indexes.late_sends / indexes.sent > LATE:
-        found.append(f"{indexes.late_sends / indexes.sent:.1%} of messages were sent late")
+    late = indexes.late_sends / indexes.sent if indexes.sent else 0.0
+    if late > LATE and "sent late" not in bottleneck.reason:
+        found.append(f"{late:.1%} of messages were sent late")
     if indexes.noise is not None and indexes.noise > NOISE:
         found.append(f"processes of others kept {indexes.noise:.2f} cores busy")
     if bottleneck.retransmissions:

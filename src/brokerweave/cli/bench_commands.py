@@ -390,7 +390,8 @@ def _show(measurements: Sequence[Measurement], folder: Path) -> None:
             f"{c.latency_mean_ms:.2f} ({c.latency_p50_ms:.2f}, {c.latency_p99_ms:.2f})",
             f"{c.late_sends:,}",
         )
-    console().print(shown)
+    if measurements:
+        console().print(shown)
     for each in measurements:
         if each.bottleneck.tool:
             console().print(f"{each.name}: the tool was the bottleneck: {each.bottleneck.reason}")

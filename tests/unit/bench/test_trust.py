@@ -8,7 +8,7 @@ import pytest
 
 from brokerweave.bench.figures import Distribution, Indexes, Result
 from brokerweave.bench.folder import Bottleneck, Measurement, Run, Times
-from brokerweave.bench.trust import DOUBTED, ONCE, TRUSTED, apart, differences, judge
+from brokerweave.bench.trust import DOUBTED, ONCE, TRUSTED, apart, causes, differences, judge
 
 INDEXES = Indexes(
     id=1, name="C sf", repeat=0, rate=100.0, sent=400, acknowledged=0, received=800, expected=800, lost=0,
@@ -93,3 +93,10 @@ def test_what_two_runs_did_not_have_in_common_is_said_first() -> None:
 def test_nothing_differs_from_nothing_and_everything_does_from_nothing() -> None:
     assert apart([0.0, 0.0]) == 0.0
     assert apart([0.0, 1.0]) == float("inf")
+
+
+def test_late_sends_are_said_once() -> None:
+    said = causes(result(late=40, tool=1, reason="10.0% of the messages were sent late"))
+    assert [each for each in said if "late" in each] == [
+        "the load tool was the bottleneck: 10.0% of the messages were sent late"
+    ]
