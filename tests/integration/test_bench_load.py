@@ -14,7 +14,16 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from brokerweave import lab
-from brokerweave.bench.folder import RECEIVES, RESOURCES, SENDS, RunFolder, Server, Times, read_log
+from brokerweave.bench.folder import (
+    RECEIVES,
+    RESOURCES,
+    SENDS,
+    RunFolder,
+    Server,
+    Times,
+    log_writer,
+    read_log,
+)
 from brokerweave.bench.load.driver import Target, measure
 from brokerweave.bench.scenario import Group, Place, Scenario
 from brokerweave.errors import BrokerweaveError, Unavailable
@@ -174,11 +183,14 @@ def test_a_broker_that_misbehaves_is_one_line(
 
 
 def test_a_log_that_cannot_be_written_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """As on a full disk: files may not grow."""
+    """As on a full disk: files may not grow to what a log without a row would have."""
+    with log_writer(tmp_path / "empty.arrow", RECEIVES):
+        pass
+    most = (tmp_path / "empty.arrow").stat().st_size - 1
     scenario = Scenario("x", (Place("a"),), GROUPS, Times(0.2, 0.5, 0.1), interval=0.001)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with lab.start("mosquitto") as broker:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
         try:
             with pytest.raises(Unavailable, match="File too large") as caught:
                 measure(scenario, Target({"a": (broker.host, broker.port)}), RunFolder(tmp_path))
