@@ -22,7 +22,7 @@ FIRST_RATE = 28_000.0
 """Messages a second that a search for a whole core's limit begins with: somewhat more than one serves, so
 that the first answer says where to go."""
 
-BETWEEN = 4
+BETWEEN = 5
 """Patterns between two searches for the limit of the single broker that they are compared with."""
 
 
@@ -37,7 +37,8 @@ class Failed:
 def find_limits(
     patterns: Iterable[Pattern], search: str | None, folder: RunFolder, show: Progress
 ) -> list[Found | Failed]:
-    """The limit of each pattern. What is found of the first helps to begin with the next."""
+    """The limit of each pattern. What was last found of the single broker, or else of the first, says where to
+    begin with the next: the machine may be faster or slower by then."""
     results: list[Found | Failed] = []
     single = 0.0
     for pattern, repeat in in_turn(list(patterns)):
@@ -52,7 +53,7 @@ def find_limits(
             show(f"{scenario.name}: failed: {error}\n")
             results.append(Failed(scenario.name, str(error)))
             continue
-        if found.best is not None and not single:
+        if found.best is not None and (pattern.single or not single):
             single = found.best.counters.ingress_per_s / pattern.guess
         results.append(found)
     return results
