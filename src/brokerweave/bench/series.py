@@ -37,8 +37,8 @@ class Failed:
 def find_limits(
     patterns: Iterable[Pattern], search: str | None, folder: RunFolder, show: Progress
 ) -> list[Found | Failed]:
-    """The limit of each pattern. What was last found of the single broker, or else of the first, says where to
-    begin with the next: the machine may be faster or slower by then."""
+    """The limit of each pattern. What was last found of the single broker, or else of the first, says where
+    to begin with the next: the machine may be faster or slower by then."""
     results: list[Found | Failed] = []
     single = 0.0
     for pattern, repeat in in_turn(list(patterns)):
