@@ -137,6 +137,7 @@ def test_a_socket_that_is_not_there_is_a_broker_that_is_away(connect: Connect, t
         assert connect(node.port, expect_refusal=True).code != 0
         assert [row["state"] for row in node.status()["injectors"] if row["state"] == "ready"] == []
         assert "Traceback" not in node.log_tail(1000)
+        assert node.log_tail(1000).count("cannot reach a broker at unix:/") == 1
     finally:
         node.close()
 

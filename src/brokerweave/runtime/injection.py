@@ -167,7 +167,8 @@ class Injection:
                     proxied=self.proxied,
                 )
             except BrokerweaveError as error:
-                log.info("broker %s: %s", self._broker, error)
+                first = pause == self._config.reconnect_min
+                log.log(logging.WARNING if first else logging.INFO, "%s; trying again", error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, self._config.reconnect_max)
         found = self.essentials
