@@ -222,6 +222,10 @@ class Cutover:
             self._settle(identifier, hash)
             self._overtaken.add(identifier)
 
+    def had(self, ids: Iterable[MessageId]) -> None:
+        """The client had these before this node was restarted."""
+        self._settled.update(dict.fromkeys(ids))
+
     def known_again(self, hash: bytes) -> None:
         """This node's own holders have it as well, under another name."""
         self._overtaken.update(self._unreceived.get(hash, ()))

@@ -208,7 +208,7 @@ class Attempts:
             entry.sources.add(node)
             had = [one.id for one in offered if attempt.cutover.has(one)]
             if had:
-                self._failover.got(attempt.client, had, {node})
+                self._failover.having.got(attempt.client, had, {node})
 
     # What is heard of others
 
@@ -363,8 +363,8 @@ class Attempts:
         self._core.counters.add("redelivery_doubted", attempt.cutover.doubted)
         interrupted = entry is not None and entry.interrupted
         if entry is not None:
-            self._failover.routed(attempt.client, attempt.cutover.later, entry.keepers)
-            self._failover.got(attempt.client, attempt.cutover.known, entry.keepers)
+            self._failover.having.routed(attempt.client, attempt.cutover.later, entry.keepers)
+            self._failover.having.got(attempt.client, attempt.cutover.known, entry.keepers)
         attempt.pair.go_on(attempt.stand)
         if given and not interrupted:
             if attempt.cutover.doubtful and entry is not None and not attempt.sure:
@@ -396,10 +396,11 @@ class Attempts:
         if known is None or publish is None or known.hash is None:
             return
         for client in self._failover.mesh.table.clients_wanting(self._core.node_id, publish.topic):
-            entry = self._clients.get(client)
+            entry, record = self._clients.get(client), self._core.interest.records.get(client)
             if entry is None or entry.last is None or client in told:
                 continue
-            if self._failover.queues.had(client, identifier):
+            here_before = record is not None and identifier in record.had
+            if here_before or self._failover.queues.had(client, identifier):
                 self._giving.not_again(client, publish.topic, known.hash)
             else:
                 entry.last.overtaken(identifier, publish.topic, known.hash)

@@ -1,6 +1,6 @@
 """One node's decisions: what clients publish goes to lanes, what lanes bring goes to lanes and injectors.
 
-Owns the pairs' view of the node (it is their host), the sequence of this origin and the duplicate window.
+Owns the pairs' view of the node (it is their host) and the duplicate window.
 Invariants: every message taken from a lane is in all its next outboxes before the lane confirms it; each
 (origin, epoch, sequence) is acted on once; counters know everything dropped. Must not know: sockets, clocks,
 files. They come in through `NodeHost`, so the same core runs in virtual time.
@@ -8,29 +8,24 @@ files. They come in through `NodeHost`, so the same core runs in virtual time.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Protocol
 
 from brokerweave.cooperation.api import Cut, Listener, Strategy, Timer
 from brokerweave.cooperation.mesh import Mesh
-from brokerweave.errors import LocalProtocolError, RemoteProtocolError
-from brokerweave.links.dead_letters import DeadLetter
+from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.injector import Injector
-from brokerweave.links.run import Run
 from brokerweave.links.window import DuplicateWindow
-from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import Routed, publish_head
-from brokerweave.mqtt.packets import Packet, Publish, Will
-from brokerweave.mqtt.properties import Property, without
+from brokerweave.mqtt.frames import Routed
+from brokerweave.mqtt.packets import Packet, Publish
 from brokerweave.node import barrier
 from brokerweave.node.admission import Admission
 from brokerweave.node.arrivals import Arrivals
 from brokerweave.node.barrier import Barrier
-from brokerweave.node.confirmations import Confirmations, Publication
+from brokerweave.node.confirmations import Confirmations
 from brokerweave.node.counters import Counters
 from brokerweave.node.daybook import Daybook
 from brokerweave.node.failover import Failover
@@ -39,6 +34,7 @@ from brokerweave.node.interest import Interest
 from brokerweave.node.neighbours import LaneMaker, Neighbours
 from brokerweave.node.outgoing import Outgoing
 from brokerweave.node.plugins import GuardedStrategy, Plugins
+from brokerweave.node.publisher import Publisher
 from brokerweave.node.retained import MemoryStore, RetainedSettings, RetainedStore
 from brokerweave.node.retained_sync import Retained
 from brokerweave.node.router import Group, Router
@@ -53,8 +49,6 @@ from brokerweave.session.standing import HeldAck, Stand
 from brokerweave.tables import fit
 
 OWN_TOPICS = "$brokerweave/"
-GATHERED_BYTES = 256 * 1024
-"""QoS 0 publications gathered before runs are made of them without waiting for the next write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +171,12 @@ class NodeCore:
             self.neighbour_table.linked = self.retained.linked
         self.local_routes = self.router.cache(None)
         self.admission = Admission(self.router, self.counters.add)
-        # A sequence for each lane: messages on one lane arrive in order, so the duplicate window never has to
-        # reach back over what another, faster lane brought meanwhile.
-        self._sequences = [0] * settings.lanes
+        self.publisher = Publisher(self)
         self._pairs = 0
         self.connects = 0
         """CONNECTs that came: the last one's number."""
-        self._gathered: dict[tuple[Group, int], list[tuple[int, bytes]]] = {}
-        self._gathered_bytes = 0
         self.sessions = Sessions(self)
-        self.wills = Wills(host.call_later, self._send_will)
+        self.wills = Wills(host.call_later, self.publisher.will_due)
         self.taps: Taps | None = None
         self.failover: Failover | None = (
             Failover(self, self.strategy) if isinstance(self.strategy, Mesh) else None
@@ -253,10 +243,10 @@ class NodeCore:
         return self.settings.options[name]
 
     def cut(self, neighbour: str) -> Cut:
-        self.settle()  # what was gathered has its routes from before
+        self.publisher.settle()  # what was gathered has its routes from before
         lanes = self.neighbour_table[neighbour].lanes if neighbour in self.neighbour_table else ()
         sent = tuple(lane.outbox.last for lane in lanes)
-        return Cut(self.settings.epoch, tuple(self._sequences), sent)
+        return Cut(self.settings.epoch, tuple(self.publisher.sequences), sent)
 
     def stamp(self, client: str) -> int:
         """A hybrid time that no other moment of this node has, for a client that comes: later than when it
@@ -315,16 +305,16 @@ class NodeCore:
 
     def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
         if self.failover is not None:
-            self.failover.received(pair, hashes)
+            self.failover.having.received(pair, hashes)
             if more:  # in doubt at this node's death is then no more than the client's Receive Maximum
-                self.failover.flush_receipts()
+                self.failover.having.flush()
 
     def publishing(self, topic: str) -> None:
         if self.failover is not None:
-            self.failover.kept(topic.encode())
+            self.failover.having.kept(topic.encode())
 
     def keeps(self, topic: bytes) -> bool:
-        return self.failover is not None and self.failover.keeps(topic)
+        return self.failover is not None and self.failover.having.keeps(topic)
 
     def superseded(self, pair: Pair) -> bool:
         return self.sessions.superseded(pair)
@@ -442,112 +432,13 @@ class NodeCore:
         sender: tuple[str, int] | None = None,
     ) -> None:
         assert isinstance(group, Group)
-        if not group.hops and not group.retained and not (max_qos and group.kept):
-            return  # only a tap wants it
-        if max_qos or group.retained:  # these must be in the index before the broker sees them
-            self.settle()
-            run = self._new_run(group, count, blob, max_qos, version, sender=sender)
-            if sender is not None and self.failover is not None:
-                self.failover.resends.left(run, max(group.lane, 0), group.holds)
-            self.outgoing.dispatch(run, group, taken=taken)
-            return
-        key = (group, version)
-        gathered = self._gathered.get(key)
-        if gathered is None:
-            gathered = self._gathered[key] = []
-            for neighbour, _ in group.hops:
-                self.host.lane_ready(neighbour, max(group.lane, 0))
-        gathered.append((count, blob))
-        self._gathered_bytes += len(blob)
-        if self._gathered_bytes > GATHERED_BYTES:
-            self.settle()
-
-    def settle(self) -> None:
-        """Make runs of the QoS 0 publications gathered so far. The host calls it before it writes.
-
-        Publications of one group that arrive one by one thus cost one run per write, not one each.
-        """
-        if not self._gathered:
-            return
-        gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
-        for (group, version), parts in gathered.items():
-            blob = parts[0][1] if len(parts) == 1 else b"".join([blob for _, blob in parts])
-            run = self._new_run(group, sum(count for count, _ in parts), blob, 0, version)
-            self.outgoing.dispatch(run, group)
+        self.publisher.forward(group, count, blob, max_qos, version, taken, sender)
 
     def forward_confirmed(
         self, group: object, publish: Publish, version: int, pair: Pair, ack: HeldAck
     ) -> bool:
         assert isinstance(group, Group)
-        assert self.settings.cluster_timeout is not None
-        if not group.hops and not group.retained and not group.kept:
-            return True  # only a tap wants it
-        self.settle()
-        blob = codec.encode(publish, version)
-        sender = None
-        if self.failover is not None:
-            sender, holds = self.failover.resends.sender(publish, pair, group.holds, ack.resent)
-            group = replace(group, holds=holds) if ack.resent else group
-        run = self._new_run(group, 1, blob, publish.qos, version, True, sender, ack.resent)
-        if self.failover is not None:
-            if ack.resent:
-                self.failover.resends.known_again(run, max(group.lane, 0))
-            else:
-                self.failover.published(run, max(group.lane, 0), publish, pair)
-        publication = Publication(run.origin, run.epoch, max(group.lane, 0), run.first)
-        record = self.sessions.of(pair) if publish.qos == 2 else None
-        kept = record is not None and record.stored
-        taken = (pair.client.client_id, publish.packet_id) if kept else None
-        reachable = list(filter(self.is_up, self.outgoing.dispatch(run, group, taken=taken)))
-        unreached = {neighbour for neighbour, _ in group.sure_hops if neighbour not in reachable}
-
-        def go_on() -> None:
-            missing = unreached | self.confirmations.abandon(publication)  # those not heard of in time, too
-            if self.failover is not None:
-                self.failover.not_kept(run, publication.lane, group, missing)
-            pair.release(ack)
-
-        if self.await_others(
-            lambda heard: self.confirmations.expect(publication, reachable, heard),
-            go_on,
-            self.settings.cluster_timeout,
-            "cluster_timeouts",
-        ):
-            if unreached and self.failover is not None:
-                self.failover.not_kept(run, publication.lane, group, unreached)
-            return True
-        return False
-
-    def _new_run(
-        self,
-        group: Group,
-        count: int,
-        blob: bytes,
-        max_qos: int,
-        version: int,
-        confirm: bool = False,
-        sender: tuple[str, int] | None = None,
-        resent: bool = False,
-    ) -> Run:
-        lane = max(group.lane, 0)
-        first = self._sequences[lane] + 1
-        self._sequences[lane] += count
-        run = Run(
-            origin=self.settings.node_id,
-            epoch=self.settings.epoch,
-            first=first,
-            count=count,
-            version=5 if version == 5 else 4,
-            max_qos=max_qos,
-            cap=2,
-            born=self.host.now(),
-            blob=blob,
-            confirm=confirm,
-            sender=sender,
-        )
-        if not group.retained:
-            return run
-        return self.retained.published_again(run) if resent else self.retained.published(run)
+        return self.publisher.forward_confirmed(group, publish, version, pair, ack)
 
     def latest_version(self) -> int:
         return self.retained.index.clock.last
@@ -572,44 +463,9 @@ class NodeCore:
     def closed(self, pair: Pair) -> None:
         self.admission.left(pair)
 
-    def _send_will(self, pair: Pair, will: Will) -> None:
-        if will.topic.startswith("$") or not self.admission.may_write(pair, will.topic):
-            return
-        sender = self.failover.will_due(pair, will) if self.failover is not None else None
-        group = self.local_routes.lookup(will.topic.encode(), will.retain)
-        if group is None:
-            return
-        properties = without(will.properties, Property.WILL_DELAY_INTERVAL)
-        packet_id = 1 if will.qos else 0  # stands for any: each injector gives its own
-        publish = Publish(will.topic, will.payload, will.qos, will.retain, False, packet_id, properties)
-        blob = codec.encode(publish, pair.version)
-        self.record_publications(pair, Routed(group, 1, blob, will.qos))
-        if sender is None:
-            self.forward(group, 1, blob, will.qos, pair.version)
-        elif isinstance(group, Group) and (group.hops or group.retained or (will.qos and group.kept)):
-            self.settle()
-            run = self._new_run(group, 1, blob, will.qos, pair.version)
-            self.outgoing.dispatch(run.sent_by(*sender), group)
-        self.counters.add("wills_forwarded")
-
     def redelivering(self, client: str, publishes: list[Publish]) -> None:
         """A client is about to get from this node what it missed."""
         self.counters.add("redelivered", len(publishes))
-
-    def publish_will(self, will: Will, version: int, sender: tuple[str, int]) -> None:
-        """The will of a client whose site is dead, at this one and all others. They know it by its `sender`,
-        since another node may think that it should publish it, too."""
-        if will.topic.startswith("$"):
-            return
-        group = self.local_routes.lookup(will.topic.encode(), will.retain)
-        if not isinstance(group, Group):
-            group = Group((), True, zlib.crc32(will.topic.encode()) % self.settings.lanes)
-        properties = without(will.properties, Property.WILL_DELAY_INTERVAL) if version == 5 else ()
-        packet_id = 1 if will.qos else 0
-        publish = Publish(will.topic, will.payload, will.qos, will.retain, False, packet_id, properties)
-        self.settle()
-        run = self._new_run(group, 1, codec.encode(publish, version), will.qos, version)
-        self.outgoing.dispatch(run.sent_by(*sender), replace(group, local=True))
 
     # Links
 
@@ -646,24 +502,6 @@ class NodeCore:
         self.routes_changed()
         self.retained.forgotten(identifier)
         self.host.forget_lanes(identifier)
-
-    def retry(self, letter: DeadLetter) -> bool:
-        """Give the broker here once more what it would not take, as a message of this node's own.
-
-        False: the injector's outbox is full. Raises `LocalProtocolError` for a letter without its frame.
-        """
-        if not letter.frame:
-            raise LocalProtocolError(f"letter {letter.id} was too large to be kept: it cannot be retried")
-        head = publish_head(letter.frame, letter.version)
-        lane = zlib.crc32(head.topic) % self.settings.lanes
-        run = self._new_run(Group((), True, lane), 1, letter.frame, head.qos, letter.version)
-        if not self.injectors[lane % len(self.injectors)].submit(run):
-            return False
-        if head.retain:
-            self.retained.check.doubt((head.topic.decode(),))  # there may be a newer one by now
-        self.counters.add("dead_letters_retried")
-        self.host.injector_ready(lane % len(self.injectors))
-        return True
 
     # For the retained index
 

@@ -30,6 +30,9 @@ _RUN_HEAD = struct.Struct(">BBBHH")
 _HOLDS = 0x80
 """Beside a destination's cap: the nodes for whose clients it is kept there follow, parted by zeros."""
 
+_encode_note = json.JSONEncoder(separators=(",", ":")).encode
+"""Kept, since notes are written for single messages: making an encoder takes longer than a note."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
@@ -78,7 +81,7 @@ class Daybook:
     def note(self, kind: str, *values: Any) -> None:
         """Write down a change of what `node.state` keeps: a kind that `recovery` knows, and plain values."""
         if self._journal is not None:
-            self._write(json.dumps((kind, *values), separators=(",", ":")).encode())
+            self._write(_encode_note((kind, *values)).encode())
 
     def next_number(self) -> int:
         """A number that no entry has, for what an outbox writes into its own journal again."""

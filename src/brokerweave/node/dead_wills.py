@@ -57,7 +57,7 @@ class DeadWills:
             expiry = _NEVER if math.isinf(pair.expiry) else int(pair.expiry)
             owed = OwedWill(client, self._core.node_id, pair.came, pair.version, pair.will, expiry)
             self._own[client] = owed
-            self._tell(wire.encode_will(owed), self._failover.holders())
+            self._tell(wire.encode_will(owed), self._failover.having.holders())
         elif before is not None:
             self._clear(before)
 
@@ -98,7 +98,7 @@ class DeadWills:
 
     def _clear(self, owed: OwedWill) -> None:
         cleared = wire.Cleared(owed.client, owed.node, owed.since)
-        self._tell(wire.encode_will(cleared), self._failover.holders())
+        self._tell(wire.encode_will(cleared), self._failover.having.holders())
 
     def _tell(self, payload: bytes, nodes: list[str]) -> None:
         for node in nodes:
@@ -106,7 +106,7 @@ class DeadWills:
 
     def up(self, neighbour: str) -> None:
         """A link is up: what was told before may have been lost."""
-        if self._own and neighbour in self._failover.holders():
+        if self._own and neighbour in self._failover.having.holders():
             for owed in self._own.values():
                 self._core.send_own(neighbour, wire.WILLS, wire.encode_will(owed))
 
@@ -155,7 +155,7 @@ class DeadWills:
         if not senders.seen(*sender, hash):  # else another holder was first
             self._failover.resends.remember(sender, hash)
             self._core.counters.add("wills_of_dead_nodes")
-            self._core.publish_will(owed.will, owed.version, sender)
+            self._core.publisher.publish_will(owed.will, owed.version, sender)
         cleared = wire.encode_will(wire.Cleared(owed.client, owed.node, owed.since))
         self._tell(cleared, list(self._failover.mesh.reachable()))
 

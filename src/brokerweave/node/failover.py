@@ -1,10 +1,10 @@
 """What a node of a mesh does for clients that lost their site (docs/decisions/0011-mesh.md).
 
-Owns the node's part as a holder: queues of other nodes' clients, receipts in and out, takeovers; `returning`
-has the part of the new home, `handover` of who holds, `resends` and `dead_wills` what their names say.
-Invariants: what a run is to be held for is in the queues before the run is confirmed; a client that is
-elsewhere since later has no pair here. Must not know: sockets, clocks, how a client is judged to lack a
-message.
+Owns the node's part as a holder: queues of other nodes' clients, and takeovers; `having` says and hears what
+clients have, `returning` has the part of the new home, `handover` of who holds, `resends` and `dead_wills`
+what their names say. Invariants: what a run is to be held for is in the queues before the run is confirmed; a
+client that is elsewhere since later has no pair here. Must not know: sockets, clocks, receipts, how a client
+is judged to lack a message.
 """
 
 from __future__ import annotations
@@ -23,10 +23,7 @@ from brokerweave.failover.cutover import in_order
 from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.injections import InjectionLog
-from brokerweave.failover.kept_topics import KeptTopics
 from brokerweave.failover.queues import Queues
-from brokerweave.failover.receipts import EVERYBODY, Receipts, Taken
-from brokerweave.failover.recent import Recent
 from brokerweave.failover.shelf import Shelf
 from brokerweave.links.injector import State
 from brokerweave.links.journal import Journal
@@ -37,6 +34,7 @@ from brokerweave.mqtt.packets import Publish, Will
 from brokerweave.node.confirmations import Publication
 from brokerweave.node.dead_wills import DeadWills
 from brokerweave.node.handover import Handover
+from brokerweave.node.having import Having
 from brokerweave.node.resends import Resends
 from brokerweave.node.retained import time_of
 from brokerweave.node.returning import Returns
@@ -60,8 +58,6 @@ CAME_SECONDS = 10.0
 """How far clocks may differ where it is asked whether a client came after something was published."""
 PUSH_SECONDS = 0.5
 """After a link is up: how long a node may take what it is owed before it hears what its clients are owed."""
-TAKEN_SECONDS = 0.1
-"""Between two acknowledgements of receipts to one node."""
 UNHELD_SECONDS = 0.2
 """How long a node may take to confirm what its holder, just started, could not keep for its clients."""
 BEFORE_SECONDS = 5.0
@@ -79,28 +75,20 @@ class Failover:
         self.window = core.option("window")
         bounds = int(core.option("client_bytes")), int(core.option("max_bytes"))
         self.queues = Queues(*bounds, self.window)
-        self.receipts = Receipts(core.settings.epoch)
-        self.recent = Recent()
-        self._taken = Taken()
-        self._to_acknowledge: set[str] = set()
-        self._topics = KeptTopics()
-        self._turning = False
+        self.having = Having(core, self)
         self.log = InjectionLog()
-        self.log.kept = self.kept
+        self.log.kept = self.having.kept
         for lane, injector in enumerate(core.injectors):
             injector.watch = self.log.lane(lane if core.settings.ordered else 0)
         self.returns = Returns(core, self)
         self.wills = DeadWills(core, self)
         self.resends = Resends(core, self)
         self.handover = Handover(core, self)
-        self._flushing = False
-        self._holders: dict[str, float] = {}
-        """Nodes that hold for this one, or did lately, and until when they are told what clients have."""
         self.young = True
         """Started less than a window ago, not by the clock, which may be set: somebody who was not reached
         yet may have kept something before."""
         core.call_later(self.window, self._grow)
-        self._turn_later(min(self.window, BEFORE_SECONDS))
+        self.having.turn_later(min(self.window, BEFORE_SECONDS))
         self.started = core.now()
         self._ticking = False
         self._ticked = 0.0
@@ -128,13 +116,7 @@ class Failover:
         mesh.table.moved = self._moved
         mesh.table.came = self._came
         core.controls |= {
-            wire.RECEIPTS: self._receipts_arrived,
-            wire.RECENT: self._recent_arrived,
-            wire.GOT: self._got_arrived,
-            wire.ROUTED: self._routed_arrived,
             wire.UNHELD: self._unheld_arrived,
-            wire.KEPT: self._kept_there,
-            wire.TAKEN: self._taken_there,
             wire.ASK: self._asked,
             wire.ANSWER: self.returns.answered,
             wire.LATE: self.returns.late_arrived,
@@ -144,16 +126,6 @@ class Failover:
     def _grow(self) -> None:
         self.young = False
 
-    def _turn_later(self, seconds: float) -> None:
-        if not self._turning:
-            self._turning = True
-            self._core.call_later(seconds, self._turn)
-
-    def _turn(self) -> None:
-        self._turning = False
-        if self._topics.turn():
-            self._turn_later(self.window)
-
     def keep_in(self, journal: Journal | None) -> None:
         """Before anything happens: keep queues in a journal, and go on with what an earlier start left."""
         if journal is None:
@@ -162,7 +134,7 @@ class Failover:
         self.queues = Queues(*bounds, self.window, Shelf(journal))
         self.queues.restore(self._core.now())
         if len(self.queues):
-            self._tick_later()
+            self.tick_later()
 
     # As a holder
 
@@ -220,12 +192,6 @@ class Failover:
                 if MessageId(run.origin, run.epoch, lane, run.first) in waiting:
                     self.hold(replace(run, holds=(node,)), lane)
 
-    def _kept_there(self, neighbour: str, payload: bytes) -> None:
-        """A neighbour keeps something for clients here, since one who was to does not know them yet."""
-        if neighbour not in self.holders():
-            self._tell_recent(neighbour)
-        self._holders[neighbour] = self._core.now() + self.window
-
     def held(self, run: Run, lane: int) -> Run:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""
         holds, me = run.holds, self._core.node_id
@@ -277,7 +243,7 @@ class Failover:
                 moved[client] = owed[client][0]  # which may have had it before the session began
         for client, node in moved.items():
             self._pass_on(client, node, kept, own=owed[client][0] == node)
-        self._tick_later()
+        self.tick_later()
 
     def _without_broker(self, owed: Mapping[str, tuple[str, int]], origin: str) -> set[str]:
         """Clients for whom no broker gets something: they are nowhere, or at a site that its origin, this
@@ -327,13 +293,14 @@ class Failover:
         for late, home in self.queues.take_over(client, node, kept, now, since):
             self._pass_on(client, home, late, own=False)
         self.queues.flush()
-        self._tick_later()
+        self.tick_later()
 
     def flush(self) -> None:
         """What was held is about to be confirmed: let the disk have it."""
         self.queues.flush()
 
-    def _tick_later(self) -> None:
+    def tick_later(self) -> None:
+        """The queues have something that ages."""
         if not self._ticking:
             self._ticking = True
             self._ticked = self._core.now()
@@ -348,53 +315,7 @@ class Failover:
         self.queues.expire(now)
         self.queues.flush()
         if self.queues.remembers or self.queues.shelf.behind:
-            self._tick_later()
-
-    def _receipts_arrived(self, neighbour: str, payload: bytes) -> None:
-        now = self._core.now()
-        for client, hashes in wire.decode_receipts(self._numbered(neighbour, payload)):
-            self.queues.received(client, hashes, now, home=neighbour)
-        self.queues.flush()
-
-    def _recent_arrived(self, neighbour: str, payload: bytes) -> None:
-        """What its clients got before it knew that this node may hold for it."""
-        for client, hashes in wire.decode_receipts(payload):
-            self.queues.received_before(client, hashes, self._core.now(), neighbour)
-        self.queues.flush()
-        self._tick_later()
-
-    def _got_arrived(self, neighbour: str, payload: bytes) -> None:
-        for client, ids in wire.decode_got(self._numbered(neighbour, payload)):
-            self.queues.got(client, ids, self._core.now())
-        self._tick_later()
-        self.queues.flush()
-
-    def _routed_arrived(self, neighbour: str, payload: bytes) -> None:
-        for client, ids in wire.decode_got(self._numbered(neighbour, payload)):
-            if self._core.node_id in self.mesh.holders(neighbour):
-                self.queues.routed(client, ids, neighbour)
-            else:
-                self.queues.routed_there(client, ids, neighbour)
-        self.queues.flush()
-
-    def _numbered(self, neighbour: str, payload: bytes) -> bytes:
-        """What follows the number; nothing if it was taken before."""
-        life, number, rest = wire.decode_number(payload)
-        if neighbour not in self._to_acknowledge:
-            self._to_acknowledge.add(neighbour)
-            self._core.call_later(TAKEN_SECONDS, lambda: self._acknowledge(neighbour))
-        return rest if self._taken.accept(neighbour, life, number) else b""
-
-    def _acknowledge(self, neighbour: str) -> None:
-        if self.queues.shelf.behind:  # the disk did not take it: should this node end now, it goes again
-            self._core.call_later(TICK_SECONDS, lambda: self._acknowledge(neighbour))
-            return
-        self._to_acknowledge.discard(neighbour)
-        self._core.send_own(neighbour, wire.TAKEN, wire.encode_number(*self._taken.of(neighbour)))
-
-    def _taken_there(self, neighbour: str, payload: bytes) -> None:
-        life, number, _ = wire.decode_number(payload)
-        self.receipts.acknowledged(neighbour, life, number)
+            self.tick_later()
 
     def _asked(self, neighbour: str, payload: bytes) -> None:
         ask, now = wire.decode_ask(payload), self._core.now()
@@ -405,75 +326,6 @@ class Failover:
             self._core.send_own(neighbour, wire.ANSWER, page)
 
     # As the site of clients
-
-    def kept(self, topic: bytes) -> None:
-        """Something at QoS 1 or 2 is on its way to the broker here."""
-        self._topics.note(topic)
-        self._turn_later(self.window)
-
-    def keeps(self, topic: bytes) -> bool:
-        """Whether somebody may keep what was published on a topic for those who asked for QoS 0."""
-        return topic in self._topics
-
-    def received(self, pair: Pair, hashes: list[bytes]) -> None:
-        """A client has these."""
-        record = self._core.sessions.of(pair)
-        if record is None or record.client_id.startswith("\0"):
-            return
-        if any(record.filters.values()):  # else most of it was published at QoS 0, and nobody keeps that
-            self.recent.note(record.client_id, hashes, self._core.now())
-        rest = self.returns.giving.received(record.client_id, hashes)
-        if rest and (self.mesh.alone or self.queues.owes_any(record.client_id)):
-            self.queues.received(record.client_id, rest, self._core.now(), home=self._core.node_id)
-        if rest:
-            self.receipts.received(record.client_id, rest)
-        self._flush_later()
-
-    def got(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
-        """A client has these; these nodes kept them for it."""
-        self.queues.got(client, ids, self._core.now())
-        others = nodes | {EVERYBODY} if self.young else nodes
-        self.receipts.got(client, ids, others - {self._core.node_id})
-        self._flush_later()
-
-    def routed(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
-        """A client that came back gets these from its broker here, as this node's own holders know."""
-        own = self._core.node_id
-        if self.mesh.alone or client in self.mesh.cut_off:
-            self.queues.routed(client, ids, own)
-        else:
-            self.queues.routed_there(client, ids, own)
-        self.receipts.got(client, ids, nodes - {own}, wire.ROUTED)
-        self._flush_later()
-
-    def _flush_later(self) -> None:
-        """At the end of this turn, those who keep what a client here has hear of it, and so does the disk."""
-        if not self._flushing and (self.receipts.waiting or self.queues.shelf.behind):
-            self._flushing = True
-            self._core.call_later(0, self.flush_receipts)
-
-    def flush_receipts(self) -> None:
-        self._flushing = False
-        self.queues.flush()
-        if self.receipts.waiting:
-            reachable = set(self.mesh.reachable())
-            for node, topic, payload in self.receipts.flush(self.holders(), reachable, self.young):
-                self._core.send_own(node, topic, payload)
-            # Before this node reads, or passes on, anything more: at its death only what was in flight to a
-            # client is not known to be the client's.
-            self._core.host.write_controls()
-
-    def holders(self) -> list[str]:
-        """Who is to hear what this node's clients have: also those that held for it a moment ago, and may
-        be out of reach, or who did before it was started. They still hold if they are not dead."""
-        now = self._core.now()
-        # Of one that is young anybody may have kept something before it was started.
-        for node in self._core.neighbours() if self.young else self.mesh.holders(self._core.node_id):
-            self._holders[node] = now + self.window
-        for node in [node for node, until in self._holders.items() if until < now]:
-            del self._holders[node]
-            self.receipts.gone(node)
-        return list(self._holders)
 
     def accepted(self, pair: Pair, session_present: bool, lost: bool) -> None:
         """`lost`: the broker was seen to die with the session that the client had here."""
@@ -508,7 +360,7 @@ class Failover:
     def will_due(self, pair: Pair, will: Will) -> tuple[str, int] | None:
         """The broker publishes a will here: the sender by which others know it, if its client has a name."""
         if will.qos:
-            self.kept(will.topic.encode())
+            self.having.kept(will.topic.encode())
         return self.wills.mark(pair, will) if pair.client.client_id else None
 
     def published(self, run: Run, lane: int, publish: Publish, pair: Pair) -> None:
@@ -541,8 +393,8 @@ class Failover:
             "held_dropped": self.queues.dropped.total(),
             "early_receipts_dropped": self.queues.early_dropped,
             "had_forgotten": self.queues.had_dropped,
-            "receipts_lost": self.receipts.lost,
-            "recent_forgotten": self.recent.dropped,
+            "receipts_lost": self.having.receipts.lost,
+            "recent_forgotten": self.having.recent.dropped,
             "resends_forgotten": self.resends.senders.overflows,
             "injections_forgotten": self.log.forgotten,
         }
@@ -572,7 +424,7 @@ class Failover:
     def _came(self, node: str, client: str, since: int) -> None:
         at_home = self.mesh.table.home(client) == node
         self.queues.moved(client, node, since, self._core.now(), sure=at_home)
-        self._tick_later()
+        self.tick_later()
 
     def _taken_over(self, client: str) -> None:
         """Another site has this client since later [MQTT-3.1.4-3]."""
@@ -581,7 +433,7 @@ class Failover:
             return
         self._core.counters.add("clients_taken_over")
         pair = record.owner
-        self._core.interest.forget(record)
+        self._core.sessions.forget(record)
         if isinstance(pair, Pair):
             pair.close_taken_over(session_ends=True)
         self.returns.taken_over(client)
@@ -660,19 +512,9 @@ class Failover:
                 self._core.send_own(node, wire.LATE, payload)
 
     def _up(self, neighbour: str) -> None:
-        # It may have been restarted, and have thought until now that this node is dead.
-        for node in (neighbour, *self.mesh.stand_ins()):
-            self._holders[node] = self._core.now() + self.window
-        for node, topic, payload in self.receipts.back(neighbour):
-            self._core.send_own(node, topic, payload)
-        # Others may have known it for a holder before, and given it what clients here have by now.
-        self._tell_recent(neighbour)
+        self.having.up(neighbour)
         self.returns.attempts.up(neighbour)
         self.wills.up(neighbour)
-
-    def _tell_recent(self, neighbour: str) -> None:
-        for payload in wire.encode_receipts(self.recent.latest()):
-            self._core.send_own(neighbour, wire.RECENT, payload)
 
     def _down(self, neighbour: str) -> None:
         self.returns.down(neighbour)

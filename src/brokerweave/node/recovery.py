@@ -98,7 +98,9 @@ class Recovery:
         match kind:
             case "session":
                 client = values[0]["client"]
-                self._sessions[client] = self._sessions.get(client, {}) | values[0]
+                session = self._sessions[client] = self._sessions.get(client, {}) | values[0]
+                if values[0].get("returned", ()) is None:  # it is owed nothing from before any more
+                    session.pop("had", None)
             case "ended":
                 self._sessions.pop(values[0], None)
             case "filter":
@@ -109,6 +111,8 @@ class Recovery:
                 session = self._sessions[values[0]]
                 others = [packet_id for packet_id in session["qos2"] if packet_id != values[1]]
                 session["qos2"] = [*others, values[1]] if kind == "take" else others
+            case "had":
+                self._sessions[values[0]].setdefault("had", []).extend(values[1])
             case "neighbour":
                 self._neighbours.setdefault(values[0], {})
             case "neighbour gone":

@@ -147,9 +147,10 @@ class Resends:
         topic, name = _content(run)
         lane = lane if self._core.settings.ordered else 0
         ids = [MessageId(run.origin, run.epoch, lane, run.first)]
+        having = self._failover.having
         for client in self._failover.mesh.table.clients_wanting(self._core.node_id, topic):
-            if self._failover.recent.has(client, name):
-                self._failover.got(client, ids, {*self._failover.holders(), run.origin})
+            if having.recent.has(client, name):
+                having.got(client, ids, {*having.holders(), run.origin})
             else:
                 self._failover.returns.giving.known_again(client, name)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from brokerweave.failover import wire
 from brokerweave.failover.cutover import Cutover, in_order
 from brokerweave.failover.held import Held
+from brokerweave.failover.ids import MessageId
 from brokerweave.failover.newcomer import Newcomer
 from brokerweave.failover.queues import UNDER_WAY_SECONDS
 from brokerweave.mqtt.topics import shared_filter
@@ -203,9 +204,12 @@ class Returns:
 
     def recall(self, record: SessionRecord) -> None:
         """A session from before a restart, whose client had come here in it. What it was judged to lack is
-        not known any more: who still keeps something for it from before is asked when it goes on. What the
-        broker was given here for the sake of others, before the restart, it may get twice."""
+        not known any more: who still keeps something for it from before is asked when it goes on. What it
+        had by then it does not get again, though the broker may be given that only now. What the broker was
+        given here for the sake of others, before the restart, it may get twice."""
         entry = self._expect_late(record)
+        if entry.last is not None:
+            entry.last.had(MessageId(*name) for name in record.had)
         entry.interrupted = True
         # What is kept may be older than it seems; without a SUBACK the session lacks all of it.
         entry.own_before = inf if record.granted is None else record.granted + UNDER_WAY_SECONDS
@@ -315,6 +319,6 @@ class Returns:
         if not held:
             return
         # An origin that had no link to here yet has it kept by who holds for this node, too.
-        entry.sources.update((node, *self._failover.holders()))
+        entry.sources.update((node, *self._failover.having.holders()))
         if not self.attempts.late(client, held):
             self.giving.late(client, held, node, own, stand)

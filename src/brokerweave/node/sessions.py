@@ -8,14 +8,18 @@ never written. Must not know: filters' meaning (`interest`), routes, links.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from brokerweave.cooperation.api import Timer
 from brokerweave.session.pair import Pair
-from brokerweave.session.record import SessionRecord, state_of
+from brokerweave.session.record import Name, SessionRecord, state_of
 
 if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
+
+MOST_HAD = 100_000
+"""Publications that all sessions together are known to have got; of who has more, the oldest go."""
 
 
 class Sessions:
@@ -25,6 +29,8 @@ class Sessions:
         self._expiries: dict[str, Timer] = {}
         self._overtaken: dict[str, Pair] = {}
         """By client id: a pair whose CONNACK came after that of one that had connected later."""
+        self._had = 0
+        """Of all records, how many publications they are known to have got."""
 
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
         """The broker accepted a client: the record that its session goes on with."""
@@ -45,7 +51,7 @@ class Sessions:
                 # it missed it is still to get.
                 asks = not pair.connect.clean_start or failover.returns.owes(client_id)
                 record.lost = record.lost or asks
-            self._core.interest.forget(record, left=not record.lost)
+            self.forget(record, left=not record.lost)
             record.owner = None  # whose end says nothing of this session: its broker has ended it
             record = None
         unknown = False
@@ -106,11 +112,16 @@ class Sessions:
             # Its client did not go: it is owed what it misses until it comes back, here or elsewhere.
             record.expiry = self._core.failover.window
         if record.expiry <= 0:
-            self._core.interest.forget(record)
+            self.forget(record)
             return
         if record.stored:
             self._write(record)
         self._expire_later(record, 0.0)
+
+    def forget(self, record: SessionRecord, left: bool = True) -> None:
+        """A session is over. Not `left`: its client is here, with a new one."""
+        self._forget_had(record)
+        self._core.interest.forget(record, left)
 
     def remember(self, record: SessionRecord, filters: dict[str, int], away: float) -> None:
         """A session from before a restart, `away` seconds of whose expiry are over."""
@@ -120,6 +131,7 @@ class Sessions:
         if record.unknown and self._core.settings.unknown_session == "flood":
             self._core.interest.flood(record)
         record.stored = self._core.daybook.keeps
+        self._had += len(record.had)
         if record.returned is not None and self._core.failover is not None:
             self._core.failover.returns.recall(record)
         self._expire_later(record, away)
@@ -133,8 +145,29 @@ class Sessions:
         if record is not None and (record.returned != returned or granted is not None):
             record.returned = returned
             record.granted = record.granted if granted is None else granted
+            if returned is None:
+                self._forget_had(record)
             if record.stored:
                 self._write(record)
+
+    def had(self, client: str, names: Iterable[Name]) -> None:
+        """One that came back has these of what it was owed from before, also after a crash."""
+        record = self._records.get(client)
+        if record is None or record.returned is None or not record.stored:
+            return
+        fresh = [one for one in dict.fromkeys(names) if one not in record.had]
+        if fresh:
+            record.had.update(dict.fromkeys(fresh))
+            self._had += len(fresh)
+            self._core.daybook.note("had", client, fresh)
+        while self._had > MOST_HAD and record.had:
+            del record.had[next(iter(record.had))]
+            self._had -= 1
+            self._core.counters.add("given_forgotten")  # it may come again, if this node is killed
+
+    def _forget_had(self, record: SessionRecord) -> None:
+        self._had -= len(record.had)
+        record.had.clear()
 
     def _unknown(self, record: SessionRecord) -> None:
         record.unknown = True
@@ -157,7 +190,7 @@ class Sessions:
         def expire() -> None:
             self._expiries.pop(record.client_id, None)
             if record.owner is None:
-                self._core.interest.forget(record)
+                self.forget(record)
                 self._core.counters.add("sessions_expired")
 
         self._expiries[record.client_id] = self._core.call_later(max(record.expiry - away, 0.0), expire)

@@ -184,7 +184,7 @@ class Wiring:
 
     def _elect(self) -> None:
         self._election_due = self._outdated = False
-        self._core.settle()  # what was gathered has its routes from before
+        self._core.publisher.settle()  # what was gathered has its routes from before
         self.rerouting.drop_passing()
         before, self._tree = self._tree, self._news.states.tree(self._core.now())
         self._news.tell_all(self._news.states.returned)

@@ -101,7 +101,7 @@ def _retried(host: LettersHost, request: dict[str, object]) -> dict[str, Any]:
     letters = _chosen(host, request)
     for letter in letters:
         try:
-            taken = host.core.retry(letter)
+            taken = host.core.publisher.retry(letter)
         except LocalProtocolError:
             if len(letters) == 1:
                 raise

@@ -156,7 +156,7 @@ class Injection:
 
     async def _run(self) -> None:
         """Learn what the broker can do, then keep every injector connected."""
-        pause = self._config.reconnect_min
+        pause, level = self._config.reconnect_min, logging.WARNING
         while self.essentials is None:
             try:
                 self.essentials = await probe_essentials(
@@ -167,8 +167,8 @@ class Injection:
                     proxied=self.proxied,
                 )
             except BrokerweaveError as error:
-                first = pause == self._config.reconnect_min
-                log.log(logging.WARNING if first else logging.INFO, "%s; trying again", error)
+                log.log(level, "%s; trying again", error)
+                level = logging.INFO  # said once
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, self._config.reconnect_max)
         found = self.essentials

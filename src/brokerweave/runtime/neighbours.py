@@ -216,7 +216,7 @@ class Links:
     def _write_ready(self) -> None:
         ready, self._ready = self._ready, set()
         self._wrote = self._loop.time()
-        self.host.core.settle()
+        self.host.core.publisher.settle()
         for neighbour, lane in ready:
             self.carriers.write(neighbour, lane)
 

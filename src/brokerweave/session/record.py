@@ -7,14 +7,18 @@ one record per client id; `owner` is the newest pair, and only its end can end t
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from brokerweave.mqtt.packets import Connect
 from brokerweave.mqtt.properties import Properties, Property, get_int
 
 NEVER = 0xFFFFFFFF
 """MQTT 5's Session Expiry Interval for a session that does not expire [MQTT-3.1.2.11.2]."""
+
+Name: TypeAlias = tuple[str, int, int, int]
+"""Of a publication: origin, epoch, lane, sequence."""
 
 
 @dataclass(slots=True)
@@ -40,6 +44,8 @@ class SessionRecord:
     before: the epoch and last sequences of each node that did not know yet that it is here."""
     granted: float | None = None
     """When it last subscribed here as such a one: what is published later its broker has for it."""
+    had: dict[Name, None] = field(default_factory=dict)
+    """What such a one got of what it was owed from before: its broker may be given that yet."""
     stored: bool = False
     """The node finds it again after a crash: sessions that end with their connection are never written."""
 
@@ -56,7 +62,8 @@ def state_of(record: SessionRecord, whole: bool = True) -> dict[str, Any]:
         "granted": record.granted,
     }
     if whole:
-        kept |= {"filters": dict(record.filters), "qos2": sorted(record.incoming_qos2)}
+        qos2, had = sorted(record.incoming_qos2), list(record.had)
+        kept |= {"filters": dict(record.filters), "qos2": qos2, "had": had}
     return kept
 
 
@@ -71,6 +78,7 @@ def record_of(kept: dict[str, Any]) -> SessionRecord:
         unknown=bool(kept["unknown"]),
         returned=_cuts(kept.get("returned")),
         granted=None if kept.get("granted") is None else float(kept["granted"]),
+        had=_names(kept.get("had", ()) if kept.get("returned") is not None else ()),
     )
 
 
@@ -78,6 +86,10 @@ def _cuts(kept: Any) -> dict[str, tuple[int, list[int]]] | None:
     if not isinstance(kept, dict):
         return {} if kept else None  # as earlier versions wrote it
     return {str(node): (int(epoch), [int(each) for each in last]) for node, (epoch, last) in kept.items()}
+
+
+def _names(kept: Iterable[Any]) -> dict[Name, None]:
+    return {(str(origin), int(epoch), int(lane), int(last)): None for origin, epoch, lane, last in kept}
 
 
 def expiry_of(connect: Connect, default: float) -> float:

@@ -188,7 +188,7 @@ class Links:
     def _write_ready(self) -> None:
         ready, self._ready = self._ready, {}
         self._wrote = self.node.world.now
-        self.node.core.settle()
+        self.node.core.publisher.settle()
         for neighbour, lane in ready:
             self.carriers.write(neighbour, lane)
 

@@ -165,7 +165,7 @@ class ScaleNode:
     def _write(self) -> None:
         """Once a turn, as the runtime does it."""
         ready, self._ready = self._ready, {}
-        self.core.settle()
+        self.core.publisher.settle()
         for neighbour in ready:
             self.carriers.write(neighbour, 0)
 

@@ -85,7 +85,7 @@ class CyclicNode:
     def _write(self, neighbour: str, lane: int) -> None:
         self.ready.discard((neighbour, lane))
         if neighbour in self.core.neighbour_table:
-            self.core.settle()
+            self.core.publisher.settle()
             data = self.core.neighbour_table[neighbour].lanes[lane].poll(self.world.time)
             self.world.send(self.core.node_id, neighbour, lane, data)
 

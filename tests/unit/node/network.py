@@ -179,7 +179,7 @@ class Network:
 
     def _collect(self) -> None:
         for node in self.nodes.values():
-            node.core.settle()
+            node.core.publisher.settle()
         while self.ready:
             source, target = self.ready.popleft()
             if (source, target) in self.wires:

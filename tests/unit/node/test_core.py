@@ -131,7 +131,7 @@ def test_what_was_routed_to_a_neighbour_that_is_removed_before_the_write_is_coun
     Client(row, "a", "publisher").publish("t")
     core = row.nodes["a"].core
     core.remove_neighbour("b")
-    core.settle()
+    core.publisher.settle()
     assert core.counters["dropped_neighbour_removed"] == 1
 
 

@@ -7,11 +7,18 @@ import pytest
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.failover.held import hold
 from brokerweave.failover.ids import MessageId
+from brokerweave.links.dead_letters import DeadLetters
+from brokerweave.links.journal import MemoryJournal
+from brokerweave.links.run import Run
+from brokerweave.links.window import DuplicateWindow
+from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Disconnect, PubAck, Publish, PubRec, SubAck, Subscribe, Subscription
 from brokerweave.mqtt.properties import Property
-from brokerweave.node import returning
+from brokerweave.node import returning, sessions, state
 from brokerweave.node.arrivals import ACK_DELAY
+from brokerweave.node.daybook import Daybook
 from brokerweave.node.failover import LEFT_SECONDS, PUSH_SECONDS, TICK_SECONDS
+from brokerweave.node.recovery import Recovery
 from brokerweave.session.record import record_of, state_of
 from tests.unit.node.mesh_sites import (
     DEAD_SECONDS,
@@ -499,6 +506,69 @@ def test_a_new_home_that_is_restarted_knows_up_to_where_others_did_not_know_its_
     assert returns._clients["c"].last.routed_here(late)
 
 
+class TestWhatAClientHadBeforeItsNewHomeWasKilled:
+    """It got "1" from who kept it, and answered; the origin's own copy had yet to come."""
+
+    def restarted(self, mesh: Network) -> tuple[Network, MessageId]:
+        journal, core = MemoryJournal(), mesh.nodes["e"].core
+        core.daybook = core.interest._daybook = Daybook(journal)
+        missed(mesh, b"1")
+        back = Guest(mesh, "e", "c", clean_start=False)
+        back.subscribe("t")
+        mesh.settle()
+        back.answer_all()
+        mesh.settle()
+        assert back.payloads() == [b"1"]
+        stored = Recovery({}, DuplicateWindow(1_000), True, lambda *_: None).replay(journal)
+        again = Network(time=mesh.time + 1)
+        again.add("e", options=OPTIONS, strategy=Mesh, cluster_timeout=5.0, barrier_timeout=1.0)
+        state.load(again.nodes["e"].core, DeadLetters(), stored)
+        return again, MessageId("p", mesh.nodes["p"].core.settings.epoch, 0, 1)
+
+    def test_it_does_not_get_from_its_broker_which_is_given_it_now(self, mesh: Network) -> None:
+        again, (origin, epoch, lane, sequence) = self.restarted(mesh)
+        frame = codec.encode(Publish("t", b"1", 1, packet_id=1), 4)
+        watch = failover(again, "e").log.lane(lane)
+        watch.queued(Run(origin, epoch, sequence, 1, 4, 1, 1, again.time, frame))
+        watch.sent(origin, epoch, sequence, 0)
+        client = Guest(again, "e", "c", session_present=True, clean_start=False)
+        again.settle()
+        client.broker(Publish("t", b"1", 1, packet_id=1))
+        client.broker(Publish("t", b"1", 1, packet_id=2))  # an equal one
+        assert client.payloads() == [b"1"]
+
+    def test_it_is_not_given_again_by_who_was_not_told(self, mesh: Network) -> None:
+        again, identifier = self.restarted(mesh)
+        client = Guest(again, "e", "c", session_present=True, clean_start=False)
+        again.settle()
+        kept = hold(identifier, Publish("t", b"1", 1), 4, again.time)
+        failover(again, "e").returns.late("c", [kept], "h")
+        again.settle()
+        assert client.payloads() == []
+
+
+def test_what_clients_had_is_bounded_for_all_together_and_makes_room_when_one_is_gone(
+    mesh: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MOST_HAD", 2)
+    core = mesh.nodes["e"].core
+    core.daybook = core.interest._daybook = Daybook(MemoryJournal())
+    had = {}
+    for client in ("a", "b"):
+        Guest(mesh, "e", client, clean_start=False)
+        core.sessions.returned(client, {})
+        had[client] = core.interest.records[client].had
+    one, two, three, four = (MessageId("p", 1, 0, sequence) for sequence in range(1, 5))
+    core.sessions.had("a", [one, one])
+    core.sessions.had("b", [two, three])
+    assert (list(had["a"]), list(had["b"])) == ([one], [three])
+    assert core.counters["given_forgotten"] == 1
+    core.sessions.forget(core.interest.records["a"])
+    core.sessions.had("b", [four])
+    assert list(had["b"]) == [three, four]
+    assert core.counters["given_forgotten"] == 1
+
+
 @pytest.mark.parametrize(("published", "given"), [(-1.0, [b"1"]), (10.0, [])])
 def test_a_home_that_is_restarted_knows_what_was_kept_there_before_its_client_subscribed(
     published: float, given: list[bytes]
@@ -544,10 +614,10 @@ def test_a_receipt_that_the_disk_has_not_taken_is_not_acknowledged(mesh: Network
     shelf._pending.append(b"what the disk did not take")
     client.delivered(b"1", 1)
     mesh.advance(0.5)
-    assert failover(mesh, "d").receipts.owes(holder)
+    assert failover(mesh, "d").having.receipts.owes(holder)
     shelf._pending.clear()
     mesh.advance(TICK_SECONDS)
-    assert not failover(mesh, "d").receipts.owes(holder)
+    assert not failover(mesh, "d").having.receipts.owes(holder)
 
 
 def test_what_is_published_at_a_site_that_was_started_since_is_kept_for_who_has_yet_to_come(

@@ -1,0 +1,211 @@
+"""What clients have: their site says it, and who keeps it for them hears it (docs/decisions/0011-mesh.md).
+
+Owns the receipts, those that go out and how far those of others were taken; who is to hear them; and what
+clients here had a moment ago. Invariants: receipts go out before this node reads, or passes on, anything more
+than the turn in which clients answered; none is acknowledged before the disk has what follows from it; who
+held for this node hears them for a window longer. Must not know: what is kept and for whom (`queues` does),
+what a client lacks, sockets, clocks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from brokerweave.failover import wire
+from brokerweave.failover.ids import MessageId
+from brokerweave.failover.kept_topics import KeptTopics
+from brokerweave.failover.receipts import EVERYBODY, Receipts, Taken
+from brokerweave.failover.recent import Recent
+from brokerweave.session.pair import Pair
+
+if TYPE_CHECKING:
+    from brokerweave.node.core import NodeCore
+    from brokerweave.node.failover import Failover
+
+TAKEN_SECONDS = 0.1
+"""Between two acknowledgements of receipts to one node."""
+BEHIND_SECONDS = 1.0
+"""Until it is looked again whether the disk has what it did not take."""
+
+
+class Having:
+    def __init__(self, core: NodeCore, failover: Failover) -> None:
+        self._core = core
+        self._failover = failover
+        self.receipts = Receipts(core.settings.epoch)
+        self.recent = Recent()
+        self._taken = Taken()
+        self._to_acknowledge: set[str] = set()
+        self._flushing = False
+        self._holders: dict[str, float] = {}
+        """Nodes that hold for this one, or did lately, and until when they are told what clients have."""
+        self._topics = KeptTopics()
+        self._turning = False
+        core.controls |= {
+            wire.RECEIPTS: self._receipts_arrived,
+            wire.RECENT: self._recent_arrived,
+            wire.GOT: self._got_arrived,
+            wire.ROUTED: self._routed_arrived,
+            wire.KEPT: self._kept_there,
+            wire.TAKEN: self._taken_there,
+        }
+
+    # Of what is anybody to hear who has it?
+
+    def kept(self, topic: bytes) -> None:
+        """Something at QoS 1 or 2 is on its way to the broker here."""
+        self._topics.note(topic)
+        self.turn_later(self._failover.window)
+
+    def keeps(self, topic: bytes) -> bool:
+        """Whether somebody may keep what was published on a topic for those who asked for QoS 0."""
+        return topic in self._topics
+
+    def turn_later(self, seconds: float) -> None:
+        """Topics on which nothing came by then, nor in the window after it, do not count any more."""
+        if not self._turning:
+            self._turning = True
+            self._core.call_later(seconds, self._turn)
+
+    def _turn(self) -> None:
+        self._turning = False
+        if self._topics.turn():
+            self.turn_later(self._failover.window)
+
+    # What clients here have
+
+    def received(self, pair: Pair, hashes: list[bytes]) -> None:
+        """A client has these."""
+        record, queues = self._core.sessions.of(pair), self._failover.queues
+        if record is None or record.client_id.startswith("\0"):
+            return
+        if any(record.filters.values()):  # else most of it was published at QoS 0, and nobody keeps that
+            self.recent.note(record.client_id, hashes, self._core.now())
+        rest = self._failover.returns.giving.received(record.client_id, hashes)
+        if rest and (self._failover.mesh.alone or queues.owes_any(record.client_id)):
+            queues.received(record.client_id, rest, self._core.now(), home=self._core.node_id)
+        if rest:
+            self.receipts.received(record.client_id, rest)
+        self._flush_later()
+
+    def got(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
+        """A client has these; these nodes kept them for it."""
+        self._core.sessions.had(client, ids)
+        self._failover.queues.got(client, ids, self._core.now())
+        others = nodes | {EVERYBODY} if self._failover.young else nodes
+        self.receipts.got(client, ids, others - {self._core.node_id})
+        self._flush_later()
+
+    def routed(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
+        """A client that came back gets these from its broker here, as this node's own holders know."""
+        own, mesh, queues = self._core.node_id, self._failover.mesh, self._failover.queues
+        if mesh.alone or client in mesh.cut_off:
+            queues.routed(client, ids, own)
+        else:
+            queues.routed_there(client, ids, own)
+        self.receipts.got(client, ids, nodes - {own}, wire.ROUTED)
+        self._flush_later()
+
+    def _flush_later(self) -> None:
+        """At the end of this turn, those who keep what a client here has hear of it, and so does the disk."""
+        if not self._flushing and (self.receipts.waiting or self._failover.queues.shelf.behind):
+            self._flushing = True
+            self._core.call_later(0, self.flush)
+
+    def flush(self) -> None:
+        """At once."""
+        self._flushing = False
+        self._failover.queues.flush()
+        if self.receipts.waiting:
+            reachable = set(self._failover.mesh.reachable())
+            for node, topic, payload in self.receipts.flush(self.holders(), reachable, self._failover.young):
+                self._core.send_own(node, topic, payload)
+            # Before this node reads, or passes on, anything more: at its death only what was in flight to a
+            # client is not known to be the client's.
+            self._core.host.write_controls()
+
+    def _taken_there(self, neighbour: str, payload: bytes) -> None:
+        life, number, _ = wire.decode_number(payload)
+        self.receipts.acknowledged(neighbour, life, number)
+
+    # Who is to hear it
+
+    def holders(self) -> list[str]:
+        """Who is to hear what this node's clients have: also those that held for it a moment ago, and may
+        be out of reach, or who did before it was started. They still hold if they are not dead."""
+        core, now = self._core, self._core.now()
+        # Of one that is young anybody may have kept something before it was started.
+        young, mesh = self._failover.young, self._failover.mesh
+        for node in core.neighbours() if young else mesh.holders(core.node_id):
+            self._holders[node] = now + self._failover.window
+        for node in [node for node, until in self._holders.items() if until < now]:
+            del self._holders[node]
+            self.receipts.gone(node)
+        return list(self._holders)
+
+    def up(self, neighbour: str) -> None:
+        """A link is new. The neighbour may have been restarted, and have thought until now that this node is
+        dead."""
+        for node in (neighbour, *self._failover.mesh.stand_ins()):
+            self._holders[node] = self._core.now() + self._failover.window
+        for node, topic, payload in self.receipts.back(neighbour):
+            self._core.send_own(node, topic, payload)
+        # Others may have known it for a holder before, and given it what clients here have by now.
+        self._tell_recent(neighbour)
+
+    def _kept_there(self, neighbour: str, payload: bytes) -> None:
+        """A neighbour keeps something for clients here, since one who was to does not know them yet."""
+        if neighbour not in self.holders():
+            self._tell_recent(neighbour)
+        self._holders[neighbour] = self._core.now() + self._failover.window
+
+    def _tell_recent(self, neighbour: str) -> None:
+        for payload in wire.encode_receipts(self.recent.latest()):
+            self._core.send_own(neighbour, wire.RECENT, payload)
+
+    # What clients elsewhere have
+
+    def _receipts_arrived(self, neighbour: str, payload: bytes) -> None:
+        queues, now = self._failover.queues, self._core.now()
+        for client, hashes in wire.decode_receipts(self._numbered(neighbour, payload)):
+            queues.received(client, hashes, now, home=neighbour)
+        queues.flush()
+
+    def _recent_arrived(self, neighbour: str, payload: bytes) -> None:
+        """What its clients got before it knew that this node may hold for it."""
+        queues = self._failover.queues
+        for client, hashes in wire.decode_receipts(payload):
+            queues.received_before(client, hashes, self._core.now(), neighbour)
+        queues.flush()
+        self._failover.tick_later()
+
+    def _got_arrived(self, neighbour: str, payload: bytes) -> None:
+        queues = self._failover.queues
+        for client, ids in wire.decode_got(self._numbered(neighbour, payload)):
+            queues.got(client, ids, self._core.now())
+        self._failover.tick_later()
+        queues.flush()
+
+    def _routed_arrived(self, neighbour: str, payload: bytes) -> None:
+        queues = self._failover.queues
+        for client, ids in wire.decode_got(self._numbered(neighbour, payload)):
+            if self._core.node_id in self._failover.mesh.holders(neighbour):
+                queues.routed(client, ids, neighbour)
+            else:
+                queues.routed_there(client, ids, neighbour)
+        queues.flush()
+
+    def _numbered(self, neighbour: str, payload: bytes) -> bytes:
+        """What follows the number; nothing if it was taken before."""
+        life, number, rest = wire.decode_number(payload)
+        if neighbour not in self._to_acknowledge:
+            self._to_acknowledge.add(neighbour)
+            self._core.call_later(TAKEN_SECONDS, lambda: self._acknowledge(neighbour))
+        return rest if self._taken.accept(neighbour, life, number) else b""
+
+    def _acknowledge(self, neighbour: str) -> None:
+        if self._failover.queues.shelf.behind:  # should this node end before the disk has it, it goes again
+            self._core.call_later(BEHIND_SECONDS, lambda: self._acknowledge(neighbour))
+            return
+        self._to_acknowledge.discard(neighbour)
+        self._core.send_own(neighbour, wire.TAKEN, wire.encode_number(*self._taken.of(neighbour)))
