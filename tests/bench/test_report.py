@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from brokerweave.bench import report, spark_job
-from brokerweave.bench.figures import Indexes
+from brokerweave.bench.figures import Distribution, Indexes
 from brokerweave.bench.folder import RunFolder
 from brokerweave.bench.report.document import Chart, Document, Table, html, markdown
 from brokerweave.cli.main import main
@@ -61,6 +61,20 @@ def test_the_tables_have_the_figures_that_were_computed(folder: RunFolder, compu
     assert "no rate was under the limit" in text
 
 
+def test_where_no_latency_was_measured_none_is_shown(
+    folder: RunFolder, computed: list[Indexes], tmp_path: Path
+) -> None:
+    copy = RunFolder(Path(shutil.copytree(folder.path, tmp_path / "copy")))
+    indexes: dict[str, Any] = json.loads(copy.indexes_json.read_text())
+    for each in indexes["measurements"]:
+        each["latency"] = asdict(Distribution())
+    copy.indexes_json.write_text(json.dumps(indexes))
+    lines = markdown(report.document([copy])).splitlines()
+    cells = next(line for line in lines if line.startswith("| A sf | 6 |")).split("|")
+    assert [cell.strip() for cell in cells[8:11]] == ["", "", ""]
+    assert cells[11].strip()
+
+
 def test_ratios_are_to_the_single_broker_just_before_and_just_after(
     folder: RunFolder, computed: list[Indexes], tmp_path: Path
 ) -> None:
@@ -98,7 +112,7 @@ def test_two_runs_that_differ_by_more_than_a_tenth_are_called_not_trustworthy(
 ) -> None:
     other = changed(folder, tmp_path / "b", "A sf", 1.2)
     text = markdown(report.document([folder, other]))
-    assert "A sf (6 publishers) is not trustworthy: 2 runs differ by 20%, more than 10%; none of the" in text
+    assert "A sf (6 publishers) is not trustworthy: 2 runs differ by 20%, more than 10%; a delivery" in text
     near = markdown(report.document([folder, changed(folder, tmp_path / "c", "A sf", 1.05)]))
     assert "| A sf (6 publishers) | trustworthy | 5.0% |" in near
     assert "+5.0%" in near

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -129,8 +131,8 @@ def refuses(connection: socket.socket) -> None:
 
 
 def sends_garbage_later(connection: socket.socket) -> None:
+    connection.recv(1000)
     connection.sendall(ACCEPTED)
-    connection.recv(1000)  # CONNECT, or what follows it
     connection.recv(1000)
     connection.sendall(GRANTED + bytes(1000))
 
@@ -147,7 +149,7 @@ def resets_later(connection: socket.socket) -> None:
         (closes, "does not take clients"),
         (speaks_http, "b'HTTP', which is not MQTT"),
         (refuses, "refused one, with code 5"),
-        (sends_garbage_later, ""),
+        (sends_garbage_later, "sent what is not MQTT"),
         (resets_later, "127.0.0.1"),
     ],
 )
@@ -156,30 +158,72 @@ def test_a_broker_that_misbehaves_is_one_line(
 ) -> None:
     groups = (Group("a", "topic1", 2, 2),)
     scenario = Scenario("x", (Place("a"),), groups, Times(0.2, 0.5, 0.1), interval=0.02, workers=1)
-    kept = []
+    kept, serving = list[socket.socket](), list[threading.Thread]()
 
-    def serve() -> None:
-        for _ in range(4):
-            try:
+    def behave(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            behaves(connection)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            for _ in range(4):
                 kept.append(listener.accept()[0])
-                behaves(kept[-1])
-            except OSError:
-                return
+                serving.append(threading.Thread(target=behave, args=(kept[-1],)))
+                serving[-1].start()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(20)
-        serving = threading.Thread(target=serve)
-        serving.start()
+        accepting = threading.Thread(target=accept)
+        accepting.start()
         try:
             with pytest.raises(BrokerweaveError) as caught:
                 measure(scenario, Target({"a": listener.getsockname()}), RunFolder(tmp_path))
         finally:
             listener.shutdown(socket.SHUT_RDWR)
-            serving.join()
+            accepting.join()
+            for each in serving:  # all clients have left
+                each.join()
             for connection in kept:
                 connection.close()
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_a_slow_broker_has_yet_to_take_is_sent_before_clients_leave(tmp_path: Path) -> None:
+    """More than the kernel holds, and nothing is delivered meanwhile."""
+    payload = 60_000
+    scenario = Scenario(
+        "x",
+        (Place("a"),),
+        (Group("a", "t", 1, 1),),
+        Times(0.1, 0.4, 0.1),
+        interval=0.001,
+        payload=payload,
+        workers=1,
+    )
+    got = 0
+
+    def serve() -> None:
+        nonlocal got
+        subscriber, _ = listener.accept()
+        subscriber.sendall(ACCEPTED + GRANTED)
+        connection, _ = listener.accept()
+        with subscriber, connection:
+            connection.recv(1000)
+            connection.sendall(ACCEPTED)
+            while data := connection.recv(1 << 20, socket.MSG_WAITALL):
+                got += len(data)
+                time.sleep(0.05)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(20)
+        serving = threading.Thread(target=serve)
+        serving.start()
+        measure(scenario, Target({"a": listener.getsockname()}), RunFolder(tmp_path))
+        serving.join()
+    sent = read_log(RunFolder(tmp_path).logs(1, SENDS), SENDS).num_rows
+    assert sent > 500
+    assert got > sent * payload
 
 
 def test_a_log_that_cannot_be_written_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ import pytest
 from brokerweave.bench.folder import RunFolder, Times
 from brokerweave.bench.load.driver import measure
 from brokerweave.bench.network import own_network
-from brokerweave.bench.quota import Quotas
+from brokerweave.bench.quota import Quotas, group_of
 from brokerweave.bench.resources import cpu_seconds
 from brokerweave.bench.scenario import Group, Kill, Place, Scenario
 from brokerweave.bench.servers import serving
+from brokerweave.errors import Unavailable
 
 TIMES = Times(0.3, 1, 0.2)
 
@@ -63,11 +65,21 @@ def test_clients_of_a_place_that_is_killed_come_back_elsewhere_and_miss_nothing(
     assert done.counters.lost == 0
 
 
+def _share_of(pid: int) -> float:
+    """Of a core, as the group that the process is in has it."""
+    files = (group_of(pid) / f"cpu.cfs_{each}_us" for each in ("quota", "period"))
+    quota, period = (int(file.read_text()) for file in files)
+    return quota / period
+
+
 def test_haproxy_stands_in_front_with_the_same_quota(tmp_path: Path) -> None:
     place = Place("a", quota=0.1, front="haproxy")
     scenario = Scenario("one", (place,), (Group("a", "t1", 1, 1),), TIMES)
     with serving(scenario) as target:
         assert set(target.servers[0].pids) == {"broker", "haproxy"}
+        if target.servers[0].quota is not None:
+            held = {_share_of(pid) for pid in target.servers[0].pids.values()}
+            assert held == {0.1}
         done = measure(scenario, target, RunFolder(tmp_path))
     assert done.counters.lost == 0
     assert done.counters.sent > 0
@@ -109,3 +121,29 @@ def test_servers_have_a_loopback_of_their_own_and_we_have_ours_again_afterwards(
             )
             assert all("initcwnd" in line for line in routes.stdout.splitlines() if "local 127" in line)
     assert here() == before
+
+
+def test_a_network_carries_no_more_than_its_bandwidth_and_drops_nothing() -> None:
+    megabits, size = 16.0, 2_000_000
+    try:
+        with own_network(bandwidth=megabits):
+            begun = time.monotonic()
+            assert _carried(size) == size
+            assert size * 8 / (time.monotonic() - begun) < megabits * 1e6 * 1.1
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
+def _carried(size: int) -> int:
+    """How many of so many bytes come out at the other end of a connection."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    with listener, socket.create_connection(listener.getsockname(), timeout=60) as one:
+        other, _ = listener.accept()
+        other.settimeout(20)
+        with other, ThreadPoolExecutor(1) as pool:
+            sent = pool.submit(one.sendall, bytes(size))
+            got = 0
+            while got < size and (data := other.recv(65_536)):
+                got += len(data)
+            sent.result()
+    return got

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from brokerweave.bench.folder import Measurement, Run, RunFolder, write_json
+from brokerweave.bench.folder import LOAD, MACHINE, Measurement, Run, RunFolder, write_json
 from brokerweave.bench.search import ENOUGH
 from brokerweave.errors import ConfigError
 
@@ -43,6 +43,17 @@ class Usage:
     cpu: float
     cpu_worst: float
     rss_worst: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A part of a window in which something was done to the servers, by when messages came."""
+
+    name: str
+    """"before" it; "during"; "after": the window's last fifth, with what came still later."""
+    egress_per_s: float
+    latency: Distribution
+    jitter: Distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +92,19 @@ class Indexes:
     usage: tuple[Usage, ...]
     noise: float | None
     """Cores that processes of others kept busy; None if the whole machine was not watched."""
+    phases: tuple[Phase, ...] = ()
 
     @property
     def delivered(self) -> float:
         """Egress by what ingress ought to become; 0 if nothing was sent."""
         owed = self.ingress_per_s * self.sp_ratio
         return self.egress_per_s / owed if owed else 0.0
+
+    @property
+    def cost(self) -> float | None:
+        """Seconds of CPU that the servers used for each delivery; None where they were not watched."""
+        used = sum(each.cpu for each in self.usage if each.role != MACHINE and not each.role.startswith(LOAD))
+        return used / self.egress_per_s if used and self.egress_per_s else None
 
     @property
     def under_limit(self) -> bool:
@@ -106,6 +124,8 @@ class Result:
     tried: int
     """How many measurements it was chosen from."""
     searched: bool
+    miss: Measurement | None = None
+    """At the nearest higher rate that a search tried: it says what the limit is the limit of."""
 
     @property
     def found(self) -> bool:
@@ -154,7 +174,12 @@ def results(run: Run, measurements: Iterable[Measurement], indexes: Iterable[Ind
     found = []
     for same in groups.values():
         if searched:
-            found.append(replace(max(same, key=_rank), tried=len(same)))
+            # What was in doubt was measured again: of each rate the last one counts, as in the search.
+            last = {each.indexes.rate: each for each in same}.values()
+            best = max(last, key=_rank)
+            higher = [each.measurement for each in last if each.indexes.rate > best.indexes.rate]
+            miss = min(higher, key=lambda each: each.rate, default=None)
+            found.append(replace(best, tried=len(same), miss=miss))
         else:
             found += [replace(each, repeat=number) for number, each in enumerate(same, same[0].repeat)]
     return found
@@ -168,11 +193,14 @@ def _rank(each: Result) -> tuple[bool, float]:
 
 def _indexes(value: dict[str, Any]) -> Indexes:
     parts = {
-        "latency": Distribution(**value["latency"]),
-        "jitter": Distribution(**value["jitter"]),
         "usage": tuple(Usage(**each) for each in value["usage"]),
+        "phases": tuple(Phase(**(each | _distributions(each))) for each in value.get("phases", ())),
     }
-    return Indexes(**(value | parts))
+    return Indexes(**(value | _distributions(value) | parts))
+
+
+def _distributions(value: dict[str, Any]) -> dict[str, Distribution]:
+    return {name: Distribution(**value[name]) for name in ("latency", "jitter")}
 
 
 def table(folder: RunFolder, name: str) -> Path:

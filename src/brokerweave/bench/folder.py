@@ -39,6 +39,8 @@ MACHINE = "machine"
 """The role under which `RESOURCES` has the whole machine: `cpu_s` is the busy time of all its cores together
 (user, system, interrupts, stolen; not idle, not waiting), `rss` its memory in use. What no other role
 accounts for is noise."""
+LOAD = "load/"
+"""How the roles of the load tool's own processes begin; all others are servers."""
 
 _I8, _I32, _I64 = pa.int8(), pa.int32(), pa.int64()
 SENDS = pa.schema(
@@ -152,7 +154,7 @@ class Bottleneck:
     tool: bool = False
     reason: str = ""
     retransmissions: int = 0
-    """TCP segments sent again, on all connections of the load tool."""
+    """TCP segments sent again, by the load tool and by what is on its machine (or in its network)."""
     zero_windows: int = 0
     """How often a receiver's window was seen closed."""
     drops: int = 0

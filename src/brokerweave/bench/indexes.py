@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from brokerweave.bench.figures import Distribution, Indexes, Usage
+from brokerweave.bench.figures import Distribution, Indexes, Phase, Usage
 from brokerweave.bench.folder import L_CLIENT, LATE_NS, MACHINE, T_CLIENT, Measurement, kept_up
 
 BIN_NS = 100_000_000
@@ -48,6 +48,7 @@ def compute(
     timeline = _timeline(window[0], sent, received, first)
     latencies = np.unique(first.latency_us[first.timed & first.inside], return_counts=True)
     usage = _usage(used)
+    jitter = _jitter(sent, first, streams)
     counts = _sent(window, sent) | _delivered(window, received, first, streams) | _lost(window, sent, first)
     indexes = Indexes(
         id=measurement.id,
@@ -62,9 +63,10 @@ def compute(
         egress_least=_least(window, timeline, "egress"),
         kept_up=_kept_up(window, sent, received),
         latency=_distribution(*latencies),
-        jitter=_distribution(*np.unique(_jitter_us(sent, first, streams), return_counts=True)),
+        jitter=_distribution(*np.unique(jitter[1], return_counts=True)),
         usage=usage,
         noise=_noise(usage),
+        phases=_phases(measurement, received, first, jitter),
     )
     counted = pa.table(dict(zip(("latency_us", "count"), latencies, strict=True)))
     return indexes, {"timeline": timeline, "latencies": counted, "resources": used}
@@ -224,15 +226,17 @@ def _overtaken(columns: Columns, streams: _Streams) -> Mask:
     return found
 
 
-def _jitter_us(sent: Columns, first: _Deliveries, streams: _Streams) -> Numbers:
-    """(receive of i + 1) - (receive of i) - T, with T as the schedule had it; without its sign, rounded."""
+def _jitter(sent: Columns, first: _Deliveries, streams: _Streams) -> tuple[Numbers, Numbers]:
+    """Deliveries by their places, and the jitter of each: (receive of i + 1) - (receive of i) - T, with T as
+    the schedule had it; without its sign, in microseconds, rounded."""
     columns, later = first.columns, streams.order[1:]
     since = np.diff(columns["received_ns"][streams.order])
     wanted = (np.diff(streams.number) == 0) & (first.timed & first.inside)[later]
     later, since = later[wanted], since[wanted]
     period = _period_ns(sent, columns["publisher"][later], columns["topic"][later])
-    off: Floats = np.abs(since - period)[~np.isnan(period)] / 1e3
-    return np.floor(off).astype(np.int64) + (off % 1 >= 0.5)
+    known = ~np.isnan(period)
+    off: Floats = np.abs(since - period)[known] / 1e3
+    return later[known], np.floor(off).astype(np.int64) + (off % 1 >= 0.5)
 
 
 def _period_ns(sent: Columns, publisher: NDArray[Any], topic: NDArray[Any]) -> Floats:
@@ -261,6 +265,33 @@ def _distribution(us: Numbers, counts: Numbers) -> Distribution:
     below, above = (ms[np.searchsorted(upto, whole(rank), "right")] for whole in (np.floor, np.ceil))
     percentiles = below + (rank % 1) * (above - below)
     return Distribution(int(upto[-1]), *map(float, (mean, deviation, ms[0], *percentiles, ms[-1])))
+
+
+def _phases(
+    measurement: Measurement, received: Columns, first: _Deliveries, jitter: tuple[Numbers, Numbers]
+) -> tuple[Phase, ...]:
+    """Of the window's messages before, during and after what was done; none if nothing was."""
+    if not measurement.events:
+        return ()
+    begin, end = measurement.window_ns
+    done = measurement.events[0].at_ns
+    settled = max(done, end - (end - begin) // 5)
+    egress = received["received_ns"][received["kind"] == T_CLIENT]
+    came = np.minimum(first.columns["received_ns"], end - 1)
+    later, off = jitter
+    found = []
+    for name, span in (("before", (begin, done)), ("during", (done, settled)), ("after", (settled, end))):
+        if span[0] < span[1]:
+            latency = first.latency_us[first.timed & first.inside & _inside(span, came)]
+            found.append(
+                Phase(
+                    name,
+                    int(_inside(span, egress).sum()) / ((span[1] - span[0]) / 1e9),
+                    _distribution(*np.unique(latency, return_counts=True)),
+                    _distribution(*np.unique(off[_inside(span, came[later])], return_counts=True)),
+                )
+            )
+    return tuple(found)
 
 
 def _timeline(begin: int, sent: Columns, received: Columns, first: _Deliveries) -> pa.Table:

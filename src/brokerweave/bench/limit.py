@@ -2,14 +2,14 @@
 
 Invariants: a search that was interrupted goes on where it was: what the folder holds for the same name is
 told to it again, and only what it asks beyond that is measured. Before each measurement the servers have come
-to rest. Must not know: how a search decides, how load is made.
+to rest, or it is said that they have not. Must not know: how a search decides, how load is made.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from brokerweave.bench.folder import Measurement, RunFolder, Times
@@ -52,6 +52,25 @@ def find_limit(
     repeat: int = 0,
 ) -> Found:
     """Run the search to its end. `name` and `repeat` tell its measurements from others in the folder."""
+    steps = searching(scenario, target, folder, search, show, name, repeat)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: Found = end.value
+            return found
+
+
+def searching(
+    scenario: Scenario,
+    target: Target,
+    folder: RunFolder,
+    search: Search,
+    show: Progress = silent,
+    name: str = "",
+    repeat: int = 0,
+) -> Generator[None, None, Found]:
+    """The same, one answer at a time: between two of them, others may measure the same servers."""
     name = name or scenario.name
     source = _Source(scenario, target, folder, show, name, repeat)
     done: dict[Outcome, Measurement] = {}
@@ -66,6 +85,7 @@ def find_limit(
                     break
             done[outcome] = measurement
             interval = search.send(outcome)
+            yield
     except StopIteration as end:
         best = end.value.best
         return Found(name, done[best] if best is not None else None, source.given, source.reused, repeat)
@@ -89,7 +109,7 @@ class _Source:
             self.reused += 1
             return self._kept.popleft()
         self._kept.clear()
-        rest(self._target)
+        rest(self._target, self._show)
         wanted = self._scenario.every(interval)
         return measure(wanted, self._target, self._folder, self._show, self._name, self._repeat)
 
@@ -103,7 +123,7 @@ def outcome_of(measurement: Measurement, sp_ratio: float) -> Outcome:
 def in_doubt(measurement: Measurement, outcome: Outcome) -> bool:
     """Whether the tool's own trouble may be why a rate was missed, or a lost quota why it was not. That a few
     messages were late is no excuse for a broker that misses by far more."""
-    if measurement.bottleneck.reason == MOVED:
+    if MOVED in measurement.bottleneck.reason:  # others may stand beside it
         return True
     if outcome.under_limit or not measurement.bottleneck.tool:
         return False
@@ -127,12 +147,15 @@ def verdict(measurement: Measurement, outcome: Outcome) -> str:
     )
 
 
-def rest(target: Target, limit: float = 30.0, look: float = 0.2) -> None:
-    """Wait until the servers have next to nothing left to do."""
+def rest(target: Target, show: Progress = silent, limit: float = 30.0, look: float = 0.2) -> None:
+    """Wait until the servers have next to nothing left to do; say so if they still have at the limit."""
     pids = list(target.processes.values())
     end = time.monotonic() + limit
     before = _cpu(pids)
-    while pids and time.monotonic() < end:
+    while pids:
+        if time.monotonic() >= end:
+            show(f"the servers were still busy after {limit:g} s: what follows is measured beside that\n")
+            return
         time.sleep(look)
         now = _cpu(pids)
         if now - before < _REST * look:

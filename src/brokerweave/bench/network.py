@@ -7,7 +7,8 @@ seldom: a broker with few and busy connections, such as those of pattern C, woul
 done outside its quota, and one with many slow connections, such as S1's, none of it. With a window that is
 never full all are alike.
 
-Owns the namespace (Linux, as root); where it cannot be made it says so, and the benchmark goes on without.
+Owns the namespace (Linux, as root); where it cannot be made it says so, and the benchmark goes on without,
+unless the network was to have a bandwidth.
 Must not know: what is measured.
 """
 
@@ -20,20 +21,32 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from brokerweave.bench.load.driver import Progress, silent
+from brokerweave.errors import Unavailable
 
 _CLONE_NEWNET = 0x40000000
 _WINDOW = 10_000
 """Segments that may be on their way from the first one on."""
+_BURST, _QUEUE = 2**17, 2**26
+"""Bytes that may go at once, more than loopback's largest packet has: a larger one would be dropped however
+often it is sent; and that may wait, more than the kernel lets all clients have there."""
 
 
 @contextmanager
-def own_network(show: Progress = silent) -> Iterator[None]:
-    """Whatever this thread starts within the block sees no other loopback than its own."""
+def own_network(show: Progress = silent, bandwidth: float = 0.0) -> Iterator[None]:
+    """Whatever this thread starts within the block sees no other loopback than its own. `bandwidth`: what it
+    carries, in megabits a second; 0: as much as it can."""
     with ExitStack() as stack:
         try:
             _enter(stack)
+            if bandwidth:
+                _hold_to(bandwidth)
         except (OSError, subprocess.SubprocessError) as error:
             stack.close()
+            if bandwidth:
+                raise Unavailable(
+                    f"a network of {bandwidth:g} Mbit/s cannot be made here ({error}): leave bandwidth out, "
+                    "or run as root on Linux with tc"
+                ) from error
             show(f"no network of its own ({error}): sending costs less on busy connections than on others\n")
         yield
 
@@ -48,6 +61,12 @@ def _enter(stack: ExitStack) -> None:
         route = ("local", net, "dev", "lo", "proto", "kernel", "scope", "host", "src", "127.0.0.1")
         window = ("initcwnd", str(_WINDOW), "initrwnd", str(_WINDOW))
         _run("ip", "route", "replace", *route, "table", "local", *window)
+
+
+def _hold_to(bandwidth: float) -> None:
+    rate = f"{bandwidth * 1e6:.0f}bit"
+    size = ("burst", str(_BURST), "limit", str(_QUEUE))
+    _run("tc", "qdisc", "replace", "dev", "lo", "root", "tbf", "rate", rate, *size)
 
 
 def _run(*command: str) -> None:

@@ -27,6 +27,9 @@ def pairs(count: int, join: str, quota: float, times: Times, rate: float = RATE)
     """`join`: "none" for a single broker, else how four sites cooperate. Named so, whatever the number."""
     if join not in JOINS:
         raise ConfigError(f"join: {join!r} is unknown; known: {', '.join(JOINS)}")
+    if count / rate > times.measured:
+        often = f"{rate:g} messages a second of {count:,} pairs are one of each in {count / rate:g} s"
+        raise ConfigError(f"{often}, longer than is measured: give a higher --rate, or a longer --preset")
     if join == "none":
         base = one_place("single", quota=quota, times=times)
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from brokerweave.bench.folder import Times
 from brokerweave.bench.scenario import PRESETS, Group, Place, Scenario
@@ -16,8 +17,7 @@ SITES = 5
 TOPICS = 5
 LATENCY_TOPIC = "topic6"
 TIMED = 60
-"""Messages that go between five sites for latency while they are measured: one a second with the paper's
-times, as there."""
+"""Messages for latency while a pattern is measured: one a second with the paper's times, as there."""
 STRONGER = 10
 """How much more of a core the large server (S2) has than a small one (S1)."""
 
@@ -68,12 +68,13 @@ def one_place(
     topics: int = TOPICS,
     clients: tuple[int, int] = (10, 10),
     times: Times = PRESETS["short"],
+    latency_interval: float = 1.0,
 ) -> Scenario:
     """All clients at one place; `clients` are publishers and subscribers of each topic."""
     place = Place("site1", address, broker, quota, front, way)
     groups = [Group("site1", f"topic{number + 1}", *clients) for number in range(topics)]
     groups.append(Group("site1", f"topic{topics + 1}", 1, 1, latency=True))
-    return Scenario(name, (place,), tuple(groups), times)
+    return Scenario(name, (place,), tuple(groups), times, latency_interval=latency_interval)
 
 
 def five_places(
@@ -111,15 +112,18 @@ def patterns(quota: float, times: Times, makers: tuple[str, ...] = ()) -> dict[s
     """All of them by name, the single broker first. `makers`: single brokers of others, as in Fig. 11.
 
     Clients come by TCP, and a node reaches its broker, which is on the same server, by a Unix socket; "A tcp"
-    and "C tcp" (with SF) are by TCP all the way. "C apart" is not in the paper: five brokers that know
-    nothing of each other, with nothing before them.
+    and "C tcp" (with SF) are by TCP all the way, and "haproxy unix" is what a Unix socket gives a relay that
+    does nothing else. "C apart" is not in the paper: five brokers that know nothing of each other, with
+    nothing before them.
     """
+    single = partial(one_place, times=times, latency_interval=times.measured / TIMED)
     made = [
-        Pattern(one_place("mosquitto S1", quota=quota, times=times), single=True),
-        Pattern(one_place("mosquitto S2", quota=quota * STRONGER, times=times), 10.0),
-        Pattern(one_place("haproxy S1", quota=quota, front="haproxy", times=times)),
-        Pattern(one_place("A node", quota=quota, front="node", way="unix", times=times), 1.8),
-        Pattern(one_place("A tcp", quota=quota, front="node", times=times)),
+        Pattern(single("mosquitto S1", quota=quota), single=True),
+        Pattern(single("mosquitto S2", quota=quota * STRONGER), 10.0),
+        Pattern(single("haproxy S1", quota=quota, front="haproxy")),
+        Pattern(single("haproxy unix", quota=quota, front="haproxy", way="unix"), 1.8),
+        Pattern(single("A node", quota=quota, front="node", way="unix"), 1.8),
+        Pattern(single("A tcp", quota=quota, front="node")),
     ]
     for name, guess in _GUESSES.items():
         placement, join = name.split()
@@ -128,6 +132,6 @@ def patterns(quota: float, times: Times, makers: tuple[str, ...] = ()) -> dict[s
         scenario = five_places(name, placement, join, quota, times, way=way)
         made.append(Pattern(scenario, guess))
     for maker in makers:
-        alone = one_place(f"{maker} S1", broker=maker, quota=quota, times=times)
+        alone = single(f"{maker} S1", broker=maker, quota=quota)
         made.append(Pattern(alone, _MAKERS.get(maker, 1.0)))
     return {pattern.scenario.name: pattern for pattern in made}

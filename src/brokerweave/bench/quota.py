@@ -65,7 +65,7 @@ class Quotas:
         self._move(os.getpid(), {"cpu.shares": _HIGHEST_SHARES})
 
     def _move(self, pid: int, settings: dict[str, int]) -> None:
-        group = _own_group() / f"{_PREFIX}{pid}"
+        group = group_of() / f"{_PREFIX}{pid}"
         try:
             group.mkdir(exist_ok=True)  # one of a benchmark that was killed, perhaps
             self._groups.append((group, pid))
@@ -99,7 +99,7 @@ class Quotas:
 
 def _forget_the_dead() -> None:
     """Groups of a benchmark that was killed before it could remove them; those of its servers are inside."""
-    for group in sorted(_own_group().rglob(f"{_PREFIX}*"), reverse=True):
+    for group in sorted(group_of().rglob(f"{_PREFIX}*"), reverse=True):
         if not Path(f"/proc/{group.name.removeprefix(_PREFIX)}").exists():
             with contextlib.suppress(OSError):
                 group.rmdir()
@@ -123,8 +123,9 @@ def _remove(group: Path) -> None:
             return
 
 
-def _own_group() -> Path:
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
+def group_of(process: int | str = "self") -> Path:
+    """The CPU group that a process is in."""
+    for line in Path(f"/proc/{process}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if "cpu" in controllers.split(","):
             return _GROUPS / path.lstrip("/")

@@ -31,6 +31,8 @@ LEAST_QUOTA = 0.001
 """What the kernel can hold a process to."""
 LEAST_INTERVAL, LONGEST = 1e-6, 1e6
 """Seconds, of anything."""
+LEAST_BANDWIDTH, MOST_BANDWIDTH = 0.01, 100_000.0
+"""Megabits a second."""
 LARGEST_PAYLOAD, LONGEST_TOPIC = 1_000_000, 1_000
 """Bytes; together less than a packet that clients take."""
 _Made = TypeVar("_Made")
@@ -96,12 +98,14 @@ class Scenario:
     payload: int = 32
     """Bytes, at least 20: who sent it, its number, and when."""
     join: str = "none"
-    """How the places cooperate, in a row: by nodes with a strategy, or by the brokers' own bridges."""
+    """How the places cooperate: by nodes with a strategy, or by their own bridges; in a row, but mesh."""
     workers: int = 2
     """Processes for t-clients; l-clients have one of their own, so that no load delays their clocks."""
     tick: float = 0.002
     """Seconds between two looks of t-clients at their sockets, as if they were on another machine: whoever
     writes to them never pays for waking them. 0: at once."""
+    bandwidth: float = 0.0
+    """Megabits a second that the network of the places carries, in all; 0: as much as the machine can."""
     kills: tuple[Kill, ...] = ()
     """With any, clients keep their sessions, come back at another place, and send again what was not
     acknowledged."""
@@ -246,6 +250,10 @@ def _check(scenario: Scenario) -> None:
         wrong = f"join: {scenario.join!r} is unknown; known: {', '.join(JOINS)}"
     elif not 1 <= scenario.workers <= MOST_WORKERS:
         wrong = f"workers must be at least 1, and at most {MOST_WORKERS}"
+    elif scenario.bandwidth and not LEAST_BANDWIDTH <= scenario.bandwidth <= MOST_BANDWIDTH:
+        wrong = f"bandwidth is in Mbit/s, from {LEAST_BANDWIDTH} to {MOST_BANDWIDTH:,.0f}; 0: no bound"
+    elif scenario.bandwidth and any(place.address for place in scenario.places):
+        wrong = "bandwidth is for places that are started here, without an address"
     if wrong:
         raise ConfigError(wrong)
     for place in scenario.places:
@@ -265,6 +273,8 @@ def _check_place(place: Place, join: str) -> None:
     wrong = ""
     if place.front not in FRONTS:
         wrong = f"front {place.front!r}; known: {', '.join(FRONTS)}"
+    elif place.front == "haproxy" and join in ("pf", "sf", "mesh"):
+        wrong = f'front "haproxy" is for a broker without a node; with join "{join}" each place has one'
     elif place.way not in WAYS:
         wrong = f"way {place.way!r}; known: {', '.join(WAYS)}"
     elif place.way == "unix" and (

@@ -45,8 +45,7 @@ def find_limits(
         scenario = pattern.scenario
         try:
             rate = single * pattern.guess or FIRST_RATE * (scenario.places[0].quota or 1.0)
-            start = scenario.publishers / rate
-            _, asked = chosen_search(search, scenario.times, start if search != "exact" else None)
+            _, asked = chosen_search(search, scenario.times, scenario.publishers / rate)
             with serving(scenario, show) as target:
                 found = find_limit(scenario, target, folder, asked, show, repeat=repeat)
         except BrokerweaveError as error:
@@ -85,7 +84,7 @@ def measure_all(
             continue
         try:
             with serving(scenario, show) as target:
-                rest(target)
+                rest(target, show)
                 done = measure(scenario, target, folder, show)
         except BrokerweaveError as error:
             show(f"{name}: failed: {error}\n")

@@ -29,6 +29,10 @@ _MOSQUITTO = ("set_tcp_nodelay true",)
 # Clients that come back are owed what they missed, all of it.
 _KEEPING = ("max_queued_messages 100000",)
 
+# HAProxy closes a client's connection when the queue of a Unix socket is full (Mosquitto's has room for ten),
+# where a node waits.
+_SLOWLY = ("rate-limit sessions 10",)
+
 
 @dataclass(slots=True)
 class _Site:
@@ -51,7 +55,7 @@ def serving(scenario: Scenario, show: Progress = silent) -> Iterator[Target]:
     ours = [place for place in scenario.places if not place.address]
     with ExitStack() as stack:
         if not addresses:
-            stack.enter_context(own_network(show))
+            stack.enter_context(own_network(show, scenario.bandwidth))
         sites = [_Site(place) for place in ours]
         _start_brokers(scenario, sites, stack, show)
         _start_fronts(scenario, sites, stack, show)
@@ -122,7 +126,8 @@ def _start_fronts(scenario: Scenario, sites: list[_Site], stack: ExitStack, show
             nodes.append(Node(site.place.name, port, called, strategy=strategy, settings=settings))
             site.running["node"] = stack.enter_context(nodes[-1])
         elif site.place.front == "haproxy":
-            site.running["haproxy"] = stack.enter_context(lab.HAProxy(backend=broker))
+            rules = _SLOWLY if site.place.way == "unix" else ()
+            site.running["haproxy"] = stack.enter_context(lab.HAProxy(backend=broker, rules=rules))
     for number, node in enumerate(nodes):
         if scenario.join == "mesh":
             node.wait_for_links(len(nodes) - 1)

@@ -15,13 +15,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import brokerweave
+from brokerweave import lab
 from brokerweave.bench.folder import Run, RunFolder
 from brokerweave.bench.load.driver import Progress, silent
 from brokerweave.bench.quota import Quotas
@@ -42,6 +44,9 @@ def open_run(kind: str, scenario: Mapping[str, Any], path: Path | None) -> RunFo
         before = folder.run()
         if before.kind != kind or _plain(before.scenario) != _plain(scenario):
             raise ConfigError(f"{folder.path}: holds another run; give another --to, or remove it")
+        if (here := commit()) not in before.commit.split(", "):
+            # What is measured from now on is of this one.
+            folder.write_run(replace(before, commit=f"{before.commit}, {here}"))
         return folder
     started = now.isoformat(timespec="seconds")
     run = Run(kind, _plain(scenario), machine(), versions(), commit(), started)
@@ -82,6 +87,11 @@ def versions() -> dict[str, str]:
     for program, flag in (("mosquitto", "-h"), ("haproxy", "-v")):
         path = find_program(program)
         found[program] = first_line(path, flag) if path else "not installed"
+    for name, lacks in lab.available().items():
+        if lacks is None and name not in found:
+            found[name] = UNKNOWN
+            with closing(lab.BROKERS[name]()) as broker, suppress(OSError, ValueError, LookupError):
+                found[name] = broker.version
     return found
 
 

@@ -10,11 +10,18 @@ from dataclasses import dataclass
 
 from brokerweave.bench.figures import Result
 from brokerweave.bench.folder import Run
+from brokerweave.bench.limit import in_doubt, outcome_of
 
 AGREE = 0.10
 """Two runs of the same thing may differ by this part of the smaller one."""
 NOISE = 0.10
 """Cores that others may use before they count as a reason."""
+SLOWER = 0.05
+"""By which part more CPU for the same work says that the machine was slower."""
+COUNTED = 0.001
+"""By which part what was counted may differ from what the logs have."""
+ERROR = 0.05
+"""How far above a limit the nearest missed rate may be (ILDM 5.3)."""
 LATE = 0.001
 """The part of sends that may be late before it counts as a reason."""
 
@@ -47,6 +54,18 @@ def causes(result: Result) -> list[str]:
     found = []
     if bottleneck.tool:
         found.append(f"the load tool was the bottleneck: {bottleneck.reason or 'no reason given'}")
+    found += _not_bounded(result)
+    if _disagree(result):
+        counted = result.measurement.counters
+        found.append(
+            f"the logs have {indexes.sent:,} messages sent and {indexes.received:,} received, where "
+            f"{counted.sent:,} and {counted.received:,} were counted: logs are missing"
+        )
+    if indexes.strays or indexes.surplus:
+        found.append(
+            f"{indexes.strays:,} deliveries of messages that nobody sent, {indexes.surplus:,} more than "
+            "were owed: somebody else uses the topics, or logs are missing"
+        )
     late = indexes.late_sends / indexes.sent if indexes.sent else 0.0
     if late > LATE and "sent late" not in bottleneck.reason:
         found.append(f"{late:.1%} of messages were sent late")
@@ -58,6 +77,28 @@ def causes(result: Result) -> list[str]:
         found.append(f"a TCP window was closed {bottleneck.zero_windows} times: a receiver did not keep up")
     if bottleneck.drops:
         found.append(f"the machine dropped {bottleneck.drops} packets by itself")
+    return found
+
+
+def _disagree(result: Result) -> bool:
+    """Do the logs have other figures than were counted meanwhile?"""
+    counted, found = result.measurement.counters, result.indexes
+    pairs = ((counted.sent, found.sent), (counted.received, found.received))
+    return any(abs(ours - theirs) > COUNTED * max(ours, 1 / COUNTED) for ours, theirs in pairs)
+
+
+def _not_bounded(result: Result) -> list[str]:
+    """Why what a search ended with may be no limit of the broker: it is one only if the broker missed a rate
+    just above it."""
+    miss = result.miss
+    if miss is None or not result.found:
+        return []
+    found = []
+    above = miss.rate / result.measurement.rate - 1
+    if above > ERROR + 1e-6:  # the paper's search ends with exactly so much
+        found.append(f"the nearest rate that was missed is {above:.0%} above: the limit is between them")
+    if in_doubt(miss, outcome_of(miss, result.indexes.sp_ratio)):
+        found.append(f"what was missed above it the load tool may have missed: {miss.bottleneck.reason}")
     return found
 
 
@@ -92,18 +133,28 @@ def _judged(name: str, publishers: int, same: list[Result], also: Sequence[str])
     seen = list(dict.fromkeys(cause for each in same for cause in causes(each)))
     if any(not each.found for each in same):
         return Verdict(name, publishers, DOUBTED, None, ("no rate was under the limit", *seen))
-    tool = any(each.measurement.bottleneck.tool for each in same)
+    spoilt = any(each.measurement.bottleneck.tool or _disagree(each) or _not_bounded(each) for each in same)
     if len(same) == 1:
-        return Verdict(name, publishers, DOUBTED if tool else ONCE, None, tuple(seen))
+        return Verdict(name, publishers, DOUBTED if spoilt else ONCE, None, tuple(seen))
     difference = max(
         apart([each.indexes.ingress_per_s for each in same]),
         apart([each.indexes.egress_per_s for each in same]),
     )
     if difference <= AGREE:
-        return Verdict(name, publishers, DOUBTED if tool else TRUSTED, difference, tuple(seen))
+        return Verdict(name, publishers, DOUBTED if spoilt else TRUSTED, difference, tuple(seen))
     first = f"{len(same)} runs differ by {difference:.0%}, more than {AGREE:.0%}"
-    why = [*also, *seen] or [_NOTHING_SEEN + _unwatched(same)]
+    why = [*also, *_slower(same), *seen] or [_NOTHING_SEEN + _unwatched(same)]
     return Verdict(name, publishers, DOUBTED, difference, (first, *why))
+
+
+def _slower(same: list[Result]) -> list[str]:
+    """A machine that others use, too, runs the same work slower at times, and nobody's share shows it."""
+    costs = [cost for each in same if (cost := each.indexes.cost)]
+    if len(costs) < 2 or apart(costs) <= SLOWER:
+        return []
+    spent = f"{min(costs) * 1e6:.2f} to {max(costs) * 1e6:.2f} µs of CPU"
+    why = "the machine was not as fast all the time, or they did other work"
+    return [f"a delivery cost the servers {spent}: {why}"]
 
 
 _NOTHING_SEEN = "none of the causes that are watched was seen (load tool, others' CPU, TCP): measure again"

@@ -18,7 +18,7 @@ from brokerweave.cli.output import console, help_text, progress, table
 from brokerweave.cli.running_commands import Json, print_json
 
 if TYPE_CHECKING:
-    from brokerweave.bench.folder import Measurement
+    from brokerweave.bench.folder import Counters, Measurement
     from brokerweave.bench.scenario import Scenario
 
 _HELP = """Measure one broker, or many that cooperate.
@@ -190,7 +190,8 @@ def limit(
     wanted = _timed(wanted, preset)
     kind, asked = chosen_search(search, wanted.times, start / 1000 if start else None)
     with one_benchmark(tell):
-        folder = open_run("limit", {**wanted.to_dict(), "search": kind}, to)
+        begun = {"start_ms": start} if start else {}
+        folder = open_run("limit", {**wanted.to_dict(), "search": kind, **begun}, to)
         with serving(wanted, tell) as target:
             found = find_limit(wanted, target, folder, asked, tell)
     tell("")
@@ -372,6 +373,13 @@ def _figures(done: Measurement) -> dict[str, Any]:
     }
 
 
+def _latency(counted: Counters) -> str:
+    """Empty if nothing was measured, as with l-clients that publish less often than the window is long."""
+    if not counted.latency_worst_ms:
+        return ""
+    return f"{counted.latency_mean_ms:.2f} ({counted.latency_p50_ms:.2f}, {counted.latency_p99_ms:.2f})"
+
+
 def _repetition(done: Measurement) -> str:
     return f" #{done.repeat + 1}" if done.repeat else ""
 
@@ -387,7 +395,7 @@ def _show(measurements: Sequence[Measurement], folder: Path) -> None:
             f"{c.lost:,}",
             f"{c.doubled:,}",
             f"{c.disordered:,}",
-            f"{c.latency_mean_ms:.2f} ({c.latency_p50_ms:.2f}, {c.latency_p99_ms:.2f})",
+            _latency(c),
             f"{c.late_sends:,}",
         )
     if measurements:

@@ -73,20 +73,22 @@ def _compute(folders: list[RunFolder], master: str) -> None:
     if not folders:
         return
     from brokerweave.bench import spark_job
+    from brokerweave.bench.starting import alone
     from brokerweave.pipeline.spark.failures import failure
     from brokerweave.pipeline.spark.session import SPARK_ERRORS, errors_to, open_session
 
-    progress("starting Spark")
     log = folders[0].spark_log
     try:
-        with errors_to(log):
-            spark = open_session(master, "brokerweave-bench", _QUIET)
-        try:
-            for each in folders:
-                progress(f"computing the indexes of {each.path}")
-                spark_job.compute(spark, each)
-        finally:
-            spark.stop()
+        with alone(progress):  # never while somebody else measures
+            progress("starting Spark")
+            with errors_to(log):
+                spark = open_session(master, "brokerweave-bench", _QUIET)
+            try:
+                for each in folders:
+                    progress(f"computing the indexes of {each.path}")
+                    spark_job.compute(spark, each)
+            finally:
+                spark.stop()
     except SPARK_ERRORS as error:
         raise Unavailable(f"Spark: {failure(error).line}; see {log}") from None
     finally:

@@ -11,7 +11,10 @@ from math import ceil, floor, log10
 NAMESPACE = "http://www.w3.org/2000/svg"
 WIDTH, HEIGHT = 640, 360
 LEFT, RIGHT, TOP, BOTTOM = 70, 150, 36, 48
-COLOURS = ("#0b6fa4", "#c2410c", "#2f7d32", "#7b3fa0", "#8a6d00", "#444444")
+COLOURS = (
+    "#0b6fa4", "#c2410c", "#2f7d32", "#7b3fa0", "#8a6d00",
+    "#444444", "#d81b7a", "#12a3a3", "#a1887f", "#5b6ee1",
+)  # fmt: skip
 
 Points = list[tuple[float, float]]
 

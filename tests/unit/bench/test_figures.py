@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from brokerweave.bench import figures
-from brokerweave.bench.figures import Indexes, Usage
+from brokerweave.bench.figures import Distribution, Indexes, Phase, Usage
 from brokerweave.bench.folder import Measurement, RunFolder
 from brokerweave.errors import ConfigError
 from tests.unit.bench.test_trust import INDEXES, MEASUREMENT, RUN
@@ -32,6 +32,13 @@ def test_a_search_ends_with_its_highest_rate_under_the_limit() -> None:
     tried = [measured(1, 100, 1.0), measured(2, 400, 0.5), measured(3, 200, 0.99), measured(4, 210, 0.989)]
     (found,) = figures.results(RUN, *zip(*tried, strict=True))
     assert (found.indexes.rate, found.tried, found.found) == (200, 4, True)
+
+
+def test_of_a_rate_that_was_measured_again_the_last_measurement_counts() -> None:
+    tried = [measured(1, 100, 1.0), measured(2, 120, 1.0), measured(3, 120, 0.9), measured(4, 110, 0.9)]
+    (found,) = figures.results(RUN, *zip(*tried, strict=True))
+    assert (found.indexes.rate, found.tried) == (100, 4)
+    assert found.miss == tried[3][0]
 
 
 def test_a_search_without_a_rate_under_the_limit_ends_with_its_slowest_and_says_so() -> None:
@@ -61,7 +68,8 @@ def test_indexes_come_back_as_written_and_are_out_of_date_when_measurements_are_
     folder.begin_measurement()
     folder.end_measurement(MEASUREMENT)
     assert not figures.up_to_date(folder)
-    indexes = replace(INDEXES, usage=(Usage("load/0", 0.5, 0.6, 7),), noise=None)
+    phases = (Phase("before", 7.0, Distribution(1, 2.0), Distribution()),)
+    indexes = replace(INDEXES, usage=(Usage("load/0", 0.5, 0.6, 7),), noise=None, phases=phases)
     figures.write(folder, [indexes])
     assert figures.read(folder) == [indexes]
     assert figures.up_to_date(folder)

@@ -10,7 +10,7 @@ import pytest
 
 from brokerweave.bench import indexes
 from brokerweave.bench.figures import Indexes
-from brokerweave.bench.folder import MACHINE, RECEIVES, RESOURCES, SENDS, Measurement, Times
+from brokerweave.bench.folder import MACHINE, RECEIVES, RESOURCES, SENDS, Event, Measurement, Times
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -116,6 +116,22 @@ def test_jitter_needs_a_schedule_and_a_message_before() -> None:
     rows = [receive(0, 1), receive(1, 101.0005), receive(2, 200), receive(0, 5, publisher=4, topic=1)]
     found, _ = computed(sent, rows)
     assert (found.jitter.count, found.jitter.least, found.jitter.worst) == (2, 0.001, 1.001)
+
+
+def test_latency_and_jitter_are_told_apart_before_during_and_after_a_kill() -> None:
+    """At 500 ms, of 2 s: what comes then is 40 ms late, and what never came in the window is of its end."""
+    killed = replace(MEASUREMENT, events=(Event(BEGIN + 500 * MS, "killed"),))
+    late = {5: 40, 19: 700}
+    found, _ = computed(sends(20), [receive(n, 100 * n + late.get(n, 1)) for n in range(20)], (), killed)
+    before, during, after = found.phases
+    assert [each.name for each in found.phases] == ["before", "during", "after"]
+    assert [each.latency.count for each in found.phases] == [5, 11, 4]
+    assert [each.latency.worst for each in found.phases] == [1.0, 40.0, 700.0]
+    assert [each.jitter.worst for each in found.phases] == [0.0, 39.0, 699.0]
+    assert [each.jitter.count for each in found.phases] == [4, 11, 4]
+    assert (before.egress_per_s, after.egress_per_s) == (10, 7.5)
+    assert during.egress_per_s == pytest.approx(10, rel=0.02)
+    assert computed(sends(20))[0].phases == ()
 
 
 def test_percentiles_lie_between_the_two_values_next_to_them() -> None:

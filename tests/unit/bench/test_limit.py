@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from brokerweave.bench.folder import Bottleneck, Counters, Measurement, Times
-from brokerweave.bench.limit import chosen_search, in_doubt, outcome_of
-from brokerweave.bench.load.driver import late_reason
+from brokerweave.bench.folder import Bottleneck, Counters, Measurement, Server, Times
+from brokerweave.bench.limit import chosen_search, in_doubt, outcome_of, rest
+from brokerweave.bench.load.driver import MOVED, Target, late_reason
 from brokerweave.bench.scenario import PRESETS
 from brokerweave.errors import ConfigError
 
@@ -33,6 +35,19 @@ def test_a_miss_that_lateness_may_explain_is_in_doubt() -> None:
 def test_a_busy_tool_makes_every_miss_doubtful_and_no_success() -> None:
     assert missed(egress=500, late=0, reason="load process 0 used 97% of a core")
     assert not missed(egress=1000, late=500)
+
+
+def test_where_quotas_were_lost_even_a_success_is_in_doubt_whatever_else_happened() -> None:
+    assert missed(egress=1000, late=0, reason=MOVED)
+    assert missed(egress=1000, late=0, reason=f"load process 0 used 97% of a core; {MOVED}")
+
+
+def test_servers_that_never_come_to_rest_are_said_and_not_waited_for_without_end() -> None:
+    said: list[str] = []
+    rest(Target({}), said.append, limit=0.0)
+    assert said == []
+    rest(Target({}, (Server("a", None, {"broker": os.getpid()}),)), said.append, limit=0.0)
+    assert "still busy after 0 s" in said[0]
 
 
 def test_the_papers_times_call_for_the_papers_search() -> None:

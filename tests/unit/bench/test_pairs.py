@@ -39,3 +39,8 @@ def test_a_series_has_every_number_of_pairs_under_the_name_of_the_way_so_that_th
 def test_a_way_that_four_sites_are_not_joined_by_is_refused() -> None:
     with pytest.raises(ConfigError, match="known: none, sf, pf, mesh"):
         pairs(10, "bridges", 0.1, PRESETS["short"])
+
+
+def test_pairs_that_would_not_all_send_while_they_are_measured_are_refused() -> None:
+    with pytest.raises(ConfigError, match="give a higher --rate"):
+        pairs(2000, "sf", 0.1, PRESETS["short"], rate=100.0)

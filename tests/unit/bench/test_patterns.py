@@ -48,6 +48,13 @@ def test_latency_is_measured_from_one_end_of_the_row_to_every_site() -> None:
     assert [group.subscribers for group in groups] == [1] * 5
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_latency_is_measured_by_as_many_messages_whatever_the_times(preset: str) -> None:
+    made = patterns(0.1, PRESETS[preset], makers=("rabbitmq",))
+    counts = {PRESETS[preset].measured / each.scenario.latency_interval for each in made.values()}
+    assert counts == {60}
+
+
 def test_the_large_server_has_ten_times_the_small_ones_share_and_all_sites_the_same() -> None:
     quotas = {name: {place.quota for place in pattern.scenario.places} for name, pattern in ALL.items()}
     assert quotas.pop("mosquitto S2") == {1.0}
@@ -60,9 +67,10 @@ def test_brokers_apart_have_nothing_before_or_between_them() -> None:
     assert {place.front for place in scenario.places} == {"none"}
 
 
-def test_nodes_reach_their_brokers_by_unix_sockets_but_for_two_patterns_and_all_else_by_tcp() -> None:
+def test_nodes_reach_their_brokers_by_unix_sockets_but_for_two_patterns_and_haproxy_both_ways() -> None:
     ways = {name: {(p.front, p.way) for p in pattern.scenario.places} for name, pattern in ALL.items()}
     assert ways.pop("A tcp") == ways.pop("C tcp") == {("node", "tcp")}
+    assert ways.pop("haproxy unix") == {("haproxy", "unix")}
     fronts = set().union(*ways.values())
     assert fronts == {("node", "unix"), ("haproxy", "tcp"), ("none", "tcp")}
     assert ALL["C tcp"].scenario.join == ALL["C sf"].scenario.join == "sf"

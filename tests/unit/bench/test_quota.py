@@ -27,7 +27,7 @@ def test_from_a_tenth_of_a_core_on_the_period_is_short() -> None:
 def test_groups_that_a_killed_benchmark_left_are_removed_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quota, "_own_group", lambda: tmp_path)
+    monkeypatch.setattr(quota, "group_of", lambda: tmp_path)
     dead, alive = (tmp_path / f"brokerweave-bench-{pid}" for pid in (2**30, os.getppid()))
     (dead / f"brokerweave-bench-{2**30 + 1}").mkdir(parents=True)
     alive.mkdir()

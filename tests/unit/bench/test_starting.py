@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from brokerweave.bench.starting import alone, open_run
+from brokerweave import lab
+from brokerweave.bench.starting import alone, open_run, versions
 from brokerweave.errors import ConfigError, Unavailable
 
 
@@ -29,6 +30,20 @@ def test_the_same_run_goes_on_and_another_is_refused(tmp_path: Path) -> None:
         open_run("limit", {"counts": (1, 3)}, tmp_path)
     with pytest.raises(ConfigError, match="another run"):
         open_run("load", {"counts": (1, 2)}, tmp_path)
+
+
+def test_a_run_that_goes_on_with_other_code_names_both_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for commit in ("abc", "abc", "def", "abc"):
+        monkeypatch.setattr("brokerweave.bench.starting.commit", lambda commit=commit: commit)
+        folder = open_run("limit", {}, tmp_path)
+    assert folder.run().commit == "abc, def"
+
+
+def test_the_version_of_every_broker_that_may_be_measured_is_known() -> None:
+    installed = {name for name, lacks in lab.available().items() if lacks is None}
+    assert installed <= {name for name, version in versions().items() if version}
 
 
 def test_a_folder_that_cannot_be_made_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:

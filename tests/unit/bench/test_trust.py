@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from brokerweave.bench.figures import Distribution, Indexes, Result
-from brokerweave.bench.folder import Bottleneck, Measurement, Run, Times
+from brokerweave.bench.figures import Distribution, Indexes, Result, Usage
+from brokerweave.bench.folder import MACHINE, Bottleneck, Counters, Measurement, Run, Times
 from brokerweave.bench.trust import DOUBTED, ONCE, TRUSTED, apart, causes, differences, judge
 
 INDEXES = Indexes(
@@ -16,7 +16,8 @@ INDEXES = Indexes(
     ingress_per_s=100.0, egress_per_s=200.0, ingress_least=100.0, egress_least=200.0,
     kept_up=1.0, latency=Distribution(), jitter=Distribution(), usage=(), noise=0.01,
 )  # fmt: skip
-MEASUREMENT = Measurement(1, "C sf", 100.0, 0.1, Times(1, 4, 1), (0, 4 * 10**9))
+COUNTED = Counters(sent=400, received=800)
+MEASUREMENT = Measurement(1, "C sf", 100.0, 0.1, Times(1, 4, 1), (0, 4 * 10**9), counters=COUNTED)
 RUN = Run("patterns", {"qos": 0}, {"cores": 2}, {"mosquitto": "2"}, "abc", "2026-01-01")
 
 
@@ -56,9 +57,52 @@ def test_two_runs_more_than_a_tenth_apart_are_not_trusted_and_the_reason_is_said
     assert words in "; ".join(verdict.reasons[1:])
 
 
+def test_a_machine_that_was_slower_in_one_run_is_known_by_what_a_delivery_cost() -> None:
+    def costing(cpu: float, egress: float) -> Result:
+        found = result(egress)
+        usage = (
+            Usage("site1/broker", cpu, cpu, 1),
+            Usage("load/0", 0.9, 0.9, 1),
+            Usage(MACHINE, 1.5, 1.5, 1),
+        )
+        return replace(found, indexes=replace(found.indexes, usage=usage))
+
+    (verdict,) = judge([costing(0.1, 2000), costing(0.1, 2500)])
+    assert verdict.reasons[1].startswith("a delivery cost the servers 40.00 to 50.00 µs of CPU")
+    (verdict,) = judge([costing(0.1, 2000), costing(0.125, 2500)])
+    assert "measure again" in verdict.reasons[1]
+
+
 def test_a_figure_that_the_tool_limited_is_not_trusted_however_often_it_is_repeated() -> None:
     limited = result(tool=1, reason="late")
     assert [judge(runs)[0].state for runs in ([limited], [limited, limited])] == [DOUBTED, DOUBTED]
+
+
+def test_a_limit_is_trusted_only_if_the_broker_missed_a_rate_at_most_5_per_cent_above_it() -> None:
+    counted = replace(COUNTED, ingress_per_s=105.0, egress_per_s=200.0)
+    miss = replace(MEASUREMENT, rate=105.0, counters=counted)
+    far = replace(miss, rate=120.0)
+    busy = replace(miss, bottleneck=Bottleneck(tool=True, reason="load process 0 used 97% of a core"))
+    verdicts = [judge([replace(result(), miss=each)])[0] for each in (miss, far, busy)]
+    assert [each.state for each in verdicts] == [ONCE, DOUBTED, DOUBTED]
+    assert "is 20% above" in verdicts[1].reasons[0]
+    assert "97% of a core" in verdicts[2].reasons[0]
+
+
+@pytest.mark.parametrize(("sent", "received"), [(200, 800), (400, 0)])
+def test_logs_that_lack_what_was_counted_are_noticed(sent: int, received: int) -> None:
+    lacking = result()
+    lacking = replace(lacking, indexes=replace(lacking.indexes, sent=sent, received=received))
+    (verdict,) = judge([lacking])
+    assert verdict.state == DOUBTED
+    assert "where 400 and 800 were counted: logs are missing" in verdict.reasons[0]
+
+
+@pytest.mark.parametrize("more", [{"strays": 3}, {"surplus": 3}])
+def test_deliveries_that_were_never_owed_are_said(more: dict[str, int]) -> None:
+    (said,) = causes(replace(result(), indexes=replace(INDEXES, **more)))  # type: ignore[arg-type]
+    assert "somebody else uses the topics" in said
+    assert "3" in said
 
 
 def test_one_run_alone_is_not_called_trustworthy() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from brokerweave.bench.folder import HEADER
 from brokerweave.bench.load import wire
 from brokerweave.bench.load.plan import Client, WorkerPlan
-from brokerweave.errors import Unavailable
+from brokerweave.errors import RemoteProtocolError, Unavailable
 from brokerweave.mqtt import frames
 
 _MAX_PACKET = 1 << 20
@@ -84,12 +84,15 @@ class Connection:
         except ConnectionError:
             chunk = b""
         if not chunk:
-            where = f"{self.client.host}:{self.client.port}"
-            raise Unavailable(f"{where} closed the connection of client {self.client.number}")
+            raise Unavailable(f"{self._where} closed the connection of client {self.client.number}")
         found = self._scanner.feed(chunk)
         if self._scanner.error is not None:
-            raise self._scanner.error
+            raise RemoteProtocolError(f"{self._where} sent what is not MQTT: {self._scanner.error}")
         return found
+
+    @property
+    def _where(self) -> str:
+        return f"{self.client.host}:{self.client.port}"
 
 
 class Publisher(Connection):
@@ -129,7 +132,8 @@ class Publisher(Connection):
             self._again[packet_id] = packet
         self.send(packet)
 
-    def receive(self) -> None:
+    def receive(self) -> bytes:
+        """Take in acknowledgements; there are no deliveries."""
         for frame in self.take()[1]:
             assert isinstance(frame, frames.Frame)
             packet_id = frame.data[2:4]
@@ -142,6 +146,7 @@ class Publisher(Connection):
                 if self._again is not None:
                     self._again.pop(packet_id, None)
                 self._acknowledged(self._under_way.pop(packet_id))
+        return b""
 
 
 def _again(packet: bytes) -> bytes:

@@ -23,7 +23,16 @@ from typing import Any
 import numpy as np
 
 from brokerweave.bench import quota
-from brokerweave.bench.folder import Bottleneck, Counters, Event, Measurement, RunFolder, Server, kept_up
+from brokerweave.bench.folder import (
+    LOAD,
+    Bottleneck,
+    Counters,
+    Event,
+    Measurement,
+    RunFolder,
+    Server,
+    kept_up,
+)
 from brokerweave.bench.load.plan import WorkerPlan, worker_plans
 from brokerweave.bench.load.sockets import machine_counts
 from brokerweave.bench.resources import Sampler
@@ -92,7 +101,7 @@ def _measured(
     with _workers(plans) as workers:
         for worker in workers:
             worker.expect("ready", 120.0)
-        roles = {f"load/{each.plan.worker}": each.process.pid for each in workers}
+        roles = {f"{LOAD}{each.plan.worker}": each.process.pid for each in workers}
         sampler = Sampler({**target.processes, **roles})
         counts = machine_counts()
         begin = time.monotonic_ns() + int(_HEAD_START * 1e9)
@@ -292,7 +301,8 @@ def _bottleneck(
     return Bottleneck(
         tool=bool(reasons),
         reason="; ".join(reasons),
-        retransmissions=sum(result["retransmissions"] for result in results),
+        # Of both ends where brokers are on this machine; else only our own are known.
+        retransmissions=max(counts["retransmissions"], sum(each["retransmissions"] for each in results)),
         zero_windows=counts["zero_windows"],
         drops=counts["drops"],
     )

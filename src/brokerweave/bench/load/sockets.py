@@ -1,4 +1,4 @@
-"""What the kernel tells of the load's own connections: the paper's checks for other bottlenecks (ILDM 5.3).
+"""What the kernel tells of connections: the paper's checks for other bottlenecks (ILDM 5.3).
 
 Linux only; where TCP_INFO is shorter or absent the figure is 0. Must not know: MQTT.
 """
@@ -7,50 +7,42 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 _TOTAL_RETRANSMITS = 100
-"""Where struct tcp_info has tcpi_total_retrans (32 bits), ..."""
-_WINDOW_LIMITED = 176
-"""... and tcpi_rwnd_limited (64 bits): microseconds in which the other side's window held us up."""
+"""Where struct tcp_info has tcpi_total_retrans (32 bits)."""
 
 
-class SocketHealth:
-    """Reads TCP_INFO of all sockets when asked for its result."""
-
-    def __init__(self, socks: Sequence[socket.socket]) -> None:
-        self._socks = socks
-
-    def result(self) -> dict[str, float]:
-        retransmitted, limited = 0, 0
-        for sock in self._socks:
-            try:
-                info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-            except OSError:
-                continue
-            if len(info) >= _TOTAL_RETRANSMITS + 4:
-                retransmitted += struct.unpack_from("=I", info, _TOTAL_RETRANSMITS)[0]
-            if len(info) >= _WINDOW_LIMITED + 8:
-                limited += struct.unpack_from("=Q", info, _WINDOW_LIMITED)[0]
-        return {"retransmissions": retransmitted, "window_limited_s": limited / 1e6}
+def retransmissions(socks: Iterable[socket.socket]) -> int:
+    """Segments that we sent again on these connections, by TCP_INFO."""
+    found = 0
+    for sock in socks:
+        try:
+            info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        except OSError:
+            continue
+        if len(info) >= _TOTAL_RETRANSMITS + 4:
+            found += struct.unpack_from("=I", info, _TOTAL_RETRANSMITS)[0]
+    return found
 
 
-_ZERO_WINDOWS = ("TCPToZeroWindowAdv",)
-_DROPS = ("TCPRcvQDrop", "TCPBacklogDrop", "ListenDrops", "TCPOFODrop", "PFMemallocDrop")
+_COUNTS: Mapping[str, Sequence[str]] = {
+    "zero_windows": ("TCPToZeroWindowAdv",),
+    "drops": ("TCPRcvQDrop", "TCPBacklogDrop", "ListenDrops", "TCPOFODrop", "PFMemallocDrop"),
+    "retransmissions": ("RetransSegs",),
+}
 
 
-def machine_counts(path: Path = Path("/proc/net/netstat")) -> dict[str, int]:
-    """Zero windows and local drops of the whole machine so far: on loopback they stand in for PAUSE
-    frames."""
+def machine_counts(folder: Path = Path("/proc/net")) -> dict[str, int]:
+    """Zero windows, local drops and segments sent again, of the whole machine (or our own network) so far: of
+    brokers, too. On loopback drops stand in for PAUSE frames."""
     found: dict[str, int] = {}
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        lines = []
-    for names, values in zip(lines[::2], lines[1::2], strict=False):
-        found.update(zip(names.split()[1:], map(int, values.split()[1:]), strict=True))
-    return {
-        "zero_windows": sum(found.get(name, 0) for name in _ZERO_WINDOWS),
-        "drops": sum(found.get(name, 0) for name in _DROPS),
-    }
+    for name in ("netstat", "snmp"):
+        try:
+            lines = (folder / name).read_text().splitlines()
+        except OSError:
+            lines = []
+        for names, values in zip(lines[::2], lines[1::2], strict=False):
+            found.update(zip(names.split()[1:], map(int, values.split()[1:]), strict=True))
+    return {what: sum(found.get(name, 0) for name in names) for what, names in _COUNTS.items()}

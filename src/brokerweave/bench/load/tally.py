@@ -50,7 +50,7 @@ class Tally:
             self._first_row[place] = rows
             rows += len(plan.publishers[client.topic])
         self._messages = max((self._most(plan, client) for client in subscribers), default=1)
-        self._seen = np.zeros(rows * self._messages, dtype=np.uint8)
+        self._seen = np.zeros(rows * self._messages, dtype=np.uint16)
         self._highest = np.full(rows, -1, dtype=np.int64)
         self._latencies: list[Numbers] = []
         self.received = 0

@@ -24,14 +24,14 @@ from brokerweave.bench.load.clients import Connection, Publisher, Subscriber, op
 from brokerweave.bench.load.logs import ReceiveLog, SendLog, write_sends
 from brokerweave.bench.load.plan import Client, WorkerPlan
 from brokerweave.bench.load.returning import Returning
-from brokerweave.bench.load.sockets import SocketHealth
+from brokerweave.bench.load.sockets import retransmissions
 from brokerweave.bench.load.tally import Tally
 from brokerweave.errors import BrokerweaveError, Unavailable
 
 _DRAIN = 30.0
 """Seconds that what is still under way may take at the end: it is late, and only what never comes is lost."""
 _QUIET = 0.5
-"""Who heard nothing for this long has heard all, ..."""
+"""Who heard nothing for this long, and has nothing left to send, has heard all, ..."""
 _QUIET_BACK = 3.0
 """... or for this long, where clients come back and are sent what they missed."""
 _HASTE = -15
@@ -93,7 +93,6 @@ class Worker:
         everybody: list[Publisher | Subscriber] = [*self.subscribers]
         everybody += [each for stream in self.streams for each in stream.publishers]
         self.by_file = {each.sock.fileno(): each for each in everybody}
-        self.health = SocketHealth([each.sock for each in self.by_file.values()])
         self._poll = select.epoll()
         for file in self.by_file:
             self._poll.register(file, select.EPOLLIN)
@@ -117,7 +116,8 @@ class Worker:
         counted = write_sends(plan, [stream.log for stream in self.streams], *window)
         latencies = self.tally.latencies()
         latencies.tofile(f"{plan.folder}/latencies-{plan.worker}")
-        return {**counted, **self.tally.result(), "cpu_share": cpu, **self.health.result()}
+        again = retransmissions(each.sock for each in self.by_file.values())
+        return {**counted, **self.tally.result(), "cpu_share": cpu, "retransmissions": again}
 
     def _play(self, begin: int, window: tuple[int, int]) -> float:
         """Publish and listen until the plan's end; the share of a core that this took in the window."""
@@ -164,14 +164,12 @@ class Worker:
                 self._returning.wants(client)
 
     def _take_in(self, client: Publisher | Subscriber) -> None:
-        if isinstance(client, Subscriber):
-            frames = client.receive()
-            if frames:
-                self._last_arrival = now = time.monotonic_ns()
-                self._arrived += len(frames) // client.length[0]
-                self.log.add(now, client.place, frames)
-        else:
-            client.receive()
+        frames = client.receive()
+        # An acknowledgement counts, too: more of what waits for one is under way.
+        self._last_arrival = now = time.monotonic_ns()
+        if frames and isinstance(client, Subscriber):
+            self._arrived += len(frames) // client.length[0]
+            self.log.add(now, client.place, frames)
         if client.backlog:
             self._backlogged.add(client)
 
@@ -192,7 +190,7 @@ class Worker:
         end = time.monotonic_ns() + int(_DRAIN * 1e9)
         quiet = int((_QUIET_BACK if self._returning is not None else _QUIET) * 1e9)
         self._last_arrival = time.monotonic_ns()
-        while (now := time.monotonic_ns()) < end and now - self._last_arrival < quiet:
+        while (now := time.monotonic_ns()) < end and (self._backlogged or now - self._last_arrival < quiet):
             self._flush()
             self._welcome()
             self._receive(0.01)

@@ -19,6 +19,8 @@ _DASHES = ("", "6 3", "2 2")
 """Lines beyond the number of colours are told apart by these."""
 _HEADROOM = 1.12
 """Bars leave this much for their numbers."""
+_GAP, _WIDEST_BAR = 1.0, 46.0
+"""Between two groups, in bars; and how wide a bar gets where there are few, in pixels."""
 _LABEL_WIDTH = 6.6
 """Pixels of a letter, about; names that would run into each other are slanted."""
 
@@ -74,12 +76,13 @@ def bars(title: str, up: str, groups: Mapping[str, Mapping[str, float]]) -> str:
     most = max((v for group in groups.values() for v in group.values()), default=0.0)
     ys = _Scale.over([_HEADROOM * most], HEIGHT - BOTTOM, TOP)
     parts = [*_frame(title, "", up), *_up_axis(ys)]
-    room = (WIDTH - RIGHT - LEFT) / max(len(groups), 1)
-    slanted = any(len(name) * _LABEL_WIDTH > room for name in groups)
-    for number, (name, group) in enumerate(groups.items()):
-        left = LEFT + room * number
-        width = min(room * 0.8 / max(len(group), 1), 46)
-        first = left + (room - width * len(group)) / 2
+    slots = sum(len(group) + _GAP for group in groups.values())
+    width = min((WIDTH - RIGHT - LEFT) / max(slots, 1), _WIDEST_BAR)
+    slanted = any(len(name) * _LABEL_WIDTH > width * (len(group) + _GAP) for name, group in groups.items())
+    left = LEFT + (WIDTH - RIGHT - LEFT - width * slots) / 2
+    for name, group in groups.items():
+        room = width * (len(group) + _GAP)
+        first = left + width * _GAP / 2
         for place, (each, value) in enumerate(group.items()):
             x, y = round(first + place * width, 1), ys.place(value)
             colour = COLOURS[series.index(each) % len(COLOURS)]
@@ -90,6 +93,7 @@ def bars(title: str, up: str, groups: Mapping[str, Mapping[str, float]]) -> str:
             )
             parts.append(_over(round(x + width / 2 - 1, 1), y - 3, _short(value), width))
         parts.append(_under(round(left + room / 2, 1), name, slanted))
+        left += room
     return _finished(parts, series)
 
 

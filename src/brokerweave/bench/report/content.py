@@ -19,6 +19,8 @@ from brokerweave.bench.trust import DOUBTED, Verdict
 
 _SINGLE = "S1"
 """The word in a name that says: one broker alone. Ratios are to the first name that has it."""
+_BRIDGES = "bridges"
+"""The word that says: joined by the brokers' own means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,10 @@ def one_run(reported: Reported) -> Document:
     across = [_failure_row(reported, each) for each in found if each.measurement.events]
     if across:
         sections.append(Section("Across failures", [Table(_FAILURE, across)]))
+        sections.append(Section("Before, during and after", [_phases(found)]))
     sections.append(Section("What was run", _facts([("", run)])))
+    if patterns := run.scenario.get("patterns"):
+        sections.append(Section("Placement", [_placement(patterns)]))
     sections += [_near(reported, each, folded=len(found) > 2) for each in found]
     return Document(f"brokerweave bench {run.kind}, {run.started}", sections)
 
@@ -96,7 +101,7 @@ def _overlaid(labelled: Sequence[tuple[str, Reported]]) -> list[str]:
 
 
 _RESULTS = (
-    "name", "publishers", "in/s", "out/s", "x single", "delivered", "latency ms", "p99", "worst",
+    "name", "publishers", "in/s", "out/s", "x single", "x bridges", "delivered", "latency ms", "p99", "worst",
     "jitter p90 ms", "lost", "doubled", "disordered", "quota", "tried",
 )  # fmt: skip
 
@@ -113,17 +118,21 @@ def _results(reported: Reported) -> Table:
                 number_text(i.ingress_per_s),
                 number_text(i.egress_per_s),
                 ratio,
+                _over_bridges(each, reported.results),
                 f"{i.delivered:.3f}",
-                number_text(i.latency.mean),
-                number_text(i.latency.p99),
-                number_text(i.latency.worst),
-                number_text(i.jitter.p90),
+                *_measured(i.latency, i.latency.mean, i.latency.p99, i.latency.worst),
+                *_measured(i.jitter, i.jitter.p90),
                 *(str(count) for count in (i.lost, i.doubled, i.disordered)),
                 _quota(each.measurement),
                 str(each.tried),
             ]
         )
     return Table(_RESULTS, rows)
+
+
+def _measured(of: Distribution, *values: float) -> list[str]:
+    """Empty where nothing was measured: no latency is not a latency of 0."""
+    return [number_text(value) if of.count else "" for value in values]
 
 
 def _number(each: Result) -> str:
@@ -143,6 +152,13 @@ def _single_beside(result: Result, found: Sequence[Result]) -> float:
     same = sorted((each.measurement.id, each.indexes.egress_per_s) for each in found if each.name == single)
     before = [egress for number, egress in same if number < at][-1:]
     return _mean(before + [egress for number, egress in same if number > at][:1])
+
+
+def _over_bridges(result: Result, found: Sequence[Result]) -> str:
+    """Beside the same brokers with the same clients, joined by bridges; empty where that was not measured."""
+    twin = f"{result.name.partition(' ')[0]} {_BRIDGES}"
+    egress = next((each.indexes.egress_per_s for each in found if each.name == twin), 0.0)
+    return f"{result.indexes.egress_per_s / egress:.2f}" if egress else ""
 
 
 def _ratios_note(reported: Reported) -> list[Part]:
@@ -186,8 +202,10 @@ def _differences(one: Reported, other: Reported) -> Table:
     rows = []
     for each in one.results:
         twin = theirs.pop((each.name, each.publishers, each.repeat), None)
-        rows.append([each.name, str(each.publishers), *_compared(each, twin)])
-    rows += [[each.name, str(each.publishers), *_compared(None, each)] for each in theirs.values()]
+        rows.append([each.name + _number(each), str(each.publishers), *_compared(each, twin)])
+    rows += [
+        [each.name + _number(each), str(each.publishers), *_compared(None, each)] for each in theirs.values()
+    ]
     head = ["name", "publishers"]
     for title in ("in/s", "out/s", "latency ms", "p99 ms", "lost"):
         head += [f"{title} A", "B", "change"]
@@ -199,8 +217,8 @@ def _compared(one: Result | None, other: Result | None) -> list[str]:
     for value in (
         lambda i: i.ingress_per_s,
         lambda i: i.egress_per_s,
-        lambda i: i.latency.mean,
-        lambda i: i.latency.p99,
+        lambda i: i.latency.mean if i.latency.count else None,
+        lambda i: i.latency.p99 if i.latency.count else None,
         lambda i: float(i.lost),
     ):
         a = None if one is None else value(one.indexes)
@@ -241,9 +259,6 @@ _FAILURE = (
     "least",
     "after",
     "below half for s",
-    "latency ms before",
-    "during, worst",
-    "after",
     "lost",
 )
 
@@ -259,7 +274,6 @@ def _failure_row(reported: Reported, each: Result) -> list[str]:
         if 0 <= row["bin"] < (end - begin) / 1e8 - 1
     ]
     inside = [(row["bin"] / 10, row["egress"] * 10) for row in rows]
-    waits = [(row["bin"] / 10, row["latency_ms"]) for row in rows if row["latency_ms"] is not None]
     before = _mean([rate for at, rate in inside if at < first - 0.1])
     after = [(at, rate) for at, rate in inside if at >= first]
     low = [rate for _, rate in after if rate < before / 2]
@@ -270,11 +284,26 @@ def _failure_row(reported: Reported, each: Result) -> list[str]:
         number_text(min((rate for _, rate in after), default=0)),
         number_text(_mean([rate for at, rate in after if at >= 0.8 * measurement.seconds])),
         f"{len(low) / 10:.1f}",
-        number_text(_mean([wait for at, wait in waits if at < first - 0.1])),
-        number_text(each.indexes.latency.worst),
-        number_text(_mean([wait for at, wait in waits if at >= 0.8 * measurement.seconds])),
         str(each.indexes.lost),
     ]
+
+
+def _phases(found: Sequence[Result]) -> Table:
+    rows = []
+    for each in found:
+        for phase in each.indexes.phases:
+            wait, off = phase.latency, phase.jitter
+            rows.append(
+                [
+                    each.name + _number(each),
+                    phase.name,
+                    number_text(phase.egress_per_s),
+                    *_measured(wait, wait.mean, wait.p99, wait.worst),
+                    *_measured(off, off.p50, off.p90, off.p99, off.worst),
+                ]
+            )
+    head = ["name", "when", "out/s", "latency ms", "p99", "worst"]
+    return Table([*head, "jitter p50 ms", "p90", "p99", "worst"], rows)
 
 
 def _near(reported: Reported, each: Result, *, folded: bool) -> Section:
@@ -295,7 +324,7 @@ def _near(reported: Reported, each: Result, *, folded: bool) -> Section:
 def _distributions(indexes: Indexes) -> Table:
     def row(name: str, d: Distribution) -> list[str]:
         shown = (d.mean, d.deviation, d.least, d.p50, d.p90, d.p99, d.p999, d.worst)
-        return [name, str(d.count), *map(number_text, shown)]
+        return [name, str(d.count), *_measured(d, *shown)]
 
     head = ("milliseconds", "count", "mean", "deviation", "least", "p50", "p90", "p99", "p99.9", "worst")
     return Table(head, [row("latency", indexes.latency), row("jitter", indexes.jitter)])
@@ -326,6 +355,26 @@ def _facts(runs: Sequence[tuple[str, Run]]) -> list[Part]:
             names.setdefault(name, [""] * len(runs))[place] = str(getattr(run, name))
     head = ["fact", *(label or "value" for label, _ in runs)]
     return [Table(head, [[name, *values] for name, values in names.items()], numbers=False)]
+
+
+def _placement(patterns: Mapping[str, Any]) -> Table:
+    """Which servers each pattern has, with their quotas, and which clients are at them."""
+    rows = []
+    for name, scenario in patterns.items():
+        places, clients = [], []
+        for place in scenario["places"]:
+            quota = f"{place['quota']:.0%}" if place["quota"] else "none"
+            places.append(f"{place['broker']} {quota}, front {place['front']} by {place['way']}")
+            groups = (
+                f"{each['topic']} {each['publishers']}+{each['subscribers']}"
+                for each in scenario["groups"]
+                if each["place"] == place["name"]
+            )
+            clients.append(f"{place['name']}: {', '.join(groups)}")
+        servers = [f"{places.count(each)} x {each}" for each in dict.fromkeys(places)]
+        rows.append([name, scenario["join"], "; ".join(servers), "; ".join(clients)])
+    head = ("name", "join", "brokers, with the quota of each process", "publishers + subscribers")
+    return Table(head, rows, numbers=False)
 
 
 def _flat(values: Mapping[str, Any]) -> str:

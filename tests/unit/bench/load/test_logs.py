@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from array import array
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from brokerweave.bench.folder import HEADER, LATE_NS, RECEIVES, SENDS, Times, read_log
+from brokerweave.bench import indexes
+from brokerweave.bench.folder import HEADER, LATE_NS, RECEIVES, RESOURCES, SENDS, Measurement, Times, read_log
 from brokerweave.bench.load import wire
 from brokerweave.bench.load.logs import ReceiveLog, SendLog, write_sends
 from brokerweave.bench.load.plan import WorkerPlan, worker_plans
@@ -100,3 +103,36 @@ def test_a_head_and_its_payload_are_one_frame(payload: int, qos: int) -> None:
     whole = head + (b"\x00\x01" if qos else b"") + bytes(payload)
     assert frames.split(whole) == [whole]
     assert len(whole) - frames.publish_head(whole, 4).payload_start == payload
+
+
+def test_what_is_counted_meanwhile_is_what_the_logs_say_whatever_went_wrong(tmp_path: Path) -> None:
+    """Messages from before, in and after the window, of which some are lost, doubled, overtaken or late."""
+    chance, made = random.Random(11), replace(plan(tmp_path), warm_up=0.3, cool_down=0.3)
+    end, millisecond = 2 * BEGAN, 10**6
+    sending = SendLog([client for client in made.clients if client.publishes], 0.1, BEGAN - 3 * 10**8)
+    sending.sent = array("q", sending_times := [sending.began + 50 * millisecond * n for n in range(32)])
+    due: list[tuple[int, int, bytes]] = []
+    for turn, sent in enumerate(sending_times):
+        for subscriber in range(3):
+            for _ in range(chance.choice((0, 1, 1, 1, 1, 2))):
+                came = sent + millisecond * chance.choice((1, 2, 3, 170))
+                due.append((came, subscriber, frame(turn % 2, turn // 2, sent)))
+    tally = Tally(made, BEGAN, end)
+    log = ReceiveLog(made, [LENGTH] * 3, tally, sending.began)
+    for came, subscriber, packet in sorted(due):
+        log.add(came, subscriber, packet)
+        if chance.random() < 0.1:
+            log.flush()
+    log.close()
+    counted = write_sends(made, [sending], BEGAN, end) | tally.result()
+    sends, receives = (
+        read_log([tmp_path / f"{name}-0.arrow"], schema)
+        for name, schema in (("sends", SENDS), ("receives", RECEIVES))
+    )
+    measurement = Measurement(1, "x", 20.0, 0.1, Times(0, 1, 0), (BEGAN, end))
+    found, _ = indexes.compute(measurement, sends, receives, RESOURCES.empty_table())
+    for name in ("sent", "expected", "received", "doubled", "disordered", "late_sends"):
+        assert getattr(found, name) == counted[name], name
+    assert found.lost == counted["expected"] - counted["taken"]
+    assert min(found.lost, found.doubled, found.disordered) > 0
+    assert found.latency.mean == pytest.approx(tally.latencies().mean() / 1000)
