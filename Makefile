@@ -43,7 +43,7 @@ endif
 demo: setup ## three to five sites with different brokers, then a mesh behind HAProxy; two minutes
 	$(RUN) -m brokerweave demo
 
-test: setup ## unit and integration tests, about 15 minutes on two cores
+test: setup ## unit and integration tests, 15 to 25 minutes on two cores
 	$(RUN) -m pytest -m "not slow and not kafka" -n 2 --dist loadgroup --no-loadscope-reorder
 
 test-slow: setup ## the tests that take long
