@@ -18,9 +18,8 @@ from brokerweave.bench.scenario import Scenario
 from brokerweave.bench.servers import serving
 from brokerweave.errors import BrokerweaveError
 
-FIRST_RATE = 28_000.0
-"""Messages a second that a search for a whole core's limit begins with: somewhat more than one serves, so
-that the first answer says where to go."""
+FIRST_RATE = 14_000.0
+"""Messages a second that a search for a whole core's limit begins with: about what Mosquitto takes."""
 
 BETWEEN = 5
 """Patterns between two searches for the limit of the single broker that they are compared with."""
