@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import java_archive
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 settings.register_profile("brokerweave", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("brokerweave")
 
-# Java's second compiler and its parallel collector are for programs that run long; Spark here seldom does.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", java_archive.options())
 
 LONGEST = ("tests/pipeline/test_exactly_once.py", "tests/pipeline/test_away.py")
 """Begun first, so that no process is left with one of them at the end."""
