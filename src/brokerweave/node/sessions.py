@@ -132,6 +132,7 @@ class Sessions:
             self._core.interest.flood(record)
         record.stored = self._core.daybook.keeps
         self._had += len(record.had)
+        self._bound_had(record)
         if record.returned is not None and self._core.failover is not None:
             self._core.failover.returns.recall(record)
         self._expire_later(record, away)
@@ -160,6 +161,9 @@ class Sessions:
             record.had.update(dict.fromkeys(fresh))
             self._had += len(fresh)
             self._core.daybook.note("had", client, fresh)
+        self._bound_had(record)
+
+    def _bound_had(self, record: SessionRecord) -> None:
         while self._had > MOST_HAD and record.had:
             del record.had[next(iter(record.had))]
             self._had -= 1
