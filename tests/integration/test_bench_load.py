@@ -222,7 +222,7 @@ def test_what_a_slow_broker_has_yet_to_take_is_sent_before_clients_leave(tmp_pat
         measure(scenario, Target({"a": listener.getsockname()}), RunFolder(tmp_path))
         serving.join()
     sent = read_log(RunFolder(tmp_path).logs(1, SENDS), SENDS).num_rows
-    assert sent > 500
+    assert sent > 300
     assert got > sent * payload
 
 

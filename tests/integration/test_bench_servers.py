@@ -14,11 +14,12 @@ import pytest
 from brokerweave.bench.folder import RunFolder, Times
 from brokerweave.bench.load.driver import measure
 from brokerweave.bench.network import own_network
-from brokerweave.bench.quota import Quotas, group_of
+from brokerweave.bench.quota import Quotas, all_in_place, group_of
 from brokerweave.bench.resources import cpu_seconds
 from brokerweave.bench.scenario import Group, Kill, Place, Scenario
 from brokerweave.bench.servers import serving
 from brokerweave.errors import Unavailable
+from tests.support.waiting import wait_until
 
 TIMES = Times(0.3, 1, 0.2)
 
@@ -78,6 +79,7 @@ def test_haproxy_stands_in_front_with_the_same_quota(tmp_path: Path) -> None:
     with serving(scenario) as target:
         assert set(target.servers[0].pids) == {"broker", "haproxy"}
         if target.servers[0].quota is not None:
+            all_in_place()  # whoever manages the machine's groups may have moved them
             held = {_share_of(pid) for pid in target.servers[0].pids.values()}
             assert held == {0.1}
         done = measure(scenario, target, RunFolder(tmp_path))
@@ -103,6 +105,25 @@ def test_a_held_process_uses_no_more_than_its_share() -> None:
     finally:
         os.kill(pid, 9)
         os.waitpid(pid, 0)
+
+
+def test_a_process_that_was_taken_out_of_its_group_is_noticed_even_if_the_group_is_gone() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process, Quotas() as quotas:
+        try:
+            quotas.hold(process.pid, 0.1)
+            if quotas.impossible:
+                pytest.skip(quotas.impossible)
+            assert quotas.in_place()
+            group = group_of(process.pid)
+            (group.parent / "cgroup.procs").write_text(str(process.pid))
+            assert not quotas.in_place()
+            assert quotas.in_place()  # it was put back
+            (group.parent / "cgroup.procs").write_text(str(process.pid))
+            wait_until(lambda: not (group / "cgroup.procs").read_text(), "an empty group")
+            group.rmdir()
+            assert not quotas.in_place()
+        finally:
+            process.kill()
 
 
 def test_servers_have_a_loopback_of_their_own_and_we_have_ours_again_afterwards() -> None:

@@ -247,8 +247,9 @@ def test_a_service_that_stands_still_is_not_waited_for(tmp_path: Path, connect: 
     with serving(tmp_path) as node:
         end = publish(node, connect, "s/1", 5)
         pid = node.status()["flight"]["pid"]
-        with client_of(node, deadline=0.5) as client:
+        with client_of(node) as client:
             client.state()
+            client.deadline = 0.5
             os.kill(pid, signal.SIGSTOP)
             wait_until(lambda: _stands_still(pid), "all its threads to stand still")
             try:

@@ -261,6 +261,10 @@ class RunFolder:
         found = sorted((self.path / "measurements").glob("*/measurement.json"))
         return [_parsed(Measurement, path) for path in found]
 
+    def of(self, name: str, repeat: int = 0) -> list[Measurement]:
+        """Those of one search, in order."""
+        return [each for each in self.measurements() if (each.name, each.repeat) == (name, repeat)]
+
     def logs(self, number: int, schema: pa.Schema) -> list[Path]:
         """The files of one measurement that have this schema."""
         pattern = {

@@ -99,16 +99,18 @@ class _Source:
     ) -> None:
         self._scenario, self._target, self._folder = scenario, target, folder
         self._show, self._name, self._repeat = show, name, repeat
-        self._kept = deque(m for m in folder.measurements() if (m.name, m.repeat) == (name, repeat))
+        self._kept = deque(folder.of(name, repeat))
         self.given = 0
         self.reused = 0
 
     def at(self, interval: float) -> Measurement:
         self.given += 1
-        if self._kept and abs(self._kept[0].interval_s / interval - 1) < 1e-9:
+        if self._kept:
+            if abs(self._kept[0].interval_s / interval - 1) > 1e-9:
+                held = f"{self._folder.path}: holds another search for the limit of {self._name}"
+                raise ConfigError(f"{held}; give another --to, or remove it")
             self.reused += 1
             return self._kept.popleft()
-        self._kept.clear()
         rest(self._target, self._show)
         wanted = self._scenario.every(interval)
         return measure(wanted, self._target, self._folder, self._show, self._name, self._repeat)

@@ -77,13 +77,13 @@ class Quotas:
 
     def in_place(self) -> bool:
         """Put its processes back into their groups; whether all that still run were there."""
-        there = True
-        for group, pid in self._groups:
+        if self.impossible:
+            return True
+        strayed = [(group, pid) for group, pid in self._groups if _strayed(pid, group)]
+        for group, pid in strayed:
             with contextlib.suppress(OSError):
-                if str(pid) not in (group / "cgroup.procs").read_text().split() and _runs(pid):
-                    (group / "cgroup.procs").write_text(str(pid))
-                    there = False
-        return there
+                (group / "cgroup.procs").write_text(str(pid))
+        return not strayed
 
     def __enter__(self) -> Self:
         _open.append(self)
@@ -105,9 +105,12 @@ def _forget_the_dead() -> None:
                 group.rmdir()
 
 
-def _runs(pid: int) -> bool:
+def _strayed(pid: int, group: Path) -> bool:
     """Not if it has ended, on purpose or not, even if nobody has asked how yet."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    with contextlib.suppress(OSError):
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state not in ("Z", "X") and group_of(pid) != group
+    return False
 
 
 def _remove(group: Path) -> None:

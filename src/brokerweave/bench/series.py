@@ -37,14 +37,17 @@ def find_limits(
     patterns: Iterable[Pattern], search: str | None, folder: RunFolder, show: Progress
 ) -> list[Found | Failed]:
     """The limit of each pattern. What was last found of the single broker, or else of the first, says where
-    to begin with the next: the machine may be faster or slower by then."""
+    to begin with the next: the machine may be faster or slower by then. A search that the folder has begins
+    where it began."""
     results: list[Found | Failed] = []
     single = 0.0
     for pattern, repeat in in_turn(list(patterns)):
         scenario = pattern.scenario
         try:
             rate = single * pattern.guess or FIRST_RATE * (scenario.places[0].quota or 1.0)
-            _, asked = chosen_search(search, scenario.times, scenario.publishers / rate)
+            begun = (each.interval_s for each in folder.of(scenario.name, repeat))
+            start = next(begun, scenario.publishers / rate)
+            _, asked = chosen_search(search, scenario.times, start)
             with serving(scenario, show) as target:
                 found = find_limit(scenario, target, folder, asked, show, repeat=repeat)
         except BrokerweaveError as error:

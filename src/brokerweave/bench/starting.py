@@ -27,12 +27,14 @@ from brokerweave import lab
 from brokerweave.bench.folder import Run, RunFolder
 from brokerweave.bench.load.driver import Progress, silent
 from brokerweave.bench.quota import Quotas
-from brokerweave.errors import ConfigError, Unavailable
+from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.lab.broker import find_program, first_line
 from brokerweave.mqtt import frames
 
 UNKNOWN = "unknown"
 RUNS = Path("bench-runs")
+_UNREADABLE = (OSError, ValueError, LookupError, ImportError, BrokerweaveError)
+"""What a broker whose version cannot be told may raise: it may be measured all the same."""
 
 
 def open_run(kind: str, scenario: Mapping[str, Any], path: Path | None) -> RunFolder:
@@ -90,7 +92,7 @@ def versions() -> dict[str, str]:
     for name, lacks in lab.available().items():
         if lacks is None and name not in found:
             found[name] = UNKNOWN
-            with closing(lab.BROKERS[name]()) as broker, suppress(OSError, ValueError, LookupError):
+            with suppress(*_UNREADABLE), closing(lab.BROKERS[name]()) as broker:
                 found[name] = broker.version
     return found
 

@@ -87,12 +87,20 @@ def _disagree(result: Result) -> bool:
     return any(abs(ours - theirs) > COUNTED * max(ours, 1 / COUNTED) for ours, theirs in pairs)
 
 
+def _spoilt(result: Result) -> bool:
+    """Is it another figure than it is said to be, however often it was found?"""
+    uninvited = bool(result.indexes.strays or result.indexes.surplus)
+    return result.measurement.bottleneck.tool or uninvited or _disagree(result) or bool(_not_bounded(result))
+
+
 def _not_bounded(result: Result) -> list[str]:
     """Why what a search ended with may be no limit of the broker: it is one only if the broker missed a rate
     just above it."""
     miss = result.miss
-    if miss is None or not result.found:
+    if not result.searched or not result.found:
         return []
+    if miss is None:
+        return ["no higher rate was missed: the search did not end"]
     found = []
     above = miss.rate / result.measurement.rate - 1
     if above > ERROR + 1e-6:  # the paper's search ends with exactly so much
@@ -133,7 +141,7 @@ def _judged(name: str, publishers: int, same: list[Result], also: Sequence[str])
     seen = list(dict.fromkeys(cause for each in same for cause in causes(each)))
     if any(not each.found for each in same):
         return Verdict(name, publishers, DOUBTED, None, ("no rate was under the limit", *seen))
-    spoilt = any(each.measurement.bottleneck.tool or _disagree(each) or _not_bounded(each) for each in same)
+    spoilt = any(map(_spoilt, same))
     if len(same) == 1:
         return Verdict(name, publishers, DOUBTED if spoilt else ONCE, None, tuple(seen))
     difference = max(

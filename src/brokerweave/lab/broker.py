@@ -217,7 +217,7 @@ def first_line(*command: str) -> str:
     """The first line a program prints, or an empty string."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return ""
     lines = (done.stdout + done.stderr).strip().splitlines()
     return lines[0] if lines else ""

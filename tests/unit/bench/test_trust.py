@@ -18,6 +18,7 @@ INDEXES = Indexes(
 )  # fmt: skip
 COUNTED = Counters(sent=400, received=800)
 MEASUREMENT = Measurement(1, "C sf", 100.0, 0.1, Times(1, 4, 1), (0, 4 * 10**9), counters=COUNTED)
+MISSED = replace(MEASUREMENT, rate=103.0, counters=replace(COUNTED, ingress_per_s=103.0, egress_per_s=150.0))
 RUN = Run("patterns", {"qos": 0}, {"cores": 2}, {"mosquitto": "2"}, "abc", "2026-01-01")
 
 
@@ -26,7 +27,7 @@ def result(
 ) -> Result:
     indexes = replace(INDEXES, egress_per_s=egress, ingress_per_s=egress / 2, noise=noise, late_sends=late)
     measurement = replace(MEASUREMENT, bottleneck=Bottleneck(**bottleneck))  # type: ignore[arg-type]
-    return Result("C sf", 10, 0, measurement, indexes, 5, searched=True)
+    return Result("C sf", 10, 0, measurement, indexes, 5, searched=True, miss=MISSED)
 
 
 def test_two_runs_within_a_tenth_are_trusted_even_on_a_noisy_machine() -> None:
@@ -83,10 +84,11 @@ def test_a_limit_is_trusted_only_if_the_broker_missed_a_rate_at_most_5_per_cent_
     miss = replace(MEASUREMENT, rate=105.0, counters=counted)
     far = replace(miss, rate=120.0)
     busy = replace(miss, bottleneck=Bottleneck(tool=True, reason="load process 0 used 97% of a core"))
-    verdicts = [judge([replace(result(), miss=each)])[0] for each in (miss, far, busy)]
-    assert [each.state for each in verdicts] == [ONCE, DOUBTED, DOUBTED]
+    verdicts = [judge([replace(result(), miss=each)])[0] for each in (miss, far, busy, None)]
+    assert [each.state for each in verdicts] == [ONCE, DOUBTED, DOUBTED, DOUBTED]
     assert "is 20% above" in verdicts[1].reasons[0]
     assert "97% of a core" in verdicts[2].reasons[0]
+    assert "the search did not end" in verdicts[3].reasons[0]
 
 
 @pytest.mark.parametrize(("sent", "received"), [(200, 800), (400, 0)])
@@ -100,7 +102,9 @@ def test_logs_that_lack_what_was_counted_are_noticed(sent: int, received: int) -
 
 @pytest.mark.parametrize("more", [{"strays": 3}, {"surplus": 3}])
 def test_deliveries_that_were_never_owed_are_said(more: dict[str, int]) -> None:
-    (said,) = causes(replace(result(), indexes=replace(INDEXES, **more)))  # type: ignore[arg-type]
+    spoilt = replace(result(), indexes=replace(INDEXES, **more))  # type: ignore[arg-type]
+    (said,) = causes(spoilt)
+    assert judge([spoilt, spoilt])[0].state == DOUBTED
     assert "somebody else uses the topics" in said
     assert "3" in said
 

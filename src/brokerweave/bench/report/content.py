@@ -149,7 +149,8 @@ def _single_beside(result: Result, found: Sequence[Result]) -> float:
     if result.name == single:
         return result.indexes.egress_per_s
     at = result.measurement.id
-    same = sorted((each.measurement.id, each.indexes.egress_per_s) for each in found if each.name == single)
+    limits = [each for each in found if each.name == single and each.found]
+    same = sorted((each.measurement.id, each.indexes.egress_per_s) for each in limits)
     before = [egress for number, egress in same if number < at][-1:]
     return _mean(before + [egress for number, egress in same if number > at][:1])
 
@@ -157,7 +158,7 @@ def _single_beside(result: Result, found: Sequence[Result]) -> float:
 def _over_bridges(result: Result, found: Sequence[Result]) -> str:
     """Beside the same brokers with the same clients, joined by bridges; empty where that was not measured."""
     twin = f"{result.name.partition(' ')[0]} {_BRIDGES}"
-    egress = next((each.indexes.egress_per_s for each in found if each.name == twin), 0.0)
+    egress = next((each.indexes.egress_per_s for each in found if each.name == twin and each.found), 0.0)
     return f"{result.indexes.egress_per_s / egress:.2f}" if egress else ""
 
 
