@@ -48,7 +48,7 @@ build/spark.jsa: $(STAMP)
 	@$(RUN) -m tests.support.java_archive $@
 
 test: setup build/spark.jsa ## unit and integration tests, 15 to 25 minutes on two cores
-	$(RUN) -m pytest -m "not slow and not kafka" -n 2 --dist loadgroup --no-loadscope-reorder
+	$(RUN) -m pytest -m "not slow and not kafka" -n 3 --dist loadgroup --no-loadscope-reorder
 
 test-slow: setup build/spark.jsa ## the tests that take long
 	$(RUN) -m pytest -m "slow and not million" --timeout 1800

@@ -1,7 +1,7 @@
 """For all tests: machines are shared and noisy, so no example of a property may fail for having been slow.
 
-`make test` spreads files over two processes, in the order given here; what shares the Spark session stays
-together.
+`make test` spreads files over three processes, since many wait, in the order given here; what shares the
+Spark session stays together.
 """
 
 from __future__ import annotations
