@@ -201,7 +201,7 @@ def test_a_service_that_was_killed_is_started_again(tmp_path: Path, connect: Con
             after = node.status()["flight"]
             assert after["listen"] == before["listen"]
             assert after["pid"] != before["pid"]
-            wait_until(lambda: _answers(client), "the same client to reach it again", 5)
+            wait_until(lambda: _answers(client), "the same client to reach it again")
             assert sum(batch.num_rows for batch in client.read(START, end)) == 5
 
 

@@ -313,7 +313,7 @@ def test_a_killed_node_still_knows_what_absent_clients_want(connect: Connect) ->
         net.node("b").start()
         net.wait_for_links()
         back = connect(net.port("b"), "far", clean=False)
-        back.wait_for_payload(b"owed", 5)
+        back.wait_for_payload(b"owed")
 
 
 def test_a_killed_node_passes_on_what_it_is_owed_for_a_neighbour_that_is_not_back_yet(
@@ -330,7 +330,7 @@ def test_a_killed_node_passes_on_what_it_is_owed_for_a_neighbour_that_is_not_bac
         net.node("a").wait_for(lambda status: state_of(status, "b") == "up", "the return of b")
         net.node("c").start()
         back = connect(net.port("c"), "far", clean=False)
-        back.wait_for_payload(b"owed", 5)
+        back.wait_for_payload(b"owed")
 
 
 def test_sighup_takes_neighbours_and_limits_from_the_file_and_ignores_one_with_a_mistake(
