@@ -21,7 +21,7 @@ from brokerweave.errors import BrokerweaveError
 FIRST_RATE = 14_000.0
 """Messages a second that a search for a whole core's limit begins with: about what Mosquitto takes."""
 
-BETWEEN = 5
+BETWEEN = 8
 """Patterns between two searches for the limit of the single broker that they are compared with."""
 
 
