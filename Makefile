@@ -47,7 +47,7 @@ demo: setup ## three to five sites with different brokers, then a mesh behind HA
 build/spark.jsa: $(STAMP)
 	@$(RUN) -m tests.support.java_archive $@
 
-test: setup build/spark.jsa ## unit and integration tests, 15 to 25 minutes on two cores
+test: setup build/spark.jsa ## unit and integration tests, 15 to 20 minutes on two cores
 	$(RUN) -m pytest -m "not slow and not kafka" -n 3 --dist loadgroup --no-loadscope-reorder
 
 test-slow: setup build/spark.jsa ## the tests that take long

@@ -35,13 +35,13 @@ def found(plant: Plant, problem: Callable[[int], str]) -> int | None:
     return None
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", IN_MESH)
 def test_a_bug_planted_in_the_mesh_is_found(name: str) -> None:
     assert found(IN_MESH[name], in_mesh) is not None
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", IN_MEMBERSHIP)
 def test_a_bug_planted_in_membership_is_found(name: str) -> None:
     assert found(IN_MEMBERSHIP[name], membership_faults.run) is not None

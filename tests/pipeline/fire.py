@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -249,7 +249,6 @@ class Driver:
     checkpoint: Path
     addresses: Sequence[str]
     options: Sequence[str] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -267,7 +266,6 @@ class Driver:
                 stdout=file,
                 stderr=file,
                 start_new_session=True,
-                env={**os.environ, **self.environment},
             )
 
     def kill(self) -> None:

@@ -59,8 +59,7 @@ def test_a_site_that_is_away_under_load_loses_nothing_and_holds_nobody_up(
         between = stack.enter_context(Proxy(int(sites["c"].address.rpartition(":")[2])))
         addresses = [sites["a"].address, sites["b"].address, f"grpc://127.0.0.1:{between.port}"]
         options = ["--node-timeout", "3"]
-        as_users_have_it = {"SPARK_SUBMIT_OPTS": ""}  # since its speed is said
-        driver = Driver(tmp_path / "lake", tmp_path / "check", addresses, options, as_users_have_it)
+        driver = Driver(tmp_path / "lake", tmp_path / "check", addresses, options)
         stack.enter_context(driver)
         driver.start("2 seconds")
         rates = {"a": OTHERS, "b": OTHERS, "c": RATE}
