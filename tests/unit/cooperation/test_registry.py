@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from brokerweave.cooperation import registry
-from brokerweave.cooperation.api import Listener, Strategy
 from brokerweave.cooperation.pf import PublicationFlooding
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.errors import ConfigError
+from brokerweave.plugin import Listener, Strategy, registry
 
 
 class Hub(Strategy):
