@@ -23,7 +23,7 @@ from brokerweave.node.confirmations import Confirmations
 from brokerweave.node.core import NodeCore
 from brokerweave.node.daybook import Daybook
 from brokerweave.node.retained import HybridClock
-from brokerweave.node.retained_sync import Retained
+from brokerweave.node.retained_sync import RetainedSync
 from brokerweave.node.router import Router
 from brokerweave.node.sessions import Sessions
 from brokerweave.node.wills import Wills
@@ -215,13 +215,13 @@ def stamps_do_not_pass_those_of_other_nodes(patch: pytest.MonkeyPatch) -> None:
 
 def deletions_are_not_repaired(patch: pytest.MonkeyPatch) -> None:
     """Who was away while a retained message was deleted keeps it."""
-    real = Retained._repair_run
+    real = RetainedSync._repair_run
 
-    def repair_run(self: Retained, topic: str) -> Run | None:
+    def repair_run(self: RetainedSync, topic: str) -> Run | None:
         entry = self.index.get(topic)
         return None if entry is not None and entry.dead else real(self, topic)
 
-    patch.setattr(Retained, "_repair_run", repair_run)
+    patch.setattr(RetainedSync, "_repair_run", repair_run)
 
 
 PLANTED: dict[str, Plant] = {

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from brokerweave.cooperation.clients import ClientTable, Entry
+from brokerweave.cooperation.clients import ClientEntry, ClientTable
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.failover.queues import Queues
 from brokerweave.failover.senders import Senders
 from brokerweave.membership import wire
-from brokerweave.membership.members import Claim, State
+from brokerweave.membership.members import Claim, MemberState
 from brokerweave.membership.rules import Rules
 from brokerweave.node.dead_wills import WILL_OF, DeadWills
 from brokerweave.node.having import Having
@@ -69,13 +69,13 @@ def who_was_dead_is_dead_for_ever(patch: pytest.MonkeyPatch) -> None:
 
     def is_dead(rules: Rules, member: str) -> bool:
         record = rules._members.get(member)
-        return record is not None and record.state is State.DEAD
+        return record is not None and record.state is MemberState.DEAD
 
     def _alive(self: Rules, claim: Claim, incarnation: int, now: float) -> None:
         if not is_dead(self, claim.id):
             alive(self, claim, incarnation, now)
 
-    def _refuted(self: Rules, update: wire.Refuted, source: Any, now: float) -> None:
+    def _refuted(self: Rules, update: wire.RefutedUpdate, source: Any, now: float) -> None:
         if not is_dead(self, update.id):
             refuted(self, update, source, now)
 
@@ -86,7 +86,7 @@ def who_was_dead_is_dead_for_ever(patch: pytest.MonkeyPatch) -> None:
 def of_two_sites_with_one_client_the_older_one_counts(patch: pytest.MonkeyPatch) -> None:
     real = ClientTable._settle_home
 
-    def settle_home(self: ClientTable, node: str, client: str, entry: Entry) -> None:
+    def settle_home(self: ClientTable, node: str, client: str, entry: ClientEntry) -> None:
         before = self._homes.get(client)
         if before is None or before == node or self._nodes[before][client].since > entry.since:
             real(self, node, client, entry)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from brokerweave.sim.run import Options, run
+from brokerweave.sim.run import SimOptions, run
 from tests.chaos.planted_bugs import PLANTED
 
 SEEDS = 300
@@ -30,7 +30,7 @@ FOUND_AT = {
 def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     PLANTED[name](monkeypatch)
     for seed in (FOUND_AT.get(name, 1), *range(1, SEEDS + 1)):
-        options = Options(strategy="pf" if seed % 4 == 0 else "sf", nodes=3 + seed % 3)
+        options = SimOptions(strategy="pf" if seed % 4 == 0 else "sf", nodes=3 + seed % 3)
         problem = run(seed, options).problem
         if problem:
             assert not re.search(r"Error[:(]", problem), "the patch itself is broken"

@@ -19,7 +19,7 @@ from brokerweave.tables import fit
 _BITS = 32
 
 
-class Entry:
+class ClientEntry:
     """A client as one node told of it. `active`: no other node has it since later."""
 
     __slots__ = ("active", "filters", "new", "since")
@@ -40,7 +40,7 @@ class ClientTable:
         """Called when a client that one node has is named by another, with a later `since`."""
         self.came: Callable[[str, str, int], None] = lambda node, client, since: None
         """Called when a client of a node says for the first time in a session what it wants."""
-        self._nodes: dict[str, dict[str, Entry]] = {}
+        self._nodes: dict[str, dict[str, ClientEntry]] = {}
         self._digests: dict[str, int] = {}
         self._homes: dict[str, str] = {}
         self._forward: FilterTrie = FilterTrie()
@@ -63,7 +63,7 @@ class ClientTable:
     def nodes(self) -> tuple[str, ...]:
         return tuple(self._nodes)
 
-    def clients(self, node: str) -> Mapping[str, Entry]:
+    def clients(self, node: str) -> Mapping[str, ClientEntry]:
         return self._nodes.get(node, {})
 
     def digest(self, node: str) -> int:
@@ -118,7 +118,7 @@ class ClientTable:
         entry = entries.get(client)
         came = entry is None or entry.since != since
         if entry is None:
-            entry = entries[client] = Entry(since)
+            entry = entries[client] = ClientEntry(since)
             self._mix(node, client, since)
         elif entry.since != since:
             self._mix(node, client, entry.since)
@@ -137,7 +137,7 @@ class ClientTable:
         fit(entry.filters)
         self._look_behind(node, client, entry)
 
-    def _look_behind(self, node: str, client: str, entry: Entry) -> None:
+    def _look_behind(self, node: str, client: str, entry: ClientEntry) -> None:
         """A client that has not said what it wants where it is was at this node before, as is heard now."""
         home = self._homes[client]
         known = self._former.get(node, {}).get(client, {})
@@ -146,7 +146,7 @@ class ClientTable:
             self._was[client] = node
             self.moved(client, node, home)
 
-    def _begin_anew(self, node: str, client: str, entry: Entry) -> None:
+    def _begin_anew(self, node: str, client: str, entry: ClientEntry) -> None:
         """A session that begins anew has no filters yet."""
         filters = dict(entry.filters)
         for topic_filter in filters:
@@ -280,7 +280,7 @@ class ClientTable:
             self._adrift_from[node] += 1
         return before
 
-    def _settle_home(self, node: str, client: str, entry: Entry) -> None:
+    def _settle_home(self, node: str, client: str, entry: ClientEntry) -> None:
         before = self._homes.get(client)
         if before == node:
             return
@@ -297,13 +297,13 @@ class ClientTable:
             self._was[client] = before
             self.moved(client, before, node)
 
-    def _activate(self, node: str, entry: Entry, active: bool) -> None:
+    def _activate(self, node: str, entry: ClientEntry, active: bool) -> None:
         if entry.active != active:
             entry.active = active
             for topic_filter, qos in entry.filters.items():
                 self._count(node, topic_filter, None if active else qos, qos if active else None)
 
-    def _set(self, node: str, client: str, entry: Entry, topic_filter: str, qos: int | None) -> None:
+    def _set(self, node: str, client: str, entry: ClientEntry, topic_filter: str, qos: int | None) -> None:
         before = entry.filters.get(topic_filter)
         if before == qos:
             return

@@ -40,7 +40,7 @@ FEW = 10
 """Members that come at once, up to which it is worth a look whether they are holders."""
 
 
-class _Wait:
+class _AdvertWait:
     __slots__ = ("callback", "neighbours", "version")
 
     def __init__(self, version: int, neighbours: set[str], callback: Callable[[], None]) -> None:
@@ -116,7 +116,7 @@ class Mesh(Strategy):
         self._changes: dict[str, dict[str, int | None] | None] = {}
         """What is to be told at the next flush; None: the client left."""
         self._flushing = False
-        self._waits: list[_Wait] = []
+        self._waits: list[_AdvertWait] = []
         self.cut_off: dict[str, float] = {}
         """Clients here whose sessions may have ended with their broker, until they say again what they want;
         and when they are given up."""
@@ -244,7 +244,7 @@ class Mesh(Strategy):
         self.flush()
         late = {n for n in self._up if not self._up_to_date(n)}
         if late:
-            self._waits.append(_Wait(self.version, late, callback))
+            self._waits.append(_AdvertWait(self.version, late, callback))
         return not late
 
     def forget_wait(self, callback: Callable[[], None]) -> None:

@@ -36,13 +36,13 @@ from brokerweave.node.outgoing import Outgoing
 from brokerweave.node.plugins import GuardedStrategy, Plugins
 from brokerweave.node.publisher import Publisher
 from brokerweave.node.retained import MemoryStore, RetainedSettings, RetainedStore
-from brokerweave.node.retained_sync import Retained
-from brokerweave.node.router import Group, Router
+from brokerweave.node.retained_sync import RetainedSync
+from brokerweave.node.router import RouteGroup, Router
 from brokerweave.node.sessions import Sessions
 from brokerweave.node.taps import Taps
 from brokerweave.node.wills import Wills
 from brokerweave.node.wiring import UNKNOWN, Wiring
-from brokerweave.session.host import Limits
+from brokerweave.session.host import SessionLimits
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
 from brokerweave.session.standing import HeldAck, Stand
@@ -118,7 +118,7 @@ class NodeCore:
     def __init__(
         self,
         settings: Settings,
-        limits: Limits,
+        limits: SessionLimits,
         strategy: type[Strategy],
         listeners: tuple[Listener, ...],
         host: NodeHost,
@@ -164,7 +164,7 @@ class NodeCore:
         self.neighbour_table.went_down = self._neighbour_down
         self.outgoing = Outgoing(self)
         self.arrivals = Arrivals(self)
-        self.retained = Retained(self, settings.retained, retained_store or MemoryStore(), settings.epoch)
+        self.retained = RetainedSync(self, settings.retained, retained_store or MemoryStore(), settings.epoch)
         if self.wiring.enabled:
             self.retained.unsure_until = self.retained.index.clock.last
         else:
@@ -406,12 +406,12 @@ class NodeCore:
         self.router.changed()
 
     def tapped(self, group: object) -> bool:
-        assert isinstance(group, Group)
+        assert isinstance(group, RouteGroup)
         return self.taps is not None and group.share > 0
 
     def record_publications(self, pair: Pair, routed: Routed) -> None:
         group, taps = routed.group, self.taps
-        assert isinstance(group, Group)
+        assert isinstance(group, RouteGroup)
         if group.share and taps is not None:
             client, resent = pair.client, routed.resent or ()
             record = taps.tape.record if group.share >= 1 else partial(taps.sample, group.share)
@@ -431,13 +431,13 @@ class NodeCore:
         taken: tuple[str, int] | None = None,
         sender: tuple[str, int] | None = None,
     ) -> None:
-        assert isinstance(group, Group)
+        assert isinstance(group, RouteGroup)
         self.publisher.forward(group, count, blob, max_qos, version, taken, sender)
 
     def forward_confirmed(
         self, group: object, publish: Publish, version: int, pair: Pair, ack: HeldAck
     ) -> bool:
-        assert isinstance(group, Group)
+        assert isinstance(group, RouteGroup)
         return self.publisher.forward_confirmed(group, publish, version, pair, ack)
 
     def latest_version(self) -> int:
@@ -507,7 +507,7 @@ class NodeCore:
 
     def lane_of(self, topic: str) -> int:
         group = self.local_routes.lookup(topic.encode(), True)
-        return max(group.lane, 0) if isinstance(group, Group) else 0
+        return max(group.lane, 0) if isinstance(group, RouteGroup) else 0
 
     def injectors_idle(self) -> bool:
         return all(injector.idle for injector in self.injectors)

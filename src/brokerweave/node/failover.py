@@ -25,20 +25,20 @@ from brokerweave.failover.ids import MessageId
 from brokerweave.failover.injections import InjectionLog
 from brokerweave.failover.queues import Queues
 from brokerweave.failover.shelf import Shelf
-from brokerweave.links.injector import State
+from brokerweave.links.injector import InjectorState
 from brokerweave.links.journal import Journal
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish, Will
-from brokerweave.node.confirmations import Publication
+from brokerweave.node.confirmations import PublicationId
 from brokerweave.node.dead_wills import DeadWills
 from brokerweave.node.handover import Handover
 from brokerweave.node.having import Having
 from brokerweave.node.resends import Resends
 from brokerweave.node.retained import time_of
 from brokerweave.node.returning import Returns
-from brokerweave.node.router import Group
+from brokerweave.node.router import RouteGroup
 from brokerweave.session.pair import Pair
 from brokerweave.session.standing import Stand
 
@@ -149,7 +149,7 @@ class Failover:
         self._say_unheld(run, lane)
         self.queues.flush()  # on disk before the daybook says that it came, and before anybody is told
 
-    def not_kept(self, run: Run, lane: int, group: Group, missing: set[str]) -> None:
+    def not_kept(self, run: Run, lane: int, group: RouteGroup, missing: set[str]) -> None:
         """A client's publication goes on. Where neither a node nor all that keep it for that node's clients
         were reached, or one of these does not know them, this one keeps it, too: the node tells it what its
         clients have, once it hears of that, or once their link is up again."""
@@ -183,7 +183,9 @@ class Failover:
     def _keep_unheld(self, node: str, ids: list[MessageId]) -> None:
         """A node is slow to confirm what nobody keeps for its clients: should this one end now, it would not
         know that."""
-        awaited = {one for one in ids if Publication(*one) in self._core.confirmations}  # else it has gone on
+        awaited = {
+            one for one in ids if PublicationId(*one) in self._core.confirmations
+        }  # else it has gone on
         waiting = {one for one in awaited if node in self._unheld.get(one, ())}
         neighbour = self._core.neighbour_table.get(node)
         lanes = neighbour.lanes if neighbour is not None else ()
@@ -211,7 +213,7 @@ class Failover:
         return run
 
     def _away(self, lane: int) -> bool:
-        return self._core.injectors[lane].state is not State.READY
+        return self._core.injectors[lane].state is not InjectorState.READY
 
     def _hold_one(self, run: Run, lane: int, publish: Publish) -> None:
         owed: dict[str, tuple[str, int]] = {}

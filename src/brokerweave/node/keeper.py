@@ -26,7 +26,7 @@ DAYBOOK_BYTES = 16 << 20
 """The daybook begins anew at this size, or at eight times the state's if that is more."""
 
 
-class Disk(Protocol):
+class NodeStorage(Protocol):
     """`runtime.storage` with real files, or what stands for it in a simulation."""
 
     @property
@@ -62,7 +62,7 @@ class Keeper:
 
     def __init__(
         self,
-        disk: Disk,
+        disk: NodeStorage,
         bounds: Bounds,
         new_stream: Callable[[], int],
         warn: Callable[[str], None],

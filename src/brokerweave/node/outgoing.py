@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from brokerweave.links.run import Run
 from brokerweave.node.daybook import OWN, RunEntry
-from brokerweave.node.router import Group
+from brokerweave.node.router import RouteGroup
 
 if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
@@ -24,7 +24,7 @@ class Outgoing:
         self._round_robin = 0
 
     def dispatch(
-        self, run: Run, group: Group, came_on: int = OWN, taken: tuple[str, int] | None = None
+        self, run: Run, group: RouteGroup, came_on: int = OWN, taken: tuple[str, int] | None = None
     ) -> list[str]:
         """Put a run where its group says; returns the neighbours whose outboxes have it now."""
         lane = group.lane

@@ -27,8 +27,8 @@ from brokerweave.cooperation.mesh import Mesh
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.dead_letters import DeadLetters
-from brokerweave.links.handshake import Identity
-from brokerweave.links.injector import Injector, State
+from brokerweave.links.handshake import NodeIdentity
+from brokerweave.links.injector import Injector, InjectorState
 from brokerweave.links.lane import Lane
 from brokerweave.membership.events import Nobody, Watcher
 from brokerweave.membership.meta import Meta
@@ -46,12 +46,12 @@ from brokerweave.runtime.clock import CHECK_SECONDS, Clock
 from brokerweave.runtime.configured import Configured
 from brokerweave.runtime.door import Door
 from brokerweave.runtime.flight import FlightChild
-from brokerweave.runtime.health import Health
+from brokerweave.runtime.health import NodeHealth
 from brokerweave.runtime.injection import Injection
 from brokerweave.runtime.kafka import KafkaChild
 from brokerweave.runtime.lane_folders import LaneFolders
 from brokerweave.runtime.membership import Membership
-from brokerweave.runtime.neighbours import Links
+from brokerweave.runtime.neighbours import NodeLinks
 from brokerweave.runtime.recording import Recording
 from brokerweave.runtime.retained import RetainedReader
 from brokerweave.runtime.retained_store import SqliteStore
@@ -93,12 +93,12 @@ class Node:
         self.hang_up = self.door.hang_up
         self._clock = Clock()
         self.now = self._clock.now
-        self.health = Health(self._broker_is_up)
+        self.health = NodeHealth(self._broker_is_up)
         self.dead_letters = DeadLetters()
         self.storage: Storage
         self.keeper: Keeper
         self.core: NodeCore
-        self.links: Links
+        self.links: NodeLinks
         self.injection: Injection
         self.retained_store: SqliteStore
         self.retained_reader: RetainedReader
@@ -202,8 +202,10 @@ class Node:
                 self.storage.reject_state(error)
         self._checkpoints.begin()
         cycles = self.core.wiring.enabled
-        identity = Identity(node.id, epoch, strategy.name, links.sessions, read_key(node.key_file), cycles)
-        self.links = Links(self, links, identity)
+        identity = NodeIdentity(
+            node.id, epoch, strategy.name, links.sessions, read_key(node.key_file), cycles
+        )
+        self.links = NodeLinks(self, links, identity)
         self._configured = Configured(self.core, self.links)
         self.injection = Injection(
             self,
@@ -312,7 +314,7 @@ class Node:
         self.health.draining = True
 
     def _broker_is_up(self) -> bool:
-        return any(injector.state is State.READY for injector in self.core.injectors)
+        return any(injector.state is InjectorState.READY for injector in self.core.injectors)
 
     async def _drain(self) -> None:
         """Clients leave first, then what is owed gets its time, then neighbours hear good-bye."""

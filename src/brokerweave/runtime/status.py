@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import brokerweave
-from brokerweave.links.injector import State
+from brokerweave.links.injector import InjectorState
 from brokerweave.links.outbox import Outbox
 from brokerweave.mqtt import frames
 from brokerweave.node.core import NodeCore
@@ -43,7 +43,7 @@ def status(node: Node) -> dict[str, Any]:
             "data_dir": str(node.storage.folder),
             "broker": {
                 "address": str(node.config.node.broker),
-                "reachable": any(i.state is State.READY for i in core.injectors),
+                "reachable": any(i.state is InjectorState.READY for i in core.injectors),
                 "abilities": asdict(essentials) if essentials else {},
             },
         },

@@ -76,7 +76,7 @@ class PairHost(RecorderHost, RedeliveryHost, UnconfirmedHost, Protocol):
     def listener_failed(self, listener: Listener, error: Exception) -> None: ...
 
 
-class Limits(Protocol):
+class SessionLimits(Protocol):
     @property
     def max_packet(self) -> int: ...
 

@@ -37,7 +37,7 @@ from brokerweave.session.asked import Asked
 from brokerweave.session.attention import ABOUT_FILTERS, ACTED_ON, ANSWERED, ANSWERS, DELIVERS
 from brokerweave.session.deliveries import read_answer
 from brokerweave.session.handle import SessionHandle
-from brokerweave.session.host import Limits, PairHost
+from brokerweave.session.host import PairHost, SessionLimits
 from brokerweave.session.judgement import Judgement
 from brokerweave.session.phase import Phase
 from brokerweave.session.publications import Publications
@@ -91,7 +91,7 @@ class Pair:
         identifier: int,
         host: PairHost,
         routes: RouteCache,
-        limits: Limits,
+        limits: SessionLimits,
         session_expiry: float,
         listeners: tuple[Listener, ...] = (),
         cluster: bool = False,

@@ -22,7 +22,7 @@ HELD = "held"
 
 
 class DiskJournal(MemoryJournal):
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: SimDisk) -> None:
         super().__init__()
         self._disk = disk
 
@@ -47,7 +47,7 @@ class DiskJournal(MemoryJournal):
 
 
 class DiskProgress(MemoryProgress):
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: SimDisk) -> None:
         super().__init__()
         self._disk = disk
 
@@ -64,7 +64,7 @@ class DiskProgress(MemoryProgress):
 class DiskStore(MemoryStore):
     """What was not committed is gone with the process."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: SimDisk) -> None:
         super().__init__()
         self._disk = disk
         self._committed = dict(self._kept)
@@ -83,7 +83,7 @@ class DiskStore(MemoryStore):
         self._kept = dict(self._committed)
 
 
-class Disk:
+class SimDisk:
     """Implements `node.keeper.Storage`."""
 
     temporary = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from brokerweave.links.run import Run
 from brokerweave.mqtt.packets import Publish
-from brokerweave.sim.facts import Facts, Publication, Visit
+from brokerweave.sim.facts import Facts, ModelPublication, Visit
 from brokerweave.sim.promises import Broken
 from brokerweave.sim.watching import Key
 
@@ -28,7 +28,9 @@ class Doubling:
             raise Broken(f"{node} floods {payload!r} twice while the tree stays the same")
         self._floods.add((node, view, key))
 
-    def check_forwarded(self, node: str, publication: Publication, before: list[Visit], run: Run) -> None:
+    def check_forwarded(
+        self, node: str, publication: ModelPublication, before: list[Visit], run: Run
+    ) -> None:
         """Its own node forwards a publication again."""
         facts, payload = self._facts, publication.payload
         if not publication.resent:
@@ -47,7 +49,7 @@ class Doubling:
             facts.excuses["doubled: QoS 1 publisher sent again"] += 1
 
     def check_passed_on(
-        self, node: str, came_from: str, publication: Publication, since: float, run: Run
+        self, node: str, came_from: str, publication: ModelPublication, since: float, run: Run
     ) -> None:
         """The same message under the same number again: only a node that forgot may let it pass (rows
         "crash", without its disk, and "failing disk"; row "QoS 0" for what shares a run with QoS 1)."""

@@ -18,7 +18,7 @@ from brokerweave.sim.client import ModelClient
 from brokerweave.sim.disk import HELD
 
 if TYPE_CHECKING:
-    from brokerweave.sim.facts import Publication
+    from brokerweave.sim.facts import ModelPublication
     from brokerweave.sim.node import SimNode
 
 IN_FLIGHT = "on its way to its subscriber when its site died"
@@ -55,7 +55,7 @@ class Doubts:
     def ending(
         self,
         client: ModelClient,
-        publications: Mapping[bytes, Publication],
+        publications: Mapping[bytes, ModelPublication],
     ) -> None:
         """A client's connection, or its site, ends now."""
         away = _joined(

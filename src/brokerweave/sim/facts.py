@@ -19,7 +19,7 @@ from brokerweave.sim.world import World
 
 
 @dataclass(slots=True)
-class Publication:
+class ModelPublication:
     payload: bytes
     client: str
     number: int
@@ -93,7 +93,7 @@ class Facts:
         """Of all nodes: which run with `subscribe = "barrier"`."""
         self.counts: Counter[str] = Counter()
         # Messages
-        self.publications: dict[bytes, Publication] = {}
+        self.publications: dict[bytes, ModelPublication] = {}
         self.visits: defaultdict[tuple[str, bytes], list[Visit]] = defaultdict(list)
         self.takes: defaultdict[tuple[str, bytes], list[float]] = defaultdict(list)
         """When a broker got a message from its node."""

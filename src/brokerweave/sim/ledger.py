@@ -13,11 +13,11 @@ from math import inf
 from brokerweave.links.run import Run
 from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish
-from brokerweave.node.router import Group
+from brokerweave.node.router import RouteGroup
 from brokerweave.sim.client import ModelClient
 from brokerweave.sim.copies import Copies
 from brokerweave.sim.doubling import Doubling
-from brokerweave.sim.facts import Facts, Publication, Visit
+from brokerweave.sim.facts import Facts, ModelPublication, Visit
 from brokerweave.sim.node import SimNode
 from brokerweave.sim.order import Order
 from brokerweave.sim.order_in_a_mesh import OrderInAMesh
@@ -25,12 +25,12 @@ from brokerweave.sim.outages import Outages
 from brokerweave.sim.owed import Owed
 from brokerweave.sim.owed_in_one_hop import OwedInOneHop
 from brokerweave.sim.promises import Broken
-from brokerweave.sim.redelivery import Redelivery
+from brokerweave.sim.redelivery import RedeliveryRules
 from brokerweave.sim.resent import Resent
-from brokerweave.sim.retained import Retained
-from brokerweave.sim.sessions import Sessions
+from brokerweave.sim.retained import RetainedRules
+from brokerweave.sim.sessions import SessionRules
 from brokerweave.sim.watching import Key
-from brokerweave.sim.wills import Wills
+from brokerweave.sim.wills import WillRules
 
 INJECTOR = "brokerweave-"
 
@@ -41,14 +41,14 @@ class Ledger:
     def __init__(self, facts: Facts, owed: Owed) -> None:
         self.facts = facts
         self.owed = owed
-        self.redelivery = Redelivery(facts)
+        self.redelivery = RedeliveryRules(facts)
         self.outages = Outages(facts, owed, self.redelivery)
         self.copies = Copies(facts, 1)
-        self.retained = Retained(facts)
+        self.retained = RetainedRules(facts)
         self._doubling = Doubling(facts)
         self._resent = Resent(facts)
-        self._wills = Wills(facts)
-        self._sessions = Sessions(facts, owed)
+        self._wills = WillRules(facts)
+        self._sessions = SessionRules(facts, owed)
         self._order = OrderInAMesh(facts, owed, self.redelivery) if facts.mesh else Order(facts, owed)
         self._arrivals: dict[tuple[str, bytes], float] = {}
         """When a message last came to a node over a link."""
@@ -68,7 +68,7 @@ class Ledger:
             return
         name, _, number = payload.decode().replace("!", ":!").partition(":")
         is_will = number.startswith("!")
-        facts.publications[payload] = Publication(
+        facts.publications[payload] = ModelPublication(
             payload, name, int(number.lstrip("!")), client.site, topic, qos, retain, is_will, facts.now
         )
         facts.counts["wills" if is_will else "publications"] += 1
@@ -114,7 +114,7 @@ class Ledger:
             self.owed.passing(node.name, payload, {}, False)
             self._reads[payload] = facts.now
 
-    def _forwarded_before(self, publication: Publication) -> bool:
+    def _forwarded_before(self, publication: ModelPublication) -> bool:
         """Whether its node knows that it has forwarded it."""
         facts, site = self.facts, publication.site
         since = facts.starts[site]
@@ -130,7 +130,7 @@ class Ledger:
     # The nodes
 
     def dispatched(
-        self, node: str, came_from: str | None, payload: bytes, key: Key, group: Group, run: Run
+        self, node: str, came_from: str | None, payload: bytes, key: Key, group: RouteGroup, run: Run
     ) -> None:
         facts = self.facts
         if not payload:
@@ -165,7 +165,7 @@ class Ledger:
         self._settle_debts(node, came_from, publication, group, run)
 
     def _check_forwarded(
-        self, node: str, publication: Publication, key: Key, before: list[Visit], run: Run
+        self, node: str, publication: ModelPublication, key: Key, before: list[Visit], run: Run
     ) -> None:
         """A node forwards what its own client published, or left as a will."""
         payload = publication.payload
@@ -180,7 +180,7 @@ class Ledger:
             self._doubling.check_forwarded(node, publication, before, run)
 
     def _settle_debts(
-        self, node: str, came_from: str | None, publication: Publication, group: Group, run: Run
+        self, node: str, came_from: str | None, publication: ModelPublication, group: RouteGroup, run: Run
     ) -> None:
         """Who is owed a message from now on, and whether a node sends it towards all of them."""
         facts, payload = self.facts, publication.payload
@@ -207,7 +207,7 @@ class Ledger:
         if not (facts.mesh and (sent_again or (publication.is_will and node == publication.site))):
             self.owed.passing(node, payload, hops, group.local, came_from is not None)
 
-    def _is_elsewhere(self, publication: Publication) -> bool:
+    def _is_elsewhere(self, publication: ModelPublication) -> bool:
         """Whether a node had it that its publisher did not send it to."""
         facts, payload = self.facts, publication.payload
         return any(facts.visits[node, payload] for node in facts.barriers if node not in publication.sites)

@@ -15,7 +15,7 @@ from brokerweave.cooperation.api import Strategy
 from brokerweave.errors import BrokerweaveError
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.dead_letters import DeadLetters, plain
-from brokerweave.links.handshake import Identity
+from brokerweave.links.handshake import NodeIdentity
 from brokerweave.links.injector import Injector
 from brokerweave.links.lane import Lane
 from brokerweave.links.outbox import Outbox
@@ -24,14 +24,14 @@ from brokerweave.node import state
 from brokerweave.node.core import NodeCore, Settings
 from brokerweave.node.keeper import Bounds, Keeper
 from brokerweave.session.pair import Pair
-from brokerweave.sim.disk import HELD, Disk
-from brokerweave.sim.injecting import Injection
-from brokerweave.sim.linking import Links
-from brokerweave.sim.pipes import End, Handler, Network
-from brokerweave.sim.reading import RetainedReader
+from brokerweave.sim.disk import HELD, SimDisk
+from brokerweave.sim.injecting import SimInjection
+from brokerweave.sim.linking import SimLinks
+from brokerweave.sim.pipes import Handler, PipeEnd, StreamNetwork
+from brokerweave.sim.reading import SimRetainedReader
 from brokerweave.sim.relaying import Relay
-from brokerweave.sim.watching import WatchedCore, WatchedDeadLetters, WatchedOutbox, Watcher
-from brokerweave.sim.world import Event, Host, World
+from brokerweave.sim.watching import SimWatcher, WatchedCore, WatchedDeadLetters, WatchedOutbox
+from brokerweave.sim.world import ScheduledEvent, VirtualHost, World
 
 KEY = b"the shared key"
 
@@ -74,7 +74,7 @@ class SimNode:
     """Implements `NodeHost` and `CarrierHost`."""
 
     def __init__(
-        self, world: World, network: Network, watcher: Watcher, name: str, options: NodeOptions
+        self, world: World, network: StreamNetwork, watcher: SimWatcher, name: str, options: NodeOptions
     ) -> None:
         self.world = world
         self.network = network
@@ -83,8 +83,8 @@ class SimNode:
         """Topic to payload of what the broker retains; None while it is down."""
         self.name = name
         self.options = options
-        self.host = Host(world, name)
-        self.disk = Disk(self._killed_in_write)
+        self.host = VirtualHost(world, name)
+        self.disk = SimDisk(self._killed_in_write)
         self.mid_write = False
         """Whether the last kill came in the middle of something."""
         self.clock_offset = 0.0
@@ -92,15 +92,15 @@ class SimNode:
         self.neighbours: list[str] = []
         """Those it is configured to dial."""
         self.core: NodeCore
-        self.links: Links
-        self.injection: Injection
+        self.links: SimLinks
+        self.injection: SimInjection
         self.dead_letters: DeadLetters
         self.relays: dict[Pair, Relay] = {}
         self.random: Random = world.random(f"node/{name}")
         self.outboxes: list[WatchedOutbox] = []
         self.keeper: Keeper
-        self.reader: RetainedReader
-        self._checkpointing: Event | None = None
+        self.reader: SimRetainedReader
+        self._checkpointing: ScheduledEvent | None = None
         self._removed: set[str] = set()
         """Neighbours whose removal this node may forget: it was down, or ended meanwhile, or its disk failed.
         Then a restart brings them back, and their operator removes them again (guarantees: failing disk)."""
@@ -181,10 +181,10 @@ class SimNode:
         removed = set(self._removed)
         self._keep_changes()
         cycles = options.cycles
-        identity = Identity(self.name, self._epoch, options.strategy.name, options.lanes, KEY, cycles)
-        self.links = Links(self, identity)
-        self.injection = Injection(self)
-        self.reader = RetainedReader(self)
+        identity = NodeIdentity(self.name, self._epoch, options.strategy.name, options.lanes, KEY, cycles)
+        self.links = SimLinks(self, identity)
+        self.injection = SimInjection(self)
+        self.reader = SimRetainedReader(self)
         for neighbour in removed & set(self.core.neighbours()):
             self.core.remove_neighbour(neighbour)  # its operator comes to that now
         for neighbour in self.neighbours:
@@ -218,7 +218,7 @@ class SimNode:
     def lose_disk(self) -> None:
         """Only while the node is down."""
         self.watcher.disk_lost(self)
-        self.disk = Disk(self._killed_in_write)
+        self.disk = SimDisk(self._killed_in_write)
 
     # Neighbours
 
@@ -254,7 +254,7 @@ class SimNode:
     def now(self) -> float:
         return self.clock_offset + self.world.now * self.clock_rate
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Event:
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> ScheduledEvent:
         return self.host.later(seconds / self.clock_rate, callback)
 
     def lane_ready(self, neighbour: str, lane: int) -> None:
@@ -338,5 +338,5 @@ class SimNode:
         else:
             self._checkpointing = self.host.later(CHECKPOINT_RETRY, self._checkpoint)
 
-    def _accept_client(self, end: End) -> Handler:
+    def _accept_client(self, end: PipeEnd) -> Handler:
         return Relay(self, end)

@@ -18,12 +18,12 @@ from brokerweave.sim.node import SimNode
 from brokerweave.sim.owed import Debt, Owed
 from brokerweave.sim.owed_in_one_hop import OwedInOneHop
 from brokerweave.sim.promises import Broken
-from brokerweave.sim.redelivery import Redelivery
+from brokerweave.sim.redelivery import RedeliveryRules
 from brokerweave.sim.watching import WatchedOutbox, copies, in_daybook, in_journal
 
 
 class Outages:
-    def __init__(self, facts: Facts, owed: Owed, redelivery: Redelivery) -> None:
+    def __init__(self, facts: Facts, owed: Owed, redelivery: RedeliveryRules) -> None:
         self._facts = facts
         self._owed = owed
         self._redelivery = redelivery

@@ -27,7 +27,7 @@ RESTARTED = "interest not settled on the way (a node there was restarted)"
 
 
 @dataclass(slots=True)
-class Subscription:
+class ModelSubscription:
     client: ModelClient
     topic_filter: str
     qos: int
@@ -72,7 +72,7 @@ class Owed:
         self._topology = topology
         self._leads = leads
         self._firm = firm
-        self._subscriptions: dict[tuple[str, str], Subscription] = {}
+        self._subscriptions: dict[tuple[str, str], ModelSubscription] = {}
         self._debts: dict[bytes, list[Debt]] = {}
 
     # Subscriptions
@@ -83,7 +83,7 @@ class Owed:
         known = self._subscriptions.get(key)
         if known is None or known.qos != qos:
             now = client.host.world.now
-            self._subscriptions[key] = Subscription(client, topic_filter, qos, set(), now)
+            self._subscriptions[key] = ModelSubscription(client, topic_filter, qos, set(), now)
         if barrier and self.calm():
             for node in self._topology.component(client.site):
                 path = self._topology.path(node, client.site) or ()
@@ -120,7 +120,7 @@ class Owed:
             self._unsettle(subscription, crosses)
         self._let_go("neighbour removed", lambda debt: crosses(debt.path))
 
-    def _unsettle(self, subscription: Subscription, gone: Callable[[tuple[str, ...]], bool]) -> None:
+    def _unsettle(self, subscription: ModelSubscription, gone: Callable[[tuple[str, ...]], bool]) -> None:
         site = subscription.client.site
         for node in list(subscription.settled):
             path = self._topology.path(node, site)
@@ -134,7 +134,7 @@ class Owed:
             if len(subscription.settled) < len(names):
                 self._settle(subscription)
 
-    def _settle(self, subscription: Subscription) -> None:
+    def _settle(self, subscription: ModelSubscription) -> None:
         """From the subscriber's node outwards: none settles before the one nearer to it."""
         client, settled, topic_filter = subscription.client, subscription.settled, subscription.topic_filter
         waiting: list[tuple[str, str | None]] = [(client.site, None)]

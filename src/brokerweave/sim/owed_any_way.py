@@ -17,7 +17,7 @@ from math import inf
 from brokerweave.mqtt.topics import matches
 from brokerweave.node.tree import Tree
 from brokerweave.sim.client import ModelClient
-from brokerweave.sim.owed import RESTARTED, Debt, Leads, Owed, Subscription
+from brokerweave.sim.owed import RESTARTED, Debt, Leads, ModelSubscription, Owed
 from brokerweave.sim.promises import Broken
 from brokerweave.sim.topology import Topology
 
@@ -70,7 +70,7 @@ class OwedAnyWay(Owed):
             subscription.settled -= {node for node in subscription.settled if apart(node, site)}
         self._let_go("neighbour removed", lambda debt: apart(debt.path[0], debt.path[-1]))
 
-    def _settle(self, subscription: Subscription) -> None:
+    def _settle(self, subscription: ModelSubscription) -> None:
         tree = self._tree()
         if tree is None:
             return

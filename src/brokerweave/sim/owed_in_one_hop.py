@@ -13,7 +13,7 @@ from math import inf
 
 from brokerweave.mqtt.topics import matches
 from brokerweave.sim.client import ModelClient
-from brokerweave.sim.owed import RESTARTED, Debt, Owed, Subscription
+from brokerweave.sim.owed import RESTARTED, Debt, ModelSubscription, Owed
 
 
 class OwedInOneHop(Owed):
@@ -92,7 +92,7 @@ class OwedInOneHop(Owed):
             if debt.path[-1] == node and (debt.client, debt.topic_filter) not in self._orphans:
                 debt.doubt = RESTARTED  # should it be lost
 
-    def _settle(self, subscription: Subscription) -> None:
+    def _settle(self, subscription: ModelSubscription) -> None:
         client, settled = subscription.client, subscription.settled
         key = (client.name, subscription.topic_filter)
         home = self._homes.get(key, client.site)

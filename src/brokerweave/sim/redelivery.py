@@ -16,7 +16,7 @@ from brokerweave.sim.promises import Broken
 from brokerweave.sim.retained import compared
 
 
-class Redelivery:
+class RedeliveryRules:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self.doubts = Doubts({}, lambda node, other: False)

@@ -6,7 +6,7 @@ what is given to a client that comes back (`redelivery`).
 
 from __future__ import annotations
 
-from brokerweave.sim.facts import Facts, Publication, Visit
+from brokerweave.sim.facts import Facts, ModelPublication, Visit
 from brokerweave.sim.promises import Broken
 from brokerweave.sim.watching import Key
 
@@ -16,7 +16,7 @@ class Resent:
         self._facts = facts
 
     def check_node(
-        self, node: str, came_from: str | None, publication: Publication, key: Key, before: list[Visit]
+        self, node: str, came_from: str | None, publication: ModelPublication, key: Key, before: list[Visit]
     ) -> None:
         """A node is about to act on a publication."""
         facts = self._facts
@@ -32,7 +32,7 @@ class Resent:
         elif publication.is_will or publication.resent:
             raise Broken(f"{node} acts on {publication.payload!r} again, as {key} after {others[-1].key}")
 
-    def _lost_its_broker(self, will: Publication) -> bool:
+    def _lost_its_broker(self, will: ModelPublication) -> bool:
         """Whether a node lost its broker just when that published a will: it may have died before."""
         facts = self._facts
         published = list(facts.first_hand[will.site, will.payload])

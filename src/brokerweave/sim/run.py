@@ -32,12 +32,12 @@ from brokerweave.sim.node import NodeOptions, SimNode
 from brokerweave.sim.owed import Owed
 from brokerweave.sim.owed_any_way import OwedAnyWay
 from brokerweave.sim.owed_in_one_hop import OwedInOneHop
-from brokerweave.sim.pipes import Network
+from brokerweave.sim.pipes import StreamNetwork
 from brokerweave.sim.promises import Broken, Promises
 from brokerweave.sim.resting import left_behind, unrest
 from brokerweave.sim.schedule import Action
 from brokerweave.sim.watching import QUEUE_FULL
-from brokerweave.sim.world import Host, World
+from brokerweave.sim.world import VirtualHost, World
 
 STRATEGIES: dict[str, type[Strategy]] = {
     "pf": PublicationFlooding,
@@ -55,7 +55,7 @@ _WIDE, _NEAR = 0.02, 0.0005
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SimOptions:
     strategy: str = "sf"
     nodes: int = 4
     faults: frozenset[str] = frozenset(schedule.FAULTS)
@@ -67,7 +67,7 @@ class Options:
 
 
 @dataclass(slots=True)
-class Outcome:
+class SeedOutcome:
     seed: int
     problem: str = ""
     """Empty if everything held."""
@@ -81,13 +81,13 @@ class Outcome:
 class Simulation:
     """Sites, clients and what watches them."""
 
-    def __init__(self, seed: int, options: Options) -> None:
+    def __init__(self, seed: int, options: SimOptions) -> None:
         self.world = world = World(str(seed))
         self.options = options
         random = world.random("sites")
         self.names = [chr(ord("a") + n) if n < 26 else f"n{n}" for n in range(options.nodes)]
         self.topology = topology.Topology(self.names)
-        self.network = Network(world, _delay)
+        self.network = StreamNetwork(world, _delay)
         wiring = topology.decide(options.wiring, world.random("wiring"))
         mesh = options.strategy == "mesh"
         if mesh:
@@ -190,7 +190,7 @@ class Simulation:
 
     def _build_site(self, name: str, options: NodeOptions) -> None:
         world, ledger = self.world, self.ledger
-        host = Host(world, f"{name}/broker")
+        host = VirtualHost(world, f"{name}/broker")
         host.start()
         broker = ModelBroker(
             host,
@@ -263,7 +263,7 @@ def mesh_copies(seed: int) -> int:
     return 2 + seed % 2
 
 
-def plan(seed: int, options: Options) -> list[Action]:
+def plan(seed: int, options: SimOptions) -> list[Action]:
     """The schedule that a seed and options make."""
     if options.wiring not in topology.WIRINGS:
         raise ConfigError(f"wiring {options.wiring!r} is not known; known are {', '.join(topology.WIRINGS)}")
@@ -282,11 +282,11 @@ def plan(seed: int, options: Options) -> list[Action]:
     return sorted(actions, key=lambda action: action.at)
 
 
-def run(seed: int, options: Options, actions: list[Action] | None = None) -> Outcome:
+def run(seed: int, options: SimOptions, actions: list[Action] | None = None) -> SeedOutcome:
     """Carry out a schedule, the seed's own unless another is given."""
     actions = plan(seed, options) if actions is None else actions
     simulation = Simulation(seed, options)
-    outcome = Outcome(seed, actions=actions)
+    outcome = SeedOutcome(seed, actions=actions)
     try:
         _carry_out(simulation, actions)
     except Broken as broken:
@@ -401,4 +401,4 @@ def _delay(one: str, other: str) -> float:
     return _NEAR if "/" in one + other or "-" in one + other else _WIDE
 
 
-__all__ = ["Options", "Outcome", "plan", "replace", "run"]
+__all__ = ["SimOptions", "SeedOutcome", "plan", "replace", "run"]

@@ -12,7 +12,7 @@ from brokerweave.sim.owed import Owed
 from brokerweave.sim.owed_in_one_hop import OwedInOneHop
 
 
-class Sessions:
+class SessionRules:
     def __init__(self, facts: Facts, owed: Owed) -> None:
         self._facts = facts
         self._owed = owed

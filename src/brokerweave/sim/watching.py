@@ -1,7 +1,7 @@
 """Where the simulator looks into a node: thin subclasses that report and change nothing.
 
-Owns the list of what can be seen (`Watcher`). Invariant: each override calls the real method with what it was
-given and returns what that returned. Must not know: what is promised.
+Owns the list of what can be seen (`SimWatcher`). Invariant: each override calls the real method with what it
+was given and returns what that returned. Must not know: what is promised.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from brokerweave.node.arrivals import Arrivals
 from brokerweave.node.core import NodeCore
 from brokerweave.node.daybook import OWN, RunEntry, decode_entry
 from brokerweave.node.outgoing import Outgoing
-from brokerweave.node.router import Group
+from brokerweave.node.router import RouteGroup
 from brokerweave.sim.disk import DiskJournal
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ _RUN_BYTES = 1_000
 """More than a run of a simulated client takes."""
 
 
-class Watcher(Protocol):
+class SimWatcher(Protocol):
     def dispatched(
-        self, node: str, came_from: str | None, payload: bytes, key: Key, group: Group, run: Run
+        self, node: str, came_from: str | None, payload: bytes, key: Key, group: RouteGroup, run: Run
     ) -> None:
         """A node put a message where its route says."""
 
@@ -107,7 +107,7 @@ class WatchedOutgoing(Outgoing):
         super().__init__(core)
         self._watched = core
 
-    def dispatch(self, run: Run, group: Group, *rest: Any, **named: Any) -> list[str]:
+    def dispatch(self, run: Run, group: RouteGroup, *rest: Any, **named: Any) -> list[str]:
         core, watcher, lane = self._watched, self._watched.watcher, max(group.lane, 0)
         flood = run.flood and (rest or (OWN,))[0] == OWN
         for number, payload in enumerate(payloads(run)):
@@ -120,7 +120,7 @@ class WatchedOutgoing(Outgoing):
 
 
 class WatchedOutbox(Outbox):
-    def watch(self, watcher: Watcher, node: str, name: str) -> None:
+    def watch(self, watcher: SimWatcher, node: str, name: str) -> None:
         self._watcher = watcher
         self._node = node
         self.place = name
@@ -166,7 +166,7 @@ class WatchedOutbox(Outbox):
 
 
 class WatchedDeadLetters(DeadLetters):
-    def __init__(self, watcher: Watcher, node: str) -> None:
+    def __init__(self, watcher: SimWatcher, node: str) -> None:
         super().__init__()
         self._watcher = watcher
         self._node = node

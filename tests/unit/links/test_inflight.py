@@ -3,7 +3,7 @@
 import pytest
 
 from brokerweave.errors import RemoteProtocolError
-from brokerweave.links.inflight import MAX_PACKET_ID, Inflight, Ledger, Message, Stage, read_message
+from brokerweave.links.inflight import MAX_PACKET_ID, Inflight, Message, OpenRuns, Stage, read_message
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import PingReq, Publish
 
@@ -65,7 +65,7 @@ def test_a_frame_that_is_no_publish_cannot_be_read() -> None:
 
 
 def test_runs_are_reported_complete_in_their_order_only() -> None:
-    ledger = Ledger()
+    ledger = OpenRuns()
     ledger.opened(7, 2)
     ledger.opened(8, 1)
     ledger.opened(9, 1)

@@ -21,7 +21,7 @@ from brokerweave.config import LimitsSection
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.dead_letters import DeadLetters, plain
-from brokerweave.links.injector import Injector, State
+from brokerweave.links.injector import Injector, InjectorState
 from brokerweave.links.lane import Lane
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.run import Run
@@ -245,7 +245,7 @@ class Site:
     def settle(self) -> None:
         for _ in range(1_000):
             moved = [self.exchange(peer) for peer in self.world.peers.values()]
-            if not any([*moved, self.inject()]) and self.injector.state is State.READY:
+            if not any([*moved, self.inject()]) and self.injector.state is InjectorState.READY:
                 return
         raise AssertionError("never quiet")
 

@@ -97,7 +97,7 @@ async def test_any_error_after_the_start_is_tried_again(
     errors: list[Exception] = [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), error]
     write = folder.write_identity
 
-    def failing(path: Path, identity: folder.Identity) -> None:
+    def failing(path: Path, identity: folder.LogIdentity) -> None:
         if errors:
             raise errors.pop(0)
         write(path, identity)
@@ -171,7 +171,7 @@ async def test_a_clock_that_is_set_back_does_not_keep_recording_from_going_on(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr(folder.Disk, "write", full)
+        patched.setattr(folder.LogFiles, "write", full)
         tape.record("c", 4, 1, frames(b"missed"), ())
         tape.write()
     set_clock(host, tape, -86_400.0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from brokerweave.sim.client import ModelClient
-from brokerweave.sim.facts import Facts, NodeEnd, Publication, Visit
+from brokerweave.sim.facts import Facts, ModelPublication, NodeEnd, Visit
 from brokerweave.sim.ledger import Ledger
 from brokerweave.sim.order import Order
 from brokerweave.sim.owed import Owed
-from brokerweave.sim.pipes import Network
+from brokerweave.sim.pipes import StreamNetwork
 from brokerweave.sim.promises import Broken, Promises
 from brokerweave.sim.topology import Topology
 from brokerweave.sim.world import World
@@ -24,7 +24,7 @@ class Behind:
         world = World("1")
         owed = Owed(Topology(["a", "b"]), lambda *way: True, lambda: True, lambda node: True)
         self.facts = Facts(world, Promises(), owed.excuses, cluster=False, mesh=False, cyclic=False)
-        network, ledger = Network(world, lambda one, other: 0.1), Ledger(self.facts, owed)
+        network, ledger = StreamNetwork(world, lambda one, other: 0.1), Ledger(self.facts, owed)
         self._subscriber = ModelClient(world, network, ledger, "s", "a", 4, True, None)
         self._order, self._owed, self._begun = Order(self.facts, owed), owed, world.now
         self._got(2)
@@ -53,7 +53,7 @@ class Behind:
 
     def _got(self, number: int, at: float = 0.0) -> None:
         payload = f"p:{number}".encode()
-        publication = Publication(payload, "p", number, "b", "t", 1, False, False, at)
+        publication = ModelPublication(payload, "p", number, "b", "t", 1, False, False, at)
         self.facts.publications[payload] = publication
         self._order.check(self._subscriber, publication, 1)
 

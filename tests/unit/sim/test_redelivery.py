@@ -11,7 +11,7 @@ from brokerweave.sim.client import ModelClient
 from brokerweave.sim.facts import Facts, NodeEnd
 from brokerweave.sim.ledger import Ledger
 from brokerweave.sim.owed_in_one_hop import OwedInOneHop
-from brokerweave.sim.pipes import Network
+from brokerweave.sim.pipes import StreamNetwork
 from brokerweave.sim.promises import Broken, Promises
 from brokerweave.sim.topology import Topology
 from brokerweave.sim.world import World
@@ -29,7 +29,7 @@ class Site:
         owed = OwedInOneHop(Topology(names), lambda *_: False, lambda: False, lambda node: True)
         self.facts = Facts(self.world, Promises(), Counter(), cluster=True, mesh=True, cyclic=False)
         self.ledger = Ledger(self.facts, owed)
-        network = Network(self.world, lambda one, other: 0.0)
+        network = StreamNetwork(self.world, lambda one, other: 0.0)
         self.client = ModelClient(self.world, network, self.ledger, "s-1", "c", 4, True, None)
         publisher = ModelClient(self.world, network, self.ledger, "p", "a", 4, True, None)
         self.facts.sites_clients = lambda site: [self.client] if site == "c" else []

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from brokerweave.bench.load.clients import Publisher, Subscriber, come_back
+from brokerweave.bench.load.clients import LoadPublisher, LoadSubscriber, come_back
 from brokerweave.bench.load.plan import WorkerPlan
 from brokerweave.errors import Unavailable
 
@@ -27,15 +27,17 @@ class Returning:
 
     def __init__(self, plan: WorkerPlan) -> None:
         self._plan = plan
-        self._lost: queue.SimpleQueue[Publisher | Subscriber] = queue.SimpleQueue()
-        self._found: queue.SimpleQueue[tuple[Publisher | Subscriber, socket.socket]] = queue.SimpleQueue()
+        self._lost: queue.SimpleQueue[LoadPublisher | LoadSubscriber] = queue.SimpleQueue()
+        self._found: queue.SimpleQueue[tuple[LoadPublisher | LoadSubscriber, socket.socket]] = (
+            queue.SimpleQueue()
+        )
         for _ in range(_AT_ONCE):
             threading.Thread(target=self._dial_all, daemon=True).start()
 
-    def wants(self, client: Publisher | Subscriber) -> None:
+    def wants(self, client: LoadPublisher | LoadSubscriber) -> None:
         self._lost.put(client)
 
-    def back(self) -> Iterator[tuple[Publisher | Subscriber, socket.socket]]:
+    def back(self) -> Iterator[tuple[LoadPublisher | LoadSubscriber, socket.socket]]:
         while not self._found.empty():
             yield self._found.get()
 
@@ -46,7 +48,7 @@ class Returning:
             if sock is not None:
                 self._found.put((client, sock))
 
-    def _dial(self, client: Publisher | Subscriber) -> socket.socket | None:
+    def _dial(self, client: LoadPublisher | LoadSubscriber) -> socket.socket | None:
         doors, turn = self._plan.doors, client.client.number
         end = time.monotonic() + self._plan.total
         while time.monotonic() < end:
