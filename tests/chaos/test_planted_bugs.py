@@ -19,7 +19,7 @@ FOUND_AT = {
     "outbox_lets_new_runs_overtake_those_on_disk": 16,
     "the_end_of_a_connection_ends_the_session_of_its_heir": 26,
     "a_mark_is_answered_before_those_behind_have_heard": 143,
-    "qos2_ids_are_not_in_the_daybook": 38,
+    "qos2_ids_are_not_in_the_write_ahead_log": 38,
     "stamps_do_not_pass_those_of_other_nodes": 90,
 }
 """The first seed that finds a bug, where that is late: tried before all others, to save time."""

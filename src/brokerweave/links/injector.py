@@ -41,7 +41,7 @@ from brokerweave.mqtt.packets import (
 )
 from brokerweave.mqtt.properties import Properties, Property, get_int, get_str
 
-__all__ = ["BrokerAbilities", "InjectorCounters", "Injector", "InjectorState"]
+__all__ = ["BrokerAbilities", "Injector", "InjectorCounters", "InjectorState"]
 
 POLL_BYTES = 256 << 10
 """About how much one `poll` gives."""

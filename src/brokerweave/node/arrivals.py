@@ -18,9 +18,9 @@ from brokerweave.links.run import Run
 from brokerweave.mqtt.frames import RouteCache, route_run
 from brokerweave.node import confirmations
 from brokerweave.node.confirmations import PublicationId
-from brokerweave.node.daybook import OWN
 from brokerweave.node.rerouting import goes_again
 from brokerweave.node.router import RouteGroup
+from brokerweave.node.write_ahead_log import OWN
 
 if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
@@ -105,7 +105,7 @@ class Arrivals:
             self.stream(lane, run), run.epoch, run.first, run.count
         ):
             try:
-                # It says nothing of whether this node has seen the run: the daybook must not, either.
+                # It says nothing of whether this node has seen the run: the write-ahead log must not, either.
                 self._route(run.part(offset, count), routes, OWN, local=False)
             except RemoteProtocolError:
                 self._core.counters.add("dropped_damaged", count)

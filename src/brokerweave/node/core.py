@@ -27,7 +27,6 @@ from brokerweave.node.arrivals import Arrivals
 from brokerweave.node.barrier import Barrier
 from brokerweave.node.confirmations import Confirmations
 from brokerweave.node.counters import Counters
-from brokerweave.node.daybook import Daybook
 from brokerweave.node.failover import Failover
 from brokerweave.node.gates import MARK_TOPIC
 from brokerweave.node.interest import Interest
@@ -42,6 +41,7 @@ from brokerweave.node.sessions import Sessions
 from brokerweave.node.taps import Taps
 from brokerweave.node.wills import Wills
 from brokerweave.node.wiring import UNKNOWN, Wiring
+from brokerweave.node.write_ahead_log import WriteAheadLog
 from brokerweave.session.host import SessionLimits
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
@@ -125,10 +125,10 @@ class NodeCore:
         make_lane: LaneMaker,
         injectors: list[Injector],
         retained_store: RetainedStore | None = None,
-        daybook: Daybook | None = None,
+        wal: WriteAheadLog | None = None,
     ) -> None:
         self.settings = settings
-        self.daybook = daybook or Daybook()
+        self.wal = wal or WriteAheadLog()
         self.limits = limits
         self.listeners = listeners
         self.host = host
@@ -148,7 +148,7 @@ class NodeCore:
             settings.lanes if settings.ordered else None,
             lambda error: self.plugins.failed(self.strategy, error),
         )
-        self.interest = Interest(self.guarded, self.daybook)
+        self.interest = Interest(self.guarded, self.wal)
         self.kept: dict[str, dict[str, int]] = {}
         """For each neighbour, what the strategy wants to know of it after a restart."""
         self.controls: dict[str, Callable[[str, bytes], None]] = {}
@@ -237,7 +237,7 @@ class NodeCore:
             else:
                 kept[name] = value
         fit(kept)
-        self.daybook.note("keep", neighbour, dict(changes))
+        self.wal.note("keep", neighbour, dict(changes))
 
     def option(self, name: str) -> float:
         return self.settings.options[name]
@@ -397,7 +397,7 @@ class NodeCore:
             self.interest.discard(record, filters)
 
     def released(self, pair: Pair, packet_id: int) -> None:
-        self.daybook.note("release", pair.client.client_id, packet_id)
+        self.wal.note("release", pair.client.client_id, packet_id)
 
     def use_taps(self, taps: Taps) -> None:
         """Record from now on; before the first client comes."""
@@ -472,7 +472,7 @@ class NodeCore:
     def add_neighbour(self, identifier: str) -> None:
         if identifier not in self.neighbour_table:
             self.kept[identifier] = {}
-            self.daybook.note("neighbour", identifier)
+            self.wal.note("neighbour", identifier)
             self.neighbour_table.add(identifier)
             self.routes_changed()
 
@@ -497,7 +497,7 @@ class NodeCore:
         self.wiring.forget(identifier)
         self._neighbour_down(identifier)
         self.kept.pop(identifier, None)
-        self.daybook.note("neighbour gone", identifier)
+        self.wal.note("neighbour gone", identifier)
         self.router.forget(identifier)
         self.routes_changed()
         self.retained.forgotten(identifier)

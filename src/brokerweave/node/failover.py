@@ -147,7 +147,8 @@ class Failover:
             if isinstance(publish, Publish) and publish.qos:
                 self._hold_one(part, lane, publish)
         self._say_unheld(run, lane)
-        self.queues.flush()  # on disk before the daybook says that it came, and before anybody is told
+        # on disk before the write-ahead log says that it came, and before anybody is told
+        self.queues.flush()
 
     def not_kept(self, run: Run, lane: int, group: RouteGroup, missing: set[str]) -> None:
         """A client's publication goes on. Where neither a node nor all that keep it for that node's clients

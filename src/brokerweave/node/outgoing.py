@@ -1,8 +1,8 @@
 """Putting runs into outboxes: those of neighbours' lanes, and those towards the broker here.
 
-Invariants: before anybody has a run that is to survive a crash, one entry of the daybook says who owes it;
-what finds no room is dropped and counted. Must not know: where a topic leads, what a lane does with its
-outbox.
+Invariants: before anybody has a run that is to survive a crash, one entry of the write-ahead log says who
+owes it; what finds no room is dropped and counted. Must not know: where a topic leads, what a lane does with
+its outbox.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from brokerweave.links.run import Run
-from brokerweave.node.daybook import OWN, RunEntry
 from brokerweave.node.router import RouteGroup
+from brokerweave.node.write_ahead_log import OWN, RunEntry
 
 if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
@@ -69,7 +69,7 @@ class Outgoing:
         return True
 
     def owe(self, neighbour: str, lane: int, run: Run, number: int = 0) -> bool:
-        """Put a run into the outbox of a neighbour's lane; `number` is its own in the daybook.
+        """Put a run into the outbox of a neighbour's lane; `number` is its own in the write-ahead log.
 
         False: it had no room, and the run was dropped and counted.
         """
@@ -107,29 +107,28 @@ class Outgoing:
         kept_for: Mapping[str, tuple[str, ...]],
     ) -> int:
         """Before anyone has a run: who owes it, in one entry, so that a crash leaves all of it or nothing."""
-        if not self._core.daybook.keeps:
+        if not self._core.wal.keeps:
             return 0
         table = self._core.neighbour_table
         owing = [(table[neighbour].lanes[lane].outbox, min(cap, run.cap)) for neighbour, cap in hops]
         if local:
             owing.append((self._core.injectors[lane % len(self._core.injectors)].outbox, run.cap))
-        booked = [(outbox, cap) for outbox, cap in owing if outbox.booked_as and cap]
-        if booked:
+        logged = [(outbox, cap) for outbox, cap in owing if outbox.wal_name and cap]
+        if logged:
             # Named where there is no room, a run would come back after a crash, behind later ones.
-            kept = tuple((outbox.booked_as, cap) for outbox, cap in booked if outbox.has_room(run))
+            kept = tuple((outbox.wal_name, cap) for outbox, cap in logged if outbox.has_room(run))
             names = [
-                (outbox.booked_as, neighbour)
-                for (outbox, _), (neighbour, _) in zip(owing, hops, strict=False)
+                (outbox.wal_name, neighbour) for (outbox, _), (neighbour, _) in zip(owing, hops, strict=False)
             ]
             holds = tuple((name, kept_for[neighbour]) for name, neighbour in names if neighbour in kept_for)
-            return self._core.daybook.run(RunEntry(run, came_on, kept, *(taken or ("", 0)), holds))
+            return self._core.wal.run(RunEntry(run, came_on, kept, *(taken or ("", 0)), holds))
         if taken is not None:
-            self._core.daybook.note("take", *taken)
+            self._core.wal.note("take", *taken)
         if came_on != OWN:
             # It goes on as QoS 0 here, and may come once more: by another way, as more than that, or from a
             # neighbour that lost its disk.
             stream = self._core.arrivals.stream(came_on, run)
-            self._core.daybook.note("seen", stream, run.epoch, run.first, run.count)
+            self._core.wal.note("seen", stream, run.epoch, run.first, run.count)
         return 0
 
 

@@ -34,8 +34,8 @@ from brokerweave.membership.events import Nobody, Watcher
 from brokerweave.membership.meta import Meta
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
+from brokerweave.node.checkpointer import Checkpointer
 from brokerweave.node.core import NodeCore
-from brokerweave.node.keeper import Keeper
 from brokerweave.node.members import MemberLinks
 from brokerweave.node.taps import Taps
 from brokerweave.runtime import dead_letter_commands, logs, settings
@@ -96,7 +96,7 @@ class Node:
         self.health = NodeHealth(self._broker_is_up)
         self.dead_letters = DeadLetters()
         self.storage: Storage
-        self.keeper: Keeper
+        self.checkpointer: Checkpointer
         self.core: NodeCore
         self.links: NodeLinks
         self.injection: Injection
@@ -184,15 +184,17 @@ class Node:
 
     def _build(self) -> None:
         node, links = self.config.node, self.config.links
-        self.keeper = Keeper(
+        self.checkpointer = Checkpointer(
             self.storage, settings.bounds(self.config), lambda: secrets.randbits(62) + 1, self.warn
         )
-        stored = self.keeper.recover()
+        stored = self.checkpointer.recover()
         epoch = max(int(time.time() * 1000), int(stored.get("epoch", 0)) + 1)
         login = node.broker_username, read_password(node.broker_password_file)
         strategy = registry.strategy(node.strategy)
         self._build_core(strategy, epoch, login)
-        self._checkpoints = Checkpoints(self.core, self.keeper, self.dead_letters, self._stopping.is_set)
+        self._checkpoints = Checkpoints(
+            self.core, self.checkpointer, self.dead_letters, self._stopping.is_set
+        )
         if self.config.taps:
             self._record()
         if stored:
@@ -228,7 +230,7 @@ class Node:
             Injector(
                 f"brokerweave-{node.id}-{lane}",
                 BrokerAbilities(),
-                self.keeper.outbox(f"injectors/{lane}", durable=True),
+                self.checkpointer.outbox(f"injectors/{lane}", durable=True),
                 self.dead_letters,
                 username=username,
                 password=password,
@@ -236,7 +238,7 @@ class Node:
             )
             for lane in range(links.sessions)
         ]
-        self._lane_folders = LaneFolders(self.storage, self.keeper, lambda: self.config.links.qos > 0)
+        self._lane_folders = LaneFolders(self.storage, self.checkpointer, lambda: self.config.links.qos > 0)
         self.retained_store = SqliteStore(self.storage.folder / "retained.db", self.warn)
         sessions = RuntimeSessions(self.door)
         self.core = NodeCore(
@@ -248,7 +250,7 @@ class Node:
             self._lane_folders.lane,
             injectors,
             self.retained_store,
-            self.keeper.daybook,
+            self.checkpointer.wal,
         )
         if self.core.failover is not None and not self.storage.temporary:
             self.core.failover.keep_in(self.storage.journal("held"))
@@ -407,7 +409,7 @@ class Node:
 
     def forget_lanes(self, neighbour: str) -> None:
         self._lane_folders.delete(neighbour)
-        self._checkpoints.save()  # the daybook may name them still
+        self._checkpoints.save()  # the write-ahead log may name them still
 
 
 T = TypeVar("T")

@@ -67,8 +67,8 @@ def status(node: Node) -> dict[str, Any]:
             "cluster_overflows": core.confirmations.overflows,
             "dead_letters": len(node.dead_letters),
             "internal_errors": node.trouble.internal_errors,
-            "disk_failures": core.daybook.failures
-            + node.keeper.failures
+            "disk_failures": core.wal.failures
+            + node.checkpointer.failures
             + node.storage.failures
             + node.retained_store.failures
             + sum(box.journal_failures for box in outboxes(core)),

@@ -16,7 +16,7 @@ from brokerweave.links.progress import MemoryProgress
 from brokerweave.node.retained import MemoryStore
 from brokerweave.sim.world import Killed
 
-DAYBOOK = "daybook"
+WAL = "daybook"
 HELD = "held"
 """The journal of what a node of a mesh keeps for clients of others."""
 
@@ -84,7 +84,7 @@ class DiskStore(MemoryStore):
 
 
 class SimDisk:
-    """Implements `node.keeper.Storage`."""
+    """Implements `node.checkpointer.Storage`."""
 
     temporary = False
 

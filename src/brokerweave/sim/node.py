@@ -21,8 +21,8 @@ from brokerweave.links.lane import Lane
 from brokerweave.links.outbox import Outbox
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
+from brokerweave.node.checkpointer import Bounds, Checkpointer
 from brokerweave.node.core import NodeCore, Settings
-from brokerweave.node.keeper import Bounds, Keeper
 from brokerweave.session.pair import Pair
 from brokerweave.sim.disk import HELD, SimDisk
 from brokerweave.sim.injecting import SimInjection
@@ -55,7 +55,7 @@ class NodeOptions:
     reconnect_max: float = 2.0
     outbox_memory: int = 64 << 10
     outbox_disk: int = 1 << 20
-    daybook_bytes: int = 8 << 10
+    wal_bytes: int = 8 << 10
     window: int = 10_000
     forget_after: float = 3600.0
     session_expiry: float = 3600.0
@@ -98,7 +98,7 @@ class SimNode:
         self.relays: dict[Pair, Relay] = {}
         self.random: Random = world.random(f"node/{name}")
         self.outboxes: list[WatchedOutbox] = []
-        self.keeper: Keeper
+        self.checkpointer: Checkpointer
         self.reader: SimRetainedReader
         self._checkpointing: ScheduledEvent | None = None
         self._removed: set[str] = set()
@@ -123,14 +123,12 @@ class SimNode:
         self.watcher.node_starts(self)
         options, self.disk.failed = self.options, self.disk.failing
         self.disk.ever_failed = self.disk.failing
-        settings = Bounds(
-            options.window, True, options.outbox_memory, options.outbox_disk, options.daybook_bytes
-        )
-        self.keeper = Keeper(
+        settings = Bounds(options.window, True, options.outbox_memory, options.outbox_disk, options.wal_bytes)
+        self.checkpointer = Checkpointer(
             self.disk, settings, lambda: self.random.getrandbits(62) + 1, self.warn, WatchedOutbox
         )
         self.disk.retained.crash()
-        stored = self.keeper.recover()
+        stored = self.checkpointer.recover()
         self._epoch = max(int(self.now() * 1000), self._epoch + 1, int(stored.get("epoch", 0)) + 1)
         self.dead_letters = WatchedDeadLetters(self.watcher, self.name)
         abilities = BrokerAbilities(version=options.injector_version)
@@ -167,7 +165,7 @@ class SimNode:
             self._make_lane,
             injectors,
             self.disk.retained,
-            self.keeper.daybook,
+            self.checkpointer.wal,
             self.watcher,
         )
         if self.core.failover is not None:
@@ -289,7 +287,7 @@ class SimNode:
 
     def forget_lanes(self, neighbour: str) -> None:
         self.disk.delete(f"lanes/{neighbour}")
-        self._checkpoint()  # the daybook may name them still
+        self._checkpoint()  # the write-ahead log may name them still
 
     def remember_taken(self, neighbour: str, index: int, lane: Lane) -> None:
         self.disk.write_note(f"lanes/{neighbour}/{index}/taken", lane.snapshot())
@@ -308,7 +306,7 @@ class SimNode:
         return lane
 
     def _outbox(self, folder: str) -> Outbox:
-        outbox = self.keeper.outbox(folder, durable=True)
+        outbox = self.checkpointer.outbox(folder, durable=True)
         assert isinstance(outbox, WatchedOutbox)
         outbox.watch(self.watcher, self.name, folder)
         self.outboxes.append(outbox)
@@ -317,10 +315,10 @@ class SimNode:
     # What a crash must not lose
 
     def _keep_changes(self) -> None:
-        daybook, letters = self.core.daybook, self.dead_letters
-        letters.added = lambda letter: daybook.note("letter", *plain(letter))
-        letters.removed = lambda letter_id: daybook.note("letter gone", letter_id)
-        daybook.grown = self._checkpoint_soon
+        wal, letters = self.core.wal, self.dead_letters
+        letters.added = lambda letter: wal.note("letter", *plain(letter))
+        letters.removed = lambda letter_id: wal.note("letter gone", letter_id)
+        wal.grown = self._checkpoint_soon
         self._checkpoint()
 
     def _checkpoint_soon(self) -> None:
@@ -333,7 +331,7 @@ class SimNode:
         self.core.retained.commit()
         lanes = [lane.outbox for n in self.core.neighbour_table.all() for lane in n.lanes]
         outboxes = lanes + [injector.outbox for injector in self.core.injectors]
-        if self.keeper.checkpoint(lambda: state.dump(self.core, self.dead_letters), outboxes, True):
+        if self.checkpointer.checkpoint(lambda: state.dump(self.core, self.dead_letters), outboxes, True):
             self._removed.clear()
         else:
             self._checkpointing = self.host.later(CHECKPOINT_RETRY, self._checkpoint)

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from brokerweave.mqtt.content import content_hash
-from brokerweave.sim.disk import DAYBOOK, HELD
+from brokerweave.sim.disk import HELD, WAL
 from brokerweave.sim.doubts import NOTICED, Losses
 from brokerweave.sim.facts import Facts, NodeEnd
 from brokerweave.sim.node import SimNode
@@ -19,7 +19,7 @@ from brokerweave.sim.owed import Debt, Owed
 from brokerweave.sim.owed_in_one_hop import OwedInOneHop
 from brokerweave.sim.promises import Broken
 from brokerweave.sim.redelivery import RedeliveryRules
-from brokerweave.sim.watching import WatchedOutbox, copies, in_daybook, in_journal
+from brokerweave.sim.watching import WatchedOutbox, copies, in_journal, in_wal
 
 
 class Outages:
@@ -53,7 +53,7 @@ class Outages:
     def _undo(self, node: SimNode) -> None:
         """A node was killed in the middle of a turn: what it had not written down did not happen."""
         journals = node.disk.journals.items()
-        written = {copy for n, j in journals if n != HELD for copy in copies(j, n == DAYBOOK)}
+        written = {copy for n, j in journals if n != HELD for copy in copies(j, n == WAL)}
         for (name, payload), visits in self._facts.visits.items():
             while name == node.name and visits and visits[-1].at == self._facts.now:
                 origin, epoch, _, sequence = visits[-1].key
@@ -92,8 +92,8 @@ class Outages:
         if node.disk.failing and ends:  # row "failing disk"
             ends[-1].disk_failed = True
             self._owed.node_forgot(node.name)
-            for payload, _ in in_daybook(node.disk.journals.get(DAYBOOK)):
-                facts.drop(node.name, DAYBOOK, [payload], "on a disk that failed at the start")
+            for payload, _ in in_wal(node.disk.journals.get(WAL)):
+                facts.drop(node.name, WAL, [payload], "on a disk that failed at the start")
                 facts.unread[payload][node.name] = facts.now
             kept = _kept_for_others(node)
             self.unread.update(p for p in facts.publications if any(p in record for record in kept))
@@ -105,10 +105,10 @@ class Outages:
         if ends:
             ends[-1].disk_kept = False
         for name, journal in node.disk.journals.items():
-            if name not in (DAYBOOK, HELD):
+            if name not in (WAL, HELD):
                 facts.drop(node.name, name, list(in_journal(journal)), "disk lost")
-        daybook = node.disk.journals.get(DAYBOOK)
-        facts.drop(node.name, DAYBOOK, [payload for payload, _ in in_daybook(daybook)], "disk lost")
+        wal = node.disk.journals.get(WAL)
+        facts.drop(node.name, WAL, [payload for payload, _ in in_wal(wal)], "disk lost")
         self._owed.node_forgot(node.name)
 
     def site_dies(self, site: str) -> None:
@@ -130,11 +130,11 @@ class Outages:
 def _written(node: SimNode) -> defaultdict[str, set[bytes]]:
     """What each outbox of a node has on disk."""
     written: defaultdict[str, set[bytes]] = defaultdict(set)
-    for payload, owing in in_daybook(node.disk.journals.get(DAYBOOK)):
+    for payload, owing in in_wal(node.disk.journals.get(WAL)):
         for name in owing:
             written[name].add(payload)
     for name, journal in node.disk.journals.items():
-        if name not in (DAYBOOK, HELD):
+        if name not in (WAL, HELD):
             written[name].update(in_journal(journal))
     return written
 

@@ -401,4 +401,4 @@ def _delay(one: str, other: str) -> float:
     return _NEAR if "/" in one + other or "-" in one + other else _WIDE
 
 
-__all__ = ["SimOptions", "SeedOutcome", "plan", "replace", "run"]
+__all__ = ["SeedOutcome", "SimOptions", "plan", "replace", "run"]

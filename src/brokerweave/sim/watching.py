@@ -17,9 +17,9 @@ from brokerweave.mqtt.frames import publish_head, split
 from brokerweave.mqtt.packets import Publish
 from brokerweave.node.arrivals import Arrivals
 from brokerweave.node.core import NodeCore
-from brokerweave.node.daybook import OWN, RunEntry, decode_entry
 from brokerweave.node.outgoing import Outgoing
 from brokerweave.node.router import RouteGroup
+from brokerweave.node.write_ahead_log import OWN, RunEntry, decode_entry
 from brokerweave.sim.disk import DiskJournal
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class WatchedOutbox(Outbox):
         largest = max((run.size for run, _ in self._memory), default=0)
         if self._memory_used > self.memory_bytes + largest:
             return f"{self._memory_used} bytes in memory, {self.memory_bytes} allowed"
-        # What lies in memory may be in the journal as well, since the daybook was begun anew.
+        # What lies in memory may be in the journal as well, since the write-ahead log was begun anew.
         allowed = self.disk_bytes + self.memory_bytes + _RUN_BYTES
         if self._journal is not None and self._journal.size > allowed:
             return f"{self._journal.size} bytes on disk, {allowed} allowed"
@@ -186,18 +186,18 @@ def in_journal(journal: DiskJournal) -> Iterator[bytes]:
         yield from payloads(decode_record(record))
 
 
-def copies(journal: DiskJournal, daybook: bool) -> Iterator[tuple[bytes, str, int, int]]:
+def copies(journal: DiskJournal, wal: bool) -> Iterator[tuple[bytes, str, int, int]]:
     """Each message in a journal with its origin, epoch and sequence: one that was resent has several."""
     for data in journal.contents():
-        entry = decode_entry(data) if daybook else RunEntry(decode_record(data), OWN, ())
+        entry = decode_entry(data) if wal else RunEntry(decode_record(data), OWN, ())
         if isinstance(entry, RunEntry):
             run = entry.run
             for number, payload in enumerate(payloads(run)):
                 yield payload, run.origin, run.epoch, run.first + number
 
 
-def in_daybook(journal: DiskJournal | None) -> Iterator[tuple[bytes, tuple[str, ...]]]:
-    """Each message that the daybook has, and the outboxes that owe it."""
+def in_wal(journal: DiskJournal | None) -> Iterator[tuple[bytes, tuple[str, ...]]]:
+    """Each message that the write-ahead log has, and the outboxes that owe it."""
     for data in journal.contents() if journal is not None else ():
         entry = decode_entry(data)
         if isinstance(entry, RunEntry):

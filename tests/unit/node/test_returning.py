@@ -16,9 +16,9 @@ from brokerweave.mqtt.packets import Disconnect, PubAck, Publish, PubRec, SubAck
 from brokerweave.mqtt.properties import Property
 from brokerweave.node import returning, sessions, state
 from brokerweave.node.arrivals import ACK_DELAY
-from brokerweave.node.daybook import Daybook
 from brokerweave.node.failover import LEFT_SECONDS, PUSH_SECONDS, TICK_SECONDS
 from brokerweave.node.recovery import Recovery
+from brokerweave.node.write_ahead_log import WriteAheadLog
 from brokerweave.session.record import record_of, state_of
 from tests.unit.node.mesh_sites import (
     DEAD_SECONDS,
@@ -511,7 +511,7 @@ class TestWhatAClientHadBeforeItsNewHomeWasKilled:
 
     def restarted(self, mesh: Network) -> tuple[Network, MessageId]:
         journal, core = MemoryJournal(), mesh.nodes["e"].core
-        core.daybook = core.interest._daybook = Daybook(journal)
+        core.wal = core.interest._wal = WriteAheadLog(journal)
         missed(mesh, b"1")
         back = Guest(mesh, "e", "c", clean_start=False)
         back.subscribe("t")
@@ -552,7 +552,7 @@ def test_what_clients_had_is_bounded_for_all_together_and_makes_room_when_one_is
 ) -> None:
     monkeypatch.setattr(sessions, "MOST_HAD", 2)
     core = mesh.nodes["e"].core
-    core.daybook = core.interest._daybook = Daybook(MemoryJournal())
+    core.wal = core.interest._wal = WriteAheadLog(MemoryJournal())
     had = {}
     for client in ("a", "b"):
         Guest(mesh, "e", client, clean_start=False)
