@@ -21,7 +21,7 @@ from brokerweave.membership import wire
 from brokerweave.membership.members import Claim, MemberState
 from brokerweave.membership.rules import Rules
 from brokerweave.node.dead_wills import WILL_OF, DeadWills
-from brokerweave.node.having import Having
+from brokerweave.node.receipts import ReceiptExchange
 from tests.chaos.planted_bugs import Plant
 
 # Written without having read the simulator
@@ -115,7 +115,7 @@ def nobody_holds_anything(patch: pytest.MonkeyPatch) -> None:
 
 
 def receipts_are_not_told(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Having, "received", lambda self, pair, hashes: None)
+    patch.setattr(ReceiptExchange, "received", lambda self, pair, hashes: None)
 
 
 def nobody_objects_to_being_held_for_dead(patch: pytest.MonkeyPatch) -> None:

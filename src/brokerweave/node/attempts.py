@@ -208,7 +208,7 @@ class Attempts:
             entry.sources.add(node)
             had = [one.id for one in offered if attempt.cutover.has(one)]
             if had:
-                self._failover.having.got(attempt.client, had, {node})
+                self._failover.receipts.got(attempt.client, had, {node})
 
     # What is heard of others
 
@@ -363,8 +363,8 @@ class Attempts:
         self._core.counters.add("redelivery_doubted", attempt.cutover.doubted)
         interrupted = entry is not None and entry.interrupted
         if entry is not None:
-            self._failover.having.routed(attempt.client, attempt.cutover.later, entry.keepers)
-            self._failover.having.got(attempt.client, attempt.cutover.known, entry.keepers)
+            self._failover.receipts.routed(attempt.client, attempt.cutover.later, entry.keepers)
+            self._failover.receipts.got(attempt.client, attempt.cutover.known, entry.keepers)
         attempt.pair.go_on(attempt.stand)
         if given and not interrupted:
             if attempt.cutover.doubtful and entry is not None and not attempt.sure:

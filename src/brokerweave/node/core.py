@@ -305,16 +305,16 @@ class NodeCore:
 
     def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
         if self.failover is not None:
-            self.failover.having.received(pair, hashes)
+            self.failover.receipts.received(pair, hashes)
             if more:  # in doubt at this node's death is then no more than the client's Receive Maximum
-                self.failover.having.flush()
+                self.failover.receipts.flush()
 
     def publishing(self, topic: str) -> None:
         if self.failover is not None:
-            self.failover.having.kept(topic.encode())
+            self.failover.receipts.kept(topic.encode())
 
     def keeps(self, topic: bytes) -> bool:
-        return self.failover is not None and self.failover.having.keeps(topic)
+        return self.failover is not None and self.failover.receipts.keeps(topic)
 
     def superseded(self, pair: Pair) -> bool:
         return self.sessions.superseded(pair)

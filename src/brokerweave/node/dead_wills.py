@@ -57,7 +57,7 @@ class DeadWills:
             expiry = _NEVER if math.isinf(pair.expiry) else int(pair.expiry)
             owed = OwedWill(client, self._core.node_id, pair.came, pair.version, pair.will, expiry)
             self._own[client] = owed
-            self._tell(wire.encode_will(owed), self._failover.having.holders())
+            self._tell(wire.encode_will(owed), self._failover.receipts.holders())
         elif before is not None:
             self._clear(before)
 
@@ -98,7 +98,7 @@ class DeadWills:
 
     def _clear(self, owed: OwedWill) -> None:
         cleared = wire.Cleared(owed.client, owed.node, owed.since)
-        self._tell(wire.encode_will(cleared), self._failover.having.holders())
+        self._tell(wire.encode_will(cleared), self._failover.receipts.holders())
 
     def _tell(self, payload: bytes, nodes: list[str]) -> None:
         for node in nodes:
@@ -106,7 +106,7 @@ class DeadWills:
 
     def up(self, neighbour: str) -> None:
         """A link is up: what was told before may have been lost."""
-        if self._own and neighbour in self._failover.having.holders():
+        if self._own and neighbour in self._failover.receipts.holders():
             for owed in self._own.values():
                 self._core.send_own(neighbour, wire.WILLS, wire.encode_will(owed))
 

@@ -1,10 +1,10 @@
 """What a node of a mesh does for clients that lost their site (docs/decisions/0011-mesh.md).
 
-Owns the node's part as a holder: queues of other nodes' clients, and takeovers; `having` says and hears what
-clients have, `returning` has the part of the new home, `handover` of who holds, `resends` and `dead_wills`
-what their names say. Invariants: what a run is to be held for is in the queues before the run is confirmed; a
-client that is elsewhere since later has no pair here. Must not know: sockets, clocks, receipts, how a client
-is judged to lack a message.
+Owns the node's part as a holder: queues of other nodes' clients, and takeovers; `receipts` says and hears
+what clients have, `returning` has the part of the new home, `handover` of who holds, `resends` and
+`dead_wills` what their names say. Invariants: what a run is to be held for is in the queues before the run is
+confirmed; a client that is elsewhere since later has no pair here. Must not know: sockets, clocks, receipts,
+how a client is judged to lack a message.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from brokerweave.mqtt.packets import Publish, Will
 from brokerweave.node.confirmations import PublicationId
 from brokerweave.node.dead_wills import DeadWills
 from brokerweave.node.handover import Handover
-from brokerweave.node.having import Having
+from brokerweave.node.receipts import ReceiptExchange
 from brokerweave.node.resends import Resends
 from brokerweave.node.retained import time_of
 from brokerweave.node.returning import Returns
@@ -75,9 +75,9 @@ class Failover:
         self.window = core.option("window")
         bounds = int(core.option("client_bytes")), int(core.option("max_bytes"))
         self.queues = Queues(*bounds, self.window)
-        self.having = Having(core, self)
+        self.receipts = ReceiptExchange(core, self)
         self.log = InjectionLog()
-        self.log.kept = self.having.kept
+        self.log.kept = self.receipts.kept
         for lane, injector in enumerate(core.injectors):
             injector.watch = self.log.lane(lane if core.settings.ordered else 0)
         self.returns = Returns(core, self)
@@ -88,7 +88,7 @@ class Failover:
         """Started less than a window ago, not by the clock, which may be set: somebody who was not reached
         yet may have kept something before."""
         core.call_later(self.window, self._grow)
-        self.having.turn_later(min(self.window, BEFORE_SECONDS))
+        self.receipts.turn_later(min(self.window, BEFORE_SECONDS))
         self.started = core.now()
         self._ticking = False
         self._ticked = 0.0
@@ -363,7 +363,7 @@ class Failover:
     def will_due(self, pair: Pair, will: Will) -> tuple[str, int] | None:
         """The broker publishes a will here: the sender by which others know it, if its client has a name."""
         if will.qos:
-            self.having.kept(will.topic.encode())
+            self.receipts.kept(will.topic.encode())
         return self.wills.mark(pair, will) if pair.client.client_id else None
 
     def published(self, run: Run, lane: int, publish: Publish, pair: Pair) -> None:
@@ -396,8 +396,8 @@ class Failover:
             "held_dropped": self.queues.dropped.total(),
             "early_receipts_dropped": self.queues.early_dropped,
             "had_forgotten": self.queues.had_dropped,
-            "receipts_lost": self.having.receipts.lost,
-            "recent_forgotten": self.having.recent.dropped,
+            "receipts_lost": self.receipts.outbox.lost,
+            "recent_forgotten": self.receipts.recent.dropped,
             "resends_forgotten": self.resends.senders.overflows,
             "injections_forgotten": self.log.forgotten,
         }
@@ -515,7 +515,7 @@ class Failover:
                 self._core.send_own(node, wire.LATE, payload)
 
     def _up(self, neighbour: str) -> None:
-        self.having.up(neighbour)
+        self.receipts.up(neighbour)
         self.returns.attempts.up(neighbour)
         self.wills.up(neighbour)
 

@@ -51,7 +51,7 @@ class Giving:
             entry = self._clients.get(client)
             ids = cutover.finished(given)
             if ids:
-                self._failover.having.got(client, ids, entry.keepers if entry is not None else set())
+                self._failover.receipts.got(client, ids, entry.keepers if entry is not None else set())
 
         pair.redeliver([held.publish for held in given], done, stand)
 
@@ -77,14 +77,14 @@ class Giving:
         keepers = entry.keepers if stand is not None else {node}
         later = [one.id for one in held if entry.last.routed_here(one)]
         if later:
-            self._failover.having.routed(client, later, keepers)
+            self._failover.receipts.routed(client, later, keepers)
             # Who began to hold for this node after the client had it was not told.
             had = [one.id for one in held if own and one.id in later and entry.last.came_here(one)]
-            self._failover.having.got(client, had, {node})
+            self._failover.receipts.got(client, had, {node})
             held = [one for one in held if one.id not in later]
         had_there = self._failover.queues.had  # where it was before, as this node heard, too
         known = [one.id for one in held if entry.last.knows(one) or had_there(client, one.id)]
-        self._failover.having.got(client, known, keepers)
+        self._failover.receipts.got(client, known, keepers)
         if record is None or not isinstance(record.owner, Pair):
             # It is away: who keeps it is asked again when it goes on.
             entry.interrupted = entry.interrupted or len(known) < len(held)
@@ -93,7 +93,7 @@ class Giving:
         given = [each for one in held for each in entry.last.late(one, self._core.now())]
         had = [one.id for one in held if entry.last.has(one)]
         if had:
-            self._failover.having.got(client, had, keepers)
+            self._failover.receipts.got(client, had, keepers)
         if given:
             self.give(record.owner, client, entry.last, given, stand)
 
@@ -194,7 +194,7 @@ class Giving:
             if not found or entry.last.held_for_here(found[0]):
                 rest.append(one)
         if ids:
-            self._failover.having.got(client, ids, entry.keepers)
+            self._failover.receipts.got(client, ids, entry.keepers)
         return rest
 
     def known_again(self, client: str, hash: bytes) -> None:

@@ -58,8 +58,8 @@ class Handover:
         """Others live than before, or a neighbour has told its clients: are there new holders?"""
         mesh, me = self._failover.mesh, self._core.node_id
         for holder in self._new(me):
-            self._failover.having.flush()  # what was said before it was a holder goes before this
-            self._ask(self._failover.having.holders(), holder)
+            self._failover.receipts.flush()  # what was said before it was a holder goes before this
+            self._ask(self._failover.receipts.holders(), holder)
         if mesh.table.adrift(me):
             self._ask([node for node in mesh.reachable() if (node, me) not in self._known], me)
         for due in [due for due in self._due if mesh.has_told(due[1])]:

@@ -319,6 +319,6 @@ class Returns:
         if not held:
             return
         # An origin that had no link to here yet has it kept by who holds for this node, too.
-        entry.sources.update((node, *self._failover.having.holders()))
+        entry.sources.update((node, *self._failover.receipts.holders()))
         if not self.attempts.late(client, held):
             self.giving.late(client, held, node, own, stand)

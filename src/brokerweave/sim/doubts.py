@@ -114,7 +114,7 @@ class Doubts:
                 continue
             if other.core.failover.queues.keeps(client, content):
                 mine = node.core.failover if node.up else None
-                if mine is None or mine.having.receipts.waits_for(client) or not self._sound(other, node):
+                if mine is None or mine.receipts.outbox.waits_for(client) or not self._sound(other, node):
                     return True
                 if other.name not in mine.mesh.reachable():
                     return True

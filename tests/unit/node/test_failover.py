@@ -493,7 +493,7 @@ def test_of_what_was_published_at_qos_0_nobody_is_told_who_has_it(mesh: Network,
     holders = [failover(mesh, name) for name in strategy(mesh, "d").holders("d")]
     assert sum(len(holder.queues) for holder in holders) == qos
     client.broker(Publish("t", b"1"))
-    assert failover(mesh, "d").having.receipts.waiting == bool(qos)
+    assert failover(mesh, "d").receipts.outbox.waiting == bool(qos)
     mesh.settle()
     assert sum(len(holder.queues) for holder in holders) == 0
 

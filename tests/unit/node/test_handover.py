@@ -252,7 +252,7 @@ def held_by_one_who_knows_nobody() -> tuple[Network, Guest]:
     client.subscribe("t")
     mesh.settle()
     mesh.advance(OPTIONS["window"] + 1.0)
-    assert failover(mesh, "d").having.holders() == ["e"]
+    assert failover(mesh, "d").receipts.holders() == ["e"]
     start(mesh, "a", "p")
     assert strategy(mesh, "p").holders("d") == ("a",)
     mesh.stuck.add(("a", "p"))

@@ -614,10 +614,10 @@ def test_a_receipt_that_the_disk_has_not_taken_is_not_acknowledged(mesh: Network
     shelf._pending.append(b"what the disk did not take")
     client.delivered(b"1", 1)
     mesh.advance(0.5)
-    assert failover(mesh, "d").having.receipts.owes(holder)
+    assert failover(mesh, "d").receipts.outbox.has_unacknowledged(holder)
     shelf._pending.clear()
     mesh.advance(TICK_SECONDS)
-    assert not failover(mesh, "d").having.receipts.owes(holder)
+    assert not failover(mesh, "d").receipts.outbox.has_unacknowledged(holder)
 
 
 def test_what_is_published_at_a_site_that_was_started_since_is_kept_for_who_has_yet_to_come(
