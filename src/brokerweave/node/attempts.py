@@ -18,7 +18,7 @@ from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.newcomer import Newcomer
 from brokerweave.mqtt.topics import matches, shared_filter
-from brokerweave.node.giving import Giving
+from brokerweave.node.client_redelivery import ClientRedelivery
 from brokerweave.session.pair import Pair
 from brokerweave.session.standing import Stand
 
@@ -90,12 +90,16 @@ class _Attempt:
 
 class Attempts:
     def __init__(
-        self, core: NodeCore, failover: Failover, clients: Mapping[str, Newcomer], giving: Giving
+        self,
+        core: NodeCore,
+        failover: Failover,
+        clients: Mapping[str, Newcomer],
+        redelivery: ClientRedelivery,
     ) -> None:
         self._core = core
         self._failover = failover
         self._clients = clients
-        self._giving = giving
+        self._redelivery = redelivery
         self._attempts: dict[int, _Attempt] = {}
         self._round = 0
         self._epochs: dict[str, int] = {}
@@ -368,8 +372,8 @@ class Attempts:
         attempt.pair.go_on(attempt.stand)
         if given and not interrupted:
             if attempt.cutover.doubtful and entry is not None and not attempt.sure:
-                self._giving.suspect(attempt.client, entry, tuple(attempt.cutover.doubtful))
-            self._giving.give(attempt.pair, attempt.client, attempt.cutover, given, attempt.behind)
+                self._redelivery.suspect(attempt.client, entry, tuple(attempt.cutover.doubtful))
+            self._redelivery.redeliver(attempt.pair, attempt.client, attempt.cutover, given, attempt.behind)
         else:
             attempt.pair.go_on(attempt.behind)
         for later in [later for later, one in self._attempts.items() if one.client == attempt.client]:
@@ -379,7 +383,7 @@ class Attempts:
 
     def _writing(self, identifier: MessageId) -> None:
         """The broker is about to get a publication."""
-        told = self._giving.writing(identifier)
+        told = self._redelivery.writing(identifier)
         cut = self._cuts.get(identifier.origin)
         last = (cut.epoch, cut.sequences[identifier.lane]) if cut is not None else None
         overtaken = last is None or (identifier.epoch, identifier.sequence) <= last
@@ -401,6 +405,6 @@ class Attempts:
                 continue
             here_before = record is not None and identifier in record.had
             if here_before or self._failover.queues.had(client, identifier):
-                self._giving.not_again(client, publish.topic, known.hash)
+                self._redelivery.not_again(client, publish.topic, known.hash)
             else:
                 entry.last.overtaken(identifier, publish.topic, known.hash)

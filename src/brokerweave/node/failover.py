@@ -376,7 +376,7 @@ class Failover:
             kept = held.hold(identifier, publish, run.version, run.born)
             self.returns.attempts.published(kept, pair.client.client_id, publish.packet_id)
             if had_before:
-                self.returns.giving.had_before(kept)
+                self.returns.redelivery.had_before(kept)
 
     # What an operator sees
 

@@ -152,7 +152,7 @@ class Resends:
             if receipts.recent.has(client, name):
                 receipts.got(client, ids, {*receipts.holders(), run.origin})
             else:
-                self._failover.returns.giving.known_again(client, name)
+                self._failover.returns.redelivery.known_again(client, name)
 
 
 def _content(run: Run) -> tuple[str, bytes]:

@@ -1,10 +1,10 @@
 """A client that lost its site comes to this one: it gets what it missed, once, before anything else.
 
 Owns the clients that may be owed something from elsewhere, from when they come until nobody keeps anything
-for them; `attempts` has what happens when one subscribes, `giving` what it gets. Invariants: what a client
-left without, and what came while it was away, it is owed still when it goes on; then the stream stands behind
-CONNACK until all in reach have answered once more, no longer than the barrier's limit. Must not know: how it
-is judged what a client lacks, sockets, clocks.
+for them; `attempts` has what happens when one subscribes, `redelivery` what it gets. Invariants: what a
+client left without, and what came while it was away, it is owed still when it goes on; then the stream stands
+behind CONNACK until all in reach have answered once more, no longer than the barrier's limit. Must not know:
+how it is judged what a client lacks, sockets, clocks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from brokerweave.failover.newcomer import Newcomer
 from brokerweave.failover.queues import UNDER_WAY_SECONDS
 from brokerweave.mqtt.topics import shared_filter
 from brokerweave.node.attempts import Attempts
-from brokerweave.node.giving import Giving
+from brokerweave.node.client_redelivery import ClientRedelivery
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
 from brokerweave.session.standing import Stand
@@ -58,8 +58,8 @@ class Returns:
         self._strangers: dict[str, None] = {}
         """Clients that came in sessions of which this node, just started, knew nothing; as long as somebody
         may keep something for them."""
-        self.giving = Giving(core, failover, self._clients)
-        self.attempts = Attempts(core, failover, self._clients, self.giving)
+        self.redelivery = ClientRedelivery(core, failover, self._clients)
+        self.attempts = Attempts(core, failover, self._clients, self.redelivery)
 
     def expect(self, client: str, sure: bool = True) -> None:
         """The client was elsewhere, or its session here is lost; or it goes on, as `accepted` or `goes_on`
@@ -76,7 +76,7 @@ class Returns:
         if entry is not None:
             self._core.sessions.returned(client, None)
             self._close(entry)
-            self.giving.forget(client, entry)
+            self.redelivery.forget(client, entry)
 
     def _forget(self, client: str, entry: Newcomer) -> None:
         if self._clients.get(client) is entry:
@@ -136,7 +136,7 @@ class Returns:
             if record is not None and record.unknown and self._young:
                 self._note_stranger(client)
             return
-        self.giving.suppress(client)
+        self.redelivery.suppress(client)
         if entry.last is None:
             self.none(client)
         elif entry.interrupted:
@@ -321,4 +321,4 @@ class Returns:
         # An origin that had no link to here yet has it kept by who holds for this node, too.
         entry.sources.update((node, *self._failover.receipts.holders()))
         if not self.attempts.late(client, held):
-            self.giving.late(client, held, node, own, stand)
+            self.redelivery.late(client, held, node, own, stand)

@@ -32,7 +32,7 @@ SUSPECT_SECONDS = 2.0
 """How long a delivery that may come, and may not, is taken off the stream: an equal one would be, too."""
 
 
-class Giving:
+class ClientRedelivery:
     def __init__(self, core: NodeCore, failover: Failover, clients: Mapping[str, Newcomer]) -> None:
         self._core = core
         self._failover = failover
@@ -40,7 +40,7 @@ class Giving:
         self._given: dict[MessageId, set[str]] = {}
         """Clients that got something from here which the broker was not given yet."""
 
-    def give(
+    def redeliver(
         self, pair: Pair, client: str, cutover: Cutover, given: list[Held], stand: Stand | None = None
     ) -> None:
         """What it was judged to lack goes to it, before what the broker delivers behind `stand`."""
@@ -95,7 +95,7 @@ class Giving:
         if had:
             self._failover.receipts.got(client, had, keepers)
         if given:
-            self.give(record.owner, client, entry.last, given, stand)
+            self.redeliver(record.owner, client, entry.last, given, stand)
 
     def had_before(self, held: Held) -> None:
         """The broker acknowledged what a client sends again. It may have had it before this node was started,
@@ -123,7 +123,7 @@ class Giving:
         given = entry.last.late(held, self._core.now())
         if given:
             self.suspect(client, entry, (held.hash,))
-            self.give(pair, client, entry.last, given)
+            self.redeliver(pair, client, entry.last, given)
 
     # The broker would give it again
 
