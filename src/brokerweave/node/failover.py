@@ -198,7 +198,7 @@ class Failover:
     def held(self, run: Run, lane: int) -> Run:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""
         holds, me = run.holds, self._core.node_id
-        away = self._away(lane) or self.mesh.cut_off or self.mesh.table.adrift(me)
+        away = self._away(lane) or self.mesh.cut_off or self.mesh.table.orphaned(me)
         if run.max_qos and away and me not in holds:
             holds += (me,)  # whose clients may come back elsewhere, before its broker does
         if holds:

@@ -60,7 +60,7 @@ class Handover:
         for holder in self._new(me):
             self._failover.receipts.flush()  # what was said before it was a holder goes before this
             self._ask(self._failover.receipts.holders(), holder)
-        if mesh.table.adrift(me):
+        if mesh.table.orphaned(me):
             self._ask([node for node in mesh.reachable() if (node, me) not in self._known], me)
         for due in [due for due in self._due if mesh.has_told(due[1])]:
             self._due.discard(due)
