@@ -124,7 +124,7 @@ class ClientTable:
             self._mix(node, client, entry.since)
             self._mix(node, client, since)
             entry.since = since
-            self._begin_anew(node, client, entry)
+            self._reset_session(node, client, entry)
         self._settle_home(node, client, entry)
         entry.new = entry.new or came
         if entry.new and changes:
@@ -146,7 +146,7 @@ class ClientTable:
             self._was[client] = node
             self.moved(client, node, home)
 
-    def _begin_anew(self, node: str, client: str, entry: ClientEntry) -> None:
+    def _reset_session(self, node: str, client: str, entry: ClientEntry) -> None:
         """A session that begins anew has no filters yet."""
         filters = dict(entry.filters)
         for topic_filter in filters:

@@ -70,10 +70,10 @@ class ReceiptOutbox:
         return bool(self._hashes or self._ids)
 
     def flush(
-        self, holders: Iterable[str], reachable: Collection[str], young: bool = False
+        self, holders: Iterable[str], reachable: Collection[str], warming_up: bool = False
     ) -> list[tuple[str, str, bytes]]:
-        """What to send: node, topic, payload. `holders` are those of this node; while it is `young`, others
-        that it has yet to reach may have kept something before its start."""
+        """What to send: node, topic, payload. `holders` are those of this node; while it is `warming_up`,
+        others that it has yet to reach may have kept something before its start."""
         packets = encode_receipts(self._hashes)
         for payload in encode_got(self._ids.pop((EVERYBODY, GOT), {})):
             self._said_last += 1
@@ -83,9 +83,9 @@ class ReceiptOutbox:
         for holder in holders:
             out += [(holder, RECEIPTS, payload) for payload in packets]
             out += [(holder, GOT, payload) for payload in self._missed(holder)]
-        while self._said_size > (self._max_bytes if young else 0):
+        while self._said_size > (self._max_bytes if warming_up else 0):
             self._said_size -= len(self._said.popleft()[1]) + _PACKET
-            self.lost += young
+            self.lost += warming_up
         for (node, topic), got in self._ids.items():
             out += [(node, topic, payload) for payload in encode_got(got)]
         self._hashes, self._ids = {}, {}

@@ -84,7 +84,7 @@ class Failover:
         self.wills = DeadWills(core, self)
         self.resends = Resends(core, self)
         self.handover = Handover(core, self)
-        self.young = True
+        self.warming_up = True
         """Started less than a window ago, not by the clock, which may be set: somebody who was not reached
         yet may have kept something before."""
         core.call_later(self.window, self._grow)
@@ -96,7 +96,7 @@ class Failover:
         """Nodes that are about to hear what is kept here for their clients."""
         self._unheld: dict[MessageId, set[str]] = {}
         """What was published here, and nodes of which a holder does not know who may be owed it."""
-        self._anew: dict[str, float] = {}
+        self._renewed: dict[str, float] = {}
         """Clients whose sessions ended with their node and began anew there, and when."""
         self._gone: dict[str, str] = {}
         """Clients whose sessions ended a moment ago, and where."""
@@ -124,7 +124,7 @@ class Failover:
         }
 
     def _grow(self) -> None:
-        self.young = False
+        self.warming_up = False
 
     def keep_in(self, journal: Journal | None) -> None:
         """Before anything happens: keep queues in a journal, and go on with what an earlier start left."""
@@ -228,7 +228,7 @@ class Failover:
             for client, qos in self.mesh.table.clients_wanting(node, publish.topic).items():
                 at_home = self.mesh.table.home(client) == node
                 has = node == served and client not in self.mesh.cut_off
-                if at_home and (has or (had and not self._is_anew(client, run.born))):
+                if at_home and (has or (had and not self._is_renewed(client, run.born))):
                     continue
                 # Where it was counts: its origin may not have known yet where it is.
                 if client not in owed or self.mesh.table.home(client) != node:
@@ -239,10 +239,10 @@ class Failover:
         kept = held.hold(identifier, publish, run.version, run.born)
         self._core.counters.add("publications_held", len(owed))
         moved = self.queues.hold(kept, owed, self._core.now(), self._without_broker(owed, run.origin))
-        for client in owed if self._anew or run.born < self.started else ():
-            anew = self._is_anew(client, run.born) or self._has_come(client, run.born)
+        for client in owed if self._renewed or run.born < self.started else ():
+            renewed = self._is_renewed(client, run.born) or self._has_come(client, run.born)
             at_home = owed[client][0] == self.mesh.table.home(client)
-            if anew and at_home and self.queues.owes(client, identifier):  # else it is said to have it
+            if renewed and at_home and self.queues.owes(client, identifier):  # else it is said to have it
                 moved[client] = owed[client][0]  # which may have had it before the session began
         for client, node in moved.items():
             self._pass_on(client, node, kept, own=owed[client][0] == node)
@@ -258,16 +258,16 @@ class Failover:
             if home(client) is None or (origin == me != node and node not in linked)
         }
 
-    def _is_anew(self, client: str, born: float) -> bool:
+    def _is_renewed(self, client: str, born: float) -> bool:
         """Whether something may be from before it said again what it wants, since its session was lost."""
-        since = self._anew.get(client)
+        since = self._renewed.get(client)
         if since is None:
             return False
         return self._core.now() - since < STALE_SECONDS or born < since
 
     def _is_stale(self, client: str, born: float) -> bool:
         """Whether a client of a node in reach has had something, if it is to have it there."""
-        return self._core.now() - born > STALE_SECONDS and not self._is_anew(client, born)
+        return self._core.now() - born > STALE_SECONDS and not self._is_renewed(client, born)
 
     def _has_come(self, client: str, born: float) -> bool:
         """Whether something is from before this node was started, and its client may have come to its site
@@ -410,8 +410,8 @@ class Failover:
         self.wills.moved(client, since)
         core.call_later(self.window, lambda: self.mesh.forget_former(before, client))
         if before == node:
-            at = self._anew[client] = core.now()
-            core.call_later(self.window, lambda: self._forget_anew(client, at))
+            at = self._renewed[client] = core.now()
+            core.call_later(self.window, lambda: self._forget_renewed(client, at))
         if table.clients(node)[client].filters:  # it was named there before; who named it later lost it
             self._came(node, client, since)
             self._push_later(node)
@@ -420,9 +420,9 @@ class Failover:
         elif before == core.node_id:
             core.call_later(0, lambda: self._taken_over(client))
 
-    def _forget_anew(self, client: str, at: float) -> None:
-        if self._anew.get(client) == at:
-            del self._anew[client]
+    def _forget_renewed(self, client: str, at: float) -> None:
+        if self._renewed.get(client) == at:
+            del self._renewed[client]
 
     def _came(self, node: str, client: str, since: int) -> None:
         at_home = self.mesh.table.home(client) == node

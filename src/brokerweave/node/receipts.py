@@ -92,7 +92,7 @@ class ReceiptExchange:
         """A client has these; these nodes kept them for it."""
         self._core.sessions.had(client, ids)
         self._failover.queues.got(client, ids, self._core.now())
-        others = nodes | {EVERYBODY} if self._failover.young else nodes
+        others = nodes | {EVERYBODY} if self._failover.warming_up else nodes
         self.outbox.got(client, ids, others - {self._core.node_id})
         self._flush_later()
 
@@ -118,7 +118,9 @@ class ReceiptExchange:
         self._failover.queues.flush()
         if self.outbox.waiting:
             reachable = set(self._failover.mesh.reachable())
-            for node, topic, payload in self.outbox.flush(self.holders(), reachable, self._failover.young):
+            for node, topic, payload in self.outbox.flush(
+                self.holders(), reachable, self._failover.warming_up
+            ):
                 self._core.send_own(node, topic, payload)
             # Before this node reads, or passes on, anything more: at its death only what was in flight to a
             # client is not known to be the client's.
@@ -135,8 +137,8 @@ class ReceiptExchange:
         be out of reach, or who did before it was started. They still hold if they are not dead."""
         core, now = self._core, self._core.now()
         # Of one that is young anybody may have kept something before it was started.
-        young, mesh = self._failover.young, self._failover.mesh
-        for node in core.neighbours() if young else mesh.holders(core.node_id):
+        warming_up, mesh = self._failover.warming_up, self._failover.mesh
+        for node in core.neighbours() if warming_up else mesh.holders(core.node_id):
             self._holders[node] = now + self._failover.window
         for node in [node for node, until in self._holders.items() if until < now]:
             del self._holders[node]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
     from brokerweave.node.failover import Failover
 
-MOST_STRANGERS = 100_000
+MOST_UNKNOWN_SESSIONS = 100_000
 """Clients whose sessions were not known here; beyond, the oldest go."""
 
 
@@ -55,7 +55,7 @@ class Returns:
         self._agains: dict[int, _Again] = {}
         self._subscribing: set[str] = set()
         """Clients that may be owed something, and wait for SUBACK."""
-        self._strangers: dict[str, None] = {}
+        self._unknown_sessions: dict[str, None] = {}
         """Clients that came in sessions of which this node, just started, knew nothing; as long as somebody
         may keep something for them."""
         self.redelivery = ClientRedelivery(core, failover, self._clients)
@@ -98,17 +98,17 @@ class Returns:
         return bool(self._subscribing)
 
     @property
-    def _young(self) -> bool:
+    def _warming_up(self) -> bool:
         """Whether others may know of a dead node that was never heard of here; or it of one that lives."""
         unheard = not all(map(self._failover.mesh.knows, self._core.neighbours()))
-        return unheard or self._failover.young
+        return unheard or self._failover.warming_up
 
     # They come, and go
 
     def accepted(self, client: str) -> None:
         """A new session begins here."""
-        self._strangers.pop(client, None)
-        if self._young and client not in self._clients:
+        self._unknown_sessions.pop(client, None)
+        if self._warming_up and client not in self._clients:
             self.expect(client, sure=False)
         entry = self._clients.get(client)
         if entry is not None:
@@ -133,8 +133,8 @@ class Returns:
                 self._clients[client].older = True
             return
         if entry is None:
-            if record is not None and record.unknown and self._young:
-                self._note_stranger(client)
+            if record is not None and record.unknown and self._warming_up:
+                self._note_unknown_session(client)
             return
         self.redelivery.suppress(client)
         if entry.last is None:
@@ -143,12 +143,12 @@ class Returns:
             entry.interrupted = False
             self._ask_again(client, pair)
 
-    def _note_stranger(self, client: str) -> None:
-        self._strangers[client] = None
-        if len(self._strangers) > MOST_STRANGERS:
-            del self._strangers[next(iter(self._strangers))]
-            self._core.counters.add("strangers_forgotten")  # it may miss what is kept for it elsewhere
-        self._core.call_later(self._failover.window, partial(self._strangers.pop, client, None))
+    def _note_unknown_session(self, client: str) -> None:
+        self._unknown_sessions[client] = None
+        if len(self._unknown_sessions) > MOST_UNKNOWN_SESSIONS:
+            del self._unknown_sessions[next(iter(self._unknown_sessions))]
+            self._core.counters.add("unknown_sessions_forgotten")  # it may miss what is kept for it elsewhere
+        self._core.call_later(self._failover.window, partial(self._unknown_sessions.pop, client, None))
 
     def subscribing(self, pair: Pair) -> None:
         """SUBSCRIBE is about to go to the broker."""
@@ -218,8 +218,8 @@ class Returns:
         """A client here was at another node before, as is heard now: what is kept for it there comes late if
         its session was not known here, and was not looked at when it subscribed."""
         record = self._core.interest.records.get(client)
-        if record is not None and client in self._strangers:
-            del self._strangers[client]
+        if record is not None and client in self._unknown_sessions:
+            del self._unknown_sessions[client]
             self._expect_late(record, older=True)
 
     def _expect_late(self, record: SessionRecord, older: bool = False) -> Newcomer:

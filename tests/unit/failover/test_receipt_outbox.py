@@ -13,11 +13,11 @@ def said(payload: bytes) -> bytes:
     return decode_number(payload)[2]
 
 
-def test_who_is_reached_later_hears_which_ids_clients_got_while_the_node_was_young() -> None:
+def test_who_is_reached_later_hears_which_ids_clients_got_while_the_node_was_warming_up() -> None:
     outbox = ReceiptOutbox()
     outbox.received("c", [ONE])
     outbox.got("c", [ID], [EVERYBODY])
-    outbox.flush(["x"], {"x"}, young=True)
+    outbox.flush(["x"], {"x"}, warming_up=True)
     ((_, topic, payload),) = outbox.back("y")
     assert (topic, decode_got(said(payload))) == (GOT, [("c", [ID])])
     outbox.received("c", [TWO])

@@ -171,7 +171,7 @@ def test_a_holder_that_gets_late_what_a_client_has_by_now_is_told_so() -> None:
     Guest(mesh, near, "publisher").publish("t", b"1")
     mesh.settle()
     kill(mesh, "d")
-    failover(mesh, home).young = False  # else all hear it at once
+    failover(mesh, home).warming_up = False  # else all hear it at once
     back = Guest(mesh, home, "c")
     back.subscribe("t")
     mesh.settle()
@@ -225,7 +225,7 @@ def test_what_is_published_where_a_clients_site_is_known_by_hearsay_only_comes_w
     publisher.publish("t", b"2")
     mesh.settle()
     assert publisher.acknowledged() == [101, 102]
-    failover(mesh, "e").young = False
+    failover(mesh, "e").warming_up = False
     mesh.link("e", "p")
     mesh.settle()
     mesh.advance(1.0)

@@ -375,7 +375,7 @@ def test_sessions_that_a_node_just_started_did_not_know_are_bounded_and_what_tha
     mesh.advance(PUSH_SECONDS)
     given = {client: guest.payloads() for client, guest in back.items()}
     assert given == {"c1": [], "c2": [b"1"], "c3": [b"1"]}
-    assert mesh.nodes["new"].core.counters.others()["strangers_forgotten"] == 1
+    assert mesh.nodes["new"].core.counters.others()["unknown_sessions_forgotten"] == 1
 
 
 @pytest.mark.parametrize("back_before", [True, False])
