@@ -34,7 +34,7 @@ def wired() -> tuple[socket.socket, socket.socket]:
 
 def test_what_was_not_acknowledged_goes_again_in_order_with_dup_or_as_pubrel() -> None:
     made = plan()
-    assert made.doors == (("127.0.0.1", 1), ("127.0.0.1", 2))
+    assert made.addresses == (("127.0.0.1", 1), ("127.0.0.1", 2))
     acknowledged: list[int] = []
     ours, theirs = wired()
     publisher = LoadPublisher(made.clients[0], ours, made, acknowledged.append)

@@ -43,7 +43,7 @@ class _Site:
     member_port: int = 0
 
     @property
-    def door(self) -> Broker:
+    def front(self) -> Broker:
         return list(self.running.values())[-1]
 
 
@@ -63,7 +63,7 @@ def serving(scenario: Scenario, show: Progress = silent) -> Iterator[LoadTarget]
         held = [_held(site, quotas) for site in sites]
         if quotas.impossible:
             show(quotas.impossible)
-        addresses |= {site.place.name: (site.door.host, site.door.port) for site in sites}
+        addresses |= {site.place.name: (site.front.host, site.front.port) for site in sites}
         yield LoadTarget(addresses, tuple(held))
 
 

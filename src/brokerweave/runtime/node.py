@@ -42,9 +42,9 @@ from brokerweave.runtime import dead_letter_commands, logs, settings
 from brokerweave.runtime.acl_file import load_acl
 from brokerweave.runtime.admin import AdminServer
 from brokerweave.runtime.checkpoints import Checkpoints
+from brokerweave.runtime.client_listener import ClientListener
 from brokerweave.runtime.clock import CHECK_SECONDS, Clock
 from brokerweave.runtime.configured import Configured
-from brokerweave.runtime.door import Door
 from brokerweave.runtime.flight import FlightChild
 from brokerweave.runtime.health import NodeHealth
 from brokerweave.runtime.injection import Injection
@@ -77,7 +77,7 @@ def run(config: NodeConfig) -> int:
 
 
 class Node:
-    """Implements the hosts that core, door, links and injection ask for."""
+    """Implements the hosts that core, client listener, links and injection ask for."""
 
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
@@ -86,11 +86,11 @@ class Node:
         self.trouble = Trouble()
         self.warn = self.trouble.warn
         self.task_failed = self.trouble.task_failed
-        self.door = Door(self)
-        self.open_broker = self.door.open_broker
-        self.write_client = self.door.write_client
-        self.write_broker = self.door.write_broker
-        self.hang_up = self.door.hang_up
+        self.client_listener = ClientListener(self)
+        self.open_broker = self.client_listener.open_broker
+        self.write_client = self.client_listener.write_client
+        self.write_broker = self.client_listener.write_broker
+        self.hang_up = self.client_listener.hang_up
         self._clock = Clock()
         self.now = self._clock.now
         self.health = NodeHealth(self._broker_is_up)
@@ -161,14 +161,14 @@ class Node:
         await self._listen()
         if self.membership is not None:
             await self.membership.start()
-            self._meta = own_meta(self, self.door.address[1])
+            self._meta = own_meta(self, self.client_listener.address[1])
             self.announce()
         if self.flight is not None:
             self.flight.start()
         if self.kafka is not None:
             self.kafka.start()
         if self.config.telemetry.interval:
-            self._telemetry = Telemetry(self, self.door.address, self.config)
+            self._telemetry = Telemetry(self, self.client_listener.address, self.config)
             self._telemetry.start()
         if self.config.node.admin_socket is None:
             claim_admin_folder()
@@ -240,7 +240,7 @@ class Node:
         ]
         self._lane_folders = LaneFolders(self.storage, self.checkpointer, lambda: self.config.links.qos > 0)
         self.retained_store = SqliteStore(self.storage.folder / "retained.db", self.warn)
-        sessions = RuntimeSessions(self.door)
+        sessions = RuntimeSessions(self.client_listener)
         self.core = NodeCore(
             settings.core_settings(self.config, epoch, issubclass(strategy, Mesh)),
             self.config.limits,
@@ -295,7 +295,7 @@ class Node:
             self._configured.add(neighbour.id, neighbour.address)
         if node.health is not None:
             self._health_server = await _bind("health", node.health, self.health.listen(*node.health))
-        await _bind("listen", node.listen, self.door.listen())
+        await _bind("listen", node.listen, self.client_listener.listen())
 
     def _follow_clock(self) -> None:
         self.call_later(CHECK_SECONDS, self._follow_clock)
@@ -321,7 +321,7 @@ class Node:
     async def _drain(self) -> None:
         """Clients leave first, then what is owed gets its time, then neighbours hear good-bye."""
         self.core.plugins.tell(lambda listener: listener.node_stopping())
-        self.door.close()
+        self.client_listener.close()
         deadline = self.now() + self.config.limits.drain
         while self._owes_the_living() and self.now() < deadline:  # noqa: ASYNC110 (no one event ends it)
             await asyncio.sleep(DRAIN_POLL_SECONDS)
@@ -390,7 +390,7 @@ class Node:
     def remember_taken(self, neighbour: str, index: int, lane: Lane) -> None:
         self._lane_folders.note_taken(neighbour, index, lane)
 
-    # What the core asks, beside what the door does
+    # What the core asks, beside what the client listener does
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         return asyncio.get_running_loop().call_later(seconds, callback)

@@ -33,7 +33,7 @@ SERVER_SHUTTING_DOWN = 0x8B
 
 
 class RelayHost(Protocol):
-    """What a relay needs of the node's door."""
+    """What a relay needs of the client listener."""
 
     @property
     def core(self) -> NodeCore: ...
@@ -264,7 +264,7 @@ class ClientConnection(asyncio.Protocol):
         if self._broker is not None:
             self._broker.write(data)
 
-    # The door calls
+    # The client listener calls
 
     def proxy_header(self) -> bytes:
         """Who the client is, for a broker that takes the PROXY protocol."""

@@ -24,7 +24,7 @@ _AT_ONCE = 100
 _PATIENCE = 60.0
 """Seconds that a broker may take for CONNACK or SUBACK: one held to a few per cent of a core is slow."""
 _PATIENCE_BACK = 5.0
-"""The same for one of several doors at which a client may come back."""
+"""The same for one of several addresses at which a client may come back."""
 
 
 class LoadConnection:
@@ -105,7 +105,7 @@ class LoadPublisher(LoadConnection):
         plan: WorkerPlan,
         acknowledged: Callable[[int], None],
     ) -> None:
-        self._again: dict[bytes, bytes] | None = {} if plan.doors else None
+        self._again: dict[bytes, bytes] | None = {} if plan.addresses else None
         """What is to be sent again after a connection was lost: PUBLISH, or PUBREL after PUBREC."""
         super().__init__(client, sock, 1 << wire.PUBACK | 1 << wire.PUBREC | 1 << wire.PUBCOMP)
         self._qos = plan.qos
@@ -223,7 +223,7 @@ def _open_some(plan: WorkerPlan, clients: Sequence[PlannedClient], done: list[so
         sock = socket.create_connection((client.host, client.port), timeout=_PATIENCE)
         done.append(sock)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.sendall(wire.connect(f"{plan.label}-{client.number}", clean=not plan.doors))
+        sock.sendall(wire.connect(f"{plan.label}-{client.number}", clean=not plan.addresses))
     for sock in done[begun:]:
         _expect(sock, wire.CONNACK)
     for client, sock in zip(clients, done[begun:], strict=True):
@@ -235,12 +235,12 @@ def _open_some(plan: WorkerPlan, clients: Sequence[PlannedClient], done: list[so
         sock.setblocking(False)
 
 
-def come_back(plan: WorkerPlan, client: PlannedClient, door: tuple[str, int]) -> socket.socket:
-    """A new connection of a client that lost its own; `OSError` or `Unavailable` if this door is shut.
+def come_back(plan: WorkerPlan, client: PlannedClient, address: tuple[str, int]) -> socket.socket:
+    """A new connection of a client that lost its own; `OSError` or `Unavailable` if this address refuses.
 
     SUBACK is not waited for: what the client missed may come before it.
     """
-    sock = socket.create_connection(door, timeout=_PATIENCE_BACK)
+    sock = socket.create_connection(address, timeout=_PATIENCE_BACK)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.sendall(wire.connect(f"{plan.label}-{client.number}", clean=False))

@@ -53,7 +53,7 @@ class WorkerPlan:
     warm_up: float
     measured: float
     cool_down: float
-    doors: tuple[tuple[str, int], ...] = ()
+    addresses: tuple[tuple[str, int], ...] = ()
     """Where a client that lost its connection may come back; none: it must not lose it."""
 
     def interval_of(self, kind: int) -> float:
@@ -72,7 +72,7 @@ class WorkerPlan:
         given["clients"] = tuple(PlannedClient(**each) for each in given["clients"])
         given["topics"], given["copies"] = tuple(given["topics"]), tuple(given["copies"])
         given["publishers"] = tuple(tuple(each) for each in given["publishers"])
-        given["doors"] = tuple((host, port) for host, port in given["doors"])
+        given["addresses"] = tuple((host, port) for host, port in given["addresses"])
         return cls(**given)
 
 
@@ -113,7 +113,7 @@ def worker_plans(
             warm_up=scenario.times.warm_up,
             measured=scenario.times.measured,
             cool_down=scenario.times.cool_down,
-            doors=tuple(addresses.values()) if scenario.kills else (),
+            addresses=tuple(addresses.values()) if scenario.kills else (),
         )
         for number, hand in enumerate(hands)
         if hand

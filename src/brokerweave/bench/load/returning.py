@@ -1,8 +1,8 @@
-"""Clients that lost their connection come back by another door, while the others go on.
+"""Clients that lost their connection come back at another address, while the others go on.
 
 Owns the threads that dial, so that no schedule waits for a handshake; they end with the process. Invariants:
-doors are tried in turn, beginning at a client's own number, so that those who lost one place spread over the
-others; a client tries until it is in, or the worker's time is over. Must not know: what is sent.
+addresses are tried in turn, beginning at a client's own number, so that those who lost one place spread over
+the others; a client tries until it is in, or the worker's time is over. Must not know: what is sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from brokerweave.errors import Unavailable
 
 _AT_ONCE = 16
 _PAUSE = 0.02
-"""Seconds after a door that was shut."""
+"""Seconds after an address that refused."""
 
 
 class Returning:
@@ -49,11 +49,11 @@ class Returning:
                 self._found.put((client, sock))
 
     def _dial(self, client: LoadPublisher | LoadSubscriber) -> socket.socket | None:
-        doors, turn = self._plan.doors, client.client.number
+        addresses, turn = self._plan.addresses, client.client.number
         end = time.monotonic() + self._plan.total
         while time.monotonic() < end:
             try:
-                return come_back(self._plan, client.client, doors[turn % len(doors)])
+                return come_back(self._plan, client.client, addresses[turn % len(addresses)])
             except (OSError, Unavailable):
                 turn += 1
                 time.sleep(_PAUSE)

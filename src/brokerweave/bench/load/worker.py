@@ -97,7 +97,7 @@ class Worker:
         for file in self.by_file:
             self._poll.register(file, select.EPOLLIN)
         self._backlogged: set[LoadConnection] = set()
-        self._returning = Returning(plan) if plan.doors else None
+        self._returning = Returning(plan) if plan.addresses else None
         self._arrived = 0
         self._last_arrival = 0
 
@@ -174,7 +174,7 @@ class Worker:
             self._backlogged.add(client)
 
     def _welcome(self) -> None:
-        """Clients that found another door."""
+        """Clients that found another address."""
         for client, sock in self._returning.back() if self._returning is not None else ():
             client.connected(sock)
             self.by_file[sock.fileno()] = client
