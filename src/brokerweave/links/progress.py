@@ -42,7 +42,7 @@ class Progress(Protocol):
     def session(self) -> bool:
         """Whether the broker's session of this name was begun by this outbox's node."""
 
-    def session_stands(self) -> None: ...
+    def session_established(self) -> None: ...
 
     def marks(self) -> list[HandshakeMark]:
         """What an earlier start of the node left, but for FREE. For the beginning only."""
@@ -61,7 +61,7 @@ class MemoryProgress:
         self._kept: dict[int, HandshakeMark] = {}
         self._waiting: dict[int, HandshakeMark] = {}
 
-    def session_stands(self) -> None:
+    def session_established(self) -> None:
         self.session = True
 
     def marks(self) -> list[HandshakeMark]:

@@ -404,7 +404,7 @@ class Sender:
         double it. (One that lost its memory before passing it on has lost it: nothing can tell.)
         """
         if self._progress is not None:
-            self._progress.session_stands()
+            self._progress.session_established()
         if session_present:
             return self._repeat(self._inflight, now)
         identifiers = {message: message.packet_id for message in self._inflight}

@@ -19,8 +19,8 @@ from brokerweave.failover.ids import MessageId
 from brokerweave.failover.newcomer import Newcomer
 from brokerweave.mqtt.topics import matches, shared_filter
 from brokerweave.node.client_redelivery import ClientRedelivery
+from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.pair import Pair
-from brokerweave.session.standing import Stand
 
 if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
@@ -45,7 +45,7 @@ class _Attempt:
         "cutover",
         "pair",
         "seen",
-        "stand",
+        "hold_point",
         "timer",
         "unanswered",
         "unclear",
@@ -53,11 +53,13 @@ class _Attempt:
         "version",
     )
 
-    def __init__(self, client: str, pair: Pair, cutover: Cutover, stand: Stand, behind: Stand) -> None:
+    def __init__(
+        self, client: str, pair: Pair, cutover: Cutover, hold_point: HoldPoint, behind: HoldPoint
+    ) -> None:
         self.client = client
         self.pair = pair
         self.cutover = cutover
-        self.stand = stand
+        self.hold_point = hold_point
         self.behind = behind
         self.version = 0
         self.unheard: set[str] = set()
@@ -111,7 +113,9 @@ class Attempts:
         """Neighbours that were not waited for any longer: by client, which version tells them of it."""
         failover.log.writing = self._writing
 
-    def begin(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand, timeout: float) -> bool:
+    def begin(
+        self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint, timeout: float
+    ) -> bool:
         """SUBACK came. False: it stands until all have heard."""
         core, mesh, log = self._core, self._failover.mesh, self._failover.log
         client = pair.client.client_id
@@ -132,7 +136,7 @@ class Attempts:
             cutover.already([*entry.early, *pair.undelivered])
             cutover.received(entry.early)
         mesh.flush()
-        attempt = _Attempt(client, pair, cutover, stand, pair.stand_behind())
+        attempt = _Attempt(client, pair, cutover, hold_point, pair.hold_behind())
         attempt.version, attempt.unheard = mesh.version, set(nodes)
         number = self.new_round()
         self._attempts[number] = attempt
@@ -297,7 +301,7 @@ class Attempts:
         if attempt is None:
             return
         if not attempt.unheard:
-            attempt.pair.go_on(attempt.stand)
+            attempt.pair.end_hold(attempt.hold_point)
         self._look_at_broker(attempt)
         if attempt.cutover.complete:
             self._finish(number)
@@ -369,13 +373,13 @@ class Attempts:
         if entry is not None:
             self._failover.receipts.routed(attempt.client, attempt.cutover.later, entry.keepers)
             self._failover.receipts.got(attempt.client, attempt.cutover.known, entry.keepers)
-        attempt.pair.go_on(attempt.stand)
+        attempt.pair.end_hold(attempt.hold_point)
         if given and not interrupted:
             if attempt.cutover.doubtful and entry is not None and not attempt.sure:
                 self._redelivery.suspect(attempt.client, entry, tuple(attempt.cutover.doubtful))
             self._redelivery.redeliver(attempt.pair, attempt.client, attempt.cutover, given, attempt.behind)
         else:
-            attempt.pair.go_on(attempt.behind)
+            attempt.pair.end_hold(attempt.behind)
         for later in [later for later, one in self._attempts.items() if one.client == attempt.client]:
             self._check(later)
 

@@ -17,8 +17,8 @@ from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.newcomer import Newcomer
 from brokerweave.mqtt.topics import matches
+from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.pair import Pair
-from brokerweave.session.standing import Stand
 
 if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
@@ -41,9 +41,14 @@ class ClientRedelivery:
         """Clients that got something from here which the broker was not given yet."""
 
     def redeliver(
-        self, pair: Pair, client: str, cutover: Cutover, given: list[Held], stand: Stand | None = None
+        self,
+        pair: Pair,
+        client: str,
+        cutover: Cutover,
+        given: list[Held],
+        hold_point: HoldPoint | None = None,
     ) -> None:
-        """What it was judged to lack goes to it, before what the broker delivers behind `stand`."""
+        """What it was judged to lack goes to it, before what the broker delivers behind `hold_point`."""
         self._core.redelivering(client, [held.publish for held in given])
         self._note_given(client, given)
 
@@ -53,7 +58,7 @@ class ClientRedelivery:
             if ids:
                 self._failover.receipts.got(client, ids, entry.keepers if entry is not None else set())
 
-        pair.redeliver([held.publish for held in given], done, stand)
+        pair.redeliver([held.publish for held in given], done, hold_point)
 
     def _note_given(self, client: str, given: list[Held]) -> None:
         entry, log = self._clients.get(client), self._failover.log
@@ -68,13 +73,13 @@ class ClientRedelivery:
                 self._clients[each].given.pop(oldest, None)
             self._core.counters.add("given_forgotten")  # it may come again, from the broker
 
-    def late(self, client: str, held: list[Held], node: str, own: bool, stand: Stand | None) -> None:
+    def late(self, client: str, held: list[Held], node: str, own: bool, hold_point: HoldPoint | None) -> None:
         """Publications for a client that was judged, from one who was to keep them elsewhere; `own`: here, in
         an earlier session."""
         entry, record = self._clients.get(client), self._core.interest.records.get(client)
         if entry is None or entry.last is None:
             return
-        keepers = entry.keepers if stand is not None else {node}
+        keepers = entry.keepers if hold_point is not None else {node}
         later = [one.id for one in held if entry.last.routed_here(one)]
         if later:
             self._failover.receipts.routed(client, later, keepers)
@@ -95,7 +100,7 @@ class ClientRedelivery:
         if had:
             self._failover.receipts.got(client, had, keepers)
         if given:
-            self.redeliver(record.owner, client, entry.last, given, stand)
+            self.redeliver(record.owner, client, entry.last, given, hold_point)
 
     def had_before(self, held: Held) -> None:
         """The broker acknowledged what a client sends again. It may have had it before this node was started,
@@ -117,7 +122,7 @@ class ClientRedelivery:
         entry, record = self._clients.get(client), self._core.interest.records.get(client)
         if entry is None or entry.last is None or record is None or record.owner is not pair:
             return
-        if held.hash in pair.undelivered | pair.standing:
+        if held.hash in pair.undelivered | pair.held_contents:
             return
         entry.last.had_before(held)
         given = entry.last.late(held, self._core.now())

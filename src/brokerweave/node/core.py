@@ -42,10 +42,10 @@ from brokerweave.node.taps import Taps
 from brokerweave.node.wills import Wills
 from brokerweave.node.wiring import UNKNOWN, Wiring
 from brokerweave.node.write_ahead_log import WriteAheadLog
+from brokerweave.session.hold_points import HeldAck, HoldPoint
 from brokerweave.session.host import SessionLimits
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
-from brokerweave.session.standing import HeldAck, Stand
 from brokerweave.tables import fit
 
 OWN_TOPICS = "$brokerweave/"
@@ -341,7 +341,7 @@ class NodeCore:
             self.failover.accepted(pair, session_present, before is not None and before.lost)
         return record
 
-    def granted(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand) -> bool:
+    def granted(self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint) -> bool:
         record = self.sessions.of(pair)
         if record is None:
             return True
@@ -351,11 +351,11 @@ class NodeCore:
         if self.settings.barrier_timeout is None or not filters:
             return True
         if self.failover is not None:
-            return self.failover.granted(pair, filters, stand, self.settings.barrier_timeout)
+            return self.failover.granted(pair, filters, hold_point, self.settings.barrier_timeout)
         # Also what an earlier filter is still waiting for counts: it may be the one that covers this.
         return self.await_others(
             self.barrier.when_heard,
-            lambda: pair.go_on(stand),
+            lambda: pair.end_hold(hold_point),
             self.settings.barrier_timeout,
             "barrier_timeouts",
             self.barrier.forget,

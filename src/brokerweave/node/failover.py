@@ -39,8 +39,8 @@ from brokerweave.node.resends import Resends
 from brokerweave.node.retained import time_of
 from brokerweave.node.returning import Returns
 from brokerweave.node.router import RouteGroup
+from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.pair import Pair
-from brokerweave.session.standing import Stand
 
 if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
@@ -348,13 +348,15 @@ class Failover:
         self.returns.ended(pair)
         self.wills.ended(pair)
 
-    def granted(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand, timeout: float) -> bool:
+    def granted(
+        self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint, timeout: float
+    ) -> bool:
         """Filters were granted to a client: True if the stream to it need not stand."""
         if self.returns.expects(pair.client.client_id) and self.mesh.untold(pair.client.client_id):
-            return self.returns.begin(pair, filters, stand, timeout)
+            return self.returns.begin(pair, filters, hold_point, timeout)
         return self._core.await_others(
             self.mesh.when_heard,
-            lambda: pair.go_on(stand),
+            lambda: pair.end_hold(hold_point),
             timeout,
             "barrier_timeouts",
             self.mesh.forget_wait,

@@ -21,8 +21,8 @@ from brokerweave.mqtt.packets import Publish, Will
 from brokerweave.mqtt.properties import Property, without
 from brokerweave.node.confirmations import PublicationId
 from brokerweave.node.router import RouteGroup
+from brokerweave.session.hold_points import HeldAck
 from brokerweave.session.pair import Pair
-from brokerweave.session.standing import HeldAck
 
 if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore

@@ -22,9 +22,9 @@ from brokerweave.failover.queues import UNDER_WAY_SECONDS
 from brokerweave.mqtt.topics import shared_filter
 from brokerweave.node.attempts import Attempts
 from brokerweave.node.client_redelivery import ClientRedelivery
+from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
-from brokerweave.session.standing import Stand
 
 if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
@@ -39,7 +39,7 @@ class _Again:
 
     __slots__ = ("behind", "client", "held", "pair", "waiting")
 
-    def __init__(self, client: str, pair: Pair, waiting: set[str], behind: Stand) -> None:
+    def __init__(self, client: str, pair: Pair, waiting: set[str], behind: HoldPoint) -> None:
         self.client = client
         self.pair = pair
         self.waiting = waiting
@@ -161,10 +161,12 @@ class Returns:
             if record is not None and record.returned is None:
                 self._core.sessions.returned(client, {})  # before its filters are written down
 
-    def begin(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand, timeout: float) -> bool:
+    def begin(
+        self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint, timeout: float
+    ) -> bool:
         """SUBACK came. False: it stands until all have heard."""
         self._subscribing.discard(pair.client.client_id)
-        return self.attempts.begin(pair, filters, stand, timeout)
+        return self.attempts.begin(pair, filters, hold_point, timeout)
 
     def ended(self, pair: Pair) -> None:
         record = self._core.interest.records.get(pair.client.client_id)
@@ -249,7 +251,7 @@ class Returns:
         core, mesh = self._core, self._failover.mesh
         mesh.flush()
         number, nodes = self.attempts.new_round(), mesh.reachable()
-        again = self._agains[number] = _Again(client, pair, set(nodes), pair.stand_behind())
+        again = self._agains[number] = _Again(client, pair, set(nodes), pair.hold_behind())
         own_before = self._clients[client].own_before
         kept = self._failover.queues.take(client, own_before=own_before)
         again.held = [(core.node_id, held) for held in kept]
@@ -274,8 +276,8 @@ class Returns:
             if entry.last is not None:
                 entry.last.already(content for _, content in again.behind.behind if content is not None)
         ordered = in_order({held.id: held for _, held in again.held}.values())
-        self.late(again.client, ordered, self._core.node_id, stand=again.behind)
-        again.pair.go_on(again.behind)
+        self.late(again.client, ordered, self._core.node_id, hold_point=again.behind)
+        again.pair.end_hold(again.behind)
 
     # What others keep
 
@@ -307,7 +309,7 @@ class Returns:
             self.late(late.client, late.held, neighbour, late.own)
 
     def late(
-        self, client: str, held: list[Held], node: str, own: bool = False, stand: Stand | None = None
+        self, client: str, held: list[Held], node: str, own: bool = False, hold_point: HoldPoint | None = None
     ) -> None:
         """Publications for a client that came here, from one who was to keep them elsewhere; `own`: here, in
         an earlier session."""
@@ -321,4 +323,4 @@ class Returns:
         # An origin that had no link to here yet has it kept by who holds for this node, too.
         entry.sources.update((node, *self._failover.receipts.holders()))
         if not self.attempts.late(client, held):
-            self.redelivery.late(client, held, node, own, stand)
+            self.redelivery.late(client, held, node, own, hold_point)

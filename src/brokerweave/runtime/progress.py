@@ -31,7 +31,7 @@ class FileProgress:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self.session = os.pread(self._descriptor, _PLACE.size, 0) == _SESSION
 
-    def session_stands(self) -> None:
+    def session_established(self) -> None:
         if not self.session:
             self.session = True
             self._waiting[0] = _SESSION

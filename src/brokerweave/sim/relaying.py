@@ -30,7 +30,7 @@ class Relay:
         self.pair: Pair = node.core.new_pair()
         self._broker: PipeEnd | None = None
         self._early: list[bytes] = []
-        self._standing = False
+        self._held_back = False
         """The broker is not read because too much stands behind a SUBACK."""
         node.relays[self.pair] = self
 
@@ -55,14 +55,14 @@ class Relay:
         self.end()
 
     def writable_again(self) -> None:
-        if self._broker is not None and not self._standing:
+        if self._broker is not None and not self._held_back:
             self._broker.resume()
 
     def write_own(self, data: bytes) -> None:
         """Write what the pair had kept back; the broker may be read again."""
         self.end_of_client.write(data)
-        if self._standing and not self.pair.wants_broker_pause:
-            self._standing = False
+        if self._held_back and not self.pair.wants_broker_pause:
+            self._held_back = False
             if self._broker is not None and self.end_of_client.writable:
                 self._broker.resume()
 
@@ -103,8 +103,8 @@ class Relay:
             return
         self._resume_reading()
         if self.pair.wants_broker_pause:
-            self._standing = True
-        if self._broker is not None and (self._standing or not self.end_of_client.writable):
+            self._held_back = True
+        if self._broker is not None and (self._held_back or not self.end_of_client.writable):
             self._broker.pause()
 
     def _resume_reading(self) -> None:

@@ -32,7 +32,7 @@ def test_marks_are_found_again_after_a_flush_and_not_before(tmp_path: Path) -> N
 def test_the_session_is_known_once_it_stands(tmp_path: Path) -> None:
     progress = opened(tmp_path / "p")
     assert not progress.session
-    progress.session_stands()
+    progress.session_established()
     again = opened(tmp_path / "p")
     assert again.session
     assert again.marks() == []
