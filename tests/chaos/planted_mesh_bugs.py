@@ -35,8 +35,8 @@ def every_holder_publishes_a_dead_nodes_wills(patch: pytest.MonkeyPatch) -> None
         mesh, me = self._failover.mesh, self._core.node_id
         for node in sorted(self._dead - mesh.live):
             if me in mesh.holders(node):
-                for owed in self._owed.due(node, self._core.now()):
-                    self._publish(owed)
+                for pending in self._pending.due(node, self._core.now()):
+                    self._publish(pending)
         real(self)
 
     def seen_before(self: Senders, client: str, packet_id: int, hash: bytes) -> bool:

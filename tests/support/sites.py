@@ -121,7 +121,7 @@ class Network:
 
         wait_until(quiet, "quiet")
 
-    def wait_until_nothing_is_owed(self, seconds: float = LIMIT) -> None:
+    def wait_until_nothing_is_pending(self, seconds: float = LIMIT) -> None:
         """Every lane of every link is up, and no outbox has anything left."""
 
         def idle() -> bool:

@@ -97,8 +97,8 @@ class Indexes:
     @property
     def delivered(self) -> float:
         """Egress by what ingress ought to become; 0 if nothing was sent."""
-        owed = self.ingress_per_s * self.sp_ratio
-        return self.egress_per_s / owed if owed else 0.0
+        expected = self.ingress_per_s * self.sp_ratio
+        return self.egress_per_s / expected if expected else 0.0
 
     @property
     def cost(self) -> float | None:

@@ -294,7 +294,7 @@ class Cutover:
         return {node: (max(cuts), list(cuts[max(cuts)])) for node, cuts in every.items() if cuts}
 
     @property
-    def owes(self) -> bool:
+    def has_pending(self) -> bool:
         """Whether something that was given from here is not known to be received."""
         return bool(self._given)
 

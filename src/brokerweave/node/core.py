@@ -454,7 +454,7 @@ class NodeCore:
         if self.failover is not None:
             self.failover.ended(pair)
             record = self.sessions.of(pair)
-            if record is not None and unexpected and self.failover.returns.owes(record.client_id):
+            if record is not None and unexpected and self.failover.returns.has_pending(record.client_id):
                 record.lost = True  # its session may end with its connection, but not what it is owed
             if record is not None and record.lost and record.owner is pair:
                 self.failover.mesh.client_cut_off(record.client_id)

@@ -217,7 +217,7 @@ class Failover:
         return self._core.injectors[lane].state is not InjectorState.READY
 
     def _hold_one(self, run: Run, lane: int, publish: Publish) -> None:
-        owed: dict[str, tuple[str, int]] = {}
+        pending: dict[str, tuple[str, int]] = {}
         # What this node's broker has is kept here for clients of before it was started, and who lost it.
         served = self._core.node_id if not (self._away(lane) or self.mesh.alone) else None
         old = self._core.now() - run.born > STALE_SECONDS
@@ -231,30 +231,32 @@ class Failover:
                 if at_home and (has or (had and not self._is_renewed(client, run.born))):
                     continue
                 # Where it was counts: its origin may not have known yet where it is.
-                if client not in owed or self.mesh.table.home(client) != node:
-                    owed[client] = (node, qos)
-        if not owed:
+                if client not in pending or self.mesh.table.home(client) != node:
+                    pending[client] = (node, qos)
+        if not pending:
             return
         identifier = MessageId(run.origin, run.epoch, lane, run.first)
         kept = held.hold(identifier, publish, run.version, run.born)
-        self._core.counters.add("publications_held", len(owed))
-        moved = self.queues.hold(kept, owed, self._core.now(), self._without_broker(owed, run.origin))
-        for client in owed if self._renewed or run.born < self.started else ():
+        self._core.counters.add("publications_held", len(pending))
+        moved = self.queues.hold(kept, pending, self._core.now(), self._without_broker(pending, run.origin))
+        for client in pending if self._renewed or run.born < self.started else ():
             renewed = self._is_renewed(client, run.born) or self._has_come(client, run.born)
-            at_home = owed[client][0] == self.mesh.table.home(client)
-            if renewed and at_home and self.queues.owes(client, identifier):  # else it is said to have it
-                moved[client] = owed[client][0]  # which may have had it before the session began
+            at_home = pending[client][0] == self.mesh.table.home(client)
+            if (
+                renewed and at_home and self.queues.is_pending(client, identifier)
+            ):  # else it is said to have it
+                moved[client] = pending[client][0]  # which may have had it before the session began
         for client, node in moved.items():
-            self._pass_on(client, node, kept, own=owed[client][0] == node)
+            self._pass_on(client, node, kept, own=pending[client][0] == node)
         self.tick_later()
 
-    def _without_broker(self, owed: Mapping[str, tuple[str, int]], origin: str) -> set[str]:
+    def _without_broker(self, pending: Mapping[str, tuple[str, int]], origin: str) -> set[str]:
         """Clients for whom no broker gets something: they are nowhere, or at a site that its origin, this
         node, has no link to, and heard of from others only."""
         home, me, linked = self.mesh.table.home, self._core.node_id, self._core.neighbour_table
         return {
             client
-            for client, (node, _) in owed.items()
+            for client, (node, _) in pending.items()
             if home(client) is None or (origin == me != node and node not in linked)
         }
 
@@ -450,7 +452,7 @@ class Failover:
             if self._gone.pop(client, None) is not None and self.mesh.table.home(client) is None:
                 self.queues.forget(client)
 
-        if self.queues.owes_any(client):
+        if self.queues.has_pending(client):
             self._gone[client] = node
             self._core.call_later(LEFT_SECONDS, give_up)
 
@@ -485,26 +487,27 @@ class Failover:
     def pushing(self) -> bool:
         return any(self._pushing.values())
 
-    def _push_later(self, node: str, owed: list[int] | None = None) -> None:
+    def _push_later(self, node: str, pending: list[int] | None = None) -> None:
         neighbour = self._core.neighbour_table.get(node)
         lanes = neighbour.lanes if neighbour is not None else ()
-        before = [lane.outbox.last for lane in lanes] if owed is None else owed
+        before = [lane.outbox.last for lane in lanes] if pending is None else pending
         self._pushing[node] += 1
         self._core.call_later(PUSH_SECONDS, lambda: self._push(node, before))
 
-    def _push(self, node: str, owed: list[int]) -> None:
+    def _push(self, node: str, pending: list[int]) -> None:
         """A node that was out of reach told its clients: it may not have got, when they came to it, what is
-        kept for them here. First it gets what was `owed` to it then as such, so that it knows what it has."""
+        kept for them here. First it gets what was `pending` to it then as such, so that it knows what it
+        has."""
         self._pushing[node] -= 1
         neighbour = self._core.neighbour_table.get(node)
         if neighbour is None or not neighbour.up:
             return  # with the next link
-        boxes = zip((lane.outbox for lane in neighbour.lanes), owed, strict=False)
+        boxes = zip((lane.outbox for lane in neighbour.lanes), pending, strict=False)
         # What was withdrawn unsent has left its number to what comes next: that may never come.
         if any(box.backlog_runs and box.oldest <= last for box, last in boxes):
-            self._push_later(node, owed)
+            self._push_later(node, pending)
             return
-        for client in [c for c in self.mesh.table.clients(node) if self.queues.owes_any(c)]:
+        for client in [c for c in self.mesh.table.clients(node) if self.queues.has_pending(c)]:
             if self.mesh.table.home(client) == node:
                 self._push_to(node, client)
 

@@ -38,12 +38,12 @@ class Outgoing:
             wanted = group.sure_hops or wanted
             if group.holds and self._core.failover is not None:
                 self._core.failover.hold(run.bound_for(run.cap, group.holds), lane)
-        hops = [hop for hop in wanted if self._owes(hop, run)]
+        hops = [hop for hop in wanted if self._accepts(hop, run)]
         number = self._write_run(run, hops, group.local, lane, came_on, taken, kept_for) if run.max_qos else 0
         reached = [
             neighbour
             for neighbour, cap in hops
-            if self.owe(neighbour, lane, _bound_for(run, cap, kept_for.get(neighbour, ())), number)
+            if self.enqueue(neighbour, lane, _bound_for(run, cap, kept_for.get(neighbour, ())), number)
         ]
         kept = len(reached)
         if group.local:
@@ -52,7 +52,7 @@ class Outgoing:
             self._core.counters.add("cluster_drops")  # nobody need wait for what will not come
         return reached
 
-    def _owes(self, hop: tuple[str, int], run: Run) -> bool:
+    def _accepts(self, hop: tuple[str, int], run: Run) -> bool:
         neighbour, cap = hop
         entry = self._core.neighbour_table.get(neighbour)
         if entry is None:
@@ -68,7 +68,7 @@ class Outgoing:
             return False
         return True
 
-    def owe(self, neighbour: str, lane: int, run: Run, number: int = 0) -> bool:
+    def enqueue(self, neighbour: str, lane: int, run: Run, number: int = 0) -> bool:
         """Put a run into the outbox of a neighbour's lane; `number` is its own in the write-ahead log.
 
         False: it had no room, and the run was dropped and counted.
@@ -87,7 +87,7 @@ class Outgoing:
         return kept
 
     def inject(self, lane: int, run: Run, number: int = 0) -> bool:
-        """Put a run into the outbox towards the local broker. False: as for `owe`."""
+        """Put a run into the outbox towards the local broker. False: as for `enqueue`."""
         lane %= len(self._core.injectors)
         kept = self._core.injectors[lane].submit(run, number)
         if kept:
@@ -110,15 +110,16 @@ class Outgoing:
         if not self._core.wal.keeps:
             return 0
         table = self._core.neighbour_table
-        owing = [(table[neighbour].lanes[lane].outbox, min(cap, run.cap)) for neighbour, cap in hops]
+        outboxes = [(table[neighbour].lanes[lane].outbox, min(cap, run.cap)) for neighbour, cap in hops]
         if local:
-            owing.append((self._core.injectors[lane % len(self._core.injectors)].outbox, run.cap))
-        logged = [(outbox, cap) for outbox, cap in owing if outbox.wal_name and cap]
+            outboxes.append((self._core.injectors[lane % len(self._core.injectors)].outbox, run.cap))
+        logged = [(outbox, cap) for outbox, cap in outboxes if outbox.wal_name and cap]
         if logged:
             # Named where there is no room, a run would come back after a crash, behind later ones.
             kept = tuple((outbox.wal_name, cap) for outbox, cap in logged if outbox.has_room(run))
             names = [
-                (outbox.wal_name, neighbour) for (outbox, _), (neighbour, _) in zip(owing, hops, strict=False)
+                (outbox.wal_name, neighbour)
+                for (outbox, _), (neighbour, _) in zip(outboxes, hops, strict=False)
             ]
             holds = tuple((name, kept_for[neighbour]) for name, neighbour in names if neighbour in kept_for)
             return self._core.wal.run(RunEntry(run, came_on, kept, *(taken or ("", 0)), holds))

@@ -82,7 +82,7 @@ class ReceiptExchange:
         if any(record.filters.values()):  # else most of it was published at QoS 0, and nobody keeps that
             self.recent.note(record.client_id, hashes, self._core.now())
         rest = self._failover.returns.redelivery.received(record.client_id, hashes)
-        if rest and (self._failover.mesh.alone or queues.owes_any(record.client_id)):
+        if rest and (self._failover.mesh.alone or queues.has_pending(record.client_id)):
             queues.received(record.client_id, rest, self._core.now(), home=self._core.node_id)
         if rest:
             self.outbox.received(record.client_id, rest)

@@ -300,7 +300,7 @@ class RetainedSync:
                 return
             run = self._repair_run(repair.queue.popleft())
             if run is not None:
-                self._host.outgoing.owe(neighbour, lane, run)
+                self._host.outgoing.enqueue(neighbour, lane, run)
                 repair.sent += 1
         if repair.next < BUCKETS:
             self._ask(neighbour)

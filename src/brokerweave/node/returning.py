@@ -85,12 +85,12 @@ class Returns:
     def expects(self, client: str) -> bool:
         return client in self._clients
 
-    def owes(self, client: str) -> bool:
+    def has_pending(self, client: str) -> bool:
         """Whether it left before it had all that it is owed, or heard that it is subscribed."""
         entry = self._clients.get(client)
         if entry is None or entry.last is None:
             return entry is not None
-        return entry.interrupted or not entry.last.done or entry.last.owes
+        return entry.interrupted or not entry.last.done or entry.last.has_pending
 
     @property
     def subscribes(self) -> bool:
@@ -183,7 +183,7 @@ class Returns:
                 entry.interrupted = True
         self.attempts.interrupt(client)
         if entry is not None:
-            if entry.last is not None and entry.last.owes:
+            if entry.last is not None and entry.last.has_pending:
                 entry.interrupted = True
                 entry.last.interrupted()
             for tick, _ in entry.asked:

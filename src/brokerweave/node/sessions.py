@@ -49,7 +49,7 @@ class Sessions:
             if failover is not None and pair.connect is not None:
                 # It asks for a session that its broker lost meanwhile, or had yet to say what it wants: what
                 # it missed it is still to get.
-                asks = not pair.connect.clean_start or failover.returns.owes(client_id)
+                asks = not pair.connect.clean_start or failover.returns.has_pending(client_id)
                 record.lost = record.lost or asks
             self.forget(record, left=not record.lost)
             record.owner = None  # whose end says nothing of this session: its broker has ended it

@@ -323,7 +323,7 @@ class Node:
         self.core.plugins.tell(lambda listener: listener.node_stopping())
         self.client_listener.close()
         deadline = self.now() + self.config.limits.drain
-        while self._owes_the_living() and self.now() < deadline:  # noqa: ASYNC110 (no one event ends it)
+        while self._has_pending_for_live() and self.now() < deadline:  # noqa: ASYNC110 (no one event ends it)
             await asyncio.sleep(DRAIN_POLL_SECONDS)
         if self.membership is not None:
             await self.membership.stop()
@@ -334,7 +334,7 @@ class Node:
             self._health_server.close()
             self.health.hang_up()
 
-    def _owes_the_living(self) -> bool:
+    def _has_pending_for_live(self) -> bool:
         """Whether anything waits for a neighbour or broker that is there to take it."""
         lanes = [
             lane

@@ -130,8 +130,8 @@ class Outages:
 def _written(node: SimNode) -> defaultdict[str, set[bytes]]:
     """What each outbox of a node has on disk."""
     written: defaultdict[str, set[bytes]] = defaultdict(set)
-    for payload, owing in in_wal(node.disk.journals.get(WAL)):
-        for name in owing:
+    for payload, outboxes in in_wal(node.disk.journals.get(WAL)):
+        for name in outboxes:
             written[name].add(payload)
     for name, journal in node.disk.journals.items():
         if name not in (WAL, HELD):

@@ -201,6 +201,6 @@ def in_wal(journal: DiskJournal | None) -> Iterator[tuple[bytes, tuple[str, ...]
     for data in journal.contents() if journal is not None else ():
         entry = decode_entry(data)
         if isinstance(entry, RunEntry):
-            owing = tuple(name for name, _ in entry.destinations)
+            outboxes = tuple(name for name, _ in entry.destinations)
             for payload in payloads(entry.run):
-                yield payload, owing
+                yield payload, outboxes

@@ -167,7 +167,7 @@ def test_a_repair_passes_to_a_link_that_has_just_joined_though_floods_follow() -
     frame = codec.encode(Publish("t/r", b"kept", 1, True, packet_id=1), 4)
     lane = core.lane_of("t/r")
     repair = Run("b", 0, 0, 1, 4, 1, 2, world.time, frame, stamp=1 << 20, repair=True)
-    world.core("b").outgoing.owe("a", lane, repair)
+    world.core("b").outgoing.enqueue("a", lane, repair)
     world.run(1)
     assert ("t/r", "kept") in world.nodes["a"].taken
     assert any(run.repair for run in core.neighbour_table["c"].lanes[lane].outbox.kept())
@@ -200,7 +200,7 @@ def test_a_qos_0_message_that_came_as_a_flood_is_known_when_it_comes_itself_behi
         frame = codec.encode(Publish("t/r", payload, 0, flood), 4)
         stamp = (1 << 20) + sequence if flood else 0  # who knows a newer one passes it on without
         run = Run("x", 1, sequence, 1, 4, 0, 2, world.time, frame, stamp, flood=flood, repair=flood)
-        world.core("b").outgoing.owe("a", lane, run)
+        world.core("b").outgoing.enqueue("a", lane, run)
         world.run(1)
         return [payload for topic, payload in world.nodes["a"].taken]
 

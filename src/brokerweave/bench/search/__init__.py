@@ -31,8 +31,8 @@ class SearchOutcome:
     @property
     def fulfilled(self) -> float:
         """The smaller part: what t-clients got of theirs, or l-clients of theirs."""
-        owed = self.ingress * self.sp_ratio
-        return min(self.egress / owed, self.kept_up) if owed else 0.0
+        expected = self.ingress * self.sp_ratio
+        return min(self.egress / expected, self.kept_up) if expected else 0.0
 
     @property
     def under_limit(self) -> bool:
