@@ -16,7 +16,7 @@ from typing import Any
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
-from brokerweave.demo.ledger import Key, SentMessage
+from brokerweave.demo.deliveries import Key, SentMessage
 from brokerweave.errors import Unavailable
 
 FILTER = "plant/+/sensor/+"

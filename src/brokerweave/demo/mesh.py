@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from brokerweave.demo.clients import Measuring, Sensor, Subscriber
-from brokerweave.demo.ledger import ACK_MARGIN, Key
+from brokerweave.demo.deliveries import ACK_MARGIN, Key
 from brokerweave.demo.sites import Site, SiteRow
 from brokerweave.errors import Unavailable
 from brokerweave.lab.balancer import Balancer, served

@@ -19,9 +19,9 @@ from rich.console import Console
 
 from brokerweave import lab
 from brokerweave.demo.clients import FILTER, Measuring, Sensor, Subscriber
+from brokerweave.demo.deliveries import DeliverySummary, Outage, summarise
 from brokerweave.demo.lake import DemoPipeline
 from brokerweave.demo.lake import missing as missing_pipeline
-from brokerweave.demo.ledger import DeliverySummary, Outage, summarise
 from brokerweave.demo.mesh import MeshDemo
 from brokerweave.demo.mesh import missing as missing_mesh
 from brokerweave.demo.sites import FEWEST_SITES, Site, SiteRow, choose, missing

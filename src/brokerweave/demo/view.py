@@ -19,8 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from brokerweave.demo.clients import Sensor, Subscriber
+from brokerweave.demo.deliveries import DeliverySummary, Outage
 from brokerweave.demo.lake import Reading
-from brokerweave.demo.ledger import DeliverySummary, Outage
 from brokerweave.demo.sites import Site
 
 PLAIN_PERIOD = 3.0

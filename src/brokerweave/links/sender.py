@@ -82,7 +82,7 @@ class Sender:
         self._runs: deque[tuple[int, Run]] = deque()
         self._queue: deque[Message] = deque()
         self._inflight = Inflight()
-        self._ledger = OpenRuns()
+        self._open_runs = OpenRuns()
         self._suspects = Suspects()
         self._alone: Message | None = None
         self._mark = 0
@@ -108,7 +108,7 @@ class Sender:
             for sequence, run in enumerate(runs, first):
                 reached = self._outbox.record_of(sequence)
                 if reached <= last:
-                    self._ledger.opened(sequence, run.count)
+                    self._open_runs.opened(sequence, run.count)
                     self._take_apart(sequence, run)
                 else:
                     self._runs.append((sequence, run))
@@ -162,7 +162,7 @@ class Sender:
             if not self._runs:
                 return None
         sequence, run = self._runs.popleft()
-        self._ledger.opened(sequence, run.count)
+        self._open_runs.opened(sequence, run.count)
         blob = None if run.max_qos or self._suspects else fit_whole(run, self.limits, now)
         if blob is None:
             return self._repeat(self._take_apart(sequence, run), now)
@@ -480,7 +480,7 @@ class Sender:
 
     def _end(self, sequence: int, count: int = 1) -> bool:
         """Whether the run is acknowledged by that, with all before it."""
-        complete = self._ledger.ended(sequence, count)
+        complete = self._open_runs.ended(sequence, count)
         if complete is None:
             return False
         self._outbox.acknowledge(complete)

@@ -11,25 +11,28 @@ from collections.abc import Iterable
 from brokerweave.mqtt.topics import matches
 from brokerweave.node.gates import SETTLE_LIMIT
 from brokerweave.sim.client import ModelClient
+from brokerweave.sim.expected import Expected
 from brokerweave.sim.facts import Facts, ModelPublication
-from brokerweave.sim.owed import Owed
 from brokerweave.sim.promises import Broken
 from brokerweave.sim.retained import compared
 
 
 class Order:
-    def __init__(self, facts: Facts, owed: Owed) -> None:
+    def __init__(self, facts: Facts, expected: Expected) -> None:
         self._facts = facts
-        self._owed = owed
+        self._expected = expected
         self._last: dict[tuple[str, str, str, int], int] = {}
         self._subscribed: dict[tuple[str, str], float] = {}
         """When a client got a subscription that it did not have, or had at another site."""
         self._granted_at: dict[tuple[str, str], str] = {}
 
     def granted(self, client: ModelClient, topic_filter: str) -> None:
-        """To be told before `owed` is."""
+        """To be told before `expected` is."""
         key = (client.name, topic_filter)
-        if topic_filter not in self._owed.filters(client.name) or self._granted_at.get(key) != client.site:
+        if (
+            topic_filter not in self._expected.filters(client.name)
+            or self._granted_at.get(key) != client.site
+        ):
             self._subscribed[key] = self._facts.now
         self._granted_at[key] = client.site
 
@@ -134,7 +137,7 @@ class Order:
         """Whether a client subscribed to a message, by whatever filter, after it was published."""
         since = [
             self._subscribed[client.name, topic_filter]
-            for topic_filter in self._owed.filters(client.name)
+            for topic_filter in self._expected.filters(client.name)
             if matches(topic_filter, publication.topic)
         ]
         return bool(since) and min(since) > publication.at

@@ -12,15 +12,15 @@ from collections.abc import Iterable
 from math import inf
 
 from brokerweave.sim.client import ModelClient
+from brokerweave.sim.expected import Expected
 from brokerweave.sim.facts import Facts, ModelPublication
 from brokerweave.sim.order import Order
-from brokerweave.sim.owed import Owed
 from brokerweave.sim.redelivery import RedeliveryRules
 
 
 class OrderInAMesh(Order):
-    def __init__(self, facts: Facts, owed: Owed, redelivery: RedeliveryRules) -> None:
-        super().__init__(facts, owed)
+    def __init__(self, facts: Facts, expected: Expected, redelivery: RedeliveryRules) -> None:
+        super().__init__(facts, expected)
         self._redelivery = redelivery
         self._came_blind: dict[str, float] = {}
         """By client: until when it was at a site that had not reached all others when it subscribed there."""

@@ -13,19 +13,19 @@ from collections.abc import Mapping
 from brokerweave.mqtt.content import content_hash
 from brokerweave.sim.disk import HELD, WAL
 from brokerweave.sim.doubts import NOTICED, Losses
+from brokerweave.sim.expected import Expected, ExpectedDelivery
+from brokerweave.sim.expected_in_one_hop import ExpectedInOneHop
 from brokerweave.sim.facts import Facts, NodeEnd
 from brokerweave.sim.node import SimNode
-from brokerweave.sim.owed import Debt, Owed
-from brokerweave.sim.owed_in_one_hop import OwedInOneHop
 from brokerweave.sim.promises import Broken
 from brokerweave.sim.redelivery import RedeliveryRules
 from brokerweave.sim.watching import WatchedOutbox, copies, in_journal, in_wal
 
 
 class Outages:
-    def __init__(self, facts: Facts, owed: Owed, redelivery: RedeliveryRules) -> None:
+    def __init__(self, facts: Facts, expected: Expected, redelivery: RedeliveryRules) -> None:
         self._facts = facts
-        self._owed = owed
+        self._expected = expected
         self._redelivery = redelivery
         self.losses = Losses(1)
         self.unread: set[bytes] = set()
@@ -48,7 +48,7 @@ class Outages:
             self.unread.update(self._held_in_memory(node))  # row "failing disk"
         facts.ends[node.name].append(end)
         if disk.failed or not facts.promises.interest_survives_restart:
-            self._owed.node_forgot(node.name)
+            self._expected.node_forgot(node.name)
 
     def _undo(self, node: SimNode) -> None:
         """A node was killed in the middle of a turn: what it had not written down did not happen."""
@@ -85,13 +85,13 @@ class Outages:
         facts = self._facts
         ends = facts.ends[node.name]
         facts.starts[node.name] = facts.now
-        if isinstance(self._owed, OwedInOneHop):
-            self._owed.restarted(node.name)
+        if isinstance(self._expected, ExpectedInOneHop):
+            self._expected.restarted(node.name)
         if ends:
             ends[-1].restarted = facts.now
         if node.disk.failing and ends:  # row "failing disk"
             ends[-1].disk_failed = True
-            self._owed.node_forgot(node.name)
+            self._expected.node_forgot(node.name)
             for payload, _ in in_wal(node.disk.journals.get(WAL)):
                 facts.drop(node.name, WAL, [payload], "on a disk that failed at the start")
                 facts.unread[payload][node.name] = facts.now
@@ -109,7 +109,7 @@ class Outages:
                 facts.drop(node.name, name, list(in_journal(journal)), "disk lost")
         wal = node.disk.journals.get(WAL)
         facts.drop(node.name, WAL, [payload for payload, _ in in_wal(wal)], "disk lost")
-        self._owed.node_forgot(node.name)
+        self._expected.node_forgot(node.name)
 
     def site_dies(self, site: str) -> None:
         """In a mesh a node, or a broker, is about to die: before anything is lost."""
@@ -118,11 +118,11 @@ class Outages:
         for client in facts.sites_clients(site):
             self._redelivery.doubts.ending(client, facts.publications)
 
-    def own_copies_lost(self, debt: Debt, payload: bytes) -> set[str]:
+    def own_copies_lost(self, delivery: ExpectedDelivery, payload: bytes) -> set[str]:
         """The sites that a subscriber was at, if their nodes or brokers died since a message was published,
         or so shortly before that they were taken for alive: with that goes what they had for it."""
         facts = self._facts
-        sites = {debt.path[-1], *facts.given_at[debt.client, payload]}
+        sites = {delivery.path[-1], *facts.given_at[delivery.client, payload]}
         since = facts.publications[payload].at - NOTICED
         return {site for site in sites if any(at >= since for at in facts.deaths[site])}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from brokerweave.sim.checker import Checker
 from brokerweave.sim.client import ModelClient
+from brokerweave.sim.expected import Expected
 from brokerweave.sim.facts import Facts, ModelPublication, NodeEnd, Visit
-from brokerweave.sim.ledger import Ledger
 from brokerweave.sim.order import Order
-from brokerweave.sim.owed import Owed
 from brokerweave.sim.pipes import StreamNetwork
 from brokerweave.sim.promises import Broken, Promises
 from brokerweave.sim.topology import Topology
@@ -22,11 +22,11 @@ class Behind:
 
     def __init__(self) -> None:
         world = World("1")
-        owed = Owed(Topology(["a", "b"]), lambda *way: True, lambda: True, lambda node: True)
-        self.facts = Facts(world, Promises(), owed.excuses, cluster=False, mesh=False, cyclic=False)
-        network, ledger = StreamNetwork(world, lambda one, other: 0.1), Ledger(self.facts, owed)
-        self._subscriber = ModelClient(world, network, ledger, "s", "a", 4, True, None)
-        self._order, self._owed, self._begun = Order(self.facts, owed), owed, world.now
+        expected = Expected(Topology(["a", "b"]), lambda *way: True, lambda: True, lambda node: True)
+        self.facts = Facts(world, Promises(), expected.excuses, cluster=False, mesh=False, cyclic=False)
+        network, checker = StreamNetwork(world, lambda one, other: 0.1), Checker(self.facts, expected)
+        self._subscriber = ModelClient(world, network, checker, "s", "a", 4, True, None)
+        self._order, self._expected, self._begun = Order(self.facts, expected), expected, world.now
         self._got(2)
 
     def got_what_its_broker_has_since(self, taken: float) -> None:
@@ -44,7 +44,7 @@ class Behind:
         that on only at `passed_on`. The subscriber came 2 seconds after the beginning."""
         self.facts.world.run(2.0)
         self._order.granted(self._subscriber, "t")
-        self._owed.granted(self._subscriber, "t", 1, False)
+        self._expected.granted(self._subscriber, "t", 1, False)
         self.facts.first_hand["b", b"p:1"] += (1.0, 5.0)
         self.facts.first_hand["b", b"p:2"].append(3.0)
         self.facts.visits["b", b"p:2"].append(Visit(3.0, ("b", 1, 0, 1), None, False))

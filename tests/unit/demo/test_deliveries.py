@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brokerweave.demo.ledger import DeliverySummary, Key, Outage, SentMessage, summarise
+from brokerweave.demo.deliveries import DeliverySummary, Key, Outage, SentMessage, summarise
 
 ROW = ("a", "b", "c")
 OUTAGE = Outage("b", begin=100.0, end=100.1, over=105.0)

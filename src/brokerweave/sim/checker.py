@@ -17,13 +17,13 @@ from brokerweave.node.router import RouteGroup
 from brokerweave.sim.client import ModelClient
 from brokerweave.sim.copies import Copies
 from brokerweave.sim.doubling import Doubling
+from brokerweave.sim.expected import Expected
+from brokerweave.sim.expected_in_one_hop import ExpectedInOneHop
 from brokerweave.sim.facts import Facts, ModelPublication, Visit
 from brokerweave.sim.node import SimNode
 from brokerweave.sim.order import Order
 from brokerweave.sim.order_in_a_mesh import OrderInAMesh
 from brokerweave.sim.outages import Outages
-from brokerweave.sim.owed import Owed
-from brokerweave.sim.owed_in_one_hop import OwedInOneHop
 from brokerweave.sim.promises import Broken
 from brokerweave.sim.redelivery import RedeliveryRules
 from brokerweave.sim.resent import Resent
@@ -35,21 +35,21 @@ from brokerweave.sim.wills import WillRules
 INJECTOR = "brokerweave-"
 
 
-class Ledger:
+class Checker:
     """Implements `Watcher` for nodes and `Observer` for clients."""
 
-    def __init__(self, facts: Facts, owed: Owed) -> None:
+    def __init__(self, facts: Facts, expected: Expected) -> None:
         self.facts = facts
-        self.owed = owed
+        self.expected = expected
         self.redelivery = RedeliveryRules(facts)
-        self.outages = Outages(facts, owed, self.redelivery)
+        self.outages = Outages(facts, expected, self.redelivery)
         self.copies = Copies(facts, 1)
         self.retained = RetainedRules(facts)
         self._doubling = Doubling(facts)
         self._resent = Resent(facts)
         self._wills = WillRules(facts)
-        self._sessions = SessionRules(facts, owed)
-        self._order = OrderInAMesh(facts, owed, self.redelivery) if facts.mesh else Order(facts, owed)
+        self._sessions = SessionRules(facts, expected)
+        self._order = OrderInAMesh(facts, expected, self.redelivery) if facts.mesh else Order(facts, expected)
         self._arrivals: dict[tuple[str, bytes], float] = {}
         """When a message last came to a node over a link."""
         self._reads: dict[bytes, float] = {}
@@ -80,9 +80,9 @@ class Ledger:
             return
         facts = self.facts
         facts.publications[payload].acknowledged = True
-        if facts.cluster and self.owed.calm() and not facts.drops[payload]:
-            for debt in self.owed.open_of(payload):
-                missing = [node for node in debt.path if not facts.visits[node, payload]]
+        if facts.cluster and self.expected.calm() and not facts.drops[payload]:
+            for delivery in self.expected.open_of(payload):
+                missing = [node for node in delivery.path if not facts.visits[node, payload]]
                 if missing:
                     raise Broken(f"{payload!r} was acknowledged before {missing} had it")
 
@@ -106,12 +106,12 @@ class Ledger:
             self._wills.said_goodbye(payload)  # the mark behind a DISCONNECT
         elif publication.qos and not self._forwarded_before(publication):
             if facts.cluster:  # it goes on when the broker has acknowledged it
-                self.owed.read_again(node.name, payload)
+                self.expected.read_again(node.name, payload)
                 return
             # It was read and went nowhere: is that right?
             if not facts.visits[node.name, payload]:
-                self.owed.published(publication.payload, publication.topic, publication.qos, node.name)
-            self.owed.passing(node.name, payload, {}, False)
+                self.expected.published(publication.payload, publication.topic, publication.qos, node.name)
+            self.expected.passing(node.name, payload, {}, False)
             self._reads[payload] = facts.now
 
     def _forwarded_before(self, publication: ModelPublication) -> bool:
@@ -162,7 +162,7 @@ class Ledger:
                 self._doubling.check_passed_on(node, came_from, publication, again[-1].at, run)
         before.append(Visit(facts.now, key, came_from, group.local, acted=acts, flood=run.flood))
         facts.counts["dispatches"] += 1
-        self._settle_debts(node, came_from, publication, group, run)
+        self._settle_deliveries(node, came_from, publication, group, run)
 
     def _check_forwarded(
         self, node: str, publication: ModelPublication, key: Key, before: list[Visit], run: Run
@@ -179,7 +179,7 @@ class Ledger:
         if before and not self._wills.after_another(publication, before):
             self._doubling.check_forwarded(node, publication, before, run)
 
-    def _settle_debts(
+    def _settle_deliveries(
         self, node: str, came_from: str | None, publication: ModelPublication, group: RouteGroup, run: Run
     ) -> None:
         """Who is owed a message from now on, and whether a node sends it towards all of them."""
@@ -191,21 +191,27 @@ class Ledger:
             known = facts.cluster and publication.qos == 2 and publication.resent
             taken = facts.first_hand[node, payload][:1] if facts.cluster else []
             at_home = -inf if publication.is_will or known else min(taken, default=inf)
-            if isinstance(self.owed, OwedInOneHop) and publication.is_will and facts.is_up(publication.site):
+            if (
+                isinstance(self.expected, ExpectedInOneHop)
+                and publication.is_will
+                and facts.is_up(publication.site)
+            ):
                 # Another node thinks that it is dead: whether its own subscribers get it, its broker decides.
-                self.owed.spared = publication.site
-            self.owed.published(payload, publication.topic, publication.qos, node, at_home)
+                self.expected.spared = publication.site
+            self.expected.published(payload, publication.topic, publication.qos, node, at_home)
         elif (
-            came_from is None and isinstance(self.owed, OwedInOneHop) and not self._is_elsewhere(publication)
+            came_from is None
+            and isinstance(self.expected, ExpectedInOneHop)
+            and not self._is_elsewhere(publication)
         ):
-            self.owed.sent_again(node, payload)
+            self.expected.sent_again(node, payload)
         hops = {neighbour: min(run.cap, qos) for neighbour, qos in group.hops}
         if came_from is None:
             self._order.forwarded(node, payload, hops, dict(group.keepers))
         # Sent again, elsewhere perhaps: that it goes on is another node's part, or was this one's before.
         sent_again = (came_from is None or node in publication.sites) and len(publication.keys) > 1
         if not (facts.mesh and (sent_again or (publication.is_will and node == publication.site))):
-            self.owed.passing(node, payload, hops, group.local, came_from is not None)
+            self.expected.passing(node, payload, hops, group.local, came_from is not None)
 
     def _is_elsewhere(self, publication: ModelPublication) -> bool:
         """Whether a node had it that its publisher did not send it to."""
@@ -230,7 +236,7 @@ class Ledger:
             if facts.mesh and before is not None and not facts.ends_since(node, before):
                 continue  # sent again: who came since it was here has it from who keeps it
             if not any(visit.at > forgot for visit in facts.visits[node, payload]):
-                self.owed.passing(node, payload, {}, False, came=True)
+                self.expected.passing(node, payload, {}, False, came=True)
 
     def dropped(self, node: str, where: str, payloads: list[bytes], cause: str) -> None:
         self.facts.drop(node, where, payloads, cause)
@@ -288,10 +294,10 @@ class Ledger:
 
     def granted(self, client: ModelClient, topic_filter: str, qos: int) -> None:
         self._order.granted(client, topic_filter)
-        self.owed.granted(client, topic_filter, qos, self.facts.barriers[client.site])
+        self.expected.granted(client, topic_filter, qos, self.facts.barriers[client.site])
 
     def unsubscribing(self, client: ModelClient, topic_filter: str) -> None:
-        self.owed.unsubscribed(client.name, topic_filter)
+        self.expected.unsubscribed(client.name, topic_filter)
 
     def relay_ended(self, client_id: str, persistent: bool) -> None:
         if not persistent:
