@@ -45,7 +45,7 @@ def test_promises_hold_under_all_faults(strategy: str, nodes: int) -> None:
     # Not because there was nothing to hold: most messages were promised to somebody, few promises let go.
     assert total.counts["promised"] > total.counts["publications"]
     # A retained message that goes again, to repair an index or a broker, is no promise let go.
-    let_go = sum(count for cause, count in total.excuses.items() if not cause.startswith("retained: "))
+    let_go = sum(count for cause, count in total.allowances.items() if not cause.startswith("retained: "))
     assert let_go < total.counts["promised"] * LET_GO[strategy]
 
 
@@ -54,7 +54,7 @@ def test_promises_hold_under_all_faults(strategy: str, nodes: int) -> None:
 def test_without_faults_every_message_is_promised_and_nothing_is_let_pass(strategy: str) -> None:
     total = many.summary(range(1, 31), SimOptions(strategy, 4, frozenset()))
     assert failures(total) == []
-    assert total.excuses == {}
+    assert total.allowances == {}
     assert total.counts["unsettled"] == 0
 
 
@@ -71,7 +71,7 @@ def test_a_seed_gives_the_same_run_again_whatever_order_sets_have() -> None:
     program = (
         "from brokerweave.sim.run import Options, run\n"
         "o = run(5, Options('sf', 5))\n"
-        "print(o.problem, o.counts, o.excuses, *o.trace, sep='\\n')"
+        "print(o.problem, o.counts, o.allowances, *o.trace, sep='\\n')"
     )
     outputs = {
         subprocess.run(

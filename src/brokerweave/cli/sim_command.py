@@ -130,7 +130,7 @@ def _show(total: SeedSummary, shortest: SeedOutcome | None) -> None:
     shown = table("what", "how often")
     for name, value in sorted(total.counts.items()):
         shown.add_row(name, f"{value:,}")
-    for name, value in sorted(total.excuses.items()):
+    for name, value in sorted(total.allowances.items()):
         shown.add_row(f"let pass, {name}", f"{value:,}")
     console().print(shown)
     print(f"{total.seeds - len(total.failed)} of {total.seeds} seeds hold")
@@ -154,5 +154,5 @@ def _as_json(total: SeedSummary, shortest: SeedOutcome | None) -> dict[str, obje
             "trace": shortest.trace,
         },
         "counts": dict(sorted(total.counts.items())),
-        "let_pass": dict(sorted(total.excuses.items())),
+        "let_pass": dict(sorted(total.allowances.items())),
     }

@@ -2,7 +2,7 @@
 
 Owns which facts are noted and which rules are asked at each place that a message comes to: the node it is
 published at, each node it passes, each broker it is injected into, each subscriber. Invariant: what is let
-pass is let pass by a rule with a reason, and reasons are counted by name (`Facts.excuses`), so that a test
+pass is let pass by a rule with a reason, and reasons are counted by name (`Facts.allowances`), so that a test
 can see how much that was. Must not know: the reasons, how faults are made.
 """
 
@@ -146,7 +146,7 @@ class Checker:
             self._resent.check_node(node, came_from, publication, key, before)
         acts = bool(group.hops or group.local or not run.flood)
         if run.repair:
-            facts.excuses["retained: sent again to repair an index"] += 1
+            facts.allowances["retained: sent again to repair an index"] += 1
             before.append(Visit(facts.now, key, came_from, group.local, repair=True))
             return
         if came_from is None:
@@ -305,7 +305,7 @@ class Checker:
 
     def disconnected(self, client: ModelClient) -> None:
         if self.facts.mesh:
-            self.redelivery.doubts.ending(client, self.facts.publications)
+            self.redelivery.repeats.ending(client, self.facts.publications)
         self._sessions.disconnected(client)
 
     def said_goodbye(self, client: ModelClient) -> None:
@@ -327,7 +327,7 @@ class Checker:
         self.redelivery.delivered(client, payload)
         facts.counts["deliveries"] += 1
         if not first and message.qos == 1 and message.dup:
-            facts.excuses["doubled: QoS 1 redelivered by the broker"] += 1
+            facts.allowances["doubled: QoS 1 redelivered by the broker"] += 1
             facts.given[key] += 1
         if facts.deliveries[key] > facts.given[key]:
             raise Broken(f"{client.name} got {payload!r} more often than its broker passed it on")

@@ -44,7 +44,7 @@ class ExpectedDelivery:
     path: tuple[str, ...]
     let_go: str = ""
     """Why it is owed no more."""
-    doubt: str = ""
+    allowance: str = ""
     """Why it may be lost."""
     known_to: frozenset[str] = frozenset()
     """In a mesh, of a client that lost its site: the others that knew then what it wants."""
@@ -65,7 +65,7 @@ class Expected:
         neighbour `to` (None: to its own broker, for this client), and can nothing on the way change that?
         `firm(node)`: it is not in the middle of a change of the tree."""
         self.calm = calm
-        self.excuses: Counter[str] = Counter()
+        self.allowances: Counter[str] = Counter()
         self.promised = 0
         self.unsettled = 0
         """Messages that a subscriber wanted but was not promised, because it had not settled."""
@@ -213,4 +213,4 @@ class Expected:
 
     def _forgive(self, delivery: ExpectedDelivery, reason: str) -> None:
         delivery.let_go = reason
-        self.excuses[f"lost: {reason}"] += 1
+        self.allowances[f"lost: {reason}"] += 1

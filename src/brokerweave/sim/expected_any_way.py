@@ -114,10 +114,10 @@ class ExpectedAnyWay(Expected):
         for delivery in self._debts.get(payload, ()):
             key = (delivery.client, delivery.topic_filter)
             if key in self._unsure or key not in self._subscriptions:
-                delivery.doubt = RESTARTED
+                delivery.allowance = RESTARTED
 
     def open_of(self, payload: bytes) -> list[ExpectedDelivery]:
-        return [delivery for delivery in super().open_of(payload) if not delivery.doubt]
+        return [delivery for delivery in super().open_of(payload) if not delivery.allowance]
 
 
 def way(tree: Tree, start: str, end: str) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ class ExpectedInOneHop(Expected):
                 subscription.settled.clear()
         for _, delivery in self.open():
             if delivery.path[-1] == node and (delivery.client, delivery.topic_filter) not in self._orphans:
-                delivery.doubt = RESTARTED  # should it be lost
+                delivery.allowance = RESTARTED  # should it be lost
 
     def _settle(self, subscription: ModelSubscription) -> None:
         client, settled = subscription.client, subscription.settled

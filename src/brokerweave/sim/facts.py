@@ -74,7 +74,7 @@ class Facts:
         self,
         world: World,
         promises: Promises,
-        excuses: Counter[str],
+        allowances: Counter[str],
         *,
         cluster: bool,
         mesh: bool,
@@ -84,7 +84,7 @@ class Facts:
         cycles."""
         self.world = world
         self.promises = promises
-        self.excuses = excuses
+        self.allowances = allowances
         """How often something was let pass, by reason."""
         self.cluster = cluster
         self.mesh = mesh

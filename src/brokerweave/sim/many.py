@@ -24,12 +24,12 @@ _TOGETHER = 5
 class SeedSummary:
     seeds: int = 0
     failed: list[SeedOutcome] = field(default_factory=list)
-    excuses: Counter[str] = field(default_factory=Counter)
+    allowances: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, outcome: SeedOutcome) -> None:
         self.seeds += 1
-        self.excuses.update(outcome.excuses)
+        self.allowances.update(outcome.allowances)
         self.counts.update(outcome.counts)
         if outcome.problem:
             self.failed.append(outcome)

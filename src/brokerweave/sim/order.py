@@ -51,7 +51,7 @@ class Order:
             raise Broken(
                 f"{client.name} got {publication.payload!r} on {publication.topic} after number {last}"
             )
-        self._facts.excuses[f"order: {why}"] += 1
+        self._facts.allowances[f"order: {why}"] += 1
 
     def _why(self, client: ModelClient, publication: ModelPublication, last: int, qos: int) -> str:
         """Why it may come after number `last` of its publisher; empty if it may not."""

@@ -104,7 +104,7 @@ class OrderInAMesh(Order):
         takes = self._facts.takes[client.site, publication.payload]
         since = [at for (name, _), at in self._subscribed.items() if name == client.name]
         came = max(since, default=0.0)
-        had = self._redelivery.doubts.got_at(client.name, later)
+        had = self._redelivery.repeats.got_at(client.name, later)
         return self._subscribed_since(client, publication) and bool(takes) and had < min(came, takes[0])
 
     def _stuck(self, publication: ModelPublication, site: str) -> bool:

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 
 from brokerweave.mqtt.content import content_hash
 from brokerweave.sim.disk import HELD, WAL
-from brokerweave.sim.doubts import NOTICED, Losses
 from brokerweave.sim.expected import Expected, ExpectedDelivery
 from brokerweave.sim.expected_in_one_hop import ExpectedInOneHop
 from brokerweave.sim.facts import Facts, NodeEnd
 from brokerweave.sim.node import SimNode
 from brokerweave.sim.promises import Broken
 from brokerweave.sim.redelivery import RedeliveryRules
+from brokerweave.sim.repeat_allowances import NOTICED, Losses
 from brokerweave.sim.watching import WatchedOutbox, copies, in_journal, in_wal
 
 
@@ -44,7 +44,7 @@ class Outages:
         if facts.mesh and not graceful:
             self.site_dies(node.name)
         if facts.mesh and disk.failed:
-            self._redelivery.doubts.disk_failed([*_kept_for_others(node), *_sent_again(node, written)])
+            self._redelivery.repeats.disk_failed([*_kept_for_others(node), *_sent_again(node, written)])
             self.unread.update(self._held_in_memory(node))  # row "failing disk"
         facts.ends[node.name].append(end)
         if disk.failed or not facts.promises.interest_survives_restart:
@@ -116,7 +116,7 @@ class Outages:
         facts = self._facts
         facts.deaths[site].append(facts.now)
         for client in facts.sites_clients(site):
-            self._redelivery.doubts.ending(client, facts.publications)
+            self._redelivery.repeats.ending(client, facts.publications)
 
     def own_copies_lost(self, delivery: ExpectedDelivery, payload: bytes) -> set[str]:
         """The sites that a subscriber was at, if their nodes or brokers died since a message was published,

@@ -60,7 +60,7 @@ class RetainedRules:
             return False
         if payload not in self._nowhere:
             self._nowhere.add(payload)
-            facts.excuses["retained: lost by disks that failed, and with sites that died"] += 1
+            facts.allowances["retained: lost by disks that failed, and with sites that died"] += 1
         return True
 
     def newer_than(self, payload: bytes) -> bytes | None:

@@ -25,7 +25,6 @@ from brokerweave.sim.broker import ModelBroker
 from brokerweave.sim.checker import Checker
 from brokerweave.sim.client import ModelClient
 from brokerweave.sim.copies import Copies
-from brokerweave.sim.doubts import Doubts, Losses
 from brokerweave.sim.expected import Expected
 from brokerweave.sim.expected_any_way import ExpectedAnyWay
 from brokerweave.sim.expected_in_one_hop import ExpectedInOneHop
@@ -34,6 +33,7 @@ from brokerweave.sim.linking import Socket
 from brokerweave.sim.node import NodeOptions, SimNode
 from brokerweave.sim.pipes import StreamNetwork
 from brokerweave.sim.promises import Broken, Promises
+from brokerweave.sim.repeat_allowances import Losses, RepeatAllowances
 from brokerweave.sim.resting import left_behind, unrest
 from brokerweave.sim.schedule import Action
 from brokerweave.sim.watching import QUEUE_FULL
@@ -74,7 +74,7 @@ class SeedOutcome:
     at: float = 0.0
     actions: list[Action] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
-    excuses: dict[str, int] = field(default_factory=dict)
+    allowances: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
 
 
@@ -108,7 +108,7 @@ class Simulation:
         self._calm_at = world.now + CALM_SECONDS
         cluster = random.random() < 0.3 or mesh
         self.facts = Facts(
-            world, options.promises, self.expected.excuses, cluster=cluster, mesh=mesh, cyclic=self.cyclic
+            world, options.promises, self.expected.allowances, cluster=cluster, mesh=mesh, cyclic=self.cyclic
         )
         self.checker = Checker(self.facts, self.expected)
         copies = mesh_copies(seed)
@@ -151,9 +151,9 @@ class Simulation:
 
     def _watch_mesh(self, copies: int) -> None:
         facts = self.facts
-        doubts = Doubts(self.nodes, self._sound)
-        doubts.ended = lambda node, since: any(end.at >= since for end in facts.ends[node])
-        self.checker.redelivery.doubts = doubts
+        repeats = RepeatAllowances(self.nodes, self._sound)
+        repeats.ended = lambda node, since: any(end.at >= since for end in facts.ends[node])
+        self.checker.redelivery.repeats = repeats
         self.checker.outages.losses = Losses(copies)
         self.checker.copies = Copies(facts, copies)
         facts.reaches = lambda node, other: node == other or self.linked(node, other)
@@ -301,7 +301,7 @@ def run(seed: int, options: SimOptions, actions: list[Action] | None = None) -> 
         )
     outcome.at = simulation.world.elapsed
     outcome.trace = simulation.world.lines()
-    outcome.excuses = dict(simulation.facts.excuses)
+    outcome.allowances = dict(simulation.facts.allowances)
     outcome.counts = {
         **simulation.facts.counts,
         "promised": simulation.expected.promised,
@@ -363,19 +363,21 @@ def _check_debts(simulation: Simulation) -> None:
         if facts.deliveries[delivery.client, payload] or not facts.publications[payload].acknowledged:
             continue
         if facts.publications[payload].is_will and not facts.had(delivery.path[0], payload):
-            facts.excuses["lost: a will of a node that was killed"] += 1  # row "will" of docs/guarantees.md
+            facts.allowances["lost: a will of a node that was killed"] += (
+                1  # row "will" of docs/guarantees.md
+            )
             continue
         since = facts.publications[payload].at
         own = outages.own_copies_lost(delivery, payload)
         if simulation.mesh and outages.losses.too_many(since, own):
-            facts.excuses["lost: as many sites died as there were copies"] += 1
+            facts.allowances["lost: as many sites died as there were copies"] += 1
             continue
         few = simulation.checker.copies.few(payload, delivery.path[-1])
         if few and outages.losses.all_of(few - own, since):
-            facts.excuses["lost: others were out of reach, and all sites died that had it"] += 1
+            facts.allowances["lost: others were out of reach, and all sites died that had it"] += 1
             continue
         if delivery.known_to and outages.losses.all_of(delivery.known_to, since):
-            facts.excuses["lost: all sites died that knew what its subscriber wants"] += 1
+            facts.allowances["lost: all sites died that knew what its subscriber wants"] += 1
             continue
         had = [node for node in delivery.path if facts.had(node, payload)] or [delivery.path[0]]
         holders = had[-1:]
@@ -383,7 +385,7 @@ def _check_debts(simulation: Simulation) -> None:
             holders = simulation.names  # what way it took is not told
         elif any(end.mid_write for end in facts.ends[had[-1]]):
             holders = had[-2:]  # killed while it took the message: the one before may still have had it
-        causes = [delivery.doubt] if delivery.doubt else []
+        causes = [delivery.allowance] if delivery.allowance else []
         if payload in outages.unread:
             causes.append("kept on a disk that failed")  # row "failing disk"
         causes += [cause for node, cause in facts.drops[payload] if node in holders]
@@ -397,7 +399,7 @@ def _check_debts(simulation: Simulation) -> None:
                 f"{payload!r} ({facts.publications[payload].topic}) never reached {delivery.client} "
                 f"({delivery.topic_filter} at {delivery.path[-1]}); {had[-1]} had it last"
             )
-        facts.excuses[f"lost: {causes[-1]}"] += 1
+        facts.allowances[f"lost: {causes[-1]}"] += 1
 
 
 def _delay(one: str, other: str) -> float:

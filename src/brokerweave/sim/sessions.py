@@ -38,7 +38,7 @@ class SessionRules:
             had = delivery.client == client.name and client.site in facts.given_at[client.name, payload]
             if had and not facts.deliveries[client.name, payload]:
                 delivery.let_go = "it was in a clean session that ended with its connection"
-                facts.excuses[f"lost: {delivery.let_go}"] += 1
+                facts.allowances[f"lost: {delivery.let_go}"] += 1
 
     def said_goodbye(self, client: ModelClient) -> None:
         """A session that ends with its connection is over, also before its client heard that it is
@@ -53,4 +53,4 @@ class SessionRules:
             return
         for payload, delivery in self._expected.gave_up(client.name):
             if not facts.deliveries[client.name, payload] and facts.publications[payload].acknowledged:
-                facts.excuses[f"lost: {delivery.let_go}"] += 1
+                facts.allowances[f"lost: {delivery.let_go}"] += 1

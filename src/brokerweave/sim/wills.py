@@ -38,12 +38,12 @@ class WillRules:
         failures = self._facts.link_failures
         if not self._facts.ends[site] and all(link != {node, site} for _, link in failures):
             raise Broken(f"{node} publishes the will {payload!r} of a client of {site}, which it could reach")
-        self._facts.excuses["will: published by a holder of a node that was out of reach"] += 1
+        self._facts.allowances["will: published by a holder of a node that was out of reach"] += 1
         return True
 
     def after_another(self, publication: ModelPublication, before: list[Visit]) -> bool:
         """In a mesh: whether a node publishes a will that another one published in its stead."""
         if not (self._facts.mesh and publication.is_will and all(visit.came_from for visit in before)):
             return False
-        self._facts.excuses["will: published by its own site after one that could not reach that"] += 1
+        self._facts.allowances["will: published by its own site after one that could not reach that"] += 1
         return True

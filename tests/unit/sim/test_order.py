@@ -23,7 +23,7 @@ class Behind:
     def __init__(self) -> None:
         world = World("1")
         expected = Expected(Topology(["a", "b"]), lambda *way: True, lambda: True, lambda node: True)
-        self.facts = Facts(world, Promises(), expected.excuses, cluster=False, mesh=False, cyclic=False)
+        self.facts = Facts(world, Promises(), expected.allowances, cluster=False, mesh=False, cyclic=False)
         network, checker = StreamNetwork(world, lambda one, other: 0.1), Checker(self.facts, expected)
         self._subscriber = ModelClient(world, network, checker, "s", "a", 4, True, None)
         self._order, self._expected, self._begun = Order(self.facts, expected), expected, world.now
@@ -61,7 +61,7 @@ class Behind:
 def test_what_a_node_could_not_read_at_one_start_may_come_late_after_the_next() -> None:
     behind = Behind()
     behind.got_what_its_broker_has_since(STARTED_AGAIN + 0.1)
-    assert sum(behind.facts.excuses.values()) == 1
+    assert sum(behind.facts.allowances.values()) == 1
 
 
 @pytest.mark.parametrize("taken", [UNREAD_SINCE - 2.0, UNREAD_SINCE + 0.1])
@@ -73,7 +73,7 @@ def test_what_its_broker_had_before_that_may_not(taken: float) -> None:
 def test_what_nobody_wanted_in_its_turn_may_come_late_to_who_subscribed_since_when_it_is_sent_again() -> None:
     behind = Behind()
     behind.got_what_was_sent_again(passed_on=5.0, published=1.0)
-    assert sum(behind.facts.excuses.values()) == 1
+    assert sum(behind.facts.allowances.values()) == 1
 
 
 @pytest.mark.parametrize(

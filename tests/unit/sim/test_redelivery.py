@@ -17,7 +17,7 @@ from brokerweave.sim.topology import Topology
 from brokerweave.sim.world import World
 
 PAYLOAD = b"p:1"
-EXCUSE = "doubled: its broker was given it for others, before its node was restarted"
+ALLOWANCE = "doubled: its broker was given it for others, before its node was restarted"
 
 
 class Site:
@@ -47,7 +47,7 @@ class Site:
 def test_what_a_broker_got_for_others_before_a_restart_may_be_given_once_more() -> None:
     site = Site()
     site.give_again()
-    assert site.facts.excuses[EXCUSE] == 1
+    assert site.facts.allowances[ALLOWANCE] == 1
 
 
 def test_not_what_its_origin_sent_there_for_the_client() -> None:
@@ -88,7 +88,7 @@ class TestASessionThatANodeDoesNotKnow:
         end.disk_kept = not lost
         site.facts.ends["c"].append(end)
         site.give_again()
-        assert site.facts.excuses["doubled: its node had forgotten a session that the broker had"] == 1
+        assert site.facts.allowances["doubled: its node had forgotten a session that the broker had"] == 1
 
     def test_is_known_where_its_disk_could_be_read(self, site: Site) -> None:
         site.facts.ends["c"].append(NodeEnd(site.world.now, False, False, False, False, frozenset()))
