@@ -414,12 +414,12 @@ class NodeCore:
         assert isinstance(group, RouteGroup)
         if group.share and taps is not None:
             client, resent = pair.client, routed.resent or ()
-            record = taps.tape.record if group.share >= 1 else partial(taps.sample, group.share)
+            record = taps.recorder.record if group.share >= 1 else partial(taps.sample, group.share)
             record(client.client_id, client.mqtt_version, routed.count, routed.blob, resent)
 
     def write_recorded(self) -> None:
         if self.taps is not None:
-            self.taps.tape.write()
+            self.taps.recorder.write()
 
     def forward(
         self,

@@ -52,6 +52,7 @@ from brokerweave.runtime.kafka import KafkaChild
 from brokerweave.runtime.lane_folders import LaneFolders
 from brokerweave.runtime.membership import Membership
 from brokerweave.runtime.neighbours import NodeLinks
+from brokerweave.runtime.problems import Problems
 from brokerweave.runtime.recording import Recording
 from brokerweave.runtime.retained import RetainedReader
 from brokerweave.runtime.retained_store import SqliteStore
@@ -61,7 +62,6 @@ from brokerweave.runtime.sessions import RuntimeSessions
 from brokerweave.runtime.status import neighbour_rows, status
 from brokerweave.runtime.storage import Storage
 from brokerweave.runtime.telemetry import Telemetry
-from brokerweave.runtime.trouble import Trouble
 
 log = logging.getLogger("brokerweave.node")
 
@@ -83,9 +83,9 @@ class Node:
         self.config = config
         self.random = Random(secrets.randbits(64))
         self.started = time.time()
-        self.trouble = Trouble()
-        self.warn = self.trouble.warn
-        self.task_failed = self.trouble.task_failed
+        self.problems = Problems()
+        self.warn = self.problems.warn
+        self.task_failed = self.problems.task_failed
         self.client_listener = ClientListener(self)
         self.open_broker = self.client_listener.open_broker
         self.write_client = self.client_listener.write_client
@@ -115,7 +115,9 @@ class Node:
         self._stopping = asyncio.Event()
 
     async def serve(self) -> int:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: self.trouble.loop_failed(context))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: self.problems.loop_failed(context)
+        )
         self._follow_clock()
         admin = AdminServer(
             self.config.admin_socket,
@@ -256,7 +258,7 @@ class Node:
             self.core.failover.keep_in(self.storage.journal("held"))
         if isinstance(self.core.strategy, Mesh):
             self.health.recovering = self.core.strategy.recovering
-        self.core.plugins.report = self.trouble.report
+        self.core.plugins.report = self.problems.report
         self.core.admission.replace(load_acl(self.config))
 
     def _become_member(self) -> None:

@@ -33,7 +33,7 @@ class RecordingHost(Protocol):
 
 
 class Recording:
-    """Implements `node.taps.Tape`."""
+    """Implements `node.taps.TapRecorder`."""
 
     def __init__(self, host: RecordingHost, settings: EdgeLogSection, folder: Path, node_id: str) -> None:
         """Raises `BrokerweaveError` if the log cannot be used; a disk that is full is tried again later."""

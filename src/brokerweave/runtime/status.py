@@ -66,7 +66,7 @@ def status(node: Node) -> dict[str, Any]:
             "refused_older_than_window": core.window.refused_old,
             "cluster_overflows": core.confirmations.overflows,
             "dead_letters": len(node.dead_letters),
-            "internal_errors": node.trouble.internal_errors,
+            "internal_errors": node.problems.internal_errors,
             "disk_failures": core.wal.failures
             + node.checkpointer.failures
             + node.storage.failures
@@ -85,7 +85,7 @@ def status(node: Node) -> dict[str, Any]:
         "edge_log": node.recording.status() if node.recording else None,
         "flight": node.flight.status() if node.flight else None,
         "drops": drops,
-        "warnings": [*node.trouble.warnings, *_unguarded(node)],
+        "warnings": [*node.problems.warnings, *_unguarded(node)],
     }
 
 
