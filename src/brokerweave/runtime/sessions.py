@@ -39,7 +39,7 @@ class SessionsHost(Protocol):
 
 
 class RuntimeSessions:
-    """Implements `cooperation.api.SessionManager`."""
+    """Implements `plugin.SessionManager`."""
 
     def __init__(self, host: SessionsHost) -> None:
         self._host = host
