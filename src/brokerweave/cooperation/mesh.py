@@ -588,7 +588,7 @@ class Mesh(Strategy):
             self._send_orphaned(neighbour, node, until, clients)
 
     def _send_orphaned(self, neighbour: str, node: str, until: float, clients: list[Told]) -> None:
-        window = self.context.option("window")
+        window = self.window
         seconds = until - self.context.now()
         if not 0.0 < seconds < window:  # the clock was set, or the node is not known to be dead
             seconds = window
