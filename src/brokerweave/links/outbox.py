@@ -51,7 +51,6 @@ class Outbox:
         "_sent_bytes",
         "_spilled",
         "_spilled_bytes",
-        "wal_name",
         "disk_bytes",
         "dropped",
         "inherited",
@@ -59,6 +58,7 @@ class Outbox:
         "memory_bytes",
         "next_number",
         "stream_id",
+        "wal_name",
     )
 
     def __init__(

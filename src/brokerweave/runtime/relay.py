@@ -367,8 +367,8 @@ class BrokerConnection(asyncio.Protocol):
         "_file",
         "_transport",
         "data_received",
-        "passage",
         "held_back",
+        "passage",
         "write_paused",
     )
 
