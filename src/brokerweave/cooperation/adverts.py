@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from brokerweave.cooperation.api import Cut
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt.packets import Packet, Publish
+from brokerweave.plugin import Cut
 
 TOPIC = "mesh"
 PACKET_BYTES = 60_000

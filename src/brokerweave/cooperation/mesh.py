@@ -20,10 +20,10 @@ from typing import ClassVar
 
 from brokerweave.cooperation import adverts
 from brokerweave.cooperation.adverts import Advert, Digest, Heard, Orphaned, Pull, Told
-from brokerweave.cooperation.api import Context, Cut, Hop, Route, Strategy
 from brokerweave.cooperation.clients import ClientTable
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt.packets import Packet
+from brokerweave.plugin import Context, Cut, Hop, Route, Strategy, option
 
 DIGEST_SECONDS = 60.0
 """Between two digests on each link: a backstop, since links deliver all changes in order or fail."""
@@ -61,6 +61,42 @@ class _Loss:
 
 class Mesh(Strategy):
     name: ClassVar[str] = "mesh"
+
+    copies = option(
+        2,
+        "At how many sites a QoS 1 or 2 publication is before it is acknowledged to its publisher; one less "
+        "may die at once. Every node of a deployment should use the same. Each publication goes to "
+        "`copies` - 1 further nodes for each node whose clients want it.",
+        minimum=1,
+        maximum=16,
+    )
+    window = option(
+        60.0,
+        "How long the clients of a dead site are remembered, and what they missed is kept.",
+        unit="seconds",
+        minimum=1,
+    )
+    patience = option(
+        15.0,
+        "How long a member that lives and is slow is waited for before a SUBACK or an acknowledgement goes "
+        "on all the same, counted; for one that died, nobody waits. In a mesh this stands for "
+        "`barrier_timeout` and `cluster_timeout`.",
+        unit="seconds",
+        minimum=0.01,
+    )
+    client_bytes = option(
+        1024 * 1024,
+        "What is kept for one client at most; the oldest beyond it is dropped and counted.",
+        unit="bytes per client",
+        minimum=1024,
+    )
+    max_bytes = option(
+        256 * 1024 * 1024,
+        "What is kept for all clients together at most; the oldest beyond it is dropped and counted. Allow "
+        "for bytes per second of QoS 1 and 2 * subscribers of each * window * (copies - 1) / nodes.",
+        unit="bytes",
+        minimum=64 * 1024,
+    )
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -170,7 +206,7 @@ class Mesh(Strategy):
         where the node itself has none. Which member comes or goes changes as few of them as can be."""
         known = self._holders.get(node)
         if known is None:
-            known = self._holders[node] = self.first_for(node, self._copies - (node in self.live))
+            known = self._holders[node] = self.first_for(node, self.copies - (node in self.live))
         return known
 
     def knows(self, node: str) -> bool:
@@ -180,20 +216,16 @@ class Mesh(Strategy):
     @property
     def alone(self) -> bool:
         """Whether too few others live to keep what this node's clients are owed."""
-        return len(self.holders(self.context.node_id)) < self._copies - 1
+        return len(self.holders(self.context.node_id)) < self.copies - 1
 
     def stand_ins(self) -> tuple[str, ...]:
         """Who keeps messages for this node's clients at a node that does not know that this one lives."""
         if self._stand_ins is None:
-            self._stand_ins = self.first_for(self.context.node_id, self._copies)
+            self._stand_ins = self.first_for(self.context.node_id, self.copies)
         return self._stand_ins
 
     def first_for(self, node: str, count: int) -> tuple[str, ...]:
         return first_for(node, self.live, count)
-
-    @property
-    def _copies(self) -> int:
-        return int(self.context.option("copies"))
 
     def _forget_holders(self, gone: frozenset[str], new: frozenset[str]) -> None:
         """Of those that may be others now: where nodes are many, to rank all of them for each takes long."""
@@ -201,7 +233,7 @@ class Mesh(Strategy):
         if len(new) > FEW:
             self._holders.clear()
         for node, known in list(self._holders.items()):
-            enough = len(known) == self._copies - (node in self.live)
+            enough = len(known) == self.copies - (node in self.live)
             first = first_for(node, new.union(known), len(known)) if new else known
             if not enough or first != known or not gone.isdisjoint(known):
                 del self._holders[node]
@@ -280,7 +312,7 @@ class Mesh(Strategy):
 
     def client_cut_off(self, client: str) -> None:
         """Its broker was lost: who knows whether that has its session when it is back?"""
-        window = self.context.option("window")
+        window = self.window
         until = self.cut_off[client] = self.context.now() + window
         self.context.call_later(window, partial(self._not_cut_off, client, until))
         self.context.routes_changed()
@@ -423,7 +455,7 @@ class Mesh(Strategy):
         self.lives()
 
     def _forget_later(self, node: str, limit: float = inf) -> None:
-        seconds = min(limit, self.context.option("window"))
+        seconds = min(limit, self.window)
         until = self._deaths[node] = self.context.now() + seconds
         self.context.call_later(seconds, partial(self._forget_dead, node, until))
 
@@ -520,7 +552,7 @@ class Mesh(Strategy):
         self._give_up_later(neighbour, client, filters | earlier.filters if earlier else filters)
 
     def _give_up_later(self, node: str, client: str, filters: set[str], limit: float = inf) -> None:
-        seconds = min(limit, self.context.option("window"))
+        seconds = min(limit, self.window)
         loss = self._losses[node, client] = _Loss(filters, self.context.now() + seconds)
         self.context.call_later(seconds, partial(self._give_up, node, client, loss))
 
@@ -556,7 +588,7 @@ class Mesh(Strategy):
             self._send_orphaned(neighbour, node, until, clients)
 
     def _send_orphaned(self, neighbour: str, node: str, until: float, clients: list[Told]) -> None:
-        window = self.context.option("window")
+        window = self.window
         seconds = until - self.context.now()
         if not 0.0 < seconds < window:  # the clock was set, or the node is not known to be dead
             seconds = window

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from brokerweave.cooperation.api import Timer
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.run import Run
 from brokerweave.mqtt.frames import RouteCache, route_run
@@ -21,6 +20,7 @@ from brokerweave.node.confirmations import PublicationId
 from brokerweave.node.rerouting import goes_again
 from brokerweave.node.router import RouteGroup
 from brokerweave.node.write_ahead_log import OWN
+from brokerweave.plugin import Timer
 
 if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from brokerweave.cooperation.api import Cut, Timer
 from brokerweave.failover import wire
 from brokerweave.failover.cutover import Cutover
 from brokerweave.failover.held import Held
@@ -19,6 +18,7 @@ from brokerweave.failover.ids import MessageId
 from brokerweave.failover.newcomer import Newcomer
 from brokerweave.mqtt.topics import matches, shared_filter
 from brokerweave.node.client_redelivery import ClientRedelivery
+from brokerweave.plugin import Cut, Timer
 from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.pair import Pair
 

@@ -14,7 +14,6 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
-from brokerweave.cooperation.api import Cut, Listener, Strategy, Timer
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.injector import Injector
@@ -42,6 +41,7 @@ from brokerweave.node.taps import Taps
 from brokerweave.node.wills import Wills
 from brokerweave.node.wiring import UNKNOWN, Wiring
 from brokerweave.node.write_ahead_log import WriteAheadLog
+from brokerweave.plugin import Cut, Listener, OptionValue, Strategy, Timer
 from brokerweave.session.hold_points import HeldAck, HoldPoint
 from brokerweave.session.host import SessionLimits
 from brokerweave.session.pair import Pair
@@ -70,7 +70,7 @@ class Settings:
     barrier_timeout: float | None = None
     """Seconds a SUBACK waits for the other sites at most; None: it does not (`subscribe = "async"`)."""
     retained: RetainedSettings = field(default_factory=RetainedSettings)
-    options: Mapping[str, float] = field(default_factory=dict)
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
     """Numbers of the strategy's own section."""
     cycles: bool = False
     """Whether the wiring may have cycles; False spares the exchange of link states where it has none."""
@@ -239,8 +239,9 @@ class NodeCore:
         fit(kept)
         self.wal.note("keep", neighbour, dict(changes))
 
-    def option(self, name: str) -> float:
-        return self.settings.options[name]
+    @property
+    def options(self) -> Mapping[str, OptionValue]:
+        return self.settings.options
 
     def cut(self, neighbour: str) -> Cut:
         self.publisher.settle()  # what was gathered has its routes from before

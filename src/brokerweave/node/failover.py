@@ -72,8 +72,8 @@ class Failover:
     def __init__(self, core: NodeCore, mesh: Mesh) -> None:
         self._core = core
         self.mesh = mesh
-        self.window = core.option("window")
-        bounds = int(core.option("client_bytes")), int(core.option("max_bytes"))
+        self.window = mesh.window
+        bounds = mesh.client_bytes, mesh.max_bytes
         self.queues = Queues(*bounds, self.window)
         self.receipts = ReceiptExchange(core, self)
         self.log = InjectionLog()
@@ -130,7 +130,7 @@ class Failover:
         """Before anything happens: keep queues in a journal, and go on with what an earlier start left."""
         if journal is None:
             return
-        bounds = int(self._core.option("client_bytes")), int(self._core.option("max_bytes"))
+        bounds = self.mesh.client_bytes, self.mesh.max_bytes
         self.queues = Queues(*bounds, self.window, Shelf(journal))
         self.queues.restore(self._core.now())
         if len(self.queues):

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from brokerweave.cooperation.api import Strategy
 from brokerweave.mqtt.topics import shared_filter
 from brokerweave.node.write_ahead_log import WriteAheadLog
+from brokerweave.plugin import Strategy
 from brokerweave.session.record import SessionRecord
 from brokerweave.tables import fit
 

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from brokerweave.cooperation.api import Timer
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import publish_head, split
@@ -39,6 +38,7 @@ from brokerweave.node.retained import (
 )
 from brokerweave.node.retained_check import BrokerCheck, CheckHost
 from brokerweave.node.retained_wire import ASK, HAVE, answer, decode_have, encode_ask
+from brokerweave.plugin import Timer
 
 RETRY = 1.0
 """Seconds before a neighbour that had no room for a retained message is compared again."""

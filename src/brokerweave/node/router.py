@@ -12,10 +12,10 @@ import zlib
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 
-from brokerweave.cooperation.api import Route, Strategy
 from brokerweave.errors import LocalProtocolError
 from brokerweave.mqtt.frames import RouteCache
 from brokerweave.mqtt.topics import validate_topic
+from brokerweave.plugin import Route, Strategy
 
 
 @dataclass(frozen=True, slots=True)

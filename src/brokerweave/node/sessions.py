@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from brokerweave.cooperation.api import Timer
+from brokerweave.plugin import Timer
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import Name, SessionRecord, state_of
 

@@ -21,8 +21,6 @@ from typing import TypeVar
 import uvloop
 
 from brokerweave.config import Address, NodeConfig, claim_admin_folder, reload
-from brokerweave.cooperation import registry
-from brokerweave.cooperation.api import Strategy
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.links.abilities import BrokerAbilities
@@ -38,6 +36,7 @@ from brokerweave.node.checkpointer import Checkpointer
 from brokerweave.node.core import NodeCore
 from brokerweave.node.members import MemberLinks
 from brokerweave.node.taps import Taps
+from brokerweave.plugin import Strategy, registry
 from brokerweave.runtime import dead_letter_commands, logs, settings
 from brokerweave.runtime.acl_file import load_acl
 from brokerweave.runtime.admin import AdminServer

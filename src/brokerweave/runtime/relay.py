@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from brokerweave.config import LimitsSection
-from brokerweave.cooperation.api import SessionState, Side
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import Passage
 from brokerweave.mqtt.packets import ConnAck, Disconnect
 from brokerweave.node.core import NodeCore
+from brokerweave.plugin import SessionState, Side
 from brokerweave.runtime.sockets import has_ended, lead, write_now
 from brokerweave.runtime.traffic import Traffic
 from brokerweave.session import proxy_header

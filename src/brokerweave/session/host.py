@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from brokerweave.cooperation.api import Listener
 from brokerweave.mqtt.packets import Publish
+from brokerweave.plugin import Listener
 from brokerweave.session.hold_points import HeldAck, HoldPoint
 from brokerweave.session.record import SessionRecord
 from brokerweave.session.recorder import RecorderHost

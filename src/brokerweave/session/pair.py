@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerweave.cooperation.api import Listener, Side
 from brokerweave.errors import BrokerweaveError, LocalProtocolError, RemoteProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import Frame, Passage, RouteCache, Routed, Scanner
@@ -32,6 +31,7 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Property, get_int, get_str
+from brokerweave.plugin import Listener, Side
 from brokerweave.session import attention
 from brokerweave.session.asked import Asked
 from brokerweave.session.attention import ABOUT_FILTERS, ACTED_ON, ANSWERED, ANSWERS, DELIVERS

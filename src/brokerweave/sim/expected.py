@@ -186,8 +186,8 @@ class Expected:
                 goes_on = hops.get(delivery.path[place + 1], -1) >= min(delivery.qos, 1)
             if not goes_on and self._firm(node):
                 raise Broken(
-                    f"{node} does not send {payload!r} on towards {delivery.client} "
-                    f"({delivery.topic_filter} at {delivery.path[-1]})"
+                    f"{node} does not send {payload!r} on towards {delivery.client} ({delivery.topic_filter} "
+                    f"at {delivery.path[-1]})"
                 )
 
     def read_again(self, node: str, payload: bytes) -> None:

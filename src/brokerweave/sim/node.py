@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from brokerweave.cooperation.api import Strategy
 from brokerweave.errors import BrokerweaveError
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.dead_letters import DeadLetters, plain
@@ -23,6 +22,7 @@ from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
 from brokerweave.node.checkpointer import Bounds, Checkpointer
 from brokerweave.node.core import NodeCore, Settings
+from brokerweave.plugin import Strategy
 from brokerweave.session.pair import Pair
 from brokerweave.sim.disk import HELD, SimDisk
 from brokerweave.sim.injecting import SimInjection

@@ -11,7 +11,6 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from brokerweave.cooperation.api import Strategy
 from brokerweave.cooperation.clients import ClientTable
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.cooperation.pf import PublicationFlooding
@@ -19,6 +18,7 @@ from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.errors import ConfigError
 from brokerweave.mqtt.topics import matches
 from brokerweave.node.tree import Tree
+from brokerweave.plugin import Strategy
 from brokerweave.sim import schedule, topology
 from brokerweave.sim.acting import Actor
 from brokerweave.sim.broker import ModelBroker

@@ -17,12 +17,12 @@ from itertools import accumulate, groupby
 from random import Random
 from typing import Any
 
-from brokerweave.cooperation.api import Strategy
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.cooperation.pf import PublicationFlooding
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.errors import ConfigError
 from brokerweave.mqtt.trie import FilterTrie
+from brokerweave.plugin import Strategy
 from brokerweave.session.pair import Pair
 from brokerweave.sim.scale_node import ScaleClient, ScaleLink, ScaleMesh, ScaleNode, ScaleTraffic
 from brokerweave.sim.scale_shapes import SHAPES, FullMesh, TreeShape

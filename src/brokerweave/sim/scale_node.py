@@ -16,7 +16,6 @@ from random import Random
 from typing import ClassVar
 
 from brokerweave.cooperation import adverts
-from brokerweave.cooperation.api import Strategy
 from brokerweave.cooperation.mesh import Mesh, first_for
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.connection import BatchArrived, ControlArrived, Established, LinkConnection
@@ -43,6 +42,7 @@ from brokerweave.mqtt.packets import (
 )
 from brokerweave.node.carriers import Carriers
 from brokerweave.node.core import NodeCore, Settings
+from brokerweave.plugin import Strategy
 from brokerweave.session.pair import Pair
 from brokerweave.sim.node import NodeLimits
 from brokerweave.sim.world import ScheduledEvent, World

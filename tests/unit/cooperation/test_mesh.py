@@ -11,9 +11,9 @@ import pytest
 
 from brokerweave.cooperation import adverts
 from brokerweave.cooperation.adverts import Digest
-from brokerweave.cooperation.api import Hop, Route
 from brokerweave.cooperation.mesh import DIGEST_SECONDS, RECOVER_SECONDS, Mesh
 from brokerweave.errors import RemoteProtocolError
+from brokerweave.plugin import Hop, Route
 from tests.unit.node.mesh_sites import DEAD_SECONDS, OPTIONS, Guest, kill, mesh_of, strategy
 from tests.unit.node.network import Network
 

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from brokerweave.cooperation.api import Route
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import publish_head, split
 from brokerweave.mqtt.packets import Publish, Will
 from brokerweave.node.taps import Tap, Taps
+from brokerweave.plugin import Route
 from brokerweave.session.acl import parse
 from tests.unit.node.network import Client, Network
 

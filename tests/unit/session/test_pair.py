@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import pytest
 
-from brokerweave.cooperation.api import Listener, Reject, Session, SessionManager, Side
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import RouteCache, Routed, split
 from brokerweave.mqtt.packets import (
@@ -30,6 +29,7 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Property
+from brokerweave.plugin import Listener, Reject, Session, SessionManager, Side
 from brokerweave.session.hold_points import HeldAck, HoldPoint
 from brokerweave.session.pair import Pair
 from brokerweave.session.phase import Phase

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import pytest
 
-from brokerweave.cooperation.api import Listener, Reject, Session, Side
 from brokerweave.errors import LocalProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
@@ -30,6 +29,7 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Properties, Property
+from brokerweave.plugin import Listener, Reject, Session, Side
 from tests.unit.session.test_pair import Site
 
 FIRST = 65535
