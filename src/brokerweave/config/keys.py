@@ -93,7 +93,7 @@ class NodeSection:
         metadata=about(
             PATH,
             "Where outboxes and sessions are kept over a restart. Without it a temporary folder is used, "
-            "with a warning, and a restart forgets what is owed.",
+            "with a warning, and a restart loses pending messages.",
         ),
     )
     key_file: Path | None = field(
@@ -163,7 +163,7 @@ class NodeSection:
         metadata=about(
             seconds(0.01),
             "How long `cluster` delivery waits for other nodes before it acknowledges all the same, counted; "
-            "the message stays owed to them.",
+            "the message stays pending for them.",
             unit="seconds",
         ),
     )
@@ -247,7 +247,7 @@ class LimitsSection:
         default=5.0,
         metadata=about(
             seconds(0),
-            "After SIGTERM: how long to go on sending what is owed before the node ends.",
+            "After SIGTERM: how long the node goes on sending pending messages before it ends.",
             unit="seconds",
         ),
     )
@@ -328,7 +328,7 @@ class LinksSection:
         default=8 * MIB,
         metadata=about(
             integer(64 * KIB, _LARGEST),
-            "What a lane owes its neighbour is kept in memory up to here; QoS 0 beyond it "
+            "Pending messages of a lane are kept in memory up to here; QoS 0 beyond it "
             "is dropped and counted.",
             unit="bytes per lane",
             cost="neighbours * sessions * outbox_memory in the worst case",
@@ -353,14 +353,14 @@ class LinksSection:
             "ones are refused and counted.",
             unit="messages per origin",
             formula="≥ sessions * (outbox_memory + outbox_disk) / mean bytes of a message, "
-            "which is what can be owed at once",
+            "which is what can be pending at once",
         ),
     )
     forget_after: float = field(
         default=DAY,
         metadata=about(
             seconds(1),
-            "How long a neighbour may be away before it is removed, and what is owed to it "
+            "How long a neighbour may be away before it is removed, and its pending messages "
             "dropped and counted.",
             unit="seconds",
         ),
