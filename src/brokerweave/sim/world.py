@@ -69,7 +69,7 @@ class World:
         self._heap: list[tuple[float, int, ScheduledEvent]] = []
         self._made = 0
         self.checks: list[Callable[[], None]] = []
-        """What must hold at any time. One of them is called after each event, in turn: all would take long."""
+        """What must hold at any time. One is called after each event, in turn: all would take long."""
 
     def random(self, name: str) -> Random:
         return Random(f"{self.seed}/{name}")
