@@ -182,10 +182,16 @@ def foreign_import(module: str, layer: str, name: str) -> Iterator[str]:
         yield f"{module} only reads configuration but imports {name}"
 
 
-def registered_strategies() -> frozenset[str]:
+def registered() -> dict[str, str]:
+    """The strategies of this project: name to `module:Class`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    points = project["entry-points"]["brokerweave.strategies"].values()
-    return frozenset(point.split(":")[0] for point in points)
+    points: dict[str, str] = project["entry-points"]["brokerweave.strategies"]
+    return points
+
+
+def registered_strategies() -> frozenset[str]:
+    """Their modules."""
+    return frozenset(point.split(":")[0] for point in registered().values())
 
 
 def test_every_file_obeys_the_import_rules() -> None:
