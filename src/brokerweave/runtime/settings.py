@@ -5,19 +5,21 @@ Pure functions of a configuration. Must not know: sockets, files.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
 
 from brokerweave.config import NodeConfig
 from brokerweave.node.checkpointer import Bounds
 from brokerweave.node.core import Settings
 from brokerweave.node.retained import RetainedSettings
 from brokerweave.node.taps import Tap
+from brokerweave.plugin import OptionValue, Strategy, options_of
 
 
-def core_settings(config: NodeConfig, epoch: int, mesh: bool) -> Settings:
-    """`mesh`: the strategy is one, which has no cycles, and its own patience with other nodes."""
+def core_settings(config: NodeConfig, epoch: int, strategy: type[Strategy]) -> Settings:
     node, links, retained = config.node, config.links, config.retained
-    patience = config.mesh.patience if mesh else 0.0
+    options = _options(config, strategy)
+    patience = _patience(strategy, options)
+    clustered = strategy.cluster_delivery or node.delivery == "cluster"
     return Settings(
         node_id=node.id,
         epoch=epoch,
@@ -26,13 +28,35 @@ def core_settings(config: NodeConfig, epoch: int, mesh: bool) -> Settings:
         window=links.window,
         forget_after=links.forget_after,
         session_expiry=node.session_expiry,
-        cycles=links.cycles == "stand-by" and not mesh,
+        cycles=links.cycles == "stand-by" and strategy.tree,
         unknown_session=node.unknown_session,
-        cluster_timeout=patience or (node.cluster_timeout if node.delivery == "cluster" else None),
+        cluster_timeout=(patience or node.cluster_timeout) if clustered else None,
         barrier_timeout=patience or (node.barrier_timeout if node.subscribe == "barrier" else None),
-        options=asdict(config.mesh) if mesh else {},
+        options=options,
         retained=RetainedSettings(retained.tombstone_age, retained.max_skew, retained.max_bytes),
     )
+
+
+def implied(strategy: type[Strategy]) -> list[str]:
+    """What the strategy decides, whatever the configuration says, in words."""
+    words = {
+        "delivery cluster": strategy.cluster_delivery,
+        "subscribe barrier": strategy.patience is not None,
+        "cycles none": not strategy.tree,
+        "patience for timeouts": strategy.patience is not None,
+    }
+    return [each for each, holds in words.items() if holds]
+
+
+def _options(config: NodeConfig, strategy: type[Strategy]) -> Mapping[str, OptionValue]:
+    """What the section with the strategy's name says."""
+    section = getattr(config, strategy.name, None)
+    return {name: getattr(section, name) for name in options_of(strategy) if hasattr(section, name)}
+
+
+def _patience(strategy: type[Strategy], options: Mapping[str, OptionValue]) -> float | None:
+    option = strategy.patience
+    return float(options.get(option.name, option.default)) if option is not None else None
 
 
 def bounds(config: NodeConfig) -> Bounds:
