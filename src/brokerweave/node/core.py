@@ -153,7 +153,7 @@ class NodeCore:
         """For each neighbour, what the strategy wants to know of it after a restart."""
         self.controls: dict[str, Callable[[str, bytes], None]] = {}
         """What hears of control packets on the topics of the node's own parts: (neighbour, payload)."""
-        self.wiring = Wiring(self, settings.cycles)
+        self.wiring = Wiring(self, settings.cycles and strategy.tree)
         self.neighbour_table.link_up = self.wiring.link_up
         self.neighbour_table.link_down = self.wiring.link_down
         self.neighbour_table.lane_up = self.wiring.lane_up

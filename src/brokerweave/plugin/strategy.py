@@ -115,8 +115,8 @@ class Strategy:
     that what it floods neither loops nor doubles. False: it hears of every link, and its routes alone must
     make sure of that."""
     marks: ClassVar[bool] = True
-    """Before a SUBACK goes to a client the node waits until what the strategy told neighbours has reached
-    every node behind them. False: the strategy knows itself who has heard (`Roster.when_heard`)."""
+    """Before a SUBACK goes to a client the node waits until what the strategy told its neighbours has reached
+    every node behind them. False: it does not, unless the strategy has a roster (`Roster.when_heard`)."""
     cluster_delivery: ClassVar[bool] = False
     """The acknowledgement of a publication waits for all interested nodes in reach, whatever `delivery`
     says."""

@@ -5,20 +5,18 @@ Pure functions of a configuration. Must not know: sockets, files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from brokerweave.config import NodeConfig
 from brokerweave.node.checkpointer import Bounds
 from brokerweave.node.core import Settings
 from brokerweave.node.retained import RetainedSettings
 from brokerweave.node.taps import Tap
-from brokerweave.plugin import OptionValue, Strategy, options_of
+from brokerweave.plugin import Strategy
 
 
 def core_settings(config: NodeConfig, epoch: int, strategy: type[Strategy]) -> Settings:
     node, links, retained = config.node, config.links, config.retained
-    options = _options(config, strategy)
-    patience = _patience(strategy, options)
+    options = config.options[strategy.name]
+    patience = float(options[strategy.patience.name]) if strategy.patience is not None else 0.0
     clustered = strategy.cluster_delivery or node.delivery == "cluster"
     return Settings(
         node_id=node.id,
@@ -28,7 +26,7 @@ def core_settings(config: NodeConfig, epoch: int, strategy: type[Strategy]) -> S
         window=links.window,
         forget_after=links.forget_after,
         session_expiry=node.session_expiry,
-        cycles=links.cycles == "stand-by" and strategy.tree,
+        cycles=links.cycles == "stand-by",
         unknown_session=node.unknown_session,
         cluster_timeout=(patience or node.cluster_timeout) if clustered else None,
         barrier_timeout=patience or (node.barrier_timeout if node.subscribe == "barrier" else None),
@@ -46,17 +44,6 @@ def implied(strategy: type[Strategy]) -> list[str]:
         "patience for timeouts": strategy.patience is not None,
     }
     return [each for each, holds in words.items() if holds]
-
-
-def _options(config: NodeConfig, strategy: type[Strategy]) -> Mapping[str, OptionValue]:
-    """What the section with the strategy's name says."""
-    section = getattr(config, strategy.name, None)
-    return {name: getattr(section, name) for name in options_of(strategy) if hasattr(section, name)}
-
-
-def _patience(strategy: type[Strategy], options: Mapping[str, OptionValue]) -> float | None:
-    option = strategy.patience
-    return float(options.get(option.name, option.default)) if option is not None else None
 
 
 def bounds(config: NodeConfig) -> Bounds:
