@@ -183,9 +183,11 @@ def without(properties: Properties, *unwanted: Property) -> Properties:
 def read_properties(reader: Reader, place: Place) -> Properties:
     """Read the length and the properties that follow it."""
     size = reader.varint()
-    if not size:
-        return ()
-    part = reader.part(size)
+    return parse_properties(reader.part(size), place) if size else ()
+
+
+def parse_properties(part: Reader, place: Place) -> Properties:
+    """The properties that fill `part`."""
     properties: list[tuple[Property, Value]] = []
     while part.remaining:
         if len(properties) == MOST_PROPERTIES:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from brokerweave.cooperation.api import Timer
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.run import Run
-from brokerweave.mqtt.frames import RouteCache, route_run
+from brokerweave.mqtt.publish import route_run
+from brokerweave.mqtt.scanner import RouteCache
 from brokerweave.node import confirmations
 from brokerweave.node.confirmations import Publication
 from brokerweave.node.daybook import OWN

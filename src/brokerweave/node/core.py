@@ -19,8 +19,8 @@ from brokerweave.cooperation.mesh import Mesh
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.injector import Injector
 from brokerweave.links.window import DuplicateWindow
-from brokerweave.mqtt.frames import Routed
 from brokerweave.mqtt.packets import Packet, Publish
+from brokerweave.mqtt.scanner import Routed
 from brokerweave.node import barrier
 from brokerweave.node.admission import Admission
 from brokerweave.node.arrivals import Arrivals

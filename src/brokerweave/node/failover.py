@@ -29,8 +29,8 @@ from brokerweave.links.injector import State
 from brokerweave.links.journal import Journal
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish, Will
+from brokerweave.mqtt.publish import publish_head
 from brokerweave.node.confirmations import Publication
 from brokerweave.node.dead_wills import DeadWills
 from brokerweave.node.handover import Handover

@@ -17,8 +17,8 @@ from brokerweave.failover.senders import Senders
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
-from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish
+from brokerweave.mqtt.publish import publish_head
 from brokerweave.node.dead_wills import WILL_OF
 from brokerweave.session.pair import Pair
 

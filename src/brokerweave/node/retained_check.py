@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, TypeAlias
 
 from brokerweave.cooperation.api import Timer
-from brokerweave.mqtt.frames import publish_head
+from brokerweave.mqtt.publish import publish_head
 from brokerweave.node.counters import Counters
 from brokerweave.node.retained import RetainedIndex
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from brokerweave.cooperation.api import Route, Strategy
 from brokerweave.errors import LocalProtocolError
-from brokerweave.mqtt.frames import RouteCache
+from brokerweave.mqtt.scanner import RouteCache
 from brokerweave.mqtt.topics import validate_topic
 
 

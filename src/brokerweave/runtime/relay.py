@@ -15,9 +15,9 @@ from typing import Protocol, cast
 from brokerweave.config import LimitsSection
 from brokerweave.cooperation.api import SessionState, Side
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import Passage
 from brokerweave.mqtt.packets import ConnAck, Disconnect
 from brokerweave.node.core import NodeCore
+from brokerweave.runtime.passage import Passage
 from brokerweave.runtime.sockets import has_ended, lead, write_now
 from brokerweave.runtime.traffic import Traffic
 from brokerweave.session import proxy_header
@@ -91,7 +91,7 @@ class ClientConnection(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self.pair: Pair = host.core.new_pair()
         self._feed: Callable[[bytes], bytes] = self.pair.from_client
-        self._passage = self.pair.passage(Side.CLIENT, self._attend)
+        self._passage = Passage(self.pair.scanner(Side.CLIENT), self._attend)
         self.data_received = self._passage
 
     # asyncio.Protocol
@@ -374,7 +374,7 @@ class BrokerConnection(asyncio.Protocol):
 
     def __init__(self, client: ClientConnection) -> None:
         self._client = client
-        self.passage = client.pair.passage(Side.BROKER, self._attend)
+        self.passage = Passage(client.pair.scanner(Side.BROKER), self._attend)
         self.data_received = self.passage
         self._feed = client.pair.from_broker
         self._file = -1

@@ -15,8 +15,8 @@ from brokerweave.config import NodeConfig
 from brokerweave.cooperation.api import Listener, Session, SessionState, Side
 from brokerweave.errors import BrokerweaveError, LocalProtocolError
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import Frame, Scanner
 from brokerweave.mqtt.packets import Connect, Disconnect, Packet
+from brokerweave.mqtt.scanner import Frame, Scanner
 from brokerweave.node.core import NodeCore
 from brokerweave.runtime.dialing import dial
 from brokerweave.runtime.relay import ClientConnection

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from brokerweave.cooperation.api import Listener, Side
 from brokerweave.errors import BrokerweaveError, LocalProtocolError, RemoteProtocolError
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import Frame, Passage, RouteCache, Routed, Scanner
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -32,6 +31,7 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Property, get_int, get_str
+from brokerweave.mqtt.scanner import Frame, RouteCache, Routed, Scanner
 from brokerweave.session import attention
 from brokerweave.session.asked import Asked
 from brokerweave.session.attention import ABOUT_FILTERS, ACTED_ON, ANSWERED, ANSWERS, DELIVERS
@@ -211,9 +211,9 @@ class Pair:
         written = self._recorder is None or not self._recorder.unwritten
         return self.phase is Phase.ACCEPTED and written and not self._standing and self.error is None
 
-    def passage(self, side: Side, attend: Callable[[bytes], None]) -> Passage:
-        """What takes a side's chunks, and calls `attend` with those that need a look."""
-        return Passage(self._upstream if side is Side.CLIENT else self._downstream, attend)
+    def scanner(self, side: Side) -> Scanner:
+        """What knows which of a side's chunks concern nobody."""
+        return self._upstream if side is Side.CLIENT else self._downstream
 
     def use_routes(self, routes: RouteCache) -> None:
         """Where the client's publications go from now on."""

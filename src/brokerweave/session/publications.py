@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import RouteCache, Routed
 from brokerweave.mqtt.packets import Publish, PubRel
 from brokerweave.mqtt.properties import Property, get_int, without
+from brokerweave.mqtt.scanner import RouteCache, Routed
 from brokerweave.session.aliases import Aliases
 from brokerweave.session.host import PairHost
 from brokerweave.session.kept_back import KeptBack

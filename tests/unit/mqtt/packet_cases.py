@@ -238,7 +238,7 @@ BAD_CASES = [
     BadCase("connack code 6 before MQTT 5", 4, b"\x20\x02\x00\x06", 0x81),
     BadCase("publish qos 3", 4, b"\x36\x05\x00\x01a\x00\x01", 0x81),
     BadCase("publish dup at qos 0", 4, b"\x38\x03\x00\x01a", 0x81),
-    BadCase("publish qos 1 with packet id 0", 4, b"\x32\x05\x00\x01a\x00\x00", 0x82),
+    BadCase("publish qos 1 with packet id 0", 4, b"\x32\x05\x00\x01a\x00\x00", 0x81),
     BadCase("publish to no topic", 4, b"\x30\x02\x00\x00", 0x90),
     BadCase("publish 5 to no topic and no alias", 5, b"\x30\x03\x00\x00\x00", 0x90),
     BadCase("publish to +", 4, b"\x30\x05\x00\x03a/+", 0x90),

@@ -9,7 +9,6 @@ from typing import Any
 
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import split
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -20,6 +19,7 @@ from brokerweave.mqtt.packets import (
     Subscribe,
     Subscription,
 )
+from brokerweave.mqtt.scanner import split
 from brokerweave.node.failover import Failover
 from tests.unit.node.network import Network, Node
 

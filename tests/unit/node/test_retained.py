@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.properties import Property
+from brokerweave.mqtt.publish import publish_head
 from brokerweave.node.retained import (
     BUCKETS,
     HybridClock,

@@ -9,8 +9,9 @@ import pytest
 
 from brokerweave.cooperation.api import Route
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import publish_head, split
 from brokerweave.mqtt.packets import Publish, Will
+from brokerweave.mqtt.publish import publish_head
+from brokerweave.mqtt.scanner import split
 from brokerweave.node.taps import Tap, Taps
 from brokerweave.session.acl import parse
 from tests.unit.node.network import Client, Network

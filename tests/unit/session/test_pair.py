@@ -9,7 +9,6 @@ import pytest
 
 from brokerweave.cooperation.api import Listener, Reject, Session, SessionManager, Side
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import RouteCache, Routed, split
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -30,6 +29,8 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Property
+from brokerweave.mqtt.scanner import RouteCache, Routed, split
+from brokerweave.runtime.passage import Passage
 from brokerweave.session.pair import Pair
 from brokerweave.session.phase import Phase
 from brokerweave.session.record import SessionRecord
@@ -212,7 +213,7 @@ class Site:
             out.extend(data)
             return len(data)
 
-        passage = pair.passage(side, lambda data: out.extend(feed(data)))
+        passage = Passage(pair.scanner(side), lambda data: out.extend(feed(data)))
         passage.lead_to(0, write, out.extend, lambda: 0, lambda: False)
         passage.open = pair.upstream_open if side is Side.CLIENT else pair.downstream_open
         passage(b"".join(codec.encode(p, self.version) for p in packets))

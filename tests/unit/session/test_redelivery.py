@@ -10,7 +10,6 @@ from brokerweave.cooperation.api import Listener, Reject, Session, Side
 from brokerweave.errors import LocalProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
-from brokerweave.mqtt.frames import split
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -30,6 +29,7 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Properties, Property
+from brokerweave.mqtt.scanner import split
 from tests.unit.session.test_pair import Site
 
 FIRST = 65535
