@@ -119,7 +119,7 @@ def _integer(size: int, places: Place, low: int = 0) -> _Rule:
 
 
 _RULES: dict[Property, _Rule] = {
-    Property.PAYLOAD_FORMAT_INDICATOR: _flag(_MESSAGE),
+    Property.PAYLOAD_FORMAT_INDICATOR: _integer(1, _MESSAGE),  # no clause forbids other values
     Property.MESSAGE_EXPIRY_INTERVAL: _integer(4, _MESSAGE),
     Property.CONTENT_TYPE: _Rule(_Type.TEXT, _MESSAGE),
     Property.RESPONSE_TOPIC: _Rule(_Type.TEXT, _MESSAGE),

@@ -111,7 +111,7 @@ cdef class Scanner:
     cdef tuple _scan(self, bytes data)
     @cython.locals(data=bytes, head=PublishReader, retain=int)
     cdef int _publish(self, RouteCache routes, _Found found, Py_ssize_t at, Py_ssize_t end) except -1
-    cdef int _fail(self, bytes data, Py_ssize_t at, str problem, int reason) except -1
+    cdef int _fail(self, bytes data, Py_ssize_t at, object error) except -1
     cdef int _wait(self, bytes data, Py_ssize_t at, Py_ssize_t end) except -1
 
 

@@ -13,16 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerweave.errors import RemoteProtocolError
-
-MALFORMED = 0x81
-TOO_LARGE = 0x95
-"""Reason codes of `Scanner.error`."""
+from brokerweave.errors import Refused, RemoteProtocolError
 
 _CONNECT = 1
 _PUBLISH = 3
 _RESERVED = 1
 """The bit of packet type 0, which does not exist."""
+_TOO_LARGE = 0x95
 _WEIGHT = 128
 _DOLLAR = 0x24
 _MISSING = object()
@@ -310,9 +307,9 @@ class Scanner:
     def feed(self, chunk: bytes) -> tuple[bytes, list[Routed | Frame]]:
         """Take the next bytes; give all frames that are whole now, joined, and the items found in them.
 
-        Never raises for what the peer sent: where no frame can be cut off, or one is too large, `error` is
-        set, the frames before it are given, and from then on nothing more; `take_rest` gives what follows
-        them. The joined frames are `chunk` itself when it began and ended with a frame.
+        Never raises for what the peer sent: where no frame can be cut off, or one is too large (`Refused`),
+        `error` is set, the frames before it are given, and from then on nothing more; `take_rest` gives what
+        follows them. The joined frames are `chunk` itself when it began and ended with a frame.
         """
         if self.error is not None:
             return b"", []
@@ -382,10 +379,10 @@ class Scanner:
         while at < size:
             end = _frame_end(data, at, size)
             if end - at > self._max_packet:
-                self._fail(data, at, f"packet of {end - at} bytes is too large", TOO_LARGE)
+                self._fail(data, at, Refused(f"packet of {end - at} bytes is too large", _TOO_LARGE))
                 break
             if end < 0:
-                self._fail(data, at, "a length takes more than four bytes", MALFORMED)
+                self._fail(data, at, RemoteProtocolError("a length takes more than four bytes"))
                 break
             if end == 0 or end > size:
                 self._wait(data, at, end)
@@ -403,9 +400,9 @@ class Scanner:
         found.close()
         return data[:at], found.items
 
-    def _fail(self, data: bytes, at: int, problem: str, reason: int) -> None:
+    def _fail(self, data: bytes, at: int, error: RemoteProtocolError) -> None:
         self._waiting += data[at:]
-        self.error = RemoteProtocolError(problem, reason)
+        self.error = error
 
     def _publish(self, routes: RouteCache, found: _Found, at: int, end: int) -> None:
         """Route a PUBLISH by its topic, or hand it out where the topic alone does not decide."""

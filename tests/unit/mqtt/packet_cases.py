@@ -250,7 +250,6 @@ BAD_CASES = [
     BadCase("publish 5 with two aliases", 5, b"\x30\x0a\x00\x01a\x06\x23\x00\x01\x23\x00\x01", 0x82),
     BadCase("publish 5 with an unknown property", 5, b"\x30\x06\x00\x01a\x02\x7f\x00", 0x81),
     BadCase("publish 5 with another packet's property", 5, b"\x30\x07\x00\x01a\x03\x21\x00\x01", 0x81),
-    BadCase("publish 5 with payload format 2", 5, b"\x30\x06\x00\x01a\x02\x01\x02", 0x82),
     BadCase("publish 5 with a wildcard response topic", 5, b"\x30\x08\x00\x01a\x04\x08\x00\x01#", 0x82),
     BadCase("publish 5 with subscription identifier 0", 5, b"\x30\x06\x00\x01a\x02\x0b\x00", 0x82),
     BadCase("publish 5 with properties beyond its end", 5, b"\x30\x06\x00\x01a\x05\x23\x00", 0x81),
