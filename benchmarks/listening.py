@@ -14,10 +14,10 @@ from unittest.mock import Mock
 
 from benchmarks.scanner import MAX_PACKET, ROUND_SECONDS, ROUNDS, make_chunk
 from brokerweave.config import LimitsSection
-from brokerweave.cooperation.api import Listener, Side
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import ConnAck, Connect, PacketType
 from brokerweave.mqtt.scanner import RouteCache
+from brokerweave.plugin import Listener, Side
 from brokerweave.runtime import compiled
 from brokerweave.session.pair import Pair
 from brokerweave.session.phase import Phase

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from brokerweave.edgelog.layout import START, Block, Position, decode_runs
 from brokerweave.mqtt.primitives import Malformed, Reader
-from brokerweave.mqtt.properties import Place, Property, parse_properties
+from brokerweave.mqtt.properties import Property, PropertyPlace, parse_properties
 from brokerweave.mqtt.publish import publish_head
 from brokerweave.mqtt.scanner import split
 
@@ -18,7 +18,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LogRow:
     epoch: int
     sequence: int
     received: int
@@ -40,7 +40,7 @@ class Row:
         return Position(self.epoch, self.sequence)
 
 
-def rows(block: Block, after: Position = START) -> Iterator[Row]:
+def rows(block: Block, after: Position = START) -> Iterator[LogRow]:
     """The block's rows that come after a position."""
     sequence = block.first
     for run in decode_runs(block.body):
@@ -50,7 +50,7 @@ def rows(block: Block, after: Position = START) -> Iterator[Row]:
         for index, frame in enumerate(split(run.blob)):
             if Position(block.epoch, sequence) > after:
                 head = publish_head(frame, run.version)
-                yield Row(
+                yield LogRow(
                     block.epoch,
                     sequence,
                     run.time,
@@ -72,7 +72,7 @@ def property_pairs(encoded: bytes) -> Pairs:
         return ()
     pairs: list[tuple[str, str]] = []
     try:
-        found = parse_properties(Reader(encoded), Place.PUBLISH)
+        found = parse_properties(Reader(encoded), PropertyPlace.PUBLISH)
     except Malformed:
         return (("mqtt.malformed", encoded.hex()),)  # the broker judges them, not the log
     for identifier, value in found:

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import pytest
 
-from brokerweave.cooperation.api import Listener, Session, SessionManager, Side
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import (
     ConnAck,
@@ -22,6 +21,7 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Property
+from brokerweave.plugin import Listener, Session, SessionManager, Side
 from brokerweave.session.phase import Phase
 from tests.unit.session.test_pair import NoSessions, Site, site
 
@@ -167,7 +167,7 @@ def test_what_the_broker_sends_is_for_the_client_to_judge(site: Site, odd: bytes
     assert site.pair.error is None
 
 
-def test_the_brokers_disconnect_overtakes_what_stands() -> None:
+def test_the_brokers_disconnect_overtakes_what_is_held() -> None:
     site = Site(5)
     site.host.barrier = True
     site.connect()
