@@ -611,6 +611,8 @@ class Pair:
         if scanner.error is not None and side not in self._broken:
             if isinstance(scanner.error, Refused):
                 self._fail(side, scanner.error)
+            elif self.phase is Phase.AWAITING_CONNECT:
+                self._connect_unread(b"", scanner.error)
             else:
                 self._broken.add(side)
                 self._host.count("unread_streams")

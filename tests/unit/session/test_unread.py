@@ -119,8 +119,16 @@ def test_the_brokers_stream_is_still_read_when_the_clients_is_not(site: Site) ->
 
 @pytest.mark.parametrize(
     "first",
-    [b"GET / HTTP/1.1\r\n\r\n", b"\x00", b"\x30\x05\x00\x01tab", b"\xc0\x00", CONNECT_LEVEL_6, BROKEN],
-    ids=["http", "type 0", "publish", "ping", "level 6", "no frame"],
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x00",
+        b"\x30\x05\x00\x01tab",
+        b"\xc0\x00",
+        CONNECT_LEVEL_6,
+        BROKEN,
+        b"\x10" + BROKEN[1:],
+    ],
+    ids=["http", "type 0", "publish", "ping", "level 6", "no frame", "connect without length"],
 )
 def test_what_is_no_connect_is_judged_by_the_broker(first: bytes) -> None:
     site = Site()
