@@ -26,7 +26,8 @@ cdef class Columns:
                    place=int, row=Py_ssize_t, before=Py_ssize_t)
     cpdef object add(self, bytes body, long long epoch, long long first, long long low, long long high,
                      RouteCache wanted)
-    @cython.locals(head=PublishReader, frame_end=Py_ssize_t, row=Py_ssize_t, size=Py_ssize_t)
+    @cython.locals(head=PublishReader, frame_end=Py_ssize_t, row=Py_ssize_t, size=Py_ssize_t,
+                   start=Py_ssize_t, payload=Py_ssize_t)
     cdef int _frames(self, bytes body, Py_ssize_t at, Py_ssize_t end, int version, long long sequence,
                      long long low, long long high, RouteCache wanted) except -1
     @cython.locals(row=Py_ssize_t)

@@ -153,8 +153,7 @@ class Columns:
         while at < end and sequence <= high:
             frame_end = head.read_next(body, at, end, version)
             if sequence >= low and (
-                wanted is None
-                or wanted.lookup(body[head.topic : head.topic_end], body[at] & 1 != 0) is not None
+                wanted is None or wanted.lookup(head.topic_of(body), body[at] & 1 != 0) is not None
             ):
                 row = self.rows
                 if row >= self._limit:
@@ -165,18 +164,21 @@ class Columns:
                 self.retain[row] = body[at] & 1
                 self.packet_ids[row] = head.packet_id
                 if self.want_topic:
-                    size = head.topic_end - head.topic
-                    _copy(self._topics, self.topics, self._topic_bytes, body, head.topic, size)
+                    start = head.topic
+                    size = head.topic_end - start
+                    _copy(self._topics, self.topics, self._topic_bytes, body, start, size)
                     self._topic_bytes += size
                     self.topic_ends[row + 1] = self._topic_bytes
+                payload = head.payload
                 if self.want_payload:
-                    size = frame_end - head.payload
-                    _copy(self._payloads, self.payloads, self._payload_bytes, body, head.payload, size)
+                    size = frame_end - payload
+                    _copy(self._payloads, self.payloads, self._payload_bytes, body, payload, size)
                     self._payload_bytes += size
                     self.payload_ends[row + 1] = self._payload_bytes
                 self.properties_at[row] = 0
-                if head.payload > head.properties and self.want_properties:
-                    self.properties_at[row] = self._property_set(body[head.properties : head.payload])
+                start = head.properties
+                if payload > start and self.want_properties:
+                    self.properties_at[row] = self._property_set(body[start:payload])
             sequence += 1
             at = frame_end
 

@@ -54,7 +54,7 @@ def route_run(blob: bytes, version: int, routes: RouteCache) -> list[tuple[objec
             raise RemoteProtocolError("a forwarded PUBLISH has no topic of its own")
         group: object | None = None
         if blob[head.topic] != _DOLLAR:
-            group = routes.lookup(blob[head.topic : head.topic_end], blob[at] & 1 != 0)
+            group = routes.lookup(head.topic_of(blob), blob[at] & 1 != 0)
         if group is not current and index > first:
             runs.append((current, first, index - first, blob[start:at]))
             start = at

@@ -64,6 +64,8 @@ cdef class PublishReader:
     cpdef bint read(self, bytes data, Py_ssize_t at, Py_ssize_t end, int version) except -1
     @cython.locals(end=Py_ssize_t)
     cpdef Py_ssize_t read_next(self, bytes data, Py_ssize_t at, Py_ssize_t limit, int version) except -1
+    @cython.locals(raw="const char*")
+    cpdef bytes topic_of(self, bytes data)
     cdef bint _fail(self, str problem) except -1
     @cython.locals(position=Py_ssize_t)
     cdef bint _read_properties(self, bytes data, Py_ssize_t at, Py_ssize_t end) except -1

@@ -189,11 +189,21 @@ class PublishReader:
             raise RemoteProtocolError(self.problem)
         return end
 
+    def topic_of(self, data: bytes) -> bytes:
+        """Of the frame that was read last, from the same bytes."""
+        if not 0 <= self.topic <= self.topic_end <= len(data):
+            raise IndexError("these are other bytes")
+        raw = data  # compiled, where these lie: a slice of an object would cost an object more
+        return raw[self.topic : self.topic_end]
+
     def _fail(self, problem: str) -> bool:
         self.problem = problem
         return False
 
     def _read_properties(self, data: bytes, at: int, end: int) -> bool:
+        if at < end and data[at] == 0:  # most have none
+            self.properties = self.payload = at + 1
+            return True
         self.payload = _after_prefixed(data, at, end)
         if self.payload <= 0 or self.payload > end:
             return self._fail("PUBLISH ends inside its properties")
@@ -370,7 +380,7 @@ class Scanner:
             return False
         if self.single_qos >> head.qos & 1:
             return True
-        return routes.lookup(data[head.topic : head.topic_end], data[at] & 1 != 0) is not None
+        return routes.lookup(head.topic_of(data), data[at] & 1 != 0) is not None
 
     def _scan(self, data: bytes) -> tuple[bytes, list[Routed | Frame]]:
         size = len(data)
@@ -424,7 +434,7 @@ class Scanner:
                 if retain != found.retain:  # the two are routed apart, but a topic's order holds over both
                     found.close()
                     found.retain = retain
-                group = routes.lookup(data[head.topic : head.topic_end], retain != 0)
+                group = routes.lookup(head.topic_of(data), retain != 0)
                 if group is not None:
                     found.routed(group, at, end)
 
