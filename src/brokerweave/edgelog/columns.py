@@ -176,9 +176,8 @@ class Columns:
                     self._payload_bytes += size
                     self.payload_ends[row + 1] = self._payload_bytes
                 self.properties_at[row] = 0
-                start = head.properties
-                if payload > start and self.want_properties:
-                    self.properties_at[row] = self._property_set(body[start:payload])
+                if payload > head.properties and self.want_properties:
+                    self.properties_at[row] = self._property_set(head.properties_of(body))
             sequence += 1
             at = frame_end
 

@@ -90,12 +90,12 @@ def publish_head(frame: bytes, version: int) -> PublishHead:
     """What stands before the payload of one PUBLISH frame."""
     head = _read_single(frame, version)
     return PublishHead(
-        topic=frame[head.topic : head.topic_end],
+        topic=head.topic_of(frame),
         qos=head.qos,
         retain=frame[0] & 1 != 0,
         dup=frame[0] & 8 != 0,
         packet_id=head.packet_id,
-        properties=frame[head.properties : head.payload],
+        properties=head.properties_of(frame),
         payload_start=head.payload,
     )
 

@@ -64,8 +64,8 @@ cdef class PublishReader:
     cpdef bint read(self, bytes data, Py_ssize_t at, Py_ssize_t end, int version) except -1
     @cython.locals(end=Py_ssize_t)
     cpdef Py_ssize_t read_next(self, bytes data, Py_ssize_t at, Py_ssize_t limit, int version) except -1
-    @cython.locals(raw="const char*")
     cpdef bytes topic_of(self, bytes data)
+    cpdef bytes properties_of(self, bytes data)
     cdef bint _fail(self, str problem) except -1
     @cython.locals(position=Py_ssize_t)
     cdef bint _read_properties(self, bytes data, Py_ssize_t at, Py_ssize_t end) except -1
@@ -117,6 +117,8 @@ cdef class Scanner:
     cdef int _wait(self, bytes data, Py_ssize_t at, Py_ssize_t end) except -1
 
 
+@cython.locals(raw="const char*")
+cdef bytes _cut(bytes data, Py_ssize_t start, Py_ssize_t end)
 cdef Py_ssize_t _frame_end(bytes data, Py_ssize_t at, Py_ssize_t size) except -2
 @cython.locals(length=Py_ssize_t, shift=int, byte=int)
 cdef Py_ssize_t _after_prefixed(bytes data, Py_ssize_t at, Py_ssize_t size) except -2

@@ -191,10 +191,11 @@ class PublishReader:
 
     def topic_of(self, data: bytes) -> bytes:
         """Of the frame that was read last, from the same bytes."""
-        if not 0 <= self.topic <= self.topic_end <= len(data):
-            raise IndexError("these are other bytes")
-        raw = data  # compiled, where these lie: a slice of an object would cost an object more
-        return raw[self.topic : self.topic_end]
+        return _cut(data, self.topic, self.topic_end)
+
+    def properties_of(self, data: bytes) -> bytes:
+        """The same, without their length."""
+        return _cut(data, self.properties, self.payload)
 
     def _fail(self, problem: str) -> bool:
         self.problem = problem
@@ -442,6 +443,13 @@ class Scanner:
         # While the length itself is cut one more byte may do: at most four such steps.
         self._waiting += data[at:]
         self._needed = end - at if end else len(data) - at + 1
+
+
+def _cut(data: bytes, start: int, end: int) -> bytes:
+    if not 0 <= start <= end <= len(data):
+        raise IndexError("these are not the bytes that were read")
+    raw = data  # compiled, where these lie: a slice of an object would make three objects
+    return raw[start:end]
 
 
 def _frame_end(data: bytes, at: int, size: int) -> int:
