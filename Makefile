@@ -28,8 +28,9 @@ help: ## list what there is
 
 setup: $(STAMP) ## install everything into .venv (quick when nothing changed)
 
-# The compiled module is rebuilt when its sources change.
-$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/brokerweave/mqtt/frames.p*)
+# The compiled modules, those with a .pxd, are rebuilt when their sources change.
+COMPILED := $(wildcard src/brokerweave/*/*.pxd)
+$(STAMP): pyproject.toml constraints.txt setup.py $(COMPILED:.pxd=.py) $(COMPILED)
 	@if test -f scripts/install-debian; then bash scripts/install-debian; fi
 ifndef PYTHON
 	@test -x $(RUN) || { $(MAKE_VENV); }
@@ -97,5 +98,5 @@ fuzz: setup ## feed mutated bytes to codec and scanner (FUZZ_SECONDS=60)
 
 clean: ## remove what was built, but not .venv
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
-	rm -f src/brokerweave/mqtt/frames.c src/brokerweave/mqtt/frames.*.so $(STAMP)
+	rm -f $(COMPILED:.pxd=.*.so) $(STAMP)
 	find src tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +

@@ -23,8 +23,9 @@ from typing import NamedTuple
 from tests.fuzz.fuzz_codec import check_blob, check_codec, check_scanner
 from tests.unit.mqtt.packet_cases import BAD_CASES, CASES, LENIENT_CASES
 
-from brokerweave.mqtt import frames
 from brokerweave.mqtt.codec import encode_varint
+from brokerweave.mqtt.scanner import RouteCache
+from brokerweave.runtime import compiled
 
 GROWTH_ALLOWED = 64 << 20
 WARM_UP = 20_000
@@ -78,7 +79,7 @@ def run(inputs: int, seed: int) -> Outcome:
     random = Random(seed)
     counts: Counter[str] = Counter()
     failures: list[str] = []
-    routes = frames.RouteCache(lambda topic, retain: topic[:1] or None, 1_000)
+    routes = RouteCache(lambda topic, retain: topic[:1] or None, 1_000)
     rss_before = _resident_bytes()
     for number in range(inputs):
         if number == WARM_UP:
@@ -120,7 +121,7 @@ def main() -> int:
 
 
 def report(outcomes: list[Outcome], share: int, seed: int, elapsed: float) -> int:
-    kind = "compiled" if frames.compiled else "plain Python"
+    kind = compiled.state()
     total = sum((outcome.counts for outcome in outcomes), Counter[str]())
     print(f"{share * len(outcomes):,} inputs, seed {seed}, scanner {kind}: {elapsed:.0f} s")
     for name, count in sorted(total.items()):

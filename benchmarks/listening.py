@@ -14,9 +14,11 @@ from unittest.mock import Mock
 
 from benchmarks.scanner import MAX_PACKET, ROUND_SECONDS, ROUNDS, make_chunk
 from brokerweave.config import LimitsSection
-from brokerweave.mqtt import codec, frames
+from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import ConnAck, Connect, PacketType
+from brokerweave.mqtt.scanner import RouteCache
 from brokerweave.plugin import Listener, Side
+from brokerweave.runtime import compiled
 from brokerweave.session.pair import Pair
 from brokerweave.session.phase import Phase
 from brokerweave.session.record import SessionRecord
@@ -47,7 +49,7 @@ def microseconds(*listeners: Listener) -> float:
     """For each publication."""
     chunk, count = make_chunk()
     host = Host()
-    routes = frames.RouteCache(lambda topic, retain: host)
+    routes = RouteCache(lambda topic, retain: host)
     pair = Pair(1, host, routes, LimitsSection(max_packet=MAX_PACKET), 0, listeners)
     pair.from_client(codec.encode(Connect("c"), 4))
     pair.from_broker(codec.encode(ConnAck(), 4))
@@ -68,7 +70,7 @@ def microseconds(*listeners: Listener) -> float:
 
 
 def main() -> int:
-    print(f"frame scanner: {'compiled' if frames.compiled else 'uncompiled'}")
+    print(f"frame scanner: {compiled.state()}")
     for words, listeners in (("nobody listens", ()), ("one listener", (Listening(Mock()),))):
         print(f"a publication when {words}: {microseconds(*listeners):.2f} µs")
     return 0

@@ -23,6 +23,10 @@ class RemoteProtocolError(BrokerweaveError):
         self.reason_code = reason_code
 
 
+class Refused(RemoteProtocolError):
+    """The peer asks for more than this side gives, whatever the protocol says: too large, too much."""
+
+
 class ConfigError(BrokerweaveError):
     """A configuration or command-line value cannot be used."""
 

@@ -16,8 +16,9 @@ import sys
 from collections.abc import Callable
 
 from brokerweave.errors import RemoteProtocolError
-from brokerweave.mqtt import frames
 from brokerweave.mqtt.codec import decode, encode
+from brokerweave.mqtt.publish import convert, publish_head, route_run, with_qos
+from brokerweave.mqtt.scanner import Frame, RouteCache, Scanner, split
 
 ALL_BUT_PUBLISH = 0xFFF6
 MAX_PACKET = 4096
@@ -33,7 +34,7 @@ def check_codec(frame: bytes, version: int) -> bool:
     return True
 
 
-def check_scanner(stream: bytes, version: int, cut: int, routes: frames.RouteCache | None) -> bool:
+def check_scanner(stream: bytes, version: int, cut: int, routes: RouteCache | None) -> bool:
     """Was it a clean stream? Raises only if the scanner broke a promise."""
     whole, whole_items, whole_error = _scan([stream], version, routes)
     assert stream.startswith(whole), "the scanner changed a stream"
@@ -43,15 +44,15 @@ def check_scanner(stream: bytes, version: int, cut: int, routes: frames.RouteCac
     return not whole_error
 
 
-def check_blob(blob: bytes, version: int, routes: frames.RouteCache) -> int:
+def check_blob(blob: bytes, version: int, routes: RouteCache) -> int:
     """How many of the scanner's functions took it as publications? Raises only if one broke a promise."""
     taken = 0
     calls: list[Callable[[], object]] = [
-        lambda: frames.split(blob),
-        lambda: frames.route_run(blob, version, routes),
-        lambda: frames.convert(blob, version, 9 - version),
-        lambda: frames.publish_head(blob, version),
-        lambda: frames.with_qos(blob, version, 4, 1, 7, False),
+        lambda: split(blob),
+        lambda: route_run(blob, version, routes),
+        lambda: convert(blob, version, 9 - version),
+        lambda: publish_head(blob, version),
+        lambda: with_qos(blob, version, 4, 1, 7, False),
     ]
     for call in calls:
         try:
@@ -62,11 +63,9 @@ def check_blob(blob: bytes, version: int, routes: frames.RouteCache) -> int:
     return taken
 
 
-def _scan(
-    chunks: list[bytes], version: int, routes: frames.RouteCache | None
-) -> tuple[bytes, list[bytes], bool]:
+def _scan(chunks: list[bytes], version: int, routes: RouteCache | None) -> tuple[bytes, list[bytes], bool]:
     """All bytes given as whole; all frames handed out, in order, those of one group too; was it refused?"""
-    scanner = frames.Scanner(ALL_BUT_PUBLISH, MAX_PACKET, routes)
+    scanner = Scanner(ALL_BUT_PUBLISH, MAX_PACKET, routes)
     scanner.version = version
     whole = b""
     items: list[bytes] = []
@@ -74,7 +73,7 @@ def _scan(
         given, found = scanner.feed(chunk)
         whole += given
         for item in found:
-            items += [item.data] if isinstance(item, frames.Frame) else frames.split(item.blob)
+            items += [item.data] if isinstance(item, Frame) else split(item.blob)
     assert scanner.pending <= MAX_PACKET + 5, "the scanner waits for more than a packet"
     return whole, sorted(items), scanner.error is not None
 
@@ -89,7 +88,7 @@ def one_input(data: bytes) -> None:
         return
     version, stream = 3 + data[0] % 3, data[1:]
     check_codec(stream, version)
-    routes = frames.RouteCache(lambda topic, retain: topic[:1] or None, 100)
+    routes = RouteCache(lambda topic, retain: topic[:1] or None, 100)
     check_scanner(stream, version, data[0] >> 2, routes)
     check_blob(stream, 5 if version == 5 else 4, routes)
 

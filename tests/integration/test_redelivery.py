@@ -17,8 +17,8 @@ from brokerweave import lab
 from brokerweave.care.interface import Care
 from brokerweave.config import LimitsSection
 from brokerweave.mqtt.content import content_hash
-from brokerweave.mqtt.frames import RouteCache
 from brokerweave.mqtt.packets import Publish
+from brokerweave.mqtt.scanner import RouteCache
 from brokerweave.node.core import NodeCore
 from brokerweave.runtime.relay import BrokerConnection, ClientConnection
 from brokerweave.runtime.traffic import Traffic

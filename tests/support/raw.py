@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Self
 
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import Frame, Scanner
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -27,6 +26,7 @@ from brokerweave.mqtt.packets import (
     SubAck,
     Subscribe,
 )
+from brokerweave.mqtt.scanner import Frame, Scanner
 
 HOST = "127.0.0.1"
 TIMEOUT = 10.0

@@ -286,7 +286,7 @@ def test_a_file_that_breaks_a_rule_is_named(module: str, source: str) -> None:
         ("sim.many", "import multiprocessing"),
         ("sim.node", "from random import Random\nfrom brokerweave.node.core import NodeCore"),
         ("edgelog.arrow", "import pyarrow as pa"),
-        ("edgelog.writer", "import os, fcntl\nfrom brokerweave.mqtt import frames"),
+        ("edgelog.writer", "import os, fcntl\nfrom brokerweave.mqtt import scanner"),
         ("__main__", "from brokerweave.cli.main import main"),
         ("lab.node", "from brokerweave.config.values import Address"),
         ("mqtt.codec", "from brokerweave.errors import RemoteProtocolError\nfrom . import packets"),

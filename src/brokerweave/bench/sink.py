@@ -17,7 +17,7 @@ import time
 from collections import deque
 
 from brokerweave.lab.broker import HOST, Broker
-from brokerweave.mqtt import frames
+from brokerweave.mqtt.scanner import Frame, RouteCache, Scanner, split
 
 _CONNECT, _SUBSCRIBE, _PINGREQ, _DISCONNECT = 1, 8, 12, 14
 _WANTED = 1 << _CONNECT | 1 << _SUBSCRIBE | 1 << _PINGREQ | 1 << _DISCONNECT
@@ -78,9 +78,9 @@ class _Topic:
 
 
 class _Client:
-    def __init__(self, sock: socket.socket, routes: frames.RouteCache) -> None:
+    def __init__(self, sock: socket.socket, routes: RouteCache) -> None:
         self.sock = sock
-        self.scanner = frames.Scanner(_WANTED, 1 << 20, routes)
+        self.scanner = Scanner(_WANTED, 1 << 20, routes)
         self.backlog = bytearray()
 
     def send(self, data: bytes) -> None:
@@ -98,7 +98,7 @@ class _Server:
         self._poll.register(self._listener, select.EPOLLIN)
         self._clients: dict[int, _Client] = {}
         self._topics: dict[bytes, _Topic] = {}
-        self._routes = frames.RouteCache(lambda topic, _retain: self._topic(topic))
+        self._routes = RouteCache(lambda topic, _retain: self._topic(topic))
         self._waiting: deque[tuple[_Topic, int, bytes]] = deque()
         self._count = 0
         self._pace = Pace(rate)
@@ -139,7 +139,7 @@ class _Server:
             self._leave(client)
             return
         for item in items:
-            if isinstance(item, frames.Frame):
+            if isinstance(item, Frame):
                 self._answer(client, item)
             elif self._count < _MOST_WAITING:
                 topic = item.group
@@ -147,7 +147,7 @@ class _Server:
                 self._waiting.append((topic, item.count, item.blob))
                 self._count += item.count
 
-    def _answer(self, client: _Client, frame: frames.Frame) -> None:
+    def _answer(self, client: _Client, frame: Frame) -> None:
         if frame.type == _CONNECT:
             client.send(b"\x20\x02\x00\x00")
         elif frame.type == _PINGREQ:
@@ -174,7 +174,7 @@ class _Server:
         while allowed > 0:
             topic, count, blob = self._waiting.popleft()
             if count > allowed:
-                parts = frames.split(blob)
+                parts = split(blob)
                 self._waiting.appendleft((topic, count - allowed, b"".join(parts[allowed:])))
                 count, blob = allowed, b"".join(parts[:allowed])
             allowed -= count

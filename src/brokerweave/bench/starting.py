@@ -29,7 +29,7 @@ from brokerweave.bench.load.driver import Progress, silent
 from brokerweave.bench.quota import Quotas
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.lab.broker import find_program, first_line
-from brokerweave.mqtt import frames
+from brokerweave.runtime import compiled
 
 UNKNOWN = "unknown"
 RUNS = Path("bench-runs")
@@ -78,7 +78,7 @@ def machine() -> dict[str, Any]:
 def versions() -> dict[str, str]:
     found = {
         "brokerweave": brokerweave.__version__,
-        "frame scanner": "compiled" if frames.compiled else "plain Python",
+        "frame scanner": compiled.state(),
         "python": platform.python_version(),
     }
     for package in ("uvloop", "pyarrow", "numpy"):

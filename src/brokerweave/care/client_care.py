@@ -37,8 +37,8 @@ from brokerweave.links.injector import InjectorState
 from brokerweave.links.journal import Journal
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish, Will
+from brokerweave.mqtt.publish import publish_head
 from brokerweave.plugin import Cut
 from brokerweave.plugin.roster import Roster, RosterEvents
 from brokerweave.session.hold_points import HoldPoint

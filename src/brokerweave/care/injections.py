@@ -19,8 +19,8 @@ from brokerweave.care.ids import MessageId
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
-from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish
+from brokerweave.mqtt.publish import publish_head
 
 CAPACITY = 200_000
 """Messages; each takes some 300 bytes."""

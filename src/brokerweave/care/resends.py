@@ -18,8 +18,8 @@ from brokerweave.care.senders import Senders
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
-from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish
+from brokerweave.mqtt.publish import publish_head
 from brokerweave.session.pair import Pair
 
 if TYPE_CHECKING:

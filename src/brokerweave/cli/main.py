@@ -64,9 +64,9 @@ sim_command.register(app)
 def version_text() -> str:
     """What `--version` says, with which frame scanner runs."""
     from brokerweave import __version__
-    from brokerweave.mqtt import frames
+    from brokerweave.runtime import compiled
 
-    return f"brokerweave {__version__} (frame scanner: {'compiled' if frames.compiled else 'uncompiled'})"
+    return f"brokerweave {__version__} (frame scanner: {compiled.state()})"
 
 
 @app.callback()

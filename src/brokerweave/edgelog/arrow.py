@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
+from brokerweave.edgelog.columns import Columns
 from brokerweave.edgelog.folder import LogIdentity
 from brokerweave.edgelog.layout import START, VERSION, Block, Position
 from brokerweave.edgelog.rows import property_pairs
 from brokerweave.errors import ConfigError
-from brokerweave.mqtt.frames import Columns, RouteCache
+from brokerweave.mqtt.scanner import RouteCache
 
 _LAST = 2**62
 _SIZES = {"q": 8, "i": 4, "B": 1}

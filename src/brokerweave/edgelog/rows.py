@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from brokerweave.edgelog.layout import START, Block, Position, decode_runs
-from brokerweave.mqtt.frames import publish_head, split
-from brokerweave.mqtt.primitives import Malformed, Reader, encode_varint
-from brokerweave.mqtt.properties import Property, PropertyPlace, read_properties
+from brokerweave.mqtt.primitives import Malformed, Reader
+from brokerweave.mqtt.properties import Property, PropertyPlace, parse_properties
+from brokerweave.mqtt.publish import publish_head
+from brokerweave.mqtt.scanner import split
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -71,7 +72,7 @@ def property_pairs(encoded: bytes) -> Pairs:
         return ()
     pairs: list[tuple[str, str]] = []
     try:
-        found = read_properties(Reader(encode_varint(len(encoded)) + encoded), PropertyPlace.PUBLISH)
+        found = parse_properties(Reader(encoded), PropertyPlace.PUBLISH)
     except Malformed:
         return (("mqtt.malformed", encoded.hex()),)  # the broker judges them, not the log
     for identifier, value in found:

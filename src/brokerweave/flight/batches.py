@@ -11,10 +11,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from brokerweave.edgelog import arrow
+from brokerweave.edgelog.columns import client_bytes
 from brokerweave.edgelog.layout import Block, Position
 from brokerweave.edgelog.reader import LogReader, Skipped
 from brokerweave.flight.protocol import ReadRequest
-from brokerweave.mqtt.frames import RouteCache, client_bytes
+from brokerweave.mqtt.scanner import RouteCache
 from brokerweave.mqtt.trie import FilterTrie
 
 BATCH_ROWS = 20_000

@@ -13,9 +13,9 @@ from brokerweave.errors import LocalProtocolError, RemoteProtocolError
 from brokerweave.links.inflight import Message
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import convert, with_qos
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.properties import Properties, Property, get_int
+from brokerweave.mqtt.publish import convert, with_qos
 
 DEFAULT_WINDOW = 100
 """QoS 1 and 2 messages in flight where the broker does not say (3.1.1 cannot)."""

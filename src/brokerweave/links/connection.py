@@ -17,9 +17,9 @@ from brokerweave.links.lane import Resume
 from brokerweave.links.run import Run
 from brokerweave.links.wire import BATCH_TOPIC, LINK_VERSION, decode_ack, decode_batch, open_publish
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import Frame, Scanner
 from brokerweave.mqtt.packets import Disconnect, Packet, PacketType, PingReq, PingResp
 from brokerweave.mqtt.properties import Property, get_str
+from brokerweave.mqtt.scanner import Frame, Scanner
 
 HANDSHAKE_BYTES = 4096
 """The largest packet that a stranger can make this node keep."""

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.properties import Property, get_int
+from brokerweave.mqtt.publish import publish_head
 
 MAX_PACKET_ID = 0xFFFF
 

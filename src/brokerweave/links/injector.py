@@ -27,7 +27,6 @@ from brokerweave.links.run import Run
 from brokerweave.links.sender import InjectorCounters, Sender
 from brokerweave.links.watch import Watch
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import Frame, Scanner
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -40,6 +39,7 @@ from brokerweave.mqtt.packets import (
     PubRec,
 )
 from brokerweave.mqtt.properties import Properties, Property, get_int, get_str
+from brokerweave.mqtt.scanner import Frame, Scanner
 
 __all__ = ["BrokerAbilities", "Injector", "InjectorCounters", "InjectorState"]
 

@@ -31,8 +31,9 @@ from brokerweave.links.run import Run
 from brokerweave.links.suspects import Suspects, SuspectVerdict
 from brokerweave.links.watch import Watch
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import publish_head, split
 from brokerweave.mqtt.packets import PingReq, PubRel
+from brokerweave.mqtt.publish import publish_head
+from brokerweave.mqtt.scanner import split
 
 ATTEMPTS = 2
 """How often a broker may refuse a message, or die over it alone, before it is a dead letter."""

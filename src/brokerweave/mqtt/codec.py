@@ -3,8 +3,8 @@
 Owns the layout of every packet. Invariants: `decode` raises RemoteProtocolError and `encode`
 LocalProtocolError, and nothing else; what decodes can be encoded, and `decode(encode(p)) == p`; `encode`
 writes the shortest form. Strict where MQTT says MUST (UTF-8, reserved bits, shortest lengths), but a
-bridge's CONNECT is taken, its mark dropped. Must not know: streams (`frames` cuts them into frames),
-sessions, what a packet means.
+bridge's CONNECT is taken, its mark dropped. Must not know: streams (`scanner` cuts them into frames, and
+finds the parts of a PUBLISH), sessions, what a packet means.
 """
 
 from __future__ import annotations
@@ -34,8 +34,22 @@ from brokerweave.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from brokerweave.mqtt.primitives import Malformed, Reader, encode_binary, encode_text, encode_uint
-from brokerweave.mqtt.properties import Properties, PropertyPlace, encode_properties, read_properties
+from brokerweave.mqtt.primitives import (
+    Malformed,
+    Reader,
+    decode_text,
+    encode_binary,
+    encode_text,
+    encode_uint,
+)
+from brokerweave.mqtt.properties import (
+    Properties,
+    PropertyPlace,
+    encode_properties,
+    parse_properties,
+    read_properties,
+)
+from brokerweave.mqtt.publish import publish_head
 from brokerweave.mqtt.rules import check
 
 _VERSIONS = (3, 4, 5)
@@ -105,13 +119,13 @@ def _decode(frame: bytes, version: int) -> Packet:
     kind, decoder = known
     if kind is not PacketType.CONNECT and version not in _VERSIONS:
         raise Malformed(f"{kind.name} before CONNECT [MQTT-3.1.0-1]", 0x82)
-    flags = frame[0] & 0x0F
-    if kind is not PacketType.PUBLISH:
-        wanted = _FIXED_FLAGS.get(kind, 0)
-        if flags != wanted and not (version == 3 and wanted and flags == wanted | _DUP):
-            raise Malformed(f"the reserved flags of {kind.name} are {flags:04b} [MQTT-2.1.3-1]")
+    if decoder is None:
+        return _decode_publish(frame, version)
+    flags, wanted = frame[0] & 0x0F, _FIXED_FLAGS.get(kind, 0)
+    if flags != wanted and not (version == 3 and wanted and flags == wanted | _DUP):
+        raise Malformed(f"the reserved flags of {kind.name} are {flags:04b} [MQTT-2.1.3-1]")
     reader = Reader(frame, 1 + size)
-    packet = decoder(reader, flags, version)
+    packet = decoder(reader, version)
     if reader.remaining:
         raise Malformed(f"{reader.remaining} bytes too many in a {kind.name}")
     return packet
@@ -121,7 +135,7 @@ def _read_properties(reader: Reader, version: int, place: PropertyPlace) -> Prop
     return read_properties(reader, place) if version == 5 else ()
 
 
-def _decode_connect(reader: Reader, _flags: int, _version: int) -> Connect:
+def _decode_connect(reader: Reader, _version: int) -> Connect:
     name, version = reader.text(), reader.uint(1)
     # Mosquitto's bridges mark their level; what it asks for is between them and their broker.
     if version & ~_BRIDGE_BIT in (3, 4):
@@ -159,19 +173,18 @@ def _decode_will(reader: Reader, flags: int, version: int) -> Will | None:
     return Will(reader.text(), reader.binary(), qos, retain, properties)
 
 
-def _decode_connack(reader: Reader, _flags: int, version: int) -> ConnAck:
+def _decode_connack(reader: Reader, version: int) -> ConnAck:
     flags, code = reader.uint(1), reader.uint(1)
     if flags > 1:
         raise Malformed("reserved flags of CONNACK are set [MQTT-3.2.2-1]")
     return ConnAck(code, bool(flags), _read_properties(reader, version, PropertyPlace.CONNACK))
 
 
-def _decode_publish(reader: Reader, flags: int, version: int) -> Publish:
-    topic = reader.text()
-    qos = flags >> 1 & 3
-    packet_id = reader.uint(2) if qos else 0
-    properties = _read_properties(reader, version, PropertyPlace.PUBLISH)
-    return Publish(topic, reader.rest(), qos, bool(flags & 1), bool(flags & _DUP), packet_id, properties)
+def _decode_publish(frame: bytes, version: int) -> Publish:
+    head = publish_head(frame, version)
+    topic, payload = decode_text(head.topic), frame[head.payload_start :]
+    properties = parse_properties(Reader(head.properties), PropertyPlace.PUBLISH)
+    return Publish(topic, payload, head.qos, head.retain, head.dup, head.packet_id, properties)
 
 
 def _read_outcome(reader: Reader, version: int, place: PropertyPlace) -> tuple[int, Properties]:
@@ -182,23 +195,23 @@ def _read_outcome(reader: Reader, version: int, place: PropertyPlace) -> tuple[i
     return code, read_properties(reader, place) if reader.remaining else ()
 
 
-def _decode_puback(reader: Reader, _flags: int, version: int) -> PubAck:
+def _decode_puback(reader: Reader, version: int) -> PubAck:
     return PubAck(reader.uint(2), *_read_outcome(reader, version, PropertyPlace.PUBACK))
 
 
-def _decode_pubrec(reader: Reader, _flags: int, version: int) -> PubRec:
+def _decode_pubrec(reader: Reader, version: int) -> PubRec:
     return PubRec(reader.uint(2), *_read_outcome(reader, version, PropertyPlace.PUBREC))
 
 
-def _decode_pubrel(reader: Reader, _flags: int, version: int) -> PubRel:
+def _decode_pubrel(reader: Reader, version: int) -> PubRel:
     return PubRel(reader.uint(2), *_read_outcome(reader, version, PropertyPlace.PUBREL))
 
 
-def _decode_pubcomp(reader: Reader, _flags: int, version: int) -> PubComp:
+def _decode_pubcomp(reader: Reader, version: int) -> PubComp:
     return PubComp(reader.uint(2), *_read_outcome(reader, version, PropertyPlace.PUBCOMP))
 
 
-def _decode_subscribe(reader: Reader, _flags: int, version: int) -> Subscribe:
+def _decode_subscribe(reader: Reader, version: int) -> Subscribe:
     packet_id = reader.uint(2)
     properties = _read_properties(reader, version, PropertyPlace.SUBSCRIBE)
     subscriptions = []
@@ -211,13 +224,13 @@ def _decode_subscribe(reader: Reader, _flags: int, version: int) -> Subscribe:
     return Subscribe(packet_id, tuple(subscriptions), properties)
 
 
-def _decode_suback(reader: Reader, _flags: int, version: int) -> SubAck:
+def _decode_suback(reader: Reader, version: int) -> SubAck:
     packet_id = reader.uint(2)
     properties = _read_properties(reader, version, PropertyPlace.SUBACK)
     return SubAck(packet_id, tuple(reader.rest()), properties)
 
 
-def _decode_unsubscribe(reader: Reader, _flags: int, version: int) -> Unsubscribe:
+def _decode_unsubscribe(reader: Reader, version: int) -> Unsubscribe:
     packet_id = reader.uint(2)
     properties = _read_properties(reader, version, PropertyPlace.UNSUBSCRIBE)
     filters = []
@@ -226,24 +239,24 @@ def _decode_unsubscribe(reader: Reader, _flags: int, version: int) -> Unsubscrib
     return Unsubscribe(packet_id, tuple(filters), properties)
 
 
-def _decode_unsuback(reader: Reader, _flags: int, version: int) -> UnsubAck:
+def _decode_unsuback(reader: Reader, version: int) -> UnsubAck:
     packet_id = reader.uint(2)
     properties = _read_properties(reader, version, PropertyPlace.UNSUBACK)
     return UnsubAck(packet_id, tuple(reader.rest()), properties)
 
 
-def _decode_disconnect(reader: Reader, _flags: int, version: int) -> Disconnect:
+def _decode_disconnect(reader: Reader, version: int) -> Disconnect:
     return Disconnect(*_read_outcome(reader, version, PropertyPlace.DISCONNECT))
 
 
-def _decode_auth(reader: Reader, _flags: int, version: int) -> Auth:
+def _decode_auth(reader: Reader, version: int) -> Auth:
     return Auth(*_read_outcome(reader, version, PropertyPlace.AUTH))
 
 
-_DECODER_OF: dict[PacketType, Callable[[Reader, int, int], Packet]] = {
+_DECODER_OF: dict[PacketType, Callable[[Reader, int], Packet] | None] = {
     PacketType.CONNECT: _decode_connect,
     PacketType.CONNACK: _decode_connack,
-    PacketType.PUBLISH: _decode_publish,
+    PacketType.PUBLISH: None,  # the scanner has its parser
     PacketType.PUBACK: _decode_puback,
     PacketType.PUBREC: _decode_pubrec,
     PacketType.PUBREL: _decode_pubrel,
@@ -252,8 +265,8 @@ _DECODER_OF: dict[PacketType, Callable[[Reader, int, int], Packet]] = {
     PacketType.SUBACK: _decode_suback,
     PacketType.UNSUBSCRIBE: _decode_unsubscribe,
     PacketType.UNSUBACK: _decode_unsuback,
-    PacketType.PINGREQ: lambda _reader, _flags, _version: PingReq(),
-    PacketType.PINGRESP: lambda _reader, _flags, _version: PingResp(),
+    PacketType.PINGREQ: lambda _reader, _version: PingReq(),
+    PacketType.PINGRESP: lambda _reader, _version: PingResp(),
     PacketType.DISCONNECT: _decode_disconnect,
     PacketType.AUTH: _decode_auth,
 }

@@ -59,19 +59,23 @@ class Reader:
         return self.take(self.uint(2))
 
     def text(self) -> str:
-        try:
-            text = self.binary().decode()
-        except UnicodeDecodeError:
-            raise Malformed("a string is not valid UTF-8 [MQTT-1.5.4-1]") from None
-        if "\0" in text:
-            raise Malformed("a string holds U+0000 [MQTT-1.5.4-2]")
-        return text
+        return decode_text(self.binary())
 
     def part(self, size: int) -> Reader:
         """A reader for the next `size` bytes only."""
         start = self._at
         self.take(size)
         return Reader(self._data, start, start + size)
+
+
+def decode_text(encoded: bytes) -> str:
+    try:
+        text = encoded.decode()
+    except UnicodeDecodeError:
+        raise Malformed("a string is not valid UTF-8 [MQTT-1.5.4-1]") from None
+    if "\0" in text:
+        raise Malformed("a string holds U+0000 [MQTT-1.5.4-2]")
+    return text
 
 
 def decode_varint(data: bytes, start: int = 0, end: int | None = None) -> tuple[int, int]:

@@ -119,7 +119,7 @@ def _integer(size: int, places: PropertyPlace, low: int = 0) -> _Rule:
 
 
 _RULES: dict[Property, _Rule] = {
-    Property.PAYLOAD_FORMAT_INDICATOR: _flag(_MESSAGE),
+    Property.PAYLOAD_FORMAT_INDICATOR: _integer(1, _MESSAGE),  # no clause forbids other values
     Property.MESSAGE_EXPIRY_INTERVAL: _integer(4, _MESSAGE),
     Property.CONTENT_TYPE: _Rule(_Type.TEXT, _MESSAGE),
     Property.RESPONSE_TOPIC: _Rule(_Type.TEXT, _MESSAGE),
@@ -185,9 +185,11 @@ def without(properties: Properties, *unwanted: Property) -> Properties:
 def read_properties(reader: Reader, place: PropertyPlace) -> Properties:
     """Read the length and the properties that follow it."""
     size = reader.varint()
-    if not size:
-        return ()
-    part = reader.part(size)
+    return parse_properties(reader.part(size), place) if size else ()
+
+
+def parse_properties(part: Reader, place: PropertyPlace) -> Properties:
+    """The properties that fill `part`."""
     properties: list[tuple[Property, Value]] = []
     while part.remaining:
         if len(properties) == MOST_PROPERTIES:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from brokerweave.mqtt.frames import RouteCache
+from brokerweave.mqtt.scanner import RouteCache
 from brokerweave.mqtt.topics import shared_filter
 from brokerweave.node.router import Router
 from brokerweave.session.acl import Acl, Principal

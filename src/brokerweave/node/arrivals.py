@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.run import Run
-from brokerweave.mqtt.frames import RouteCache, route_run
+from brokerweave.mqtt.publish import route_run
+from brokerweave.mqtt.scanner import RouteCache
 from brokerweave.node import confirmations
 from brokerweave.node.confirmations import PublicationId
 from brokerweave.node.rerouting import goes_again

@@ -16,11 +16,11 @@ from typing import Protocol
 
 from brokerweave.care.client_care import ClientCare
 from brokerweave.care.interface import Care
-from brokerweave.errors import RemoteProtocolError
+from brokerweave.errors import Refused, RemoteProtocolError
 from brokerweave.links.injector import Injector
 from brokerweave.links.window import DuplicateWindow
-from brokerweave.mqtt.frames import Routed
 from brokerweave.mqtt.packets import Packet, Publish
+from brokerweave.mqtt.scanner import Routed
 from brokerweave.node import barrier
 from brokerweave.node.admission import Admission
 from brokerweave.node.arrivals import Arrivals
@@ -291,10 +291,15 @@ class NodeCore:
     def connect_arrived(self, pair: Pair) -> None:
         if any(injector.client_id == pair.client.client_id for injector in self.injectors):
             # The broker would give it the injector's session, and nothing would arrive here any more.
-            raise RemoteProtocolError("this client id is the node's own", 0x85)
+            raise Refused("this client id is the node's own", 0x85)
         self.connects += 1
         pair.connect_number = self.connects
         self.admission.joined(pair)
+        self.host.open_broker(pair)
+
+    def connect_unread(self, pair: Pair, connect: bytes) -> None:
+        if any(injector.client_id.encode() in connect for injector in self.injectors):
+            raise Refused("this client id may be the node's own", 0x85)
         self.host.open_broker(pair)
 
     def write_client(self, pair: Pair, data: bytes) -> None:

@@ -16,9 +16,10 @@ from brokerweave.errors import LocalProtocolError
 from brokerweave.links.dead_letters import DeadLetter
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import Routed, publish_head
 from brokerweave.mqtt.packets import Publish, Will
 from brokerweave.mqtt.properties import Property, without
+from brokerweave.mqtt.publish import publish_head
+from brokerweave.mqtt.scanner import Routed
 from brokerweave.node.confirmations import PublicationId
 from brokerweave.node.router import RouteGroup
 from brokerweave.session.hold_points import HeldAck

@@ -20,9 +20,9 @@ from typing import Protocol
 
 from brokerweave.links.hybrid_clock import HybridClock, time_of
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import PublishHead
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.properties import Property, get_int
+from brokerweave.mqtt.publish import PublishHead
 
 BUCKETS = 256
 """Parts of the index that two nodes compare by one number each. A power of two, for its use as a mask."""

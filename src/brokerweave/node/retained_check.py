@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeAlias
 
-from brokerweave.mqtt.frames import publish_head
+from brokerweave.mqtt.publish import publish_head
 from brokerweave.node.counters import Counters
 from brokerweave.node.retained import RetainedIndex
 from brokerweave.plugin import Timer

@@ -22,8 +22,9 @@ from typing import Any, Protocol
 from brokerweave.care.interface import Care
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import publish_head, split
 from brokerweave.mqtt.packets import Publish
+from brokerweave.mqtt.publish import publish_head
+from brokerweave.mqtt.scanner import split
 from brokerweave.node.neighbours import Neighbours
 from brokerweave.node.outgoing import Outgoing
 from brokerweave.node.retained import (

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 
 from brokerweave.errors import LocalProtocolError
-from brokerweave.mqtt.frames import RouteCache
+from brokerweave.mqtt.scanner import RouteCache
 from brokerweave.mqtt.topics import validate_topic
 from brokerweave.plugin import Route, Strategy
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from brokerweave.mqtt.frames import split
+from brokerweave.mqtt.scanner import split
 from brokerweave.mqtt.topics import matches
 
 

@@ -15,7 +15,6 @@ from typing import Self, TypeVar
 from brokerweave.config import BrokerAddress
 from brokerweave.errors import RemoteProtocolError, Unavailable
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import Frame, Scanner
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -32,6 +31,7 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Properties, Property, Value
+from brokerweave.mqtt.scanner import Frame, Scanner
 from brokerweave.runtime.dialing import open_streams
 from brokerweave.session import proxy_header
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from brokerweave.errors import BrokerweaveError, ConfigError, LocalProtocolError
 from brokerweave.links.dead_letters import DeadLetter, DeadLetters
-from brokerweave.mqtt.frames import publish_head
+from brokerweave.mqtt.publish import publish_head
 from brokerweave.node.core import NodeCore
 from brokerweave.runtime.admin import Command
 

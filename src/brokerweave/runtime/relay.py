@@ -14,10 +14,10 @@ from typing import Protocol, cast
 
 from brokerweave.config import LimitsSection
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import Passage
 from brokerweave.mqtt.packets import ConnAck, Disconnect
 from brokerweave.node.core import NodeCore
 from brokerweave.plugin import SessionState, Side
+from brokerweave.runtime.passage import Passage
 from brokerweave.runtime.sockets import has_ended, lead, write_now
 from brokerweave.runtime.traffic import Traffic
 from brokerweave.session import proxy_header
@@ -91,7 +91,7 @@ class ClientConnection(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self.pair: Pair = host.core.new_pair()
         self._feed: Callable[[bytes], bytes] = self.pair.from_client
-        self._passage = self.pair.passage(Side.CLIENT, self._attend)
+        self._passage = Passage(self.pair.scanner(Side.CLIENT), self._attend)
         self.data_received = self._passage
 
     # asyncio.Protocol
@@ -161,14 +161,15 @@ class ClientConnection(asyncio.Protocol):
 
     def _watch(self) -> None:
         """While the broker is not read, nobody hears it end the session of a client that is silent too long:
-        keep the time ourselves [MQTT-3.1.2-22]."""
+        keep the time ourselves [MQTT-3.1.2-22]. Where CONNECT was not read, its keep-alive is not known."""
         connect, transport = self.pair.connect, self._transport
-        if connect is not None and connect.keep_alive and transport is not None:
+        silence = 1.5 * connect.keep_alive if connect is not None else self._host.limits.connect_timeout
+        if silence and transport is not None:
             self._heard = False
             self._feed = self._hear
             self._passage.open = False
             waiting = transport.get_write_buffer_size()
-            self._set_deadline(1.5 * connect.keep_alive, lambda: self._watched(waiting))
+            self._set_deadline(silence, lambda: self._watched(waiting))
 
     def _hear(self, data: bytes) -> bytes:
         self._heard = True
@@ -339,7 +340,7 @@ class ClientConnection(asyncio.Protocol):
         self.end()
 
     def _fail(self) -> None:
-        """The pair broke the protocol. Say why where MQTT 5 can, and end this pair only."""
+        """The node refuses to go on. Say why where MQTT 5 can, and end this pair only."""
         pair = self.pair
         error = pair.error
         self._host.core.count("protocol_errors")
@@ -376,7 +377,7 @@ class BrokerConnection(asyncio.Protocol):
 
     def __init__(self, client: ClientConnection) -> None:
         self._client = client
-        self.passage = client.pair.passage(Side.BROKER, self._attend)
+        self.passage = Passage(client.pair.scanner(Side.BROKER), self._attend)
         self.data_received = self.passage
         self._feed = client.pair.from_broker
         self._file = -1

@@ -14,8 +14,8 @@ from typing import Protocol, cast
 from brokerweave.config import NodeConfig
 from brokerweave.errors import BrokerweaveError, LocalProtocolError
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import Frame, Scanner
 from brokerweave.mqtt.packets import Connect, Disconnect, Packet
+from brokerweave.mqtt.scanner import Frame, Scanner
 from brokerweave.node.core import NodeCore
 from brokerweave.plugin import Listener, Session, SessionState, Side
 from brokerweave.runtime.dialing import dial

@@ -11,7 +11,7 @@ import asyncio
 import os
 import select
 
-from brokerweave.mqtt.frames import Passage
+from brokerweave.runtime.passage import Passage
 
 _ENDED: int = getattr(select, "POLLRDHUP", 0)
 """On systems without it the end of a connection that is not read is not seen."""

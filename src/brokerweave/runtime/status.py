@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import brokerweave
 from brokerweave.links.injector import InjectorState
 from brokerweave.links.outbox import Outbox
-from brokerweave.mqtt import frames
 from brokerweave.node.core import NodeCore
+from brokerweave.runtime import compiled
 
 if TYPE_CHECKING:
     from brokerweave.runtime.node import Node
@@ -33,7 +33,7 @@ def status(node: Node) -> dict[str, Any]:
             "state": core.neighbour_table.state.value,
             "uptime": round(time.time() - node.started, 3),
             "version": brokerweave.__version__,
-            "scanner": "compiled" if frames.compiled else "uncompiled",
+            "scanner": compiled.state(),
             "strategy": core.strategy.name,
             "epoch": core.settings.epoch,
             "listen": str(node.config.node.listen),

@@ -5,7 +5,7 @@ Invariant: the topics take at most `limit` bytes. Must not know: who publishes.
 
 from __future__ import annotations
 
-from brokerweave.errors import RemoteProtocolError
+from brokerweave.errors import Refused, RemoteProtocolError
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.properties import Property, get_int
 
@@ -26,7 +26,7 @@ class Aliases:
             self._bytes += len(packet.topic) - len(self._topics.get(alias, ""))
             self._topics[alias] = packet.topic
             if self._bytes > self._limit:
-                raise RemoteProtocolError("the topics behind aliases are too long to be kept", 0x97)
+                raise Refused("the topics behind aliases are too long to be kept", 0x97)
             return packet.topic
         try:
             return self._topics[alias]

@@ -39,6 +39,7 @@ DELIVERS = frozenset({PacketType.PUBLISH, PacketType.PUBREL})
 ABOUT_FILTERS = frozenset({PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE})
 ACTED_ON = frozenset(
     {
+        0,  # no packet: that is found out when it is decoded
         PacketType.CONNECT,
         PacketType.CONNACK,
         PacketType.PUBLISH,

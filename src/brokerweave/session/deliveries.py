@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
-from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import PacketType, PubAck, PubComp, Publish, PubRec, PubRel, Subscribe
 from brokerweave.mqtt.properties import Property
+from brokerweave.mqtt.publish import publish_head
 from brokerweave.mqtt.topics import matches, shared_filter
 from brokerweave.session.aliases import Aliases
 

@@ -22,6 +22,9 @@ class PairHost(RecorderHost, RedeliveryHost, UnconfirmedHost, Protocol):
     def connect_arrived(self, pair: Pair) -> None:
         """CONNECT was read: open the broker session. `pair.use_routes` where the client has its own."""
 
+    def connect_unread(self, pair: Pair, connect: bytes) -> None:
+        """What should be CONNECT cannot be read: open the broker session all the same."""
+
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
         """The broker accepted the client: the record its session goes on with."""
 

@@ -3,17 +3,16 @@
 Owns the two scanners, the phase of the pair, and which frame goes to whom of those who know what it means.
 Invariants: what is returned for the other side is the input cut at frame boundaries, unchanged but for frames
 a listener rejected, acknowledgements that wait for the cluster, and what the node itself delivers
-and answers; a filter counts only when SUBACK grants it. Must not know: sockets, strategies, links, what
-becomes of a publication.
+and answers; a filter counts only when SUBACK grants it; what cannot be read goes on as it is, means nothing
+here, and is counted. Must not know: sockets, strategies, links, what becomes of a publication.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerweave.errors import BrokerweaveError, LocalProtocolError, RemoteProtocolError
+from brokerweave.errors import BrokerweaveError, LocalProtocolError, Refused, RemoteProtocolError
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import Frame, Passage, RouteCache, Routed, Scanner
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -31,6 +30,7 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Property, get_int, get_str
+from brokerweave.mqtt.scanner import Frame, RouteCache, Routed, Scanner
 from brokerweave.plugin import Listener, Side
 from brokerweave.session import attention
 from brokerweave.session.asked import Asked
@@ -56,10 +56,11 @@ _WILL_KEPT = 0x04
 
 
 class Pair:
-    """See the module's docstring. `error` is set once the pair must be closed for a protocol error."""
+    """See the module's docstring. `error` is set once the pair must be closed: the node refuses to go on."""
 
     __slots__ = (
         "_asked",
+        "_broken",
         "_downstream",
         "_hold_points",
         "_host",
@@ -125,6 +126,8 @@ class Pair:
         self._host = host
         self._session_expiry = session_expiry
         self._will_discarded = False
+        self._broken: set[Side] = set()
+        """Whose bytes go on unread: no frame can be cut off."""
         self._judgement = None
         if listeners:
             self._judgement = Judgement(listeners, self.client, self.broker, host.listener_failed)
@@ -211,9 +214,9 @@ class Pair:
         written = self._recorder is None or not self._recorder.unwritten
         return self.phase is Phase.ACCEPTED and written and not self._hold_points and self.error is None
 
-    def passage(self, side: Side, attend: Callable[[bytes], None]) -> Passage:
-        """What takes a side's chunks, and calls `attend` with those that need a look."""
-        return Passage(self._upstream if side is Side.CLIENT else self._downstream, attend)
+    def scanner(self, side: Side) -> Scanner:
+        """What knows which of a side's chunks concern nobody."""
+        return self._upstream if side is Side.CLIENT else self._downstream
 
     def use_routes(self, routes: RouteCache) -> None:
         """Where the client's publications go from now on."""
@@ -231,30 +234,37 @@ class Pair:
         """Take what the client sent; return what goes to the broker."""
         if self.phase is Phase.AWAITING_CONNECT and not self._upstream.pending:
             self._check_first(chunk)
+        if self.error is not None:
+            return b""
+        if Side.CLIENT in self._broken:
+            return self._upstream.take_rest() + chunk
         whole, items = self._upstream.feed(chunk)
         if items:
             whole = self._turn(whole, items, 0)
         elif self.phase is Phase.AWAITING_CONNECT and self._upstream.pending > _LARGEST_CONNECT:
-            self._fail(Side.CLIENT, RemoteProtocolError("too large a CONNECT", 0x95))
-        if self._upstream.error is not None and self.put_off is None:
-            self._fail(Side.CLIENT, self._upstream.error)
-        if self._redelivery is not None:
-            whole += self._redelivery.after_client()
-        return whole if self.connect is not None else b""
+            self._fail(Side.CLIENT, Refused("too large a CONNECT", 0x95))
+        whole = self._turned(whole)
+        return whole if self.phase is not Phase.AWAITING_CONNECT else b""
 
     def next_turn(self) -> bytes:
         """Take more of what was put off; return what goes to the broker."""
         if self.put_off is None:
             return b""
-        whole = self._turn(*self.put_off)
-        if self._upstream.error is not None and self.put_off is None:
-            self._fail(Side.CLIENT, self._upstream.error)
-        if self._redelivery is not None:
+        return self._turned(self._turn(*self.put_off))
+
+    def _turned(self, whole: bytes) -> bytes:
+        """What goes to the broker after some of a chunk's items were acted on."""
+        if self.put_off is None:
+            whole += self._rest(Side.CLIENT)
+        if self._redelivery is not None and Side.CLIENT not in self._broken:
             whole += self._redelivery.after_client()
         return whole
 
     def _turn(self, whole: bytes, items: list[Routed | Frame], start: int) -> bytes:
         """Act on some of a chunk's items, cut at a frame, and put off the rest."""
+        if Side.CLIENT in self._broken:
+            self.put_off = None
+            return whole[_place(items, start) :]
         end = start + _TURN
         while end < len(items) and not isinstance(items[end], Frame):
             end += 1
@@ -265,16 +275,13 @@ class Pair:
         return self._client_items(whole, items[start:] if start else items, _place(items, start))
 
     def _check_first(self, chunk: bytes) -> None:
-        """Do not wait for more of what cannot be MQTT [MQTT-3.1.0-1]."""
+        """Do not wait for more of what cannot be MQTT [MQTT-3.1.0-1]: the broker closes at its first byte."""
         if chunk[:1] != _CONNECT_BYTE:
-            self._fail(
-                Side.CLIENT,
-                RemoteProtocolError("the first packet is not CONNECT: is this an MQTT client?", 0x82),
-            )
+            self._connect_unread(chunk, RemoteProtocolError("the first packet is not CONNECT"))
 
     def _begin(self, connect: Connect) -> None:
         if self.connect is not None:
-            raise RemoteProtocolError("a client sent CONNECT twice", 0x82)  # [MQTT-3.1.0-2]
+            raise RemoteProtocolError("a client sent CONNECT twice")  # [MQTT-3.1.0-2]
         self.connect = connect
         self.expiry = expiry_of(connect, self._session_expiry)
         for half in (self.client, self.broker):
@@ -300,9 +307,14 @@ class Pair:
                 continue
             try:
                 passes = self._client_frame(item)
-            except RemoteProtocolError as error:
-                self._fail(Side.CLIENT, error)
+            except Refused as refusal:
+                self._fail(Side.CLIENT, refusal)
                 passes = True
+            except RemoteProtocolError as error:
+                self._unread(Side.CLIENT, item, error)
+                passes = True
+            if Side.CLIENT in self._broken:
+                break
             if self.error is not None:
                 if self._listens(Side.CLIENT):
                     whole = whole[: item.at]  # nobody has judged the rest
@@ -329,7 +341,7 @@ class Pair:
         if judgement and not judgement.asked(Side.CLIENT, frame.type) and frame.type not in ACTED_ON:
             return True
         if frame.type in ABOUT_FILTERS and len(frame.data) > self.limits.client_queue:
-            raise RemoteProtocolError("too many filters in one packet", 0x95)
+            raise Refused("too many filters in one packet", 0x95)
         packet = codec.decode(frame.data, self.version)
         if judgement is not None and self._rejected(judgement, packet):
             return False
@@ -354,13 +366,12 @@ class Pair:
 
     def from_broker(self, chunk: bytes) -> bytes:
         """Take what the broker sent; return what goes to the client."""
-        whole, items = self._downstream.feed(chunk)
-        if items:
-            whole = self._broker_items(whole, items)
-        elif self._hold_points:
-            whole = self._hold_points.through(whole)
-        if self._downstream.error is not None:
-            self._fail(Side.BROKER, self._downstream.error)
+        if Side.BROKER in self._broken:
+            whole = self._pass(chunk)
+        else:
+            whole, items = self._downstream.feed(chunk)
+            whole = self._broker_items(whole, items) if items else self._pass(whole)
+            whole += self._pass(self._rest(Side.BROKER))
         if self._recorder is not None:
             self._recorder.before_acknowledging()
         return whole
@@ -376,8 +387,13 @@ class Pair:
             assert isinstance(item, Frame)
             try:
                 goes = self._broker_frame(item)
+            except Refused as refusal:
+                self._fail(Side.BROKER, refusal)
+                break
             except RemoteProtocolError as error:
-                self._fail(Side.BROKER, error)
+                self._unread(Side.BROKER, item, error)
+                goes = None
+            if Side.BROKER in self._broken:
                 break
             if goes is not None:
                 out.append(self._pass(whole[done : item.at]))
@@ -428,6 +444,8 @@ class Pair:
                 return b"" if self._unconfirmed.answered(*answer, frame.data) else overtakes
             case PubAck() | PubRec() if self._recorder is not None:
                 self._recorder.answered(packet.packet_id, packet.reason_code)
+            case Disconnect():
+                return frame.data  # the broker closes: what is held before it would go nowhere
         return overtakes
 
     def _pass(self, data: bytes) -> bytes:
@@ -513,7 +531,7 @@ class Pair:
 
     def _connack(self, packet: ConnAck) -> None:
         if self.phase is not Phase.CONNECTING:
-            raise RemoteProtocolError("the broker sent CONNACK twice", 0x82)
+            raise RemoteProtocolError("the broker sent CONNACK twice")
         held = self._publications.take_held()
         if packet.reason_code != 0:
             self.phase = Phase.REFUSED
@@ -557,11 +575,58 @@ class Pair:
             self._host.closed(self)
         return not self._will_discarded
 
+    # What cannot be read: the broker is the judge
+
+    def _unread(self, side: Side, frame: Frame, error: RemoteProtocolError) -> None:
+        """One frame cannot be read: it goes on, and counts for nothing."""
+        if self.phase is Phase.AWAITING_CONNECT:
+            self._connect_unread(frame.data, error)
+        elif self.phase is Phase.CONNECTING and frame.type == PacketType.CONNACK:
+            self._session_unread(error)
+        else:
+            if side is Side.CLIENT and frame.type == PacketType.PUBLISH:
+                self._publications.unread()
+            self._host.count("unread_packets")
+            self._tell_failure(side, error)
+
+    def _connect_unread(self, connect: bytes, error: RemoteProtocolError) -> None:
+        try:
+            self._host.connect_unread(self, connect)
+        except Refused as refusal:
+            self._fail(Side.CLIENT, refusal)
+        else:
+            self._session_unread(error)
+
+    def _session_unread(self, error: RemoteProtocolError) -> None:
+        """All of both streams goes on as it comes: nobody here knows what it is about."""
+        self._publications.refused(self._publications.take_held())
+        self.phase = Phase.UNREAD
+        self._broken = {Side.CLIENT, Side.BROKER}
+        self._host.count("unread_sessions")
+        self._tell_failure(Side.CLIENT, error)
+
+    def _rest(self, side: Side) -> bytes:
+        """What follows a side's last whole frame, where there is no further one: it goes on unread."""
+        scanner = self.scanner(side)
+        if scanner.error is not None and side not in self._broken:
+            if isinstance(scanner.error, Refused):
+                self._fail(side, scanner.error)
+            elif self.phase is Phase.AWAITING_CONNECT:
+                self._connect_unread(b"", scanner.error)
+            else:
+                self._broken.add(side)
+                self._host.count("unread_streams")
+                self._tell_failure(side, scanner.error)
+        return scanner.take_rest() if side in self._broken else b""
+
     def _fail(self, side: Side, error: BrokerweaveError) -> None:
         if self.error is None:
             self.error = error
-            if self._judgement is not None:
-                self._judgement.failed(side, error)
+            self._tell_failure(side, error)
+
+    def _tell_failure(self, side: Side, error: BrokerweaveError) -> None:
+        if self._judgement is not None:
+            self._judgement.failed(side, error)
 
     # Listeners
 
@@ -577,7 +642,7 @@ class Pair:
                 return False
             self._host.count("rejected_by_listener")
             if not isinstance(packet, Publish):
-                self._fail(Side.CLIENT, RemoteProtocolError(rejection.reason, rejection.reason_code))
+                self._fail(Side.CLIENT, Refused(rejection.reason, rejection.reason_code))
                 return True
             answer = judgement.answer(packet, rejection, self.version)
         if answer is not None:

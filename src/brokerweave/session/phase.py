@@ -10,4 +10,6 @@ class Phase(enum.Enum):
     CONNECTING = enum.auto()
     ACCEPTED = enum.auto()
     REFUSED = enum.auto()
+    UNREAD = enum.auto()
+    """CONNECT or CONNACK could not be read: bytes pass, and nothing is known of the session."""
     ENDED = enum.auto()

@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from brokerweave.errors import Refused, RemoteProtocolError
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import RouteCache, Routed
 from brokerweave.mqtt.packets import Publish, PubRel
 from brokerweave.mqtt.properties import Property, get_int, without
+from brokerweave.mqtt.scanner import RouteCache, Routed
 from brokerweave.session.aliases import Aliases
 from brokerweave.session.hold_points import HeldAck
 from brokerweave.session.host import PairHost
@@ -170,6 +171,10 @@ class Publications:
             self._release(packet)
         return True
 
+    def unread(self) -> None:
+        """A publication cannot be read: it may have said what an alias stands for."""
+        self._aliases = None
+
     def let_go(self, kept: KeptBack) -> list[bytes]:
         """Act on what waited for room at the broker, and has it now; its frames, which go there."""
         before, frames = kept.exceeded, []
@@ -199,7 +204,13 @@ class Publications:
     def _publish(self, packet: Publish) -> None:
         if self._aliases is None:
             self._aliases = Aliases(self._pair.limits.client_queue)
-        topic = self._aliases.topic_of(packet)
+        try:
+            topic = self._aliases.topic_of(packet)
+        except Refused:
+            raise
+        except RemoteProtocolError:
+            self._host.count("unread_packets")
+            return
         if packet.qos == 2 and self._already_taken(packet.packet_id):
             self._host.count("publications_resent")
             if self.recorder is not None and not topic.startswith("$"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from brokerweave.mqtt.frames import Routed
+from brokerweave.mqtt.scanner import Routed
 
 if TYPE_CHECKING:
     from brokerweave.session.pair import Pair

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Protocol
 from brokerweave.errors import LocalProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
-from brokerweave.mqtt.frames import Frame
 from brokerweave.mqtt.packets import (
     Connect,
     PacketType,
@@ -32,6 +31,7 @@ from brokerweave.mqtt.packets import (
     Subscribe,
 )
 from brokerweave.mqtt.properties import Property, get_int, without
+from brokerweave.mqtt.scanner import Frame
 from brokerweave.session.deliveries import Deliveries, Delivery, read_answer
 from brokerweave.session.hold_points import HoldPoint, HoldPoints
 

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import Frame, Scanner
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -33,6 +32,7 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Property, get_int
+from brokerweave.mqtt.scanner import Frame, Scanner
 from brokerweave.mqtt.topics import matches
 from brokerweave.session.record import expiry_of
 from brokerweave.sim.pipes import Handler, PipeEnd

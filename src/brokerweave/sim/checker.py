@@ -11,8 +11,8 @@ from __future__ import annotations
 from math import inf
 
 from brokerweave.links.run import Run
-from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish
+from brokerweave.mqtt.publish import publish_head
 from brokerweave.node.router import RouteGroup
 from brokerweave.sim.client import ModelClient
 from brokerweave.sim.copies import Copies

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import Frame, Scanner
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -33,6 +32,7 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Properties, Property
+from brokerweave.mqtt.scanner import Frame, Scanner
 from brokerweave.sim.pipes import Handler, PipeEnd, StreamNetwork
 from brokerweave.sim.world import VirtualHost, World
 

@@ -27,7 +27,6 @@ from brokerweave.links.lane import Lane, Resume
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.wire import LINK_VERSION
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import publish_head, split
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -40,6 +39,8 @@ from brokerweave.mqtt.packets import (
     UnsubAck,
     Unsubscribe,
 )
+from brokerweave.mqtt.publish import publish_head
+from brokerweave.mqtt.scanner import split
 from brokerweave.node.carriers import Carriers
 from brokerweave.node.core import NodeCore, Settings
 from brokerweave.plugin import Strategy

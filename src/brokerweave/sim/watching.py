@@ -13,8 +13,9 @@ from brokerweave.links.dead_letters import DeadLetter, DeadLetters
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.run import Run
 from brokerweave.links.wire import decode_record
-from brokerweave.mqtt.frames import publish_head, split
 from brokerweave.mqtt.packets import Publish
+from brokerweave.mqtt.publish import publish_head
+from brokerweave.mqtt.scanner import split
 from brokerweave.node.arrivals import Arrivals
 from brokerweave.node.core import NodeCore
 from brokerweave.node.outgoing import Outgoing

@@ -19,7 +19,7 @@ def test_a_new_folder_says_what_is_run_and_where(tmp_path: Path) -> None:
     assert run.kind == "limit"
     assert run.scenario == {"name": "x", "counts": [1, 2]}
     assert run.machine["cores"] >= 1
-    assert run.versions["frame scanner"] in ("compiled", "plain Python")
+    assert run.versions["frame scanner"] in ("compiled", "uncompiled")
     assert run.commit
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from brokerweave.care.client_care import ClientCare
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import split
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -21,6 +20,7 @@ from brokerweave.mqtt.packets import (
     Subscribe,
     Subscription,
 )
+from brokerweave.mqtt.scanner import split
 from tests.unit.node.network import Network, Node
 
 OPTIONS = {"copies": 2, "window": 60.0, "client_bytes": 1 << 20, "max_bytes": 1 << 24}

@@ -17,9 +17,9 @@ from brokerweave.edgelog.reader import LogReader  # noqa: E402
 from brokerweave.edgelog.writer import LogWriter  # noqa: E402
 from brokerweave.errors import ConfigError  # noqa: E402
 from brokerweave.mqtt import codec  # noqa: E402
-from brokerweave.mqtt.frames import RouteCache  # noqa: E402
 from brokerweave.mqtt.packets import Publish  # noqa: E402
 from brokerweave.mqtt.properties import Property  # noqa: E402
+from brokerweave.mqtt.scanner import RouteCache  # noqa: E402
 from tests.unit.edgelog.logs import SMALL, read  # noqa: E402
 
 publications = st.builds(

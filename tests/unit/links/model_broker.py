@@ -15,7 +15,6 @@ from brokerweave.links.injector import BrokerAbilities, Injector, InjectorState
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import Frame, Scanner
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -30,6 +29,7 @@ from brokerweave.mqtt.packets import (
     PubRel,
 )
 from brokerweave.mqtt.properties import Properties
+from brokerweave.mqtt.scanner import Frame, Scanner
 
 
 def no(_: Publish) -> bool:

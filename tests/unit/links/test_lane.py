@@ -8,8 +8,8 @@ from brokerweave.links.outbox import Outbox
 from brokerweave.links.run import Run
 from brokerweave.links.wire import BATCH_TOPIC, decode_ack, decode_batch, open_publish
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import Frame, Scanner
 from brokerweave.mqtt.packets import PingReq
+from brokerweave.mqtt.scanner import Frame, Scanner
 from tests.unit.links.runs import run
 
 SIZE = run().size

@@ -28,7 +28,6 @@ from brokerweave.links.run import Run
 from brokerweave.links.window import DuplicateWindow
 from brokerweave.links.wire import ACK_TOPIC, decode_ack, decode_batch, open_publish
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import split
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -40,6 +39,7 @@ from brokerweave.mqtt.packets import (
     Subscription,
 )
 from brokerweave.mqtt.properties import Property
+from brokerweave.mqtt.scanner import split
 from brokerweave.node import state
 from brokerweave.node.checkpointer import Bounds, Checkpointer
 from brokerweave.node.core import NodeCore, Settings

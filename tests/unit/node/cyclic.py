@@ -24,8 +24,8 @@ from brokerweave.links.outbox import Outbox
 from brokerweave.links.run import Run
 from brokerweave.links.wire import BATCH_TOPIC, decode_ack, decode_batch, open_publish
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import split
 from brokerweave.mqtt.packets import Packet, Publish
+from brokerweave.mqtt.scanner import split
 from brokerweave.node.core import NodeCore, Settings
 from brokerweave.plugin import Strategy
 from brokerweave.session.pair import Pair

@@ -23,7 +23,6 @@ from brokerweave.links.lane import Lane
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.wire import BATCH_TOPIC, decode_ack, decode_batch, open_publish
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import split
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -37,6 +36,7 @@ from brokerweave.mqtt.packets import (
     Subscribe,
     Subscription,
 )
+from brokerweave.mqtt.scanner import split
 from brokerweave.node.core import NodeCore, Settings
 from brokerweave.plugin import Strategy
 from brokerweave.session.pair import Pair

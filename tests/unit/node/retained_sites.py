@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import split
 from brokerweave.mqtt.packets import Publish
+from brokerweave.mqtt.scanner import split
 from brokerweave.node.core import NodeCore
 from brokerweave.node.retained import RetainedSettings
 from brokerweave.node.retained_check import Found

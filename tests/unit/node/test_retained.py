@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.hybrid_clock import HybridClock, time_of
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.properties import Property
+from brokerweave.mqtt.publish import publish_head
 from brokerweave.node.retained import (
     BUCKETS,
     MemoryStore,

@@ -8,8 +8,9 @@ from random import Random
 import pytest
 
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import publish_head, split
 from brokerweave.mqtt.packets import Publish, Will
+from brokerweave.mqtt.publish import publish_head
+from brokerweave.mqtt.scanner import split
 from brokerweave.node.taps import Tap, Taps
 from brokerweave.plugin import Route
 from brokerweave.session.acl import parse

@@ -9,7 +9,6 @@ import pytest
 from brokerweave.errors import LocalProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
-from brokerweave.mqtt.frames import split
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -29,6 +28,7 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Properties, Property
+from brokerweave.mqtt.scanner import split
 from brokerweave.plugin import Listener, Reject, Session, Side
 from tests.unit.session.test_pair import Site
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
-from brokerweave.mqtt.frames import Frame, Scanner
 from brokerweave.mqtt.packets import (
     ConnAck,
     Connect,
@@ -32,6 +31,7 @@ from brokerweave.mqtt.packets import (
     Subscription,
 )
 from brokerweave.mqtt.properties import Property
+from brokerweave.mqtt.scanner import Frame, Scanner
 from tests.unit.session.test_pair import Site
 
 EVERYTHING = 0xFFFE

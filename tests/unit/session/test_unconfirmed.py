@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.frames import split
 from brokerweave.mqtt.packets import ConnAck, Connect, Packet, PubAck, PubComp, Publish, PubRec, PubRel
 from brokerweave.mqtt.properties import Property
+from brokerweave.mqtt.scanner import split
 from tests.unit.session.test_pair import Site
 
 

@@ -15,7 +15,8 @@ from brokerweave.bench.folder import HEADER
 from brokerweave.bench.load import wire
 from brokerweave.bench.load.plan import PlannedClient, WorkerPlan
 from brokerweave.errors import RemoteProtocolError, Unavailable
-from brokerweave.mqtt import frames
+from brokerweave.mqtt.publish import publish_head
+from brokerweave.mqtt.scanner import Frame, Scanner
 
 _MAX_PACKET = 1 << 20
 _CHUNK = 1 << 17
@@ -41,7 +42,7 @@ class LoadConnection:
     def connected(self, sock: socket.socket) -> None:
         """From now on this is its connection."""
         self.sock, self.away = sock, False
-        self._scanner = frames.Scanner(self._wanted, _MAX_PACKET)
+        self._scanner = Scanner(self._wanted, _MAX_PACKET)
         self.backlog.clear()
 
     def leave(self) -> None:
@@ -139,7 +140,7 @@ class LoadPublisher(LoadConnection):
     def receive(self) -> bytes:
         """Take in acknowledgements; there are no deliveries."""
         for frame in self.take()[1]:
-            assert isinstance(frame, frames.Frame)
+            assert isinstance(frame, Frame)
             packet_id = frame.data[2:4]
             if frame.type == wire.PUBREC:
                 release = wire.acknowledgement(wire.PUBREL, packet_id)
@@ -184,12 +185,12 @@ class LoadSubscriber(LoadConnection):
     def _answered(self, found: Sequence[object]) -> bytes:
         headers = []
         for frame in found:
-            assert isinstance(frame, frames.Frame)
+            assert isinstance(frame, Frame)
             if frame.type == wire.PUBREL:
                 self._open.discard(int.from_bytes(frame.data[2:4], "big"))
                 self.send(wire.acknowledgement(wire.PUBCOMP, frame.data[2:4]))
                 continue
-            head = frames.publish_head(frame.data, 4)
+            head = publish_head(frame.data, 4)
             packet_id = head.packet_id.to_bytes(2, "big")
             if head.qos == 1:
                 self.send(wire.acknowledgement(wire.PUBACK, packet_id))

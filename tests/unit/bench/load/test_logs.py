@@ -97,12 +97,13 @@ def test_sends_are_logged_with_when_they_were_due_and_counted_by_when_they_went(
 @pytest.mark.parametrize("payload", [20, 32, 200, 20_000])
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_head_and_its_payload_are_one_frame(payload: int, qos: int) -> None:
-    from brokerweave.mqtt import frames
+    from brokerweave.mqtt.publish import publish_head
+    from brokerweave.mqtt.scanner import split
 
     head = wire.publish_head("topic1", qos, payload)
     whole = head + (b"\x00\x01" if qos else b"") + bytes(payload)
-    assert frames.split(whole) == [whole]
-    assert len(whole) - frames.publish_head(whole, 4).payload_start == payload
+    assert split(whole) == [whole]
+    assert len(whole) - publish_head(whole, 4).payload_start == payload
 
 
 def test_what_is_counted_meanwhile_is_what_the_logs_say_whatever_went_wrong(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,29 +12,22 @@ from hypothesis import strategies as st
 from brokerweave.edgelog.layout import run_head
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt import codec
-from brokerweave.mqtt import frames as installed
-from brokerweave.mqtt.frames import RouteCache
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.properties import Property
-from tests.unit.mqtt.test_frames import UNCOMPILED
+from tests.unit.variants import BOTH
 
 SIZES = {"q": 8, "i": 4, "B": 1}
 ALL = frozenset({"topic", "payload", "client", "properties"})
 LAST = 2**62
 
 
-not_built = pytest.mark.skipif(not installed.compiled, reason="the extension is not built here")
-BOTH = [
-    pytest.param(UNCOMPILED, id="uncompiled"),
-    pytest.param(installed, id="compiled", marks=not_built),
-]
 pytestmark = pytest.mark.parametrize("module", BOTH)
 
 
 class Filled:
     """`Columns` with its columns of numbers as lists."""
 
-    def __init__(self, module: ModuleType, rows: int, size: int, wants: frozenset[str] = ALL) -> None:
+    def __init__(self, module: SimpleNamespace, rows: int, size: int, wants: frozenset[str] = ALL) -> None:
         self._numbers: dict[str, memoryview] = {}
         self.columns: Any = module.Columns(rows, size, self._room, wants)
 
@@ -72,7 +65,7 @@ BODY = run(
 )
 
 
-def test_every_field_of_every_row_is_where_it_belongs(module: ModuleType) -> None:
+def test_every_field_of_every_row_is_where_it_belongs(module: SimpleNamespace) -> None:
     filled = Filled(module, 5, len(BODY))
     filled.columns.add(BODY, 7, 100, 0, LAST, None)
     assert filled.columns.rows == 5
@@ -90,8 +83,8 @@ def test_every_field_of_every_row_is_where_it_belongs(module: ModuleType) -> Non
     assert [sets[at] for at in filled["properties_at"]] == [b"", b"", sets[1], b"", sets[1]]
 
 
-def test_a_range_and_a_filter_leave_out_rows_and_marks_stay_with_theirs(module: ModuleType) -> None:
-    only_a = RouteCache(lambda topic, retain: True if topic == b"a" else None)
+def test_a_range_and_a_filter_leave_out_rows_and_marks_stay_with_theirs(module: SimpleNamespace) -> None:
+    only_a = module.RouteCache(lambda topic, retain: True if topic == b"a" else None)
     filled = Filled(module, 10, 2 * len(BODY))
     filled.columns.add(BODY, 1, 100, 101, 103, only_a)
     filled.columns.add(BODY, 1, 200, 0, LAST, only_a)
@@ -100,7 +93,7 @@ def test_a_range_and_a_filter_leave_out_rows_and_marks_stay_with_theirs(module: 
     assert filled.texts("payload") == [b"", b"0", b"", b"4"]
 
 
-def test_columns_that_nobody_wants_take_no_room(module: ModuleType) -> None:
+def test_columns_that_nobody_wants_take_no_room(module: SimpleNamespace) -> None:
     filled = Filled(module, 5, len(BODY), frozenset({"payload"}))
     filled.columns.add(BODY, 1, 1, 0, LAST, None)
     assert filled.columns.topics == b""
@@ -109,7 +102,7 @@ def test_columns_that_nobody_wants_take_no_room(module: ModuleType) -> None:
     assert filled.texts("payload")[0] == b"0"
 
 
-def test_what_does_not_fit_is_refused(module: ModuleType) -> None:
+def test_what_does_not_fit_is_refused(module: SimpleNamespace) -> None:
     with pytest.raises(ValueError, match="more rows"):
         Filled(module, 4, len(BODY)).columns.add(BODY, 1, 1, 0, LAST, None)
     with pytest.raises(ValueError, match="room"):
@@ -118,14 +111,14 @@ def test_what_does_not_fit_is_refused(module: ModuleType) -> None:
         Filled(module, 5, 2**31)
 
 
-def test_the_room_that_names_take_is_known_before(module: ModuleType) -> None:
+def test_the_room_that_names_take_is_known_before(module: SimpleNamespace) -> None:
     body = run(*[Publish("a")] * 3, client=b"x" * 1000) + run(Publish("a"), client=b"yy", resent=(0,)) + BODY
     assert module.client_bytes(body) == 3000 + 2 + 2
     assert module.client_bytes(b"") == 0
 
 
 @given(cut=st.integers(1, len(BODY) - 1))
-def test_a_body_that_is_cut_short_is_an_error_or_ends_between_runs(module: ModuleType, cut: int) -> None:
+def test_a_body_that_is_cut_short_is_an_error_or_ends_between_runs(module: SimpleNamespace, cut: int) -> None:
     filled = Filled(module, 5, len(BODY))
     try:
         filled.columns.add(BODY[:cut], 1, 1, 0, LAST, None)
@@ -135,7 +128,7 @@ def test_a_body_that_is_cut_short_is_an_error_or_ends_between_runs(module: Modul
 
 
 @given(at=st.integers(0, len(BODY) - 1), value=st.integers(0, 255))
-def test_bytes_that_were_changed_never_lead_outside(module: ModuleType, at: int, value: int) -> None:
+def test_bytes_that_were_changed_never_lead_outside(module: SimpleNamespace, at: int, value: int) -> None:
     changed = BODY[:at] + bytes((value,)) + BODY[at + 1 :]
     filled = Filled(module, 5, len(BODY))
     try:
