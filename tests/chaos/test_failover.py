@@ -19,6 +19,8 @@ from benchmarks.failover.scene import Plan, run
 
 from brokerweave.lab.balancer import Balancer
 
+pytestmark = pytest.mark.real
+
 SMALL: dict[str, Any] = {"topics": 20, "rate": 200.0, "kills": 1, "calm": 2.0, "watched": 3.0}
 
 
