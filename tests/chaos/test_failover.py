@@ -18,6 +18,7 @@ from benchmarks.failover.report import faults, harm
 from benchmarks.failover.scene import Plan, run
 
 from brokerweave.lab.balancer import Balancer
+from tests.support.verdicts import keeps
 
 pytestmark = pytest.mark.real
 
@@ -60,19 +61,19 @@ def test_with_mesh_nothing_acknowledged_is_lost_and_nothing_comes_twice_where_no
         **SMALL,
     )
     found = killed(plan)
-    assert faults(plan, found) == [], "\n".join(harm(found))
+    keeps(faults(plan, found) == [], "\n".join([*faults(plan, found), *harm(found)]))
 
 
 def test_when_only_a_sites_broker_dies_its_clients_miss_nothing_and_nobody_gets_anything_twice() -> None:
     plan = Plan(strategy="mesh", how="broker", **SMALL)
     found = killed(plan)
-    assert faults(plan, found) == [], "\n".join(harm(found))
+    keeps(faults(plan, found) == [], "\n".join([*faults(plan, found), *harm(found)]))
 
 
 def test_clients_with_sessions_of_a_site_that_is_drained_miss_nothing() -> None:
     plan = Plan(strategy="mesh", how="drain", persistent=True, **{**SMALL, "watched": 5.0})
     found = killed(plan)
-    assert faults(plan, found) == [], "\n".join(harm(found))
+    keeps(faults(plan, found) == [], "\n".join([*faults(plan, found), *harm(found)]))
 
 
 @pytest.mark.slow
@@ -83,8 +84,8 @@ def test_a_site_that_joins_under_load_misses_nothing_and_gives_nothing_twice(qos
     plan = Plan("mesh", topics=20, rate=200.0, publish_qos=qos, subscribe_qos=qos)
     stays, record = join.run(plan, 5, 4.0)
     assert all(stay.owed for stay in stays)
-    assert [(stay.lost, stay.doubled) for stay in stays] == [(0, 0)] * len(stays)
-    assert join.others(record) == (0, 0)
+    keeps(not any(stay.lost or stay.doubled for stay in stays), stays)
+    keeps(join.others(record) == (0, 0), f"lost and doubled elsewhere: {join.others(record)}")
 
 
 @pytest.mark.slow

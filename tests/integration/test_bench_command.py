@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from brokerweave.bench.sink import Sink
+from tests.support.verdicts import keeps
 from tests.support.waiting import wait_until
 
 SCENARIO = """
@@ -52,7 +53,7 @@ def test_load_starts_the_broker_and_prints_what_came_of_it(tmp_path: Path) -> No
     assert child.returncode == 0, errors
     result = json.loads(output)
     assert result["counters"]["sent"] == pytest.approx(100, abs=20)
-    assert result["counters"]["lost"] == 0
+    keeps(result["counters"]["lost"] == 0, result["counters"])
     assert (tmp_path / result["folder"] / "run.json").exists()
 
 

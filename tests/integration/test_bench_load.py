@@ -29,6 +29,7 @@ from brokerweave.bench.folder import (
 from brokerweave.bench.load.driver import Target, measure
 from brokerweave.bench.scenario import Group, Place, Scenario
 from brokerweave.errors import BrokerweaveError, Unavailable
+from tests.support.verdicts import keeps
 from tests.support.waiting import wait_until
 
 GROUPS = (
@@ -64,7 +65,7 @@ def test_counters_agree_with_the_logs(tmp_path: Path, qos: int, subscriber_qos: 
     assert counters.expected == sum(row["copies"] for row in sent)
     assert counters.received == sum(begin <= row["received_ns"] < end for row in receives if row["kind"] == 0)
     assert counters.acknowledged == (counters.sent if qos else 0)
-    assert (counters.lost, counters.doubled, counters.disordered) == (0, 0, 0)
+    keeps((counters.lost, counters.doubled, counters.disordered) == (0, 0, 0), counters)
     when = {(row["client"], row["message"]): row["sent_ns"] for row in sent}
     latencies = [
         (row["received_ns"] - when[key]) // 1000 / 1000
