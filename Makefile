@@ -48,7 +48,7 @@ build/spark.jsa: $(STAMP)
 	@$(RUN) -m tests.support.java_archive $@
 
 quick: setup ## unit tests, import rules and 100 simulated runs; under two minutes on two cores
-	$(RUN) -m pytest -q -n 2 tests/unit
+	$(RUN) -m pytest -q -n 2 -m "not thorough" tests/unit
 	$(RUN) -m brokerweave sim --strategy sf --seeds 34
 	$(RUN) -m brokerweave sim --strategy pf --seeds 33
 	$(RUN) -m brokerweave sim --strategy mesh --seeds 33

@@ -37,17 +37,20 @@ def killed(plan: Plan) -> Account:
     return found
 
 
+@pytest.mark.slow
 def test_with_sf_all_clients_of_a_killed_site_come_back_and_publishing_goes_on() -> None:
     found = killed(Plan(strategy="sf", **SMALL))
     assert found.delivered > 0
     assert all(each.returns for each in found.rounds)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("publish_qos", "subscribe_qos", "at_once"),
-    [(1, 1, 1), (2, 2, 1), (1, 1, 2)],
-    ids=["1", "2", "two sites"],
+    [
+        pytest.param(1, 1, 1, id="1"),
+        pytest.param(2, 2, 1, id="2", marks=pytest.mark.slow),
+        pytest.param(1, 1, 2, id="two sites", marks=pytest.mark.slow),
+    ],
 )
 def test_with_mesh_nothing_acknowledged_is_lost_and_nothing_comes_twice_where_nobody_died(
     publish_qos: int, subscribe_qos: int, at_once: int

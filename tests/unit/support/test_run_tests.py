@@ -13,6 +13,8 @@ import pytest
 from tests.support.outcomes import Failure, Outcomes, plain
 from tests.support.run_tests import busy_loops, closing, held, worth_a_second_try
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).parents[3]
 QUICK_START = {
     "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
