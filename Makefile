@@ -10,6 +10,8 @@ else
   STAMP := $(VENV)/setup.stamp
 endif
 FUZZ_SECONDS ?= 60
+# Without compiled files each node, service and worker that a test starts compiles all of brokerweave again.
+unexport PYTHONDONTWRITEBYTECODE
 
 define MAKE_VENV
 for each in python3 python3.14 python3.13 python3.12 python3.11; do \

@@ -49,7 +49,7 @@ def test_promises_hold_under_all_faults(strategy: str, nodes: int) -> None:
     assert let_go < total.counts["promised"] * LET_GO[strategy]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("strategy", ["pf", "sf"])
 def test_without_faults_every_message_is_promised_and_nothing_is_let_pass(strategy: str) -> None:
     total = many.summary(range(1, 31), Options(strategy, 4, frozenset()))
@@ -79,7 +79,7 @@ def test_a_seed_gives_the_same_run_again_whatever_order_sets_have() -> None:
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             check=True,
-            timeout=60,
+            timeout=500,
         ).stdout
         for seed in ("1", "2")
     }

@@ -30,7 +30,7 @@ from brokerweave.bench.load.driver import Target, measure
 from brokerweave.bench.scenario import Group, Place, Scenario
 from brokerweave.errors import BrokerweaveError, Unavailable
 from tests.support.verdicts import keeps
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT, wait_until
 
 GROUPS = (
     Group("a", "topic1", 4, 3),
@@ -99,7 +99,7 @@ def test_the_broker_itself_and_a_client_of_another_make_count_the_same(tmp_path:
         measure(scenario, Target({"a": (broker.host, broker.port)}), folder)
         sends = read_log(folder.logs(1, SENDS), SENDS)
         try:
-            wait_until(lambda: told.get("received") == sends.num_rows, "the broker's count", 15)
+            wait_until(lambda: told.get("received") == sends.num_rows, "the broker's count")
         finally:
             other.disconnect()
             other.loop_stop()
@@ -173,7 +173,7 @@ def test_a_broker_that_misbehaves_is_one_line(
                 serving[-1].start()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(20)
+        listener.settimeout(LIMIT)
         accepting = threading.Thread(target=accept)
         accepting.start()
         try:
@@ -217,7 +217,7 @@ def test_what_a_slow_broker_has_yet_to_take_is_sent_before_clients_leave(tmp_pat
                 time.sleep(0.05)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(20)
+        listener.settimeout(LIMIT)
         serving = threading.Thread(target=serve)
         serving.start()
         measure(scenario, Target({"a": listener.getsockname()}), RunFolder(tmp_path))

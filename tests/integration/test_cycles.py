@@ -18,7 +18,7 @@ from tests.support.clients import MqttClient
 from tests.support.proxy import Proxy
 from tests.support.sites import QUICK, Network, merged, network, start_broker
 from tests.support.verdicts import in_order
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT, wait_until
 
 RING = list(combinations("abc", 2))
 MESH = list(combinations("abcde", 2))
@@ -92,7 +92,7 @@ def payloads(count: int) -> list[bytes]:
 
 def check(subscribers: dict[str, MqttClient], count: int) -> None:
     for name, subscriber in subscribers.items():
-        subscriber.wait_for(lambda received: len(received) >= count, 60.0)
+        subscriber.wait_for(lambda received: len(received) >= count)
         in_order(subscriber.payloads(), payloads(count), name)
 
 
@@ -133,7 +133,7 @@ def run_with_cut(wiring: Wiring, strategy: str, connect: Connect, count: int) ->
         sending.start()
         subscribers["c"].wait_for(lambda received: len(received) > count // 4)
         cables.break_(link)
-        sending.join(60)
+        sending.join(LIMIT)
         assert not sending.is_alive()
         check(subscribers, count)
         cables.wait_for_tree(without=link)

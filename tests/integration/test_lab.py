@@ -19,7 +19,7 @@ from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.lab.broker import answers_mqtt
 from tests.support.clients import end
 from tests.support.sites import makers, start_broker
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT, wait_until
 
 
 def exists(pid: int) -> bool:
@@ -148,7 +148,7 @@ def test_a_broker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
         env=os.environ | {"TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         text=True,
-        timeout=30,
+        timeout=LIMIT,
         check=True,
     )
     wait_until(lambda: not exists(int(done.stdout)))

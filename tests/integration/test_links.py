@@ -25,7 +25,7 @@ from tests.support.proxy import Proxy
 from tests.support.raw import RawClient
 from tests.support.sites import QUICK, Network, Settings, merged, network
 from tests.support.verdicts import in_order
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT, wait_until
 
 TOPICS = ["cut/a", "cut/b", "cut/c"]
 
@@ -106,7 +106,7 @@ def certificate(folder: Path, name: str, authority: str) -> Settings:
     """A certificate that `authority` signed, made with openssl; both are new if they are not there yet."""
 
     def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=60)
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=LIMIT)
 
     new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     if not (folder / f"{authority}.pem").exists():
@@ -213,7 +213,7 @@ def test_a_neighbour_may_be_removed_and_added_in_the_middle_of_traffic(connect: 
             net.node("a").ask("add_neighbour", id="b", address=f"127.0.0.1:{net.node('b').link_port}")
             net.wait_for_links()
         done.set()
-        flooding.join(20)
+        flooding.join(LIMIT)
         stays.wait_for_payload(b"end")
         for topic in (f"busy/{n}" for n in range(7)):
             numbers = [int(payload) for payload in stays.payloads(topic)]
@@ -228,7 +228,7 @@ def test_a_neighbour_that_stalls_is_noticed_and_owed_no_more_than_memory_allows(
         near.subscribe("t/#", 1)
         net.settle()
         net.node("b").pause()
-        net.node("a").wait_for(lambda status: state_of(status, "b") == "down", "noticing that b stalls", 10)
+        net.node("a").wait_for(lambda status: state_of(status, "b") == "down", "noticing that b stalls")
         publisher = connect(net.port("a"))
         publisher.publish("t/owed", b"owed", qos=1)
         publisher.publish_all("t/flood", [bytes(4096)] * 200, qos=0)
@@ -277,7 +277,7 @@ def test_sigterm_lets_go_of_clients_and_still_delivers_what_is_owed(connect: Con
         proxy.stall()
         publisher.publish_all("t", [b"%d" % n for n in range(100)], qos=1)
         os.kill(net.node("a").pid, signal.SIGTERM)
-        assert publisher.ended.wait(10)
+        assert publisher.ended.wait(LIMIT)
         assert net.node("a").running
         proxy.resume()
         wait_until(lambda: not net.node("a").running, "the end of a")
@@ -363,7 +363,7 @@ def test_sighup_takes_neighbours_and_limits_from_the_file_and_ignores_one_with_a
 
 def brokerweave(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "brokerweave", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
 
 
 def test_an_operator_sees_and_changes_a_running_node_from_the_command_line() -> None:
@@ -426,6 +426,6 @@ def test_a_node_that_is_told_to_stop_ends_with_0(tmp_path: Path) -> None:
             try:
                 wait_until(lambda: answers_mqtt(port), "the node to serve")
                 process.send_signal(signal.SIGTERM)
-                assert process.wait(10) == 0
+                assert process.wait(LIMIT) == 0
             finally:
                 process.kill()

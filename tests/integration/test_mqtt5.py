@@ -14,7 +14,7 @@ from tests.support.clients import MqttClient
 from tests.support.raw import RawClient
 from tests.support.sites import Network, network, start_broker
 from tests.support.verdicts import in_order, once_each
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +195,7 @@ def test_a_client_that_is_taken_over_leaves_its_will(net: Network, connect: Conn
     far = listening(net, connect, "b", "wills")
     first = connect(net.port("a"), "same", will=("wills", b"of the first", 1, False))
     connect(net.port("a"), "same")
-    assert first.ended.wait(10)
+    assert first.ended.wait(LIMIT)
     far.wait_for_payload(b"of the first")
 
 

@@ -30,7 +30,7 @@ from tests.integration.conftest import Connect as Connects
 from tests.support.raw import FakeBroker, RawClient
 from tests.support.sites import QUICK, Network, network, start_broker
 from tests.support.verdicts import in_order
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT, wait_until
 
 PASSWORDS = {"ann": "secret", "node": "of its own"}
 
@@ -170,7 +170,7 @@ def test_a_broker_that_dies_takes_its_clients_along_and_no_node(connect: Connect
         assert not isinstance(broker, FakeBroker)
         client = connect(net.port("a"))
         broker.stop(kill=True)
-        assert client.ended.wait(10)
+        assert client.ended.wait(LIMIT)
         net.node("a").wait_for(lambda status: status["sessions"]["open"] == 0, "the end of the pair")
         broker.start()
         still_serves(net, connect)
@@ -345,6 +345,6 @@ def test_garbage_from_a_broker_ends_only_that_pair(connect: Connects, garbage: b
     with FakeBroker(answer) as broker, network([], alone=["a"], brokers={"a": broker}) as net:
         bystander, victim = connect(net.port("a")), connect(net.port("a"))
         victim.publish_unwatched("garbage/please", b"", 0)  # it may be gone before paho looks
-        assert victim.ended.wait(10)
+        assert victim.ended.wait(LIMIT)
         bystander.publish("t", b"1", qos=2)
         assert not bystander.ended.is_set()

@@ -25,7 +25,7 @@ from tests.pipeline import lakes
 from tests.support.edgelogs import SECOND, Site
 from tests.support.verdicts import in_order, once_each
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 class Lake:

@@ -31,7 +31,7 @@ def run(folder: Path, deadly: str = "") -> int:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        timeout=200,
+        timeout=500,
         check=False,
     )
     return done.returncode
