@@ -152,14 +152,13 @@ def unsubscribe(cables: Cables, subscribers: dict[str, MqttClient]) -> None:
     )
 
 
-@wirings
-@strategies
+# Each strategy in one wiring here, and in the other with a cut; with all messages (slow) in both.
+@pytest.mark.parametrize(("wiring", "strategy"), [(RING, "sf"), (MESH, "pf")], ids=["ring-sf", "mesh-pf"])
 def test_each_message_is_delivered_once_and_in_order(wiring: Wiring, strategy: str, connect: Connect) -> None:
     run(wiring, strategy, connect, FEW)
 
 
-@wirings
-@strategies
+@pytest.mark.parametrize(("wiring", "strategy"), [(RING, "pf"), (MESH, "sf")], ids=["ring-pf", "mesh-sf"])
 def test_when_a_tree_link_is_cut_a_standby_takes_over_and_nothing_is_lost(
     wiring: Wiring, strategy: str, connect: Connect
 ) -> None:

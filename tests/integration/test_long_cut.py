@@ -207,11 +207,14 @@ class Story:
         )
 
 
-@pytest.mark.parametrize("qos", [2, 1])
 @pytest.mark.parametrize(
-    ("seconds", "megabytes"),
-    [(3.0, 24), pytest.param(60.0, 96, marks=pytest.mark.slow)],
-    ids=["short", "minute"],
+    ("qos", "seconds", "megabytes"),
+    [
+        pytest.param(2, 3.0, 24, id="2-short"),
+        pytest.param(1, 3.0, 24, id="1-short", marks=pytest.mark.slow),
+        pytest.param(2, 60.0, 96, id="2-minute", marks=pytest.mark.slow),
+        pytest.param(1, 60.0, 96, id="1-minute", marks=pytest.mark.slow),
+    ],
 )
 def test_a_long_cut_and_kill_9_of_both_its_nodes_lose_nothing_and_double_no_qos_2(
     connect: Connect, qos: int, seconds: float, megabytes: int
