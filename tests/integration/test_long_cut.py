@@ -34,8 +34,8 @@ MIB = 1 << 20
 SETTINGS: Settings = merged(
     QUICK, {"node": {"delivery": "cluster"}, "links": {"sessions": LANES, "outbox_memory": OUTBOX_MEMORY}}
 )
-SLACK = 8 * MIB
-"""What an interpreter's own memory may grow by."""
+SLACK = 11 * MIB
+"""What an interpreter's own memory may grow by; less than half of what is owed."""
 PACE = 0.005
 """Seconds between two messages of a publisher: the traffic is to last, not to be much."""
 
