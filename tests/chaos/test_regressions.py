@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from brokerweave.sim.run import Options, run
+from brokerweave.sim.run import SimOptions, run
 from brokerweave.sim.schedule import Action
 
 FOLDER = Path(__file__).parent / "regressions"
@@ -23,15 +23,15 @@ def files(kind: str) -> list[str]:
     return sorted(file.stem for file in (FOLDER / kind).glob("*.toml"))
 
 
-def load(kind: str, name: str) -> tuple[int, Options, list[Action]]:
+def load(kind: str, name: str) -> tuple[int, SimOptions, list[Action]]:
     case = tomllib.loads((FOLDER / kind / f"{name}.toml").read_text())
     seed, actions = case.pop("seed"), case.pop("actions")
-    return seed, Options(**case), [Action(at, what, tuple(given)) for at, what, *given in actions]
+    return seed, SimOptions(**case), [Action(at, what, tuple(given)) for at, what, *given in actions]
 
 
 @pytest.mark.parametrize("seed", MESH_RUNS)
 def test_a_run_that_once_broke_the_mesh_holds(seed: str) -> None:
-    assert run(int(seed), Options("mesh", 4)).problem == "", MESH_RUNS[seed]
+    assert run(int(seed), SimOptions("mesh", 4)).problem == "", MESH_RUNS[seed]
 
 
 @pytest.mark.parametrize("name", files("bugs"))

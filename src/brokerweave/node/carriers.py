@@ -18,8 +18,8 @@ from brokerweave.links.connection import (
     Established,
     Event,
     LinkConnection,
+    LinkRefused,
     PeerLeft,
-    Refused,
 )
 from brokerweave.links.handshake import BUSY, HandshakeRefused, Hello
 from brokerweave.links.lane import Lane, Resume
@@ -126,7 +126,7 @@ class Carriers:
         if isinstance(event, Established):
             self._established(carrier, event)
             return
-        if isinstance(event, Refused):
+        if isinstance(event, LinkRefused):
             self._refused(carrier, event)
             return
         if carrier.peer is None or self._carriers.get(carrier.peer) is not carrier:
@@ -193,7 +193,7 @@ class Carriers:
         """A node's epoch only grows: one that goes back belongs to another node of the same id."""
         if epoch < self._epochs.get(peer, 0):
             self._core.count("links_displaced")
-            self._core.host.warn(f"two nodes call themselves {peer} and displace each other: rename one")
+            self._core.host.warn(f"two nodes have the id {peer} and disconnect each other: rename one")
         self._epochs[peer] = epoch
 
     def _preferred(self, new: Carrier, old: Carrier, peer: str) -> bool:
@@ -202,9 +202,9 @@ class Carriers:
             return True
         return new.dialed == (self._core.node_id < peer)
 
-    def _refused(self, carrier: Carrier, event: Refused) -> None:
+    def _refused(self, carrier: Carrier, event: LinkRefused) -> None:
         self._core.count("link_refusals")
-        self.unreachable(carrier.peer[0] if carrier.peer else "an incoming link", event.reason)
+        self.unreachable(carrier.peer[0] if carrier.peer else "rejected incoming link", event.reason)
         carrier.peer = None
 
     def unreachable(self, name: str, reason: str) -> None:

@@ -17,7 +17,7 @@ from typing import Protocol, cast
 from brokerweave.config import Address, LinksSection
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.connection import LinkConnection
-from brokerweave.links.handshake import Acceptor, Dialer, Identity
+from brokerweave.links.handshake import Acceptor, Dialer, NodeIdentity
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node.carriers import CarrierHost, Carriers
 from brokerweave.node.core import NodeCore
@@ -42,7 +42,7 @@ class LinkHost(CarrierHost, Protocol):
 class LinkSocket(asyncio.Protocol):
     """One connection, dialed or accepted."""
 
-    def __init__(self, links: Links, connection: LinkConnection, dialed: bool) -> None:
+    def __init__(self, links: NodeLinks, connection: LinkConnection, dialed: bool) -> None:
         self.connection = connection
         self.dialed = dialed
         self.peer: tuple[str, int] | None = None
@@ -63,13 +63,21 @@ class LinkSocket(asyncio.Protocol):
         self._links.sockets.add(self)
         self.flush()
 
+    def _who(self) -> str:
+        """For the log: the neighbour, or the address of a peer that has not proved who it is."""
+        if self.peer is not None:
+            return f"link with {self.peer[0]}"
+        assert self._transport is not None
+        address = self._transport.get_extra_info("peername") or ("an unknown address", 0)
+        return "rejected link from {}:{}".format(*address)
+
     def data_received(self, data: bytes) -> None:
         try:
             for event in self.connection.receive(data, self._links.host.now()):
                 self._links.carriers.handle(self, event)
         except RemoteProtocolError as error:
             self._links.host.core.count("link_protocol_errors")
-            log.warning("link with %s: %s", self.peer[0] if self.peer else "a stranger", error)
+            log.warning("%s: %s", self._who(), error)
             self.close()
         self.flush()
         if self.connection.closed:
@@ -119,8 +127,8 @@ class LinkSocket(asyncio.Protocol):
             self._transport.abort()
 
 
-class Links:
-    def __init__(self, host: LinkHost, config: LinksSection, identity: Identity) -> None:
+class NodeLinks:
+    def __init__(self, host: LinkHost, config: LinksSection, identity: NodeIdentity) -> None:
         self.host = host
         self.config = config
         self.sockets: set[LinkSocket] = set()

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from brokerweave.config import NodeConfig
 from brokerweave.errors import BrokerweaveError, Unavailable
-from brokerweave.links.injector import State
+from brokerweave.links.injector import InjectorState
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Publish
 from brokerweave.node.core import NodeCore
@@ -124,7 +124,7 @@ class RetainedReader:
 
     async def _broker_ready(self) -> None:
         core = self._host.core
-        while not all(i.state is State.READY for i in core.injectors):  # noqa: ASYNC110 (no one event ends it)
+        while not all(i.state is InjectorState.READY for i in core.injectors):  # noqa: ASYNC110 (no one event ends it)
             await asyncio.sleep(POLL)
 
     # First contact
@@ -145,7 +145,9 @@ class RetainedReader:
         if not readable:
             retained.broker_read = False
             self.state = "the broker gives no retained messages to wildcard filters"
-            self._host.warn(f"{self.state}: what it retained before this node stood there stays at this site")
+            self._host.warn(
+                f"{self.state}: what it retained before this node started stays at this site"
+            )
         # Who published them is not known; the node itself must be allowed to.
         admits = self._host.core.admission.may_write_as
         news, topics = 0, [topic for topic in found if admits(self._login[0], topic)]

@@ -16,13 +16,12 @@ from random import Random
 from typing import ClassVar
 
 from brokerweave.cooperation import adverts
-from brokerweave.cooperation.api import Strategy
 from brokerweave.cooperation.mesh import Mesh, first_for
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.connection import BatchArrived, ControlArrived, Established, LinkConnection
 from brokerweave.links.connection import Event as LinkEvent
 from brokerweave.links.dead_letters import DeadLetters
-from brokerweave.links.handshake import Acceptor, Dialer, Identity
+from brokerweave.links.handshake import Acceptor, Dialer, NodeIdentity
 from brokerweave.links.injector import Injector
 from brokerweave.links.lane import Lane, Resume
 from brokerweave.links.outbox import Outbox
@@ -43,9 +42,10 @@ from brokerweave.mqtt.packets import (
 )
 from brokerweave.node.carriers import Carriers
 from brokerweave.node.core import NodeCore, Settings
+from brokerweave.plugin import Strategy
 from brokerweave.session.pair import Pair
 from brokerweave.sim.node import NodeLimits
-from brokerweave.sim.world import Event, World
+from brokerweave.sim.world import ScheduledEvent, World
 
 _LIMITS = NodeLimits()
 _ABILITIES = BrokerAbilities(version=4)
@@ -65,7 +65,7 @@ _first_for = lru_cache(KNOWN)(first_for)
 
 
 @dataclass(slots=True)
-class Traffic:
+class ScaleTraffic:
     """What all links of a run carried so far, and what reached brokers and clients."""
 
     interest_packets: int = 0
@@ -88,7 +88,7 @@ class ScaleNode:
     def __init__(
         self,
         world: World,
-        traffic: Traffic,
+        traffic: ScaleTraffic,
         random: Random,
         number: int,
         strategy: type[Strategy],
@@ -122,7 +122,7 @@ class ScaleNode:
             [self._injector],
         )
         self.carriers = Carriers(self.core, self)
-        self.identity = Identity(self.name, 1, strategy.name, 1)
+        self.identity = NodeIdentity(self.name, 1, strategy.name, 1)
         self._ready: dict[str, None] = {}
         self._injector.connected(world.now)
         self._injector.receive(_CONNACK, world.now)
@@ -140,9 +140,9 @@ class ScaleNode:
     def now(self) -> float:
         return self.world.now
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Event:
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> ScheduledEvent:
         if seconds >= _FOREVER:
-            return Event(callback)  # which is not to come: a mesh would have a million of them
+            return ScheduledEvent(callback)  # which is not to come: a mesh would have a million of them
         return self.world.later(seconds, callback)
 
     def lane_ready(self, neighbour: str, lane: int) -> None:
@@ -209,7 +209,7 @@ class ScaleMesh(Mesh):
         return _first_for(node, self.live, count)
 
 
-class _Connection(LinkConnection):
+class _CachingConnection(LinkConnection):
     """Decodes once what many are told: whole control packets mean the same wherever they arrive."""
 
     __slots__ = ()
@@ -227,7 +227,7 @@ class _Connection(LinkConnection):
         return events
 
 
-class End:
+class LinkEnd:
     """One node's end of a link; implements `Carrier`."""
 
     __slots__ = ("_delay", "_far", "connection", "dialed", "node", "peer")
@@ -238,13 +238,13 @@ class End:
         self.peer: tuple[str, int] | None = None
         self.node = node
         self._delay = delay
-        self._far: End | None = None
+        self._far: LinkEnd | None = None
 
     @property
     def writable(self) -> bool:
         return True
 
-    def attach(self, far: End) -> None:
+    def attach(self, far: LinkEnd) -> None:
         self._far = far
 
     def received(self, data: bytes) -> None:
@@ -279,7 +279,7 @@ class ScaleLink:
     def __init__(self, dialer: ScaleNode, dialed: ScaleNode, delay: float) -> None:
         self.nodes = dialer, dialed
         self._delay = delay
-        self._ends: tuple[End, ...] = ()
+        self._ends: tuple[LinkEnd, ...] = ()
 
     def connect(self) -> None:
         dialer, dialed = self.nodes
@@ -288,8 +288,8 @@ class ScaleLink:
         call = Dialer(dialer.identity, 0, resume, dialed.name, dialer.random.randbytes)
         answer = Acceptor(dialed.identity, dialed.carriers.admit, dialed.random.randbytes)
         now = dialer.world.now
-        near = End(dialer, LinkConnection(call, now), True, self._delay)
-        far = End(dialed, LinkConnection(answer, now), False, self._delay)
+        near = LinkEnd(dialer, LinkConnection(call, now), True, self._delay)
+        far = LinkEnd(dialed, LinkConnection(answer, now), False, self._delay)
         near.attach(far)
         far.attach(near)
         near.peer = (dialed.name, 0)
@@ -304,9 +304,9 @@ class ScaleLink:
         for node, other in (self.nodes, self.nodes[::-1]):
             node.core.add_neighbour(other.name)
             resume = node.core.neighbour_table[other.name].lanes[0].resume()
-            connection = _Connection(_Shaken(resume), now)  # type: ignore[arg-type]
+            connection = _CachingConnection(_Shaken(resume), now)  # type: ignore[arg-type]
             connection.established = True
-            ends.append(End(node, connection, node is self.nodes[0], self._delay))
+            ends.append(LinkEnd(node, connection, node is self.nodes[0], self._delay))
         near, far = ends
         near.attach(far)
         far.attach(near)
@@ -356,7 +356,7 @@ class ScaleClient:
         self.pair.from_broker(_CONNACK)
 
     def subscribe(self, *filters: str) -> bool:
-        """True: SUBACK went to the client at once; else `Traffic.suback` tells when."""
+        """True: SUBACK went to the client at once; else `ScaleTraffic.suback` tells when."""
         self.filters.update(filters)
         asked = tuple(Subscription(each, 0) for each in filters)
         self.pair.from_client(codec.encode(Subscribe(1, asked), 4))

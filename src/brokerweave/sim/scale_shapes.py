@@ -15,7 +15,7 @@ SHAPES = ("row", "binary", "star", "random")
 """`star` is a star of stars: a root, about as many hubs as leaves at each hub."""
 
 
-class Tree:
+class TreeShape:
     def __init__(self, nodes: int, shape: str, random: Random) -> None:
         hubs = isqrt(nodes)
         parent_of: dict[str, Callable[[int], int]] = {
@@ -56,7 +56,7 @@ class Tree:
 
 
 class FullMesh:
-    """As `Tree`, where everybody is linked with everybody."""
+    """As `TreeShape`, where everybody is linked with everybody."""
 
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from brokerweave.links.connection import Established, LinkConnection
-from brokerweave.links.handshake import Dialer, Identity
+from brokerweave.links.handshake import Dialer, NodeIdentity
 from brokerweave.links.journal import MemoryJournal
 from brokerweave.links.lane import Lane, Resume
 from brokerweave.links.outbox import Outbox
@@ -45,7 +45,7 @@ class Host:
 def dialed(core: NodeCore) -> Socket:
     """A connection on which the handshake has said where the lane to b goes on."""
     resume = core.neighbour_table["b"].lanes[0].resume()
-    handshake = Dialer(Identity("a", 1, "sf", 1), 0, resume, "b", bytes)
+    handshake = Dialer(NodeIdentity("a", 1, "sf", 1), 0, resume, "b", bytes)
     return Socket(LinkConnection(handshake, 0.0))
 
 
@@ -105,7 +105,7 @@ def test_two_nodes_of_one_id_that_displace_each_other_are_noticed() -> None:
         carriers.handle(dialed(core), replace(WELCOME, peer_epoch=epoch))
         assert core.counters["links_displaced"] == noticed
     assert isinstance(core.host, Node)
-    assert any("two nodes call themselves b" in warning for warning in core.host.warnings)
+    assert any("two nodes have the id b" in warning for warning in core.host.warnings)
 
 
 def test_the_reason_why_a_neighbour_is_not_linked_is_heard_once_and_ends_with_the_link() -> None:

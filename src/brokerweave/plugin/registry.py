@@ -11,11 +11,13 @@ from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
-from brokerweave.cooperation.api import Listener, Strategy
 from brokerweave.errors import ConfigError
+from brokerweave.plugin.listener import Listener
+from brokerweave.plugin.strategy import Strategy
 
 STRATEGIES = "brokerweave.strategies"
 LISTENERS = "brokerweave.listeners"
+OWN = "brokerweave"
 
 Kind = TypeVar("Kind", Strategy, Listener)
 
@@ -28,6 +30,23 @@ def strategy(name: str) -> type[Strategy]:
 def listener(name: str) -> type[Listener]:
     """The listener called `name`."""
     return _find(name, LISTENERS, Listener)
+
+
+def names() -> frozenset[str]:
+    """Of every strategy and listener that is installed."""
+    return frozenset(point.name for group in (STRATEGIES, LISTENERS) for point in entry_points(group=group))
+
+
+def plugin(name: str) -> type[Strategy] | type[Listener]:
+    """The installed strategy or listener called `name`."""
+    installed = any(point.name == name for point in entry_points(group=STRATEGIES))
+    return strategy(name) if installed else listener(name)
+
+
+def shipped() -> list[type[Strategy]]:
+    """The strategies that come with this package, by name."""
+    points = [point for point in entry_points(group=STRATEGIES) if point.module.startswith(f"{OWN}.")]
+    return [strategy(point.name) for point in sorted(points, key=lambda point: point.name)]
 
 
 def _find(name: str, group: str, kind: type[Kind]) -> type[Kind]:
@@ -43,7 +62,7 @@ def _find(name: str, group: str, kind: type[Kind]) -> type[Kind]:
         # A plug-in's module may raise anything at all while it is imported.
         raise ConfigError(f"{kind.__name__.lower()} {name!r} cannot be loaded: {error!r}") from error
     if not (isinstance(found, type) and issubclass(found, kind)):
-        raise ConfigError(f"{name!r} is {found!r}, not a subclass of {kind.__module__}.{kind.__name__}")
+        raise ConfigError(f"{name!r} is {found!r}, not a subclass of brokerweave.plugin.{kind.__name__}")
     if not isinstance(getattr(found, "name", None), str):
         raise ConfigError(f'{found!r} has no name; write name = "..." in the class')
     return found
