@@ -10,6 +10,8 @@ else
   STAMP := $(VENV)/setup.stamp
 endif
 FUZZ_SECONDS ?= 60
+# Without compiled files each node, service and worker that a test starts compiles all of brokerweave again.
+unexport PYTHONDONTWRITEBYTECODE
 
 define MAKE_VENV
 for each in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -21,7 +23,7 @@ for each in python3 python3.14 python3.13 python3.12 python3.11; do \
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-kafka million check docs bench bench-parts scale fuzz clean
+.PHONY: help setup demo quick test stress test-slow test-kafka million check docs bench bench-parts scale fuzz clean
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -48,8 +50,20 @@ demo: setup ## three to five sites with different brokers, then a mesh behind HA
 build/spark.jsa: $(STAMP)
 	@$(RUN) -m tests.support.java_archive $@
 
-test: setup build/spark.jsa ## unit and integration tests, 15 to 20 minutes on two cores
-	$(RUN) -m pytest -m "not slow and not kafka" -n 3 --dist loadgroup --no-loadscope-reorder
+quick: setup ## unit tests, import rules and 100 simulated runs; under two minutes on two cores
+	$(RUN) -m pytest -q -n 2 -m "not thorough" tests/unit
+	$(RUN) -m brokerweave sim --strategy sf --seeds 34
+	$(RUN) -m brokerweave sim --strategy pf --seeds 33
+	$(RUN) -m brokerweave sim --strategy mesh --seeds 33
+
+# A test with real processes that fails is run once more, alone: tests/support/run_tests.py.
+TESTS := -m tests.support.run_tests --workers 3 -m "not slow and not kafka"
+
+test: setup build/spark.jsa ## unit and integration tests, 12 minutes on two cores
+	$(RUN) $(TESTS)
+
+stress: setup build/spark.jsa ## the same tests beside four busy loops
+	$(RUN) $(TESTS) --busy 4
 
 test-slow: setup build/spark.jsa ## the tests that take long
 	$(RUN) -m pytest -m "slow and not million" --timeout 1800

@@ -1,7 +1,8 @@
 """For all tests: machines are shared and noisy, so no example of a property may fail for having been slow.
 
 `make test` spreads files over three processes, since many wait, in the order given here; what shares the
-Spark session stays together.
+Spark session stays together. Tests with real processes are marked `real` here, by their folder: such a test
+gets a second try (`tests/support/run_tests.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ settings.load_profile("brokerweave")
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", java_archive.options())
 
+DETERMINISTIC = ("tests/unit/", "tests/chaos/", "tests/fuzz/")
+"""Folders whose tests depend on nothing but their code. A module there that does not says so with `real`."""
 LONGEST = ("tests/pipeline/test_exactly_once.py", "tests/pipeline/test_away.py")
 """Begun first, so that no process is left with one of them at the end."""
 
@@ -35,6 +38,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group(item)))
+        if not item.nodeid.startswith(DETERMINISTIC):
+            item.add_marker(pytest.mark.real)
     first = {name: rank for rank, name in enumerate((LONGEST[0], "spark", *LONGEST[1:]))}
     items.sort(key=lambda item: first.get(group(item), len(first)))
 

@@ -16,7 +16,7 @@ from brokerweave.errors import ConfigError
 from tests.support.bench_runs import Recipe, truth, write_run
 
 WITHIN = 0.001
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_every_quick_counter_agrees_with_spark_within_a_thousandth(

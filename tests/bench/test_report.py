@@ -21,7 +21,7 @@ from brokerweave.errors import ConfigError
 from brokerweave.pipeline.spark.failures import failure
 from brokerweave.pipeline.spark.session import SPARK_ERRORS
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 def charts(made: Document) -> list[Chart]:

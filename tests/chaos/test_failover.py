@@ -18,6 +18,9 @@ from benchmarks.failover.report import faults, harm
 from benchmarks.failover.scene import Plan, run
 
 from brokerweave.lab.balancer import Balancer
+from tests.support.verdicts import keeps
+
+pytestmark = pytest.mark.real
 
 SMALL: dict[str, Any] = {"topics": 20, "rate": 200.0, "kills": 1, "calm": 2.0, "watched": 3.0}
 
@@ -34,17 +37,20 @@ def killed(plan: Plan) -> Account:
     return found
 
 
+@pytest.mark.slow
 def test_with_sf_all_clients_of_a_killed_site_come_back_and_publishing_goes_on() -> None:
     found = killed(Plan(strategy="sf", **SMALL))
     assert found.delivered > 0
     assert all(each.returns for each in found.rounds)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("publish_qos", "subscribe_qos", "at_once"),
-    [(1, 1, 1), (2, 2, 1), (1, 1, 2)],
-    ids=["1", "2", "two sites"],
+    [
+        pytest.param(1, 1, 1, id="1"),
+        pytest.param(2, 2, 1, id="2", marks=pytest.mark.slow),
+        pytest.param(1, 1, 2, id="two sites", marks=pytest.mark.slow),
+    ],
 )
 def test_with_mesh_nothing_acknowledged_is_lost_and_nothing_comes_twice_where_nobody_died(
     publish_qos: int, subscribe_qos: int, at_once: int
@@ -58,19 +64,19 @@ def test_with_mesh_nothing_acknowledged_is_lost_and_nothing_comes_twice_where_no
         **SMALL,
     )
     found = killed(plan)
-    assert faults(plan, found) == [], "\n".join(harm(found))
+    keeps(faults(plan, found) == [], "\n".join([*faults(plan, found), *harm(found)]))
 
 
 def test_when_only_a_sites_broker_dies_its_clients_miss_nothing_and_nobody_gets_anything_twice() -> None:
     plan = Plan(strategy="mesh", how="broker", **SMALL)
     found = killed(plan)
-    assert faults(plan, found) == [], "\n".join(harm(found))
+    keeps(faults(plan, found) == [], "\n".join([*faults(plan, found), *harm(found)]))
 
 
 def test_clients_with_sessions_of_a_site_that_is_drained_miss_nothing() -> None:
     plan = Plan(strategy="mesh", how="drain", persistent=True, **{**SMALL, "watched": 5.0})
     found = killed(plan)
-    assert faults(plan, found) == [], "\n".join(harm(found))
+    keeps(faults(plan, found) == [], "\n".join([*faults(plan, found), *harm(found)]))
 
 
 @pytest.mark.slow
@@ -81,8 +87,8 @@ def test_a_site_that_joins_under_load_misses_nothing_and_gives_nothing_twice(qos
     plan = Plan("mesh", topics=20, rate=200.0, publish_qos=qos, subscribe_qos=qos)
     stays, record = join.run(plan, 5, 4.0)
     assert all(stay.expected for stay in stays)
-    assert [(stay.lost, stay.doubled) for stay in stays] == [(0, 0)] * len(stays)
-    assert join.others(record) == (0, 0)
+    keeps(not any(stay.lost or stay.doubled for stay in stays), stays)
+    keeps(join.others(record) == (0, 0), f"lost and doubled elsewhere: {join.others(record)}")
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from brokerweave.lab.broker import free_port
 from brokerweave.runtime.haproxy import HaproxyServer
 from tests.integration.conftest import Connect
 from tests.support.sites import QUICK, Network, Settings, merged, network, start_all
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT, wait_until
 
 NAMES = ("a", "b", "c")
 NOTICE = 3600.0
@@ -148,7 +148,7 @@ def test_a_draining_node_serves_on_but_its_clients_are_led_away(scene: Scene, co
     assert (scene.open("a"), scene.open("b"), scene.open("c")) == (3, 1, 3)
     direct.publish("still/served", b"yes", 1)
     os.kill(scene.net.node("b").pid, signal.SIGTERM)  # enough of waiting
-    assert direct.ended.wait(20)
+    assert direct.ended.wait(LIMIT)
     wait_until(lambda: not scene.net.node("b").running, "the end of b")
 
 
@@ -197,7 +197,7 @@ def test_the_file_follows_the_members_and_haproxy_follows_the_file(
             assert written(scene) == ["a", "b", "c"]
         finally:
             watching.terminate()
-            watching.wait(20)
+            watching.wait(LIMIT)
     scene.wait_for_health("c", 200, "ready")
     wait_until(lambda: connect(scene.balancer.port, "new", expect_refusal=True).code == 0, "a new client")
 
@@ -239,4 +239,4 @@ def test_what_cannot_be_read_leaves_the_file_as_it_was_and_a_reload_cuts_nobody_
                 client.publish("after/reload", b"here", 1)
         finally:
             watching.terminate()
-            watching.wait(20)
+            watching.wait(LIMIT)

@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from brokerweave.bench.sink import SinkBroker
-from tests.support.waiting import wait_until
+from tests.support.verdicts import keeps
+from tests.support.waiting import LIMIT, wait_until
 
 SCENARIO = """
 interval = 0.02
@@ -48,11 +48,11 @@ def written(folder: Path, measured: str) -> str:
 
 def test_load_starts_the_broker_and_prints_what_came_of_it(tmp_path: Path) -> None:
     child = command(tmp_path, "load", written(tmp_path, "1"), "--json")
-    output, errors = child.communicate(timeout=60)
+    output, errors = child.communicate(timeout=2 * LIMIT)
     assert child.returncode == 0, errors
     result = json.loads(output)
     assert result["counters"]["sent"] == pytest.approx(100, abs=20)
-    assert result["counters"]["lost"] == 0
+    keeps(result["counters"]["lost"] == 0, result["counters"])
     assert (tmp_path / result["folder"] / "run.json").exists()
 
 
@@ -72,26 +72,24 @@ def test_limit_prints_the_two_figures_that_scripts_rely_on(tmp_path: Path) -> No
             "0.4+1+0.1",
         )
         child = command(tmp_path, "limit", "--broker", place, *numbers, "--json")
-        output, errors = child.communicate(timeout=110)
+        output, errors = child.communicate(timeout=2 * LIMIT)
     assert child.returncode == 0, errors
     result = json.loads(output)
-    assert result["ingress_per_second"] == pytest.approx(400, rel=0.25)  # with other tests beside it
+    # Beside other tests less may be found, but never more. `make test-slow` judges how near it comes.
+    assert 100 < result["ingress_per_second"] < 500
     assert result["egress_per_second"] == pytest.approx(2 * result["ingress_per_second"], rel=0.05)
 
 
 def test_sigterm_ends_it_and_everything_that_it_started(tmp_path: Path) -> None:
     child = command(tmp_path, "load", written(tmp_path, "60"), "--to", str(tmp_path / "run"))
     begun = tmp_path / "run" / "measurements" / "0001" / "receives-0.arrow.part"
-    wait_until(begun.exists, "the load", 30)
+    wait_until(begun.exists, "the load")
     children = _children(child.pid)
     assert len(children) >= 3
     child.send_signal(signal.SIGTERM)
-    child.communicate(timeout=20)
+    child.communicate(timeout=LIMIT)
     assert child.returncode == 143
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{pid}").exists() for pid in children):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), "the end of its children")
     assert not (begun.parent / "measurement.json").exists()
 
 
@@ -103,7 +101,7 @@ def test_a_mistake_is_one_line_and_code_2(tmp_path: Path) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text(SCENARIO.replace("MEASURED", "1").replace("interval", "intervall"))
     child = command(tmp_path, "load", str(path))
-    _, errors = child.communicate(timeout=30)
+    _, errors = child.communicate(timeout=LIMIT)
     assert child.returncode == 2
     assert "did you mean 'interval'?" in errors
     assert errors.count("\n") == 1

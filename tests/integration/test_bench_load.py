@@ -29,7 +29,8 @@ from brokerweave.bench.folder import (
 from brokerweave.bench.load.driver import LoadTarget, measure
 from brokerweave.bench.scenario import ClientGroup, Place, Scenario
 from brokerweave.errors import BrokerweaveError, Unavailable
-from tests.support.waiting import wait_until
+from tests.support.verdicts import keeps
+from tests.support.waiting import LIMIT, wait_until
 
 GROUPS = (
     ClientGroup("a", "topic1", 4, 3),
@@ -66,7 +67,7 @@ def test_counters_agree_with_the_logs(tmp_path: Path, qos: int, subscriber_qos: 
     assert counters.expected == sum(row["copies"] for row in sent)
     assert counters.received == sum(begin <= row["received_ns"] < end for row in receives if row["kind"] == 0)
     assert counters.acknowledged == (counters.sent if qos else 0)
-    assert (counters.lost, counters.doubled, counters.disordered) == (0, 0, 0)
+    keeps((counters.lost, counters.doubled, counters.disordered) == (0, 0, 0), counters)
     when = {(row["client"], row["message"]): row["sent_ns"] for row in sent}
     latencies = [
         (row["received_ns"] - when[key]) // 1000 / 1000
@@ -100,7 +101,7 @@ def test_the_broker_itself_and_a_client_of_another_make_count_the_same(tmp_path:
         measure(scenario, LoadTarget({"a": (broker.host, broker.port)}), folder)
         sends = read_log(folder.logs(1, SENDS), SENDS)
         try:
-            wait_until(lambda: told.get("received") == sends.num_rows, "the broker's count", 15)
+            wait_until(lambda: told.get("received") == sends.num_rows, "the broker's count")
         finally:
             other.disconnect()
             other.loop_stop()
@@ -174,7 +175,7 @@ def test_a_broker_that_misbehaves_is_one_line(
                 serving[-1].start()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(20)
+        listener.settimeout(LIMIT)
         accepting = threading.Thread(target=accept)
         accepting.start()
         try:
@@ -218,7 +219,7 @@ def test_what_a_slow_broker_has_yet_to_take_is_sent_before_clients_leave(tmp_pat
                 time.sleep(0.05)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(20)
+        listener.settimeout(LIMIT)
         serving = threading.Thread(target=serve)
         serving.start()
         measure(scenario, LoadTarget({"a": listener.getsockname()}), RunFolder(tmp_path))

@@ -8,6 +8,7 @@ from brokerweave.bench.load import wire
 from brokerweave.bench.load.clients import LoadPublisher
 from brokerweave.bench.load.plan import WorkerPlan, worker_plans
 from brokerweave.bench.scenario import ClientGroup, Kill, Place, Scenario
+from tests.support.waiting import LIMIT
 
 SCENARIO = Scenario(
     "x",
@@ -28,7 +29,7 @@ def plan() -> WorkerPlan:
 def wired() -> tuple[socket.socket, socket.socket]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    theirs.settimeout(2)
+    theirs.settimeout(LIMIT)
     return ours, theirs
 
 

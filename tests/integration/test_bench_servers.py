@@ -19,6 +19,7 @@ from brokerweave.bench.resources import cpu_seconds
 from brokerweave.bench.scenario import ClientGroup, Kill, Place, Scenario
 from brokerweave.bench.servers import serving
 from brokerweave.errors import Unavailable
+from tests.support.verdicts import keeps
 from tests.support.waiting import wait_until
 
 TIMES = Times(0.3, 1, 0.2)
@@ -40,7 +41,7 @@ def test_two_sites_deliver_all_to_all_and_are_gone_afterwards(tmp_path: Path, jo
         assert [set(server.pids) for server in target.servers] == [roles, roles]
         done = measure(two(join), target, RunFolder(tmp_path))
     counters = done.counters
-    assert (counters.lost, counters.doubled, counters.disordered) == (0, 0, 0)
+    keeps((counters.lost, counters.doubled, counters.disordered) == (0, 0, 0), counters)
     assert counters.expected >= counters.sent * 3 > 0
     for pid in target.processes.values():
         assert not Path(f"/proc/{pid}").exists()
@@ -67,7 +68,7 @@ def test_clients_of_a_place_that_is_killed_come_back_elsewhere_and_miss_nothing(
     assert event.what == "killed c"
     assert done.window_ns[0] + 1e9 <= event.at_ns < done.window_ns[1]
     assert done.counters.acknowledged == done.counters.sent
-    assert done.counters.lost == 0
+    keeps(done.counters.lost == 0, done.counters)
 
 
 def _share_of(pid: int) -> float:
@@ -87,7 +88,7 @@ def test_haproxy_stands_in_front_with_the_same_quota(tmp_path: Path) -> None:
             held = {_share_of(pid) for pid in target.servers[0].pids.values()}
             assert held == {0.1}
         done = measure(scenario, target, RunFolder(tmp_path))
-    assert done.counters.lost == 0
+    keeps(done.counters.lost == 0, done.counters)
     assert done.counters.sent > 0
 
 

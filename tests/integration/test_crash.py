@@ -12,6 +12,7 @@ from brokerweave import lab
 from tests.support.clients import MqttClient
 from tests.support.publisher import StrictPublisher
 from tests.support.sites import QUICK, Network, network
+from tests.support.verdicts import keeps, once_each
 
 IN_FLIGHT = 100
 ENDLESS = ("max_queued_messages 0", f"max_inflight_messages {IN_FLIGHT}")
@@ -71,7 +72,8 @@ def test_kill_9_of_every_node_in_turn_loses_nothing_and_doubles_no_qos_2(net: Ne
         got = Counter(direct[name].payloads())
         doubled = sum(got.values()) - len(got)
         # QoS 1: twice at most what publisher and injector had in flight at the kills of their nodes.
-        assert doubled <= (0 if qos == 2 else publisher.repeated + 2 * IN_FLIGHT)
+        most = 0 if qos == 2 else publisher.repeated + 2 * IN_FLIGHT
+        keeps(doubled <= most, f"{doubled} doubled at {name}, at most {most} may be")
         direct[name].close()
         interest[name].close()
     for site in net.sites.values():
@@ -97,7 +99,7 @@ def test_a_session_that_does_not_subscribe_again_gets_everything_after_the_nodes
     back = MqttClient(net.port("c"), "sleeper", clean=False)
     assert back.session_present
     back.wait_for(lambda received: len(received) >= 50)
-    assert Counter(back.payloads()) == Counter(sent)
+    once_each(back.payloads(), sent)
     assert net.node("c").status()["counters"].get("unknown_sessions", 0) == 0
     publisher.close()
     back.unsubscribe("sleep/#")

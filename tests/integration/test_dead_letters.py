@@ -13,7 +13,7 @@ from typing import Any
 from brokerweave.lab.node import LabNode
 from tests.integration.conftest import Connect
 from tests.support.sites import network, start_broker
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT, wait_until
 
 
 def letters_of(node: LabNode) -> list[dict[str, Any]]:
@@ -31,7 +31,7 @@ def command(node: LabNode, *arguments: str) -> str:
         "--config",
         str(node.config_file),
     ]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

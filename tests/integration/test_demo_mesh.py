@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokerweave.demo.mesh import SUBSCRIBERS, MeshDemo, missing
+from tests.support.verdicts import keeps
 
 
 def test_the_demos_mesh_loses_a_site_and_nothing_else() -> None:
@@ -16,6 +17,6 @@ def test_the_demos_mesh_loses_a_site_and_nothing_else() -> None:
         tally = sites.play(said.append)
     finally:
         sites.close()
-    assert tally.ok, tally
-    assert tally.delivered == tally.published * SUBSCRIBERS
+    keeps(tally.ok, tally)
+    keeps(tally.delivered == tally.published * SUBSCRIBERS, tally)
     assert any(f"site {tally.killed} killed" in line for line in said)

@@ -22,7 +22,7 @@ from brokerweave.errors import ConfigError, Unavailable  # noqa: E402
 from brokerweave.flight import batches as batches_module  # noqa: E402
 from brokerweave.flight.client import LogClient  # noqa: E402
 from brokerweave.flight.service import LogService, ServiceLimits  # noqa: E402
-from tests.support.waiting import wait_until  # noqa: E402
+from tests.support.waiting import LIMIT, wait_until  # noqa: E402
 from tests.unit.edgelog.logs import frames, write_block  # noqa: E402
 
 POLICY = Policy(fsync="never", min_free=0)
@@ -114,7 +114,7 @@ def test_calls_that_wait_are_bounded_and_keep_nobody_else_out(tmp_path: Path) ->
         woken: list[Position] = []
 
         def stay() -> None:
-            for _ in range(1000):  # a look below takes one of the two places while it lasts
+            for _ in range(10_000):  # a look below takes one of the two places while it lasts
                 try:
                     woken.append(client.wait(end, 60).end)
                     return
@@ -136,7 +136,7 @@ def test_calls_that_wait_are_bounded_and_keep_nobody_else_out(tmp_path: Path) ->
         assert client.state().end == end
         write_block(writer, b"x")
         for thread in threads:
-            thread.join(20)
+            thread.join(LIMIT)
         assert woken == [writer.last] * 2
     writer.close()
 

@@ -18,7 +18,7 @@ from brokerweave.mqtt.packets import ConnAck, Connect, Disconnect, PingReq, Subs
 from tests.integration.conftest import Connect as Connects
 from tests.support.raw import HOST, RawClient
 from tests.support.sites import QUICK, Network, network
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ class Neighbour:
     def __init__(self, node: LabNode, identifier: str) -> None:
         self.socket = socket.socket()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        self.socket.settimeout(5)
+        self.socket.settimeout(LIMIT)
         self.socket.connect((HOST, node.link_port))
         resume = Resume(secrets.randbits(60) + 1, 1)
         dialer = Dialer(
@@ -98,7 +98,7 @@ def test_a_neighbour_that_sends_but_never_reads_is_dropped(net: Network) -> None
                 return True
             return False
 
-        wait_until(dropped, "the end of the link", 60)
+        wait_until(dropped, "the end of the link")
     assert node.status()["counters"]["links_dead"] > before
 
 

@@ -16,7 +16,7 @@ from brokerweave.lab.broker import free_port
 from brokerweave.lab.node import LabNode
 from tests.integration.conftest import Connect
 from tests.support.sites import start_broker
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT, wait_until
 
 pytest.importorskip("confluent_kafka")
 
@@ -44,14 +44,14 @@ def test_clients_are_served_while_kafka_is_away_and_status_says_why_and_how_much
         for number in range(100):
             client.publish("s/1", b"%d" % number, qos=1)
         wait_until(lambda: len(client.received) == 100, "the client's messages")
-        node.wait_for(lambda status: status["counters"]["kafka_failures"] >= 1, "a first try", 60)
+        node.wait_for(lambda status: status["counters"]["kafka_failures"] >= 1, "a first try", LIMIT)
         feeds = node.status()["kafka"]
         assert (feeds["feeding"], feeds["lag"], feeds["sent"]) == (False, 100, 0)
         assert feeds["state"] == "running"
         assert feeds["reason"].startswith("Kafka")
 
         os.kill(feeds["pid"], signal.SIGKILL)
-        node.wait_for(lambda status: status["kafka"]["restarts"] >= 1, "another process", 60)
+        node.wait_for(lambda status: status["kafka"]["restarts"] >= 1, "another process", LIMIT)
         client.publish("s/1", b"still", qos=1)
         wait_until(lambda: len(client.received) == 101, "the relay to go on")
 
@@ -59,10 +59,10 @@ def test_clients_are_served_while_kafka_is_away_and_status_says_why_and_how_much
 def test_the_feeding_process_ends_with_its_node_however_that_ends() -> None:
     with feeding() as node:
         for kill in (True, False):
-            node.wait_for(lambda status: status["kafka"]["state"] == "running", "a process", 60)
+            node.wait_for(lambda status: status["kafka"]["state"] == "running", "a process", LIMIT)
             child = psutil.Process(node.status()["kafka"]["pid"])
             node.stop(kill=kill)
-            wait_until(lambda child=child: not child.is_running(), "its end", 60)  # type: ignore[misc]
+            wait_until(lambda child=child: not child.is_running(), "its end", LIMIT)  # type: ignore[misc]
             node.start()
 
 
@@ -70,5 +70,5 @@ def test_a_mistake_in_the_clients_settings_is_said_in_status(tmp_path: Path) -> 
     file = tmp_path / "kafka.properties"
     file.write_text("no.such.setting=1\n")
     with feeding(client_file=str(file)) as node:
-        node.wait_for(lambda status: "no.such.setting" in status["kafka"]["reason"], "the reason", 60)
+        node.wait_for(lambda status: "no.such.setting" in status["kafka"]["reason"], "the reason", LIMIT)
         assert not node.status()["kafka"]["feeding"]

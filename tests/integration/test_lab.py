@@ -18,8 +18,8 @@ from brokerweave.config import Address
 from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.lab.broker import answers_mqtt
 from tests.support.clients import end
-from tests.support.sites import start_broker
-from tests.support.waiting import wait_until
+from tests.support.sites import makers, start_broker
+from tests.support.waiting import LIMIT, wait_until
 
 
 def exists(pid: int) -> bool:
@@ -71,7 +71,7 @@ def carry_a_message(connect: Callable[[int], Paho], port: int) -> None:
         client.close()
 
 
-@pytest.mark.parametrize("name", lab.BROKERS)
+@pytest.mark.parametrize("name", makers(*lab.BROKERS))
 def test_each_broker_carries_a_message_and_leaves_nothing_behind(
     name: str, connect: Callable[[int], Paho]
 ) -> None:
@@ -148,7 +148,7 @@ def test_a_broker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
         env=os.environ | {"TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         text=True,
-        timeout=30,
+        timeout=LIMIT,
         check=True,
     )
     wait_until(lambda: not exists(int(done.stdout)))

@@ -24,7 +24,8 @@ from tests.support.publisher import StrictPublisher
 from tests.support.raw import RawClient
 from tests.support.retained import wait_for_retained
 from tests.support.sites import QUICK, Network, Settings, merged, network, start_broker
-from tests.support.waiting import wait_until
+from tests.support.verdicts import all_arrived, keeps
+from tests.support.waiting import LIMIT, wait_until
 
 IN_FLIGHT = 20
 ENDLESS = ("max_queued_messages 0", f"max_inflight_messages {IN_FLIGHT}", "set_tcp_nodelay true")
@@ -33,8 +34,8 @@ MIB = 1 << 20
 SETTINGS: Settings = merged(
     QUICK, {"node": {"delivery": "cluster"}, "links": {"sessions": LANES, "outbox_memory": OUTBOX_MEMORY}}
 )
-SLACK = 8 * MIB
-"""What an interpreter's own memory may grow by."""
+SLACK = 11 * MIB
+"""What an interpreter's own memory may grow by; less than half of what is owed."""
 PACE = 0.005
 """Seconds between two messages of a publisher: the traffic is to last, not to be much."""
 
@@ -84,7 +85,7 @@ class Traffic:
     def stop(self) -> dict[str, list[bytes]]:
         """What each publisher has sent, all of it acknowledged."""
         self._enough.set()
-        sent = {name: future.result(30) for name, future in self._sent.items()}
+        sent = {name: future.result(LIMIT) for name, future in self._sent.items()}
         self._pool.shutdown()
         return sent
 
@@ -176,7 +177,7 @@ class Story:
         self.net.wait_for_links()
         self.traffic.wait_for_more()
         sent = self.traffic.stop()
-        self.net.wait_until_nothing_is_pending(60)
+        self.net.wait_until_nothing_is_pending()
         for name in "ab":
             self.note_memory(name, "killed and restarted")
         self.clients["c"].come_back()
@@ -188,12 +189,14 @@ class Story:
         client, topic = self.clients[name], f"t/{source}"
         client.wait_for(lambda _: set(client.payloads(topic)) >= set(sent))
         got = client.payloads(topic)
-        assert set(got) == set(sent)
+        all_arrived(got, sent, f"{name}, from {source}")
+        keeps(set(got) <= set(sent), "something that nobody sent")
         # QoS 1: what the publisher had no answer to, nor the broker when the subscriber's connection ended,
         # nor the injector when its node was killed.
         repeated = self.traffic.publishers[source].repeated
         unanswered = repeated + IN_FLIGHT + (IN_FLIGHT if name in "ab" and name != source else 0)
-        assert len(got) - len(sent) <= (0 if self.qos == 2 else unanswered), f"{source} to {name}"
+        most = 0 if self.qos == 2 else unanswered
+        keeps(len(got) - len(sent) <= most, f"{len(got) - len(sent)} doubled, {source} to {name}")
 
     def tell(self) -> str:
         grown = ", ".join(f"{what} +{amount / MIB:.1f} MiB" for what, amount in self.grown.items())
@@ -204,11 +207,14 @@ class Story:
         )
 
 
-@pytest.mark.parametrize("qos", [2, 1])
 @pytest.mark.parametrize(
-    ("seconds", "megabytes"),
-    [(3.0, 24), pytest.param(60.0, 96, marks=pytest.mark.slow)],
-    ids=["short", "minute"],
+    ("qos", "seconds", "megabytes"),
+    [
+        pytest.param(2, 3.0, 24, id="2-short"),
+        pytest.param(1, 3.0, 24, id="1-short", marks=pytest.mark.slow),
+        pytest.param(2, 60.0, 96, id="2-minute", marks=pytest.mark.slow),
+        pytest.param(1, 60.0, 96, id="1-minute", marks=pytest.mark.slow),
+    ],
 )
 def test_a_long_cut_and_kill_9_of_both_its_nodes_lose_nothing_and_double_no_qos_2(
     connect: Connect, qos: int, seconds: float, megabytes: int
@@ -223,7 +229,7 @@ def test_a_long_cut_and_kill_9_of_both_its_nodes_lose_nothing_and_double_no_qos_
             for name in "abc":
                 story.check(source, payloads, name)
         at_b = story.clients["b"]
-        at_b.wait_for(lambda _: set(at_b.payloads("bulk/t")) >= set(bulk), 60)
+        at_b.wait_for(lambda _: set(at_b.payloads("bulk/t")) >= set(bulk))
         wait_for_retained(net, {"kept": b"before", "new": b"during"}, "deleted")
         for site in net.sites.values():
             status = site.node.status()

@@ -22,7 +22,7 @@ from brokerweave.runtime.dialing import dial, open_streams
 from tests.integration.conftest import Connect
 from tests.support.raw import RawClient
 from tests.support.sites import QUICK, Network, merged, network, start_all, start_broker
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT, wait_until
 
 PATIENT = merged(QUICK, {"limits": {"broker_timeout": 30}})
 QUEUE = ("max_queued_messages 100000",)
@@ -162,8 +162,8 @@ def test_who_would_have_to_wait_at_a_full_socket_gets_in_later(
         assert not done
         for _ in range(waiting + 2):
             (await asyncio.get_running_loop().sock_accept(listener))[0].close()
-        await asyncio.wait_for(plain, 10)
-        _, writer = await asyncio.wait_for(streams, 10)
+        await asyncio.wait_for(plain, LIMIT)
+        _, writer = await asyncio.wait_for(streams, LIMIT)
         writer.close()
 
     with ExitStack() as stack, asyncio.Runner(loop_factory=loop) as runner:

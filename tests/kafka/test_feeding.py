@@ -23,7 +23,7 @@ from tests.support.publisher import StrictPublisher
 from tests.support.sites import start_broker
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 
 PATIENCE = 90.0
 

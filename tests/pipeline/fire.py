@@ -35,11 +35,11 @@ from brokerweave.mqtt.packets import Connect, Publish
 from brokerweave.pipeline.lake.notes import LakeNotes
 from tests.support.clients import end
 from tests.support.sites import start_all, start_broker
-from tests.support.waiting import wait_until
+from tests.support.waiting import LIMIT, wait_until
 
 IN_FLIGHT = 20
 """Messages that a publisher sends before it waits for an acknowledgement."""
-PATIENCE = 300.0
+PATIENCE = 600.0
 """Seconds for what needs Spark, on a machine that does much else. Reached only by a test that fails."""
 
 
@@ -66,7 +66,7 @@ class RecordingSite:
         return Path(self.node.status()["edge_log"]["path"])
 
     def wait_for_service(self) -> None:
-        self.node.wait_for(lambda status: status["flight"]["state"] == "running", "its service", 60)
+        self.node.wait_for(lambda status: status["flight"]["state"] == "running", "its service", LIMIT)
 
 
 @contextlib.contextmanager
@@ -146,7 +146,7 @@ class Publisher:
         with self._work:
             self._ending = True
             self._work.notify()
-        self._thread.join(10)
+        self._thread.join(LIMIT)
         end(self._client)
 
     def _connected(self, *_: object) -> None:
@@ -197,7 +197,7 @@ class Pulse:
         self.trouble = ""
         self._name, self._rate, self._payload = name, rate, payload
         self._ending = threading.Event()
-        self._socket = socket.create_connection((HOST, port), timeout=30)
+        self._socket = socket.create_connection((HOST, port), timeout=LIMIT)
         self._socket.sendall(codec.encode(Connect(f"pulse-{name}", 4), 4))
         assert self._socket.recv(4)[:1] == b"\x20"
         self._threads = [threading.Thread(target=each, daemon=True) for each in (self._send, self._listen)]
@@ -234,10 +234,10 @@ class Pulse:
     def finish(self) -> None:
         """Stop publishing, and wait until all of it is acknowledged."""
         self._ending.set()
-        self._threads[0].join(10)
-        wait_until(lambda: self.answered >= self.sent, f"{self.sent} acknowledgements; {self.answered}", 60)
+        self._threads[0].join(LIMIT)
+        wait_until(lambda: self.answered >= self.sent, f"{self.sent} acknowledgements; {self.answered}")
         self._socket.shutdown(socket.SHUT_RDWR)
-        self._threads[1].join(10)
+        self._threads[1].join(LIMIT)
         self._socket.close()
 
 
@@ -273,7 +273,7 @@ class Driver:
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(30)
+            self.process.wait(LIMIT)
             self.process = None
 
     def terminate(self) -> int:

@@ -35,7 +35,7 @@ def _run(mode: str, scenario: str, folder: Path) -> None:
         [sys.executable, "-m", "tests.pipeline.killing", mode, scenario, str(folder)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=500,
         cwd=Path(__file__).parents[2],
         check=False,
     )

@@ -14,6 +14,7 @@ from brokerweave.cli import main
 from brokerweave.edgelog.layout import Position
 from brokerweave.pipeline.lake.notes import LakeNotes, LogNote
 from brokerweave.pipeline.spark.needs import SPARK
+from tests.support.waiting import LIMIT
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -88,7 +89,7 @@ def test_without_spark_one_line_says_what_to_install(tmp_path: Path, module: str
         main(["pipeline", "run", "--nodes", "127.0.0.1:9", "--to", "lake"])
     """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=LIMIT
     )
     said = f"brokerweave: the pipeline needs {module}: pip install 'brokerweave[spark]'\n"
     assert (done.returncode, done.stderr) == (1, said)

@@ -19,6 +19,7 @@ from brokerweave.pipeline.lake.consumed import consumed
 from tests.pipeline.killing import killed_at_every_step, recovered
 from tests.pipeline.lake import seen, visible
 from tests.pipeline.test_publishing import expected, publish
+from tests.support.waiting import LIMIT
 
 BATCHES = 4
 RUN = "import pathlib, tests.pipeline.test_compaction as t; t.switching.LINGER = 0; t"
@@ -109,7 +110,7 @@ def test_batches_published_while_compaction_runs_are_all_there_once(tmp_path: Pa
                 break
     finally:
         (tmp_path / "stop").touch()
-        assert running.wait(60) == 0
+        assert running.wait(LIMIT) == 0
     assert any("compact-" in path for path in visible(table)), "compaction never came"
     assert seen(table) == expected(range(10 * batch + 10))
 

@@ -26,6 +26,7 @@ from tests.pipeline.killing import killed_at_every_step, recovered
 from tests.pipeline.lake import Row, rows, seen, staged, visible
 from tests.pipeline.test_parquet_sink import frame
 from tests.pipeline.test_publishing import QUERY, expected
+from tests.support.verdicts import all_arrived, once_each
 
 SCENARIO = "tests.pipeline.test_delta_sink:two_batches"
 
@@ -71,8 +72,8 @@ def test_a_batch_is_exact_for_delta_and_for_plain_readers_wherever_the_driver_is
     assert sum(name == "after the Delta commit" for name, _ in left) == 2
     for name, folder in left:
         for found in (by_delta(folder / "t"), seen(folder / "t")):
-            assert len(set(found)) == len(found), f"rows are doubled after a kill {name}"
-            assert set(expected(range(10 * _next(folder)))) <= set(found), f"missing after a kill {name}"
+            once_each(found, list(set(found)), f"a kill {name}")
+            all_arrived(found, expected(range(10 * _next(folder))), f"a kill {name}")
     recovered(SCENARIO, tmp_path)
     for name, folder in left:
         assert by_delta(folder / "t") == expected(range(20)), f"not recovered from a kill {name}"

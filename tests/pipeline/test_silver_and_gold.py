@@ -30,7 +30,7 @@ from brokerweave.pipeline.sinks.delta import DeltaSink
 from brokerweave.pipeline.sinks.parquet import ParquetSink
 
 # The first test also starts the session, which takes a minute where others use the machine as well.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 T0 = datetime(2026, 1, 31, 23, 59, tzinfo=UTC)
 NOW = {"availableNow": True}
 

@@ -37,7 +37,7 @@ def place(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield folder, site
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
@@ -64,7 +64,7 @@ def test_every_snippet_is_run() -> None:
     assert set(SNIPPETS) == {"duckdb", "pandas", "pyarrow", "gold", "delta"}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_examples_run(
     place: tuple[Path, Site],
     tmp_path: Path,

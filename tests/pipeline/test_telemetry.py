@@ -18,6 +18,7 @@ from brokerweave.lab.broker import free_port
 from brokerweave.lab.node import LabNode
 from brokerweave.pipeline import telemetry
 from tests.support.sites import start_broker
+from tests.support.waiting import LIMIT
 
 Said = dict[str, Any]
 
@@ -67,7 +68,7 @@ def test_each_node_has_a_row_with_its_totals_and_mean_rates_and_the_cluster_thei
     assert b["messages_in_rate"] == pytest.approx(10)
     total, average = (row.asDict() for row in found.cluster.collect())
     assert (total["cluster"], total["nodes"]) == ("total", 2)
-    assert (total["messages_in"], total["messages_in_rate"]) == pytest.approx((1200, 60))
+    assert (total["messages_in"], total["messages_in_rate"]) == pytest.approx((1200, LIMIT))
     assert (average["cluster"], average["memory_bytes"]) == ("average", 60_000_000)
     assert found.unreadable == 2
     over_time = found.over_time.collect()
@@ -141,8 +142,8 @@ def test_what_a_running_node_says_of_itself_is_read_from_its_log(spark: SparkSes
         start_broker("mosquitto") as broker,
         LabNode("a", broker.port, settings=settings, taps=(telemetry.TOPIC,)) as node,
     ):
-        node.wait_for(lambda status: status["flight"]["state"] == "running", "the Flight service", 60)
-        node.wait_for(lambda status: status["counters"]["edge_log_recorded"] >= 10, "ten messages", 60)
+        node.wait_for(lambda status: status["flight"]["state"] == "running", "the Flight service", LIMIT)
+        node.wait_for(lambda status: status["counters"]["edge_log_recorded"] >= 10, "ten messages", LIMIT)
         found = telemetry.tables(telemetry.from_nodes(spark, f"grpc://127.0.0.1:{port}"))
         (row,) = found.nodes.collect()
     assert found.unreadable == 0

@@ -18,6 +18,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from tests.support.verdicts import BrokenPromise
 from tests.support.waiting import LIMIT, wait_until
 
 
@@ -125,7 +126,12 @@ class MqttClient:
         return [message.payload for message in self.received if topic in (None, message.topic)]
 
     def wait_for(self, condition: Callable[[list[Message]], bool], seconds: float = LIMIT) -> None:
-        wait_until(lambda: condition(self.received), f"what was expected of {self.received[-50:]}", seconds)
+        """Until what was received is enough; what a connected client did not get by then is lost."""
+        try:
+            wait_until(lambda: condition(self.received), "what was to be received", seconds)
+        except AssertionError as error:
+            kind = AssertionError if self.ended.is_set() else BrokenPromise
+            raise kind(f"{error}; received {len(self.received)}, last {self.received[-50:]}") from None
 
     def wait_for_payload(self, payload: bytes, seconds: float = LIMIT) -> None:
         self.wait_for(lambda received: any(message.payload == payload for message in received), seconds)

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import Self
 
+from tests.support.waiting import LIMIT
+
 HOST = "127.0.0.1"
 
 
@@ -51,7 +53,7 @@ class Proxy:
                 near, _ = self._server.accept()
                 self.accepted += 1
                 try:
-                    far = socket.create_connection((HOST, self._target), timeout=5)
+                    far = socket.create_connection((HOST, self._target), timeout=LIMIT)
                 except OSError:
                     near.close()
                     continue

@@ -31,20 +31,30 @@ QUICK: Settings = {
 }
 """Links that notice and return fast enough for a test, and barriers that a busy machine does not end."""
 
+INSTALLED_BY_SETUP = ("mosquitto", "rabbitmq", "nats", "amqtt")
+
 # A child dies with the thread that started it, so these threads live as long as the test run.
 _starters = ThreadPoolExecutor(8, "starter")
 
 
 def start_all(starts: Iterable[Callable[[], object]]) -> None:
     for done in [_starters.submit(start) for start in starts]:
-        done.result(90)
+        done.result(2 * LIMIT)
+
+
+def makers(*names: str) -> list[str]:
+    """Of these brokers those that tests can be about: what `make setup` installs, and whatever else is here.
+
+    A broker that nobody said would be there makes no skipped test.
+    """
+    return [name for name in names if name in INSTALLED_BY_SETUP or lab.BROKERS[name].missing() is None]
 
 
 def start_broker(name: str, **options: Any) -> lab.Broker:
     """A broker that outlives the test that asked for it, or a skip that says why there is none."""
     if reason := lab.available()[name]:
         pytest.skip(reason)
-    return _starters.submit(lab.start, name, **options).result(90)
+    return _starters.submit(lab.start, name, **options).result(2 * LIMIT)
 
 
 @dataclass

@@ -87,7 +87,7 @@ class Broker(ABC):
     """
 
     name: ClassVar[str]
-    start_timeout: ClassVar[float] = 15.0
+    start_timeout: ClassVar[float] = 60.0
 
     def __init__(self) -> None:
         self.host = HOST

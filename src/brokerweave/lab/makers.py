@@ -45,7 +45,7 @@ class _Installed(Broker):
 
 class JavaBroker(_Installed):
     runner = "java"
-    start_timeout = 60.0
+    start_timeout = 120.0
 
     def java(self, *arguments: str) -> list[str]:
         class_path = f"{self.home()}/*"

@@ -101,7 +101,7 @@ class LabNode(Broker):
         """The row of one neighbour in `status`."""
         return next((row for row in self.status()["links"] if row["neighbour"] == neighbour), {})
 
-    def wait_for(self, condition: Callable[[dict[str, Any]], bool], what: str, timeout: float = 20.0) -> None:
+    def wait_for(self, condition: Callable[[dict[str, Any]], bool], what: str, timeout: float = 60.0) -> None:
         """Wait until `status` fulfils the condition, or raise `Unavailable` that says what did not happen."""
         deadline = time.monotonic() + timeout
         while not condition(status := self.status()):
@@ -109,7 +109,7 @@ class LabNode(Broker):
                 raise Unavailable(f"node {self.id}: {what} did not happen in {timeout:g} s; {status}")
             time.sleep(0.02)
 
-    def wait_for_links(self, count: int, timeout: float = 20.0) -> None:
+    def wait_for_links(self, count: int, timeout: float = 60.0) -> None:
         """Wait until this many neighbours are up on all lanes and each has its role, and the broker takes
         injections."""
 

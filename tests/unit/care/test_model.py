@@ -14,6 +14,7 @@ def test_without_a_kill_everything_arrives_once() -> None:
         assert sorted(world.client.got) == sorted(world.published) == sorted(world.acknowledged)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("others", [(), ("e",)], ids=["alone", "others"])
 def test_a_home_may_be_killed_at_any_step(others: tuple[str, ...]) -> None:
     """With and without other clients who want the same where it comes back."""
@@ -22,6 +23,7 @@ def test_a_home_may_be_killed_at_any_step(others: tuple[str, ...]) -> None:
         check(play(1, kills={step: "d"}, others=others))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("part", range(4))
 def test_with_three_copies_two_nodes_may_be_killed(part: int) -> None:
     """The home and one more: a publisher's node, a holder, the next home, in any order."""

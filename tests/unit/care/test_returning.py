@@ -258,6 +258,7 @@ def test_the_origin_keeps_for_clients_of_a_dead_node_that_holders_may_not_know(m
         assert "d" in strategy(mesh, name).route("t", None).holds
 
 
+@pytest.mark.thorough
 def test_a_client_may_subscribe_as_often_as_it_likes_after_it_came_back(mesh: Network) -> None:
     missed(mesh, b"1")
     back = Guest(mesh, "e", "c", clean_start=False)

@@ -49,6 +49,7 @@ def _matched(table: dict[str, dict[str, int]], topic: str) -> dict[str, int]:
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [1, 5, 30, 300])
 def test_trie_agrees_with_the_plain_matcher_over_a_million_pairs(size: int) -> None:
     """A million pairs of filter and topic in all: a quarter for each size of trie."""

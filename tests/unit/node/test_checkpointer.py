@@ -81,6 +81,7 @@ def test_killed_at_any_write_a_node_loses_nothing_and_doubles_nothing(
         assert world.kills == 1, at
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("second", range(1, 12))
 def test_killed_again_while_it_recovers_it_still_does(tmp_path: Path, killer: Killer, second: int) -> None:
     _, changes = live(tmp_path / "whole", killer, [])

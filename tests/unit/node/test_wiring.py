@@ -70,6 +70,7 @@ def test_a_message_crosses_each_tree_link_once_and_no_other(
     assert sum(world.messages.values()) == 20 * (len(world.nodes) - 1)
 
 
+@pytest.mark.thorough
 @both
 @pytest.mark.parametrize("edges", [RING, MESH], ids=["ring", "mesh"])
 @pytest.mark.parametrize("seed", range(4))
@@ -186,6 +187,7 @@ def test_a_link_that_flaps_costs_a_bounded_number_of_packets() -> None:
     assert all(node.core.wiring.settled for node in world.nodes.values())
 
 
+@pytest.mark.thorough
 @both
 @pytest.mark.parametrize("seed", range(6))
 def test_links_that_fail_and_return_one_after_the_other_break_no_promise(
@@ -210,6 +212,7 @@ def test_links_that_fail_and_return_one_after_the_other_break_no_promise(
     check(world)
 
 
+@pytest.mark.thorough
 @both
 @pytest.mark.parametrize("seed", range(10))
 def test_links_that_fail_and_return_at_once_lose_and_double_nothing(
