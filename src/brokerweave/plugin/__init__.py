@@ -22,6 +22,7 @@ from brokerweave.mqtt.packets import (
 from brokerweave.mqtt.properties import Properties, Property, user_properties
 from brokerweave.plugin.listener import (
     Listener,
+    ListenerContext,
     NodeState,
     Reject,
     Session,
@@ -43,6 +44,7 @@ __all__ = [
     "Disconnect",
     "Hop",
     "Listener",
+    "ListenerContext",
     "LocalProtocolError",
     "NodeState",
     "Option",

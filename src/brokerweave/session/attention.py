@@ -54,14 +54,12 @@ ACTED_ON = frozenset(
 )
 
 
-def from_client(listened: bool, mesh: bool) -> int:
-    """`listened`: listeners want to see something of this side's."""
-    if listened:
-        return _EVERYTHING
-    return _FROM_CLIENT | (sum(1 << t for t in ANSWERS) if mesh else 0)
+def from_client(listened: int, mesh: bool) -> int:
+    """`listened`: what listeners named of this side's."""
+    return _FROM_CLIENT | listened | (sum(1 << t for t in ANSWERS) if mesh else 0)
 
 
-def from_broker(listened: bool, cluster: bool, mesh: bool) -> int:
-    if listened or mesh:
+def from_broker(listened: int, cluster: bool, mesh: bool) -> int:
+    if mesh:
         return _EVERYTHING
-    return _FROM_BROKER | (PUBLISH_ACKS if cluster else 0)
+    return _FROM_BROKER | listened | (PUBLISH_ACKS if cluster else 0)
