@@ -1,7 +1,7 @@
 """Listeners for tests: they run inside a node.
 
-`Recorder` does what clients ask for by topic, and tells them what it was told. `Diary` writes every call into
-a file.
+`Recorder` and `Flood` do what clients ask for by topic, and the first tells them what it was told. `Diary`
+writes every call into a file.
 """
 
 from __future__ import annotations
@@ -78,6 +78,21 @@ class Clumsy(Listener):
 
     def session_closed(self, session: Session) -> None:
         raise ZeroDivisionError
+
+
+class Flood(Listener):
+    """`do/flood` with a number N: publishes 0 to N-1 at once. `do/retain`: publishes the payload, retained."""
+
+    name: ClassVar[str] = "flood"
+    packets: ClassVar[frozenset[tuple[Side, PacketType]]] = frozenset({(Side.CLIENT, PacketType.PUBLISH)})
+
+    def packet_arrived(self, session: Session, packet: Packet) -> Reject | None:
+        if isinstance(packet, Publish) and packet.topic == "do/flood":
+            for number in range(int(packet.payload)):
+                self.context.publish(Publish("flood/number", str(number).encode(), 1))
+        elif isinstance(packet, Publish) and packet.topic == "do/retain":
+            self.context.publish(Publish("flood/kept", packet.payload, 2, retain=True))
+        return None
 
 
 class Diary(Listener):

@@ -49,11 +49,10 @@ class RuntimeListenerContext:
         node: Node,
         kind: type[Listener],
         sessions: RuntimeSessions,
-        options: Mapping[str, OptionValue],
         login: tuple[str | None, bytes | None],
     ) -> None:
         self.sessions = sessions
-        self.options = options
+        self.options: Mapping[str, OptionValue] = node.config.options[kind.name]
         self.now = node.now
         self._node = node
         self._core: NodeCore = node.core

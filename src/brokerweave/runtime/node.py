@@ -263,7 +263,7 @@ class Node:
             self.health.recovering = self.core.strategy.recovering
         self.core.plugins.report = self.problems.report
         self._listening = [
-            RuntimeListenerContext(self, registry.listener(name), self._sessions, {}, login)
+            RuntimeListenerContext(self, registry.listener(name), self._sessions, login)
             for name in node.listeners
         ]
         self.core.plugins.listeners = tuple(context.listener for context in self._listening)

@@ -342,8 +342,10 @@ class ClientConnection(asyncio.Protocol):
         if self._open > 0:
             return
         self._host.closing.discard(self)
-        for handle in self._sessions(SessionState.TERMINATING):
+        ended = self._sessions(SessionState.TERMINATING)
+        for handle in ended:
             handle.move(SessionState.CLOSED)
+        for handle in ended:
             self._host.core.plugins.tell(methodcaller("session_closed", handle))
 
     def _sessions(self, state: SessionState) -> list[SessionHandle]:
