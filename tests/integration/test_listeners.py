@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,7 @@ def test_what_a_listener_changes_or_publishes_comes_once_to_subscribers_at_every
     for payload in (b"20", b"60", b"30"):
         publisher.publish(topic, payload, qos)
     for subscriber in subscribers:
-        wait_until(lambda each=subscriber: len(each.received) >= 4, "three readings and an alarm")
+        subscriber.wait_for(lambda received: len(received) >= 4)
         got = [(message.topic, message.payload) for message in subscriber.received]
         assert sorted(got) == sorted(
             [(topic, b"20 C"), (topic, b"60 C"), (topic, b"30 C"), (f"alarms/{topic}", b"60")]
@@ -202,4 +203,4 @@ def test_a_retained_publication_of_a_listener_is_there_for_who_comes_later_at_an
             return any(message.payload == b"kept" and message.retain for message in late.received)
 
         for site in ("a", "b"):
-            wait_until(lambda site=site: kept(site), f"the retained message at {site}")
+            wait_until(partial(kept, site), f"the retained message at {site}")

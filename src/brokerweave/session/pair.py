@@ -338,7 +338,8 @@ class Pair:
                 return frame
         if frame.type in ABOUT_FILTERS and len(frame.data) > self.limits.client_queue:
             raise RemoteProtocolError("too many filters in one packet", 0x95)
-        judged = self._judged(Side.CLIENT, frame)
+        judgement = self._judgement
+        judged = self._judged(judgement, Side.CLIENT, frame) if judgement is not None else (None, frame)
         if judged is None:
             return None
         packet, frame = judged
@@ -420,7 +421,8 @@ class Pair:
         """Act on one frame from the broker: what takes its place in the stream, which may have to stand there
         first. Or, as bytes, what goes to the client at once instead."""
         redelivery = self._redelivery
-        judged = self._judged(Side.BROKER, frame)
+        judgement = self._judgement
+        judged = self._judged(judgement, Side.BROKER, frame) if judgement is not None else (None, frame)
         if judged is None:
             if redelivery is not None and frame.type == PacketType.PUBLISH:
                 redelivery.refused(frame)
@@ -593,12 +595,9 @@ class Pair:
     def _hears(self, side: Side, frame: Frame) -> bool:
         return self._judgement is not None and (side, frame.type) in self._judgement.asked
 
-    def _judged(self, side: Side, frame: Frame) -> tuple[Packet | None, Frame] | None:
+    def _judged(self, judgement: Judgement, side: Side, frame: Frame) -> tuple[Packet | None, Frame] | None:
         """What listeners make of a frame, with its packet if one of them asked for it. None: it does not
         pass, and the sender was told."""
-        judgement = self._judgement
-        if judgement is None:
-            return None, frame
         answer: Packet | None = None
         if frame.type == PacketType.PUBREL:
             answer = judgement.completes(side, frame, self.version)

@@ -31,12 +31,12 @@ def test_a_node_is_stopped_before_its_start_and_after_its_end() -> None:
     network = Network()
     network.add("a")
     lifecycle = network.nodes["a"].core.lifecycle
-    assert lifecycle.state is NodeState.STOPPED
+    assert states(network)["a"] is NodeState.STOPPED
     lifecycle.running = True
-    assert lifecycle.state is NodeState.RUNNING
+    assert states(network)["a"] is NodeState.RUNNING
     network.nodes["a"].core.add_neighbour("b")
     lifecycle.running = False
-    assert lifecycle.state is NodeState.STOPPED
+    assert states(network)["a"] is NodeState.STOPPED
 
 
 def test_a_node_is_adding_until_the_new_neighbour_has_what_the_strategy_shares() -> None:
@@ -86,17 +86,17 @@ def test_a_node_is_removing_until_the_connection_is_closed_and_the_rest_has_hear
     client.subscribe("t", 1)
     network.settle()
     a = network.nodes["a"].core
-    assert a.lifecycle.state is NodeState.RUNNING
+    assert states(network)["a"] is NodeState.RUNNING
     network.stuck.add(("a", "c"))
     a.remove_neighbour("b")
     del network.wires["a", "b"], network.wires["b", "a"]
     network.settle()
-    assert a.lifecycle.state is NodeState.REMOVING
+    assert states(network)["a"] is NodeState.REMOVING
     a.neighbour_table.lost("b", 0)
-    assert a.lifecycle.state is NodeState.REMOVING, "c has not heard that nobody there wants t"
+    assert states(network)["a"] is NodeState.REMOVING, "c has not heard that nobody there wants t"
     network.stuck.clear()
     network.settle()
-    assert a.lifecycle.state is NodeState.RUNNING
+    assert states(network)["a"] is NodeState.RUNNING
 
 
 def test_a_link_that_stands_by_is_added_when_its_role_is_known() -> None:
@@ -114,6 +114,6 @@ def test_a_neighbour_that_comes_back_while_it_is_removed_is_being_added() -> Non
     network.settle()
     a = network.nodes["a"].core
     a.remove_neighbour("b")
-    assert a.lifecycle.state is NodeState.REMOVING
+    assert states(network)["a"] is NodeState.REMOVING
     a.add_neighbour("b")
-    assert a.lifecycle.state is NodeState.ADDING
+    assert states(network)["a"] is NodeState.ADDING

@@ -9,6 +9,7 @@ import pytest
 
 from brokerweave.config import LimitsSection
 from brokerweave.mqtt import codec
+from brokerweave.mqtt.frames import RouteCache
 from brokerweave.mqtt.packets import ConnAck, Connect, Disconnect, PingResp
 from brokerweave.node.counters import Counters
 from brokerweave.node.plugins import Plugins
@@ -18,7 +19,7 @@ from brokerweave.runtime.sessions import RuntimeSessions, SessionsHost
 from brokerweave.runtime.traffic import Traffic
 from brokerweave.session.pair import Pair
 from tests.support.listening import FakeListenerContext
-from tests.unit.session.test_pair import Host, RouteCache
+from tests.unit.session.test_pair import Host
 
 
 class Transport:
