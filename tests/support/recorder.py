@@ -81,7 +81,7 @@ class Clumsy(Listener):
 
 
 class Flood(Listener):
-    """`do/flood` with a number N: publishes 0 to N-1 at once. `do/retain`: publishes the payload, retained."""
+    """`do/flood` with a number N: publishes 0 to N-1 at once. `do/retain`: publishes it, retained."""
 
     name: ClassVar[str] = "flood"
     packets: ClassVar[frozenset[tuple[Side, PacketType]]] = frozenset({(Side.CLIENT, PacketType.PUBLISH)})
