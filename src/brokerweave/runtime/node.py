@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import TypeVar
 
@@ -247,7 +248,7 @@ class Node:
         self._lane_folders = LaneFolders(self.storage, self.checkpointer, lambda: self.config.links.qos > 0)
         self.retained_store = SqliteStore(self.storage.folder / "retained.db", self.warn)
         self.core = NodeCore(
-            settings.core_settings(self.config, epoch, issubclass(strategy, Mesh)),
+            settings.core_settings(self.config, epoch, strategy),
             self.config.limits,
             strategy,
             (),
@@ -257,10 +258,9 @@ class Node:
             self.retained_store,
             self.checkpointer.wal,
         )
-        if self.core.failover is not None and not self.storage.temporary:
-            self.core.failover.keep_in(self.storage.journal("held"))
-        if isinstance(self.core.strategy, Mesh):
-            self.health.recovering = self.core.strategy.recovering
+        if not self.storage.temporary:
+            self.core.care.keep_in(partial(self.storage.journal, "held"))
+        self.health.ready = self.core.guarded.ready
         self.core.plugins.report = self.problems.report
         self._listening = [
             RuntimeListenerContext(self, registry.listener(name), self._sessions, login)

@@ -33,7 +33,7 @@ _FROM_BROKER = sum(
 PUBLISH_ACKS = 1 << PacketType.PUBACK | 1 << PacketType.PUBREC
 
 ANSWERS = frozenset({PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP, PacketType.PINGREQ})
-"""What the client of a mesh says to the broker, or to the node that sent something in its stead."""
+"""What a client that is watched says to the broker, or to the node that sent something in its stead."""
 ANSWERED = frozenset({PacketType.PUBACK, PacketType.PUBREC})
 DELIVERS = frozenset({PacketType.PUBLISH, PacketType.PUBREL})
 ABOUT_FILTERS = frozenset({PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE})
@@ -54,12 +54,12 @@ ACTED_ON = frozenset(
 )
 
 
-def from_client(listened: int, mesh: bool) -> int:
+def from_client(listened: int, watched: bool) -> int:
     """`listened`: what listeners named of this side's."""
-    return _FROM_CLIENT | listened | (sum(1 << t for t in ANSWERS) if mesh else 0)
+    return _FROM_CLIENT | listened | (sum(1 << t for t in ANSWERS) if watched else 0)
 
 
-def from_broker(listened: int, cluster: bool, mesh: bool) -> int:
-    if mesh:
+def from_broker(listened: int, cluster: bool, watched: bool) -> int:
+    if watched:
         return _EVERYTHING
     return _FROM_BROKER | listened | (PUBLISH_ACKS if cluster else 0)

@@ -53,9 +53,13 @@ def unit_added(packet: Packet) -> Packet:
 
 
 def site_with(
-    *listeners: Listener, version: int = 5, cluster: bool = False, records: bool = False, mesh: bool = False
+    *listeners: Listener,
+    version: int = 5,
+    cluster: bool = False,
+    records: bool = False,
+    watched: bool = False,
 ) -> Site:
-    site = Site(version, listeners, cluster=cluster, records=records, mesh=mesh)
+    site = Site(version, listeners, cluster=cluster, records=records, watched=watched)
     site.connect()
     return site
 
@@ -169,9 +173,9 @@ def test_a_client_whose_connect_is_rejected_hears_it_in_connack(version: int, co
     assert site.pair.error is not None
 
 
-@pytest.mark.parametrize("mesh", [False, True])
-def test_the_client_gets_the_changed_delivery_in_its_place(mesh: bool) -> None:
-    site = site_with(listener(Side.BROKER, PacketType.PUBLISH, unit_added), mesh=mesh)
+@pytest.mark.parametrize("watched", [False, True])
+def test_the_client_gets_the_changed_delivery_in_its_place(watched: bool) -> None:
+    site = site_with(listener(Side.BROKER, PacketType.PUBLISH, unit_added), watched=watched)
     out = site.broker(PingResp(), Publish("t", b"21", 1, packet_id=4), PingResp())
     assert out == encoded(PingResp(), Publish("t", b"21 C", 1, packet_id=4), PingResp())
 
@@ -210,11 +214,13 @@ def test_a_changed_connack_can_refuse_a_client() -> None:
     assert site.pair.phase is Phase.REFUSED
 
 
-@pytest.mark.parametrize("mesh", [False, True])
+@pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_delivery_that_is_rejected_is_acknowledged_in_the_clients_stead(version: int, mesh: bool) -> None:
+def test_a_delivery_that_is_rejected_is_acknowledged_in_the_clients_stead(
+    version: int, watched: bool
+) -> None:
     rejecting = listener(Side.BROKER, PacketType.PUBLISH, lambda packet: Reject(0x99))
-    site = site_with(rejecting, version=version, mesh=mesh)
+    site = site_with(rejecting, version=version, watched=watched)
     assert site.broker(Publish("t", b"1", 1, packet_id=4), Publish("t", b"2", 2, packet_id=5)) == b""
     code = 0x99 if version == 5 else 0
     answers = encoded(PubAck(4, code), PubRec(5, code), version=version)
@@ -222,7 +228,7 @@ def test_a_delivery_that_is_rejected_is_acknowledged_in_the_clients_stead(versio
     if version == 4:
         assert site.broker(PubRel(5)) == b""
         assert site.host.to_broker[2:] == [encoded(PubComp(5), version=4)]
-    if mesh:
+    if watched:
         assert sum(map(len, site.host.receipts)) == 2, "nobody keeps them for the client"
         assert not site.pair.undelivered
 
