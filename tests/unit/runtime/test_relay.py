@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from brokerweave.care.interface import Care
 from brokerweave.config import LimitsSection
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import RouteCache
@@ -74,7 +75,7 @@ class Node(Host):
     def __init__(self) -> None:
         super().__init__()
         self.limits = LimitsSection()
-        self.failover = None
+        self.care = Care()
         self.relays: dict[Pair, ClientConnection] = {}
         self.closing: set[ClientConnection] = set()
         self.traffic = Traffic()

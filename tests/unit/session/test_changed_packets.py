@@ -216,9 +216,7 @@ def test_a_changed_connack_can_refuse_a_client() -> None:
 
 @pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_delivery_that_is_rejected_is_acknowledged_in_the_clients_stead(
-    version: int, watched: bool
-) -> None:
+def test_a_rejected_delivery_is_acknowledged_in_the_clients_stead(version: int, watched: bool) -> None:
     rejecting = listener(Side.BROKER, PacketType.PUBLISH, lambda packet: Reject(0x99))
     site = site_with(rejecting, version=version, watched=watched)
     assert site.broker(Publish("t", b"1", 1, packet_id=4), Publish("t", b"2", 2, packet_id=5)) == b""
