@@ -44,6 +44,7 @@ class StandIn(Host):
         self.limits = LimitsSection()
         self.care = Care()
         self.relays: dict[Pair, ClientConnection] = {}
+        self.closing: set[ClientConnection] = set()
         self.traffic = Traffic()
         self.connections_full = False
         self.plugins = _NoPlugins()

@@ -167,10 +167,12 @@ def network(
     settings: Settings = QUICK,
     special: Mapping[str, Settings] | None = None,
     alone: Iterable[str] = (),
+    taps: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Iterator[Network]:
     """Sites named in `edges` (and `alone`, without links), with Mosquittos where `brokers` has no other.
 
-    `special` has further settings of single sites. Brokers that are given stay when the network goes.
+    `special` has further settings of single sites, `taps` what they record. Brokers that are given stay when
+    the network goes.
     """
     net = Network(links=list(edges))
     names = list(dict.fromkeys([name for edge in net.links for name in edge] + list(alone)))
@@ -182,7 +184,8 @@ def network(
             dialed = tuple(net.node(b if a == name else a) for a, b in net.links if _dials(net, name, a, b))
             broker = own.get(name) or given[name]
             keys = merged(settings, (special or {}).get(name, {}))
-            node = LabNode(name, broker.port, dialed, strategy=strategy, settings=keys)
+            recorded = (taps or {}).get(name, ())
+            node = LabNode(name, broker.port, dialed, strategy=strategy, settings=keys, taps=recorded)
             net.sites[name] = Site(broker, node)
         start_all(site.node.start for site in net.sites.values())
         net.wait_for_links()

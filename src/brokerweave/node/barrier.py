@@ -51,12 +51,19 @@ class Barrier:
         """A control packet went out."""
         self._neighbours.setdefault(neighbour, _Told()).told += 1
 
-    def when_heard(self, callback: Callable[[], None], asked_by: str | None = None) -> bool:
+    def when_heard(
+        self, callback: Callable[[], None], asked_by: str | None = None, only: str | None = None
+    ) -> bool:
         """Call back when everything told so far is known everywhere. True: it is already; no call follows.
 
-        `asked_by` is the neighbour who wants to know: it waits for us, so we must not wait for it.
+        `asked_by` is the neighbour who wants to know: it waits for us, so we must not wait for it. `only`:
+        what was told to this neighbour.
         """
-        needed = {n: t.told for n, t in self._neighbours.items() if t.heard < t.told and n != asked_by}
+        needed = {
+            n: t.told
+            for n, t in self._neighbours.items()
+            if t.heard < t.told and n != asked_by and only in (None, n)
+        }
         if not needed:
             return True
         self._waits.append(_BarrierWait(needed, callback))

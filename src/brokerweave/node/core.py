@@ -29,6 +29,7 @@ from brokerweave.node.confirmations import Confirmations
 from brokerweave.node.counters import Counters
 from brokerweave.node.gates import MARK_TOPIC
 from brokerweave.node.interest import Interest
+from brokerweave.node.lifecycle import Lifecycle
 from brokerweave.node.neighbours import LaneMaker, Neighbours
 from brokerweave.node.outgoing import Outgoing
 from brokerweave.node.plugins import GuardedStrategy, Plugins
@@ -130,14 +131,21 @@ class NodeCore:
         self.settings = settings
         self.wal = wal or WriteAheadLog()
         self.limits = limits
-        self.listeners = listeners
         self.host = host
         self.counters = Counters()
         self.window = DuplicateWindow(settings.window)
         self.injectors = injectors
         self.plugins = Plugins(listeners, self.counters, host.warn)
+        self.barrier = Barrier(lambda neighbour, payload: self.send_own(neighbour, barrier.TOPIC, payload))
+        self.lifecycle = Lifecycle(self.barrier, self.is_up)
         self.neighbour_table = Neighbours(
-            settings.lanes, make_lane, host.call_later, settings.forget_after, self.counters, self.plugins
+            settings.lanes,
+            make_lane,
+            host.call_later,
+            settings.forget_after,
+            self.counters,
+            self.plugins,
+            self.lifecycle,
         )
         self.strategy = strategy(self)
         self.guarded = GuardedStrategy(self.strategy, self.plugins.failed)
@@ -158,7 +166,6 @@ class NodeCore:
         self.neighbour_table.link_down = self.wiring.link_down
         self.neighbour_table.lane_up = self.wiring.lane_up
         self.neighbour_table.lane_lost = self.wiring.lane_lost
-        self.barrier = Barrier(lambda neighbour, payload: self.send_own(neighbour, barrier.TOPIC, payload))
         self.confirmations = Confirmations()
         self.controls[barrier.TOPIC] = self.barrier.arrived
         self.neighbour_table.went_down = self._neighbour_down
@@ -265,7 +272,8 @@ class NodeCore:
 
     # For the pairs (PairHost)
 
-    def new_pair(self) -> Pair:
+    def new_pair(self, listeners: tuple[Listener, ...] | None = None) -> Pair:
+        """`listeners`: those that are shown its packets; by default all."""
         self._pairs += 1
         return Pair(
             self._pairs,
@@ -273,7 +281,7 @@ class NodeCore:
             self.local_routes,
             self.limits,
             self.settings.session_expiry,
-            self.listeners,
+            self.plugins.listeners if listeners is None else listeners,
             cluster=self.settings.cluster_timeout is not None,
             records=self.taps is not None,
             watched=self.care.watches_deliveries,
@@ -482,6 +490,7 @@ class NodeCore:
         self.wiring.recalled(identifier, UNKNOWN in kept)
 
     def remove_neighbour(self, identifier: str) -> None:
+        self.lifecycle.removing(identifier, sum(self.neighbour_table[identifier].connected))
         self.wiring.leaving(identifier)
         self.neighbour_table.remove(identifier)
 

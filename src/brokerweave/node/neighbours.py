@@ -13,8 +13,9 @@ from typing import Protocol
 
 from brokerweave.links.lane import Lane, Resume
 from brokerweave.node.counters import Counters
+from brokerweave.node.lifecycle import Lifecycle
 from brokerweave.node.plugins import Plugins
-from brokerweave.plugin import NodeState, Strategy, Timer
+from brokerweave.plugin import Strategy, Timer
 
 
 class LaneMaker(Protocol):
@@ -51,14 +52,15 @@ class Neighbours:
         forget_after: float,
         counters: Counters,
         plugins: Plugins,
+        lifecycle: Lifecycle,
     ) -> None:
         self.lanes = lanes
-        self.state = NodeState.RUNNING
         self.forget_after = forget_after
         self._make_lane = make_lane
         self._call_later = call_later
         self._counters = counters
         self._plugins = plugins
+        self._lifecycle = lifecycle
         self._strategy: Strategy | None = None
         self._all: dict[str, Neighbour] = {}
         self.forgotten: Callable[[str], None] = lambda neighbour: None
@@ -95,18 +97,17 @@ class Neighbours:
 
     def add(self, identifier: str) -> Neighbour:
         """ILDM_ADDING (Fig. 5): lanes exist from here on; `neighbour_up` follows with the connection."""
-        self.state = NodeState.ADDING
+        self._lifecycle.adding(identifier)
         self._plugins.tell(lambda listener: listener.neighbour_adding(identifier))
         lanes = [self._make_lane(identifier, index) for index in range(self.lanes)]
         neighbour = self._all[identifier] = Neighbour(identifier, lanes)
         self._await_return(neighbour)
-        self.state = NodeState.RUNNING
         return neighbour
 
     def remove(self, identifier: str) -> None:
         """ILDM_REMOVING (Fig. 5): the neighbour's interest ends, and what it is still owed is dropped."""
         neighbour = self._all.pop(identifier)
-        self.state = NodeState.REMOVING
+        self._lifecycle.removing(identifier, sum(neighbour.connected))
         self._plugins.tell(lambda listener: listener.neighbour_removing(identifier))
         if neighbour.forgetting is not None:
             neighbour.forgetting.cancel()
@@ -115,8 +116,8 @@ class Neighbours:
         assert self._strategy is not None
         if neighbour.active:
             self._strategy.neighbour_removed(identifier)
-        self.state = NodeState.RUNNING
         self.forgotten(identifier)
+        self._lifecycle.removed(identifier)
 
     def connected(self, identifier: str, index: int, peer: Resume | None, epoch: int = 0) -> None:
         """A lane's connection was established (and authenticated); `epoch` is the neighbour's."""
@@ -134,7 +135,10 @@ class Neighbours:
     def lost(self, identifier: str, index: int) -> None:
         """A lane's connection ended."""
         neighbour = self._all.get(identifier)
-        if neighbour is None or not neighbour.connected[index]:
+        if neighbour is None:
+            self._lifecycle.closed(identifier)
+            return
+        if not neighbour.connected[index]:
             return
         neighbour.lanes[index].disconnected()
         neighbour.connected[index] = False

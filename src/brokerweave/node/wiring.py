@@ -126,6 +126,7 @@ class Wiring:
         if not self.enabled:
             peer.joined = peer.listening = True
             self._core.guarded.neighbour_up(neighbour)
+            self._core.lifecycle.told(neighbour)
             return
         self._news.link_up(neighbour)
 
@@ -252,6 +253,8 @@ class Wiring:
         self.gates.release([neighbour.id])
         peer.leave_tree()
         peer.unknown = False
+        if peer.up:
+            self._core.lifecycle.shared(neighbour.id)
         if neighbour.active:
             neighbour.active = False
             self._core.guarded.neighbour_removed(neighbour.id)
@@ -277,6 +280,7 @@ class Wiring:
     def _talk(self, neighbour: str, peer: Peer) -> None:
         self._core.send_own(neighbour, TALK_TOPIC, views.encode_talk(peer.next_talk()))
         self._core.guarded.neighbour_up(neighbour)
+        self._core.lifecycle.told(neighbour)
 
     def _talk_arrived(self, neighbour: str, payload: bytes) -> None:
         peer = self.peers[neighbour]

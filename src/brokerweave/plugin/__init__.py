@@ -22,6 +22,7 @@ from brokerweave.mqtt.packets import (
 from brokerweave.mqtt.properties import Properties, Property, user_properties
 from brokerweave.plugin.listener import (
     Listener,
+    ListenerContext,
     NodeState,
     Reject,
     Session,
@@ -44,6 +45,7 @@ __all__ = [
     "Disconnect",
     "Hop",
     "Listener",
+    "ListenerContext",
     "LocalProtocolError",
     "NodeState",
     "Option",

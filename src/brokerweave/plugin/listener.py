@@ -1,4 +1,4 @@
-"""What any other plug-in is: a listener sees packets and events, and may reject what clients send.
+"""What any other plug-in is: a listener sees packets and events, may reject or change packets, may publish.
 
 Owns the interfaces of ILDM's session manager, message, event and status listeners (Table 1). Invariant: a
 listener pays only for the packets that it names. Must not know: sockets, the node's own classes.
@@ -7,10 +7,13 @@ listener pays only for the packets that it names. Must not know: sockets, the no
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from brokerweave.mqtt.packets import Packet, PacketType
+from brokerweave.mqtt.packets import Packet, PacketType, Publish
+from brokerweave.plugin.options import OptionValue
+from brokerweave.plugin.strategy import Timer
 
 
 class Side(enum.Enum):
@@ -70,15 +73,49 @@ class SessionManager(Protocol):
         """Write one packet between two others. False if the session is not ESTABLISHED."""
 
     def paired(self, session: Session) -> Session | None:
-        """The other half of the pair."""
+        """The other half of the pair; None for a session that a plug-in opened by itself."""
+
+
+class ListenerContext(Protocol):
+    """What a node offers one of its listeners."""
+
+    @property
+    def node_id(self) -> str: ...
+
+    @property
+    def state(self) -> NodeState: ...
+
+    @property
+    def sessions(self) -> SessionManager: ...
+
+    @property
+    def options(self) -> Mapping[str, OptionValue]:
+        """What the configuration says in the section with the listener's name; read by `option(...)`."""
+
+    def now(self) -> float:
+        """Seconds on a clock that never goes back."""
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """What the callback raises counts as the listener's failure, and ends there."""
+
+    def publish(self, packet: Publish) -> bool:
+        """Publish as a local client would: to the local broker, to other sites, into taps.
+
+        The access list sees the user name of the node's own sessions (`broker_username`) and the client id
+        `brokerweave-listener-NAME-NODE`. Publications of one listener keep their order, and all other
+        listeners are shown them. QoS is at most what the broker offers; properties are left out where it
+        does not speak MQTT 5. Packet id and DUP do not matter.
+
+        False, and counted, if too many wait already. Raises `LocalProtocolError` for what MQTT cannot carry.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
     """A listener's answer that stops a packet.
 
-    A rejected PUBLISH is acknowledged in the broker's stead, with `reason_code` where MQTT 5 can carry
-    it; any other rejected packet closes the pair.
+    A rejected PUBLISH is acknowledged in the stead of whom it was for, with `reason_code` where MQTT 5 can
+    carry it. Any other rejected packet closes the pair; a client whose CONNECT is rejected gets a CONNACK.
     """
 
     reason_code: int = 0x83
@@ -86,7 +123,7 @@ class Reject:
 
 
 class Listener:
-    """Any other plug-in: it sees packets and events, and may reject what clients send.
+    """Any other plug-in: it sees packets and events, may reject or change what passes, and may publish.
 
     Cost: every packet named in `packets` is decoded in Python, one by one, for every pair: some 10 µs
     each, against some 0.1 µs for a packet nobody listens to. An empty `packets` costs nothing.
@@ -95,11 +132,24 @@ class Listener:
     name: ClassVar[str]
     packets: ClassVar[frozenset[tuple[Side, PacketType]]] = frozenset()
 
-    def __init__(self, sessions: SessionManager) -> None:
-        self.sessions = sessions
+    def __init__(self, context: ListenerContext) -> None:
+        self.context = context
 
-    def packet_arrived(self, session: Session, packet: Packet) -> Reject | None:
-        """A packet named in `packets` arrived. None lets it pass unchanged."""
+    @property
+    def sessions(self) -> SessionManager:
+        return self.context.sessions
+
+    @property
+    def options(self) -> Mapping[str, OptionValue]:
+        return self.context.options
+
+    def packet_arrived(self, session: Session, packet: Packet) -> Packet | Reject | None:
+        """A packet named in `packets` arrived.
+
+        None lets it pass unchanged, a packet of the same type takes its place, `Reject` stops it. Packet id,
+        QoS, DUP and a CONNECT's protocol version stay as they were, whatever the answer says. A PUBLISH is
+        shown with its whole topic, never with a topic alias. The next listener sees what this one made.
+        """
         return None
 
     def tcp_down(self, session: Session) -> None:
@@ -108,12 +158,17 @@ class Listener:
     def receive_failed(self, session: Session, error: Exception) -> None:
         """What arrived could not be read as MQTT."""
 
-    def session_established(self, session: Session) -> None: ...
+    def session_established(self, session: Session) -> None:
+        """The TCP connection is there; nothing has been read or written."""
 
-    def session_closed(self, session: Session) -> None: ...
+    def session_closed(self, session: Session) -> None:
+        """Both halves of the pair are closed."""
 
-    def node_stopping(self) -> None: ...
+    def node_stopping(self) -> None:
+        """The node is about to stop: what is published now still has the time that `limits.drain` says."""
 
-    def neighbour_adding(self, neighbour: str) -> None: ...
+    def neighbour_adding(self, neighbour: str) -> None:
+        """A neighbour was named, or called; it does not know yet what this node knows."""
 
-    def neighbour_removing(self, neighbour: str) -> None: ...
+    def neighbour_removing(self, neighbour: str) -> None:
+        """A neighbour is being removed; it was told so, and the others are about to hear."""

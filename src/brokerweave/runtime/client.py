@@ -93,8 +93,6 @@ class Client:
         except (OSError, TimeoutError) as error:
             why = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
             raise Unavailable(f"cannot reach a broker at {address}: {why}") from None
-        client = cls(reader, writer, version)
-        client.timeout = timeout
         packet = Connect(
             # 23 characters at most: MQTT 3.1 brokers may refuse more.
             client_id=f"bw-{secrets.token_hex(8)}" if client_id is None else client_id,
@@ -106,9 +104,18 @@ class Client:
             will=will,
             properties=properties,
         )
+        if proxied:
+            writer.write(proxy_header.own(writer.get_extra_info))
+        return await cls.begin(reader, writer, packet, timeout)
+
+    @classmethod
+    async def begin(
+        cls, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, packet: Connect, timeout: float
+    ) -> Self:
+        """The same on a connection that is there already."""
+        client = cls(reader, writer, packet.version)
+        client.timeout = timeout
         try:
-            if proxied:
-                writer.write(proxy_header.own(writer.get_extra_info))
             client.send(packet)
             client.connack = await client.answer(ConnAck)
             if client.connack.reason_code:

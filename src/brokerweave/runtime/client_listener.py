@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from typing import Protocol
 
 from brokerweave.config import Address, LimitsSection, NodeConfig
 from brokerweave.node.core import NodeCore
+from brokerweave.plugin import Listener
 from brokerweave.runtime.accepting import Accepting
 from brokerweave.runtime.dialing import dial
 from brokerweave.runtime.relay import BrokerConnection, ClientConnection
@@ -41,6 +43,7 @@ class ClientListener:
 
     def __init__(self, host: ClientListenerHost) -> None:
         self.relays: dict[Pair, ClientConnection] = {}
+        self.closing: set[ClientConnection] = set()
         self.traffic = Traffic()
         self.call_later = host.call_later
         self._host = host
@@ -49,6 +52,17 @@ class ClientListener:
 
     async def listen(self) -> None:
         await self._accepting.listen(*self.config.node.listen)
+
+    async def connect_own(
+        self, shown_to: tuple[Listener, ...]
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection on which the node itself is the client; its packets are shown to these listeners."""
+        ours, theirs = socket.socketpair()
+        for each in (ours, theirs):
+            each.setblocking(False)
+        pair = self.core.new_pair(shown_to)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: ClientConnection(self, pair), theirs)
+        return await asyncio.open_unix_connection(sock=ours)
 
     @property
     def address(self) -> Address:

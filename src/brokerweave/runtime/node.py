@@ -50,6 +50,7 @@ from brokerweave.runtime.health import NodeHealth
 from brokerweave.runtime.injection import Injection
 from brokerweave.runtime.kafka import KafkaChild
 from brokerweave.runtime.lane_folders import LaneFolders
+from brokerweave.runtime.listening import RuntimeListenerContext
 from brokerweave.runtime.membership import Membership
 from brokerweave.runtime.neighbours import NodeLinks
 from brokerweave.runtime.problems import Problems
@@ -108,6 +109,8 @@ class Node:
         self.membership: Membership | None = None
         self._meta = Meta()
         self._telemetry: Telemetry | None = None
+        self._sessions = RuntimeSessions(self.client_listener)
+        self._listening: list[RuntimeListenerContext] = []
         self._lane_folders: LaneFolders
         self._checkpoints: Checkpoints
         self._configured: Configured
@@ -136,6 +139,7 @@ class Node:
             if self._telemetry is not None:
                 await self._telemetry.stop()
             await self._drain()
+            self.core.lifecycle.running = False
             self._checkpoints.save(sync=True)
             self.retained_store.close()
         except OSError as error:
@@ -160,6 +164,7 @@ class Node:
         admin.add(self._configured.commands(lambda: neighbour_rows(self)))
         if self.recording is not None:
             admin.add(self.recording.commands())
+        self.core.lifecycle.running = True
         await self._listen()
         if self.membership is not None:
             await self.membership.start()
@@ -242,12 +247,11 @@ class Node:
         ]
         self._lane_folders = LaneFolders(self.storage, self.checkpointer, lambda: self.config.links.qos > 0)
         self.retained_store = SqliteStore(self.storage.folder / "retained.db", self.warn)
-        sessions = RuntimeSessions(self.client_listener)
         self.core = NodeCore(
             settings.core_settings(self.config, epoch, strategy),
             self.config.limits,
             strategy,
-            tuple(registry.listener(name)(sessions) for name in node.listeners),
+            (),
             self,
             self._lane_folders.lane,
             injectors,
@@ -258,6 +262,11 @@ class Node:
             self.core.care.keep_in(partial(self.storage.journal, "held"))
         self.health.ready = self.core.guarded.ready
         self.core.plugins.report = self.problems.report
+        self._listening = [
+            RuntimeListenerContext(self, registry.listener(name), self._sessions, login)
+            for name in node.listeners
+        ]
+        self.core.plugins.listeners = tuple(context.listener for context in self._listening)
         self.core.admission.replace(load_acl(self.config))
 
     def _become_member(self) -> None:
@@ -323,10 +332,12 @@ class Node:
 
     async def _drain(self) -> None:
         """Clients leave first, then what is owed gets its time, then neighbours hear good-bye."""
-        self.core.plugins.tell(lambda listener: listener.node_stopping())
-        self.client_listener.close()
         deadline = self.now() + self.config.limits.drain
-        while self._has_pending_for_live() and self.now() < deadline:  # noqa: ASYNC110 (no one event ends it)
+        self.core.plugins.tell(lambda listener: listener.node_stopping())
+        await asyncio.gather(*(context.stop(self.config.limits.drain) for context in self._listening))
+        self.client_listener.close()
+        self._sessions.close()
+        while (self._has_pending_for_live() or self._has_open_sessions()) and self.now() < deadline:  # noqa: ASYNC110 (no one event ends it)
             await asyncio.sleep(DRAIN_POLL_SECONDS)
         if self.membership is not None:
             await self.membership.stop()
@@ -336,6 +347,9 @@ class Node:
         if self._health_server is not None:
             self._health_server.close()
             self.health.hang_up()
+
+    def _has_open_sessions(self) -> bool:
+        return bool(self.client_listener.closing) or not self._sessions.closed
 
     def _has_pending_for_live(self) -> bool:
         """Whether anything waits for a neighbour or broker that is there to take it."""

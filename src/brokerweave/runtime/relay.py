@@ -2,7 +2,8 @@
 
 Owns the two transports, back-pressure between them, and the pair's end. Invariants: each chunk read costs
 one scan and one write; a side that does not read pauses the other side's reading at `client_queue` bytes
-and nobody else; the death of either side ends both at once. Must not know: routing, links.
+and nobody else; the death of either side ends both at once, and their sessions are TERMINATING until both
+connections are closed. Must not know: routing, links.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from operator import methodcaller
 from typing import Protocol, cast
 
 from brokerweave.config import LimitsSection
@@ -45,6 +47,10 @@ class RelayHost(Protocol):
     def relays(self) -> dict[Pair, ClientConnection]: ...
 
     @property
+    def closing(self) -> set[ClientConnection]:
+        """Those that have ended, and are not closed yet."""
+
+    @property
     def traffic(self) -> Traffic: ...
 
     @property
@@ -69,6 +75,7 @@ class ClientConnection(asyncio.Protocol):
         "_file",
         "_heard",
         "_host",
+        "_open",
         "_passage",
         "_transport",
         "_turn_due",
@@ -78,8 +85,9 @@ class ClientConnection(asyncio.Protocol):
         "read_paused",
     )
 
-    def __init__(self, host: RelayHost) -> None:
+    def __init__(self, host: RelayHost, pair: Pair | None = None) -> None:
         self._host = host
+        self._open = 0
         self._transport: asyncio.Transport | None = None
         self._broker: BrokerConnection | None = None
         self._file = -1
@@ -89,7 +97,7 @@ class ClientConnection(asyncio.Protocol):
         self._heard = False
         self.read_paused = False
         self._deadline: asyncio.TimerHandle | None = None
-        self.pair: Pair = host.core.new_pair()
+        self.pair = pair or host.core.new_pair()
         self._feed: Callable[[bytes], bytes] = self.pair.from_client
         self._passage = Passage(self.pair.scanner(Side.CLIENT), self._attend)
         self.data_received = self._passage
@@ -104,6 +112,7 @@ class ClientConnection(asyncio.Protocol):
             transport.abort()
             return
         self._transport = transport
+        self._open += 1
         self._file = transport.get_extra_info("socket").fileno()
         transport.set_write_buffer_limits(high=host.limits.client_queue)
         host.relays[self.pair] = self
@@ -206,6 +215,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.end()
+        self._closed()
 
     # The broker's half calls
 
@@ -214,6 +224,7 @@ class ClientConnection(asyncio.Protocol):
             broker.close()
             return
         self._broker = broker
+        self._open += 1
         broker.lead(self._passage)
         self.lead(broker.passage)
         self.pair.broker.move(SessionState.ESTABLISHED)
@@ -222,6 +233,11 @@ class ClientConnection(asyncio.Protocol):
         self._early = []
         self._set_deadline(self._host.limits.broker_timeout, self.broker_unreachable)
         self.resume_reading()
+
+    def broker_lost(self, broker: BrokerConnection) -> None:
+        self.end(broker_left=True)
+        if broker is self._broker:
+            self._closed()
 
     def broker_unreachable(self) -> None:
         """Tell the client properly that the broker is away; it may try again later."""
@@ -316,17 +332,27 @@ class ClientConnection(asyncio.Protocol):
             self.close_in_time(self._transport)
         if self._broker is not None:
             self._broker.close()
-        for handle in (pair.client, pair.broker):
-            if handle.state is SessionState.ESTABLISHED:
-                self._tell_end(handle, unexpected)
+        if self._open:
+            self._host.closing.add(self)
+        for handle in self._sessions(SessionState.ESTABLISHED):
+            if unexpected:
+                self._host.core.plugins.tell(methodcaller("tcp_down", handle))
+            handle.move(SessionState.TERMINATING)
 
-    def _tell_end(self, handle: SessionHandle, unexpected: bool) -> None:
-        plugins = self._host.core.plugins
-        if unexpected:
-            plugins.tell(lambda listener: listener.tcp_down(handle))
-        handle.move(SessionState.TERMINATING)
-        handle.move(SessionState.CLOSED)
-        plugins.tell(lambda listener: listener.session_closed(handle))
+    def _closed(self) -> None:
+        """One of the connections is closed; the sessions are when both are."""
+        self._open -= 1
+        if self._open > 0:
+            return
+        self._host.closing.discard(self)
+        ended = self._sessions(SessionState.TERMINATING)
+        for handle in ended:
+            handle.move(SessionState.CLOSED)
+        for handle in ended:
+            self._host.core.plugins.tell(methodcaller("session_closed", handle))
+
+    def _sessions(self, state: SessionState) -> list[SessionHandle]:
+        return [handle for handle in (self.pair.client, self.pair.broker) if handle.state is state]
 
     def close_in_time(self, transport: asyncio.Transport) -> None:
         """Let what is written go out, but do not keep it for ever for somebody who does not read."""
@@ -423,7 +449,7 @@ class BrokerConnection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._client.end(broker_left=True)
+        self._client.broker_lost(self)
 
     def write(self, data: bytes) -> None:
         assert self._transport is not None

@@ -77,15 +77,24 @@ class RuntimeSessions:
         return own is not None or relay is not None
 
     def paired(self, session: Session) -> Session | None:
-        relay = self._relay(session)
-        if relay is None:
+        pair = session.pair if isinstance(session, SessionHandle) else None
+        if pair is None:
             return None
-        return relay.pair.broker if session.side is Side.CLIENT else relay.pair.client
+        return pair.broker if session.side is Side.CLIENT else pair.client
 
     def _relay(self, session: Session) -> ClientConnection | None:
-        return next(
-            (r for p, r in self._host.relays.items() if session.id in (p.client.id, p.broker.id)), None
-        )
+        pair = session.pair if isinstance(session, SessionHandle) else None
+        return self._host.relays.get(pair) if pair is not None else None
+
+    @property
+    def closed(self) -> bool:
+        """Whether none of those that plug-ins opened is left."""
+        return not self._own
+
+    def close(self) -> None:
+        """The node stops."""
+        for own in list(self._own.values()):
+            own.close()
 
     def arrived(self, session: Session, packet: Packet) -> None:
         def show(listener: Listener) -> None:
@@ -168,6 +177,10 @@ class _OwnSession(asyncio.Protocol):
             self._transport.write(data)
 
     def close(self) -> None:
-        if self._transport is not None and self._handle.state is SessionState.ESTABLISHED:
+        if self._transport is None:  # it is still on the way to the broker
+            assert self.task is not None
+            self.task.cancel()
+            self._sessions.ended(self._handle)
+        elif self._handle.state is SessionState.ESTABLISHED:
             self._handle.move(SessionState.TERMINATING)
             self._transport.close()

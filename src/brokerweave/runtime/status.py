@@ -30,7 +30,7 @@ def status(node: Node) -> dict[str, Any]:
     return {
         "node": {
             "id": core.node_id,
-            "state": core.neighbour_table.state.value,
+            "state": core.lifecycle.state.value,
             "uptime": round(time.time() - node.started, 3),
             "version": brokerweave.__version__,
             "scanner": compiled.state(),

@@ -55,14 +55,12 @@ ACTED_ON = frozenset(
 )
 
 
-def from_client(listened: bool, watched: bool) -> int:
-    """`listened`: listeners want to see something of this side's."""
-    if listened:
-        return _EVERYTHING
-    return _FROM_CLIENT | (sum(1 << t for t in ANSWERS) if watched else 0)
+def from_client(listened: int, watched: bool) -> int:
+    """`listened`: what listeners named of this side's."""
+    return _FROM_CLIENT | listened | (sum(1 << t for t in ANSWERS) if watched else 0)
 
 
-def from_broker(listened: bool, cluster: bool, watched: bool) -> int:
-    if listened or watched:
+def from_broker(listened: int, cluster: bool, watched: bool) -> int:
+    if watched:
         return _EVERYTHING
-    return _FROM_BROKER | (PUBLISH_ACKS if cluster else 0)
+    return _FROM_BROKER | listened | (PUBLISH_ACKS if cluster else 0)

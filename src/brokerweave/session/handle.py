@@ -5,8 +5,13 @@ Invariant: a state changes only along the table below; anything else is a bug in
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from brokerweave.errors import LocalProtocolError
 from brokerweave.plugin import SessionState, Side
+
+if TYPE_CHECKING:
+    from brokerweave.session.pair import Pair
 
 _NEXT = {
     SessionState.CLOSED: (SessionState.ESTABLISHED,),
@@ -16,13 +21,14 @@ _NEXT = {
 
 
 class SessionHandle:
-    """Half of a pair. `client_id` and `mqtt_version` are filled when CONNECT was read."""
+    """Half of a pair, or by itself. `client_id` and `mqtt_version` are filled when CONNECT was read."""
 
-    __slots__ = ("client_id", "id", "mqtt_version", "side", "state")
+    __slots__ = ("client_id", "id", "mqtt_version", "pair", "side", "state")
 
-    def __init__(self, identifier: int, side: Side) -> None:
+    def __init__(self, identifier: int, side: Side, pair: Pair | None = None) -> None:
         self.id = identifier
         self.side = side
+        self.pair = pair
         self.state = SessionState.CLOSED
         self.client_id = ""
         self.mqtt_version = 0

@@ -2,7 +2,7 @@
 
 Owns the two scanners, the phase of the pair, and which frame goes to whom of those who know what it means.
 Invariants: what is returned for the other side is the input cut at frame boundaries, unchanged but for frames
-a listener rejected, acknowledgements that wait for the cluster, and what the node itself delivers
+a listener rejected or changed, acknowledgements that wait for the cluster, and what the node itself delivers
 and answers; a filter counts only when SUBACK grants it; what cannot be read goes on as it is, means nothing
 here, and is counted. Must not know: sockets, strategies, links, what becomes of a publication.
 """
@@ -51,6 +51,8 @@ _LARGEST_CONNECT = 1 << 20
 _TURN = 200
 """Frames looked at one by one before others get their turn: a chunk may hold 60,000."""
 _TAKEN_OVER = 0x8E
+_NOT_AUTHORIZED = 0x05
+"""CONNACK's return code before MQTT 5."""
 _WILL_KEPT = 0x04
 """DISCONNECT reason 'disconnect with will message' [MQTT-3.14.2]."""
 
@@ -104,8 +106,8 @@ class Pair:
         `records`: there are taps. `watched`: the host hears what the client has, and may redeliver; implies
         `cluster`. `room`: how many QoS 2 publications that were not released the broker takes, if that is
         known."""
-        self.client = SessionHandle(identifier * 2, Side.CLIENT)
-        self.broker = SessionHandle(identifier * 2 + 1, Side.BROKER)
+        self.client = SessionHandle(identifier * 2, Side.CLIENT, self)
+        self.broker = SessionHandle(identifier * 2 + 1, Side.BROKER, self)
         self.phase = Phase.AWAITING_CONNECT
         self.connect: Connect | None = None
         self.connect_number = 0
@@ -130,17 +132,24 @@ class Pair:
         """Whose bytes go on unread: no frame can be cut off."""
         self._judgement = None
         if listeners:
-            self._judgement = Judgement(listeners, self.client, self.broker, host.listener_failed)
+            self._judgement = Judgement(
+                listeners,
+                self.client,
+                self.broker,
+                host.listener_failed,
+                limits.max_packet,
+                limits.client_queue,
+            )
         cluster = cluster or watched
         self._publications = Publications(
             host, self, routes, cluster=cluster, records=records, watched=watched, room=room
         )
         self._unconfirmed = self._publications.unconfirmed
         self._recorder = self._publications.recorder
-        wanted = attention.from_client(self._listens(Side.CLIENT), watched)
+        wanted = attention.from_client(self._listened(Side.CLIENT), watched)
         self._upstream = Scanner(wanted, limits.max_packet, routes)
         self._upstream.single_qos = attention.EVERY_QOS
-        wanted = attention.from_broker(self._listens(Side.BROKER), cluster, watched)
+        wanted = attention.from_broker(self._listened(Side.BROKER), cluster, watched)
         self._downstream = Scanner(wanted, limits.max_packet)
         self._asked: Asked | None = None
         self._hold_points: HoldPoints | None = None
@@ -306,22 +315,24 @@ class Pair:
                 publications.forward(item)
                 continue
             try:
-                passes = self._client_frame(item)
+                goes = self._client_frame(item)
             except Refused as refusal:
                 self._fail(Side.CLIENT, refusal)
-                passes = True
+                goes = item
             except RemoteProtocolError as error:
                 self._unread(Side.CLIENT, item, error)
-                passes = True
+                goes = item
             if Side.CLIENT in self._broken:
                 break
             if self.error is not None:
-                if self._listens(Side.CLIENT):
+                if self._listened(Side.CLIENT):
                     whole = whole[: item.at]  # nobody has judged the rest
                 break
-            if not passes:
+            if goes is not item:
                 out.append(whole[done : item.at])
                 done = item.at + len(item.data)
+                if goes is not None:
+                    out.append(goes.data)
             if publications.kept_back:
                 end = item.at + len(item.data)
                 out += [whole[done:end], *publications.let_go(publications.kept_back)]
@@ -330,24 +341,25 @@ class Pair:
             return whole
         return b"".join((*out, whole[done:]))
 
-    def _client_frame(self, frame: Frame) -> bool:
-        """Act on one frame from the client; False if it must not reach the broker."""
-        judgement = self._judgement
+    def _client_frame(self, frame: Frame) -> Frame | None:
+        """Act on one frame from the client; what reaches the broker in its place, if anything does."""
         if self._redelivery is not None and frame.type in ANSWERS:
             if not self._redelivery.from_client(frame):
-                return False
-            if judgement is None:
-                return True
-        if judgement and not judgement.asked(Side.CLIENT, frame.type) and frame.type not in ACTED_ON:
-            return True
+                return None
+            if not self._hears(Side.CLIENT, frame):
+                return frame
         if frame.type in ABOUT_FILTERS and len(frame.data) > self.limits.client_queue:
             raise Refused("too many filters in one packet", 0x95)
-        packet = codec.decode(frame.data, self.version)
-        if judgement is not None and self._rejected(judgement, packet):
-            return False
+        judgement = self._judgement
+        judged = self._judged(judgement, Side.CLIENT, frame) if judgement is not None else (None, frame)
+        if judged is None:
+            return None
+        packet, frame = judged
+        if packet is None:
+            packet = codec.decode(frame.data, self.version)
         match packet:
             case Publish() | PubRel():
-                return self._publications.take(packet, frame.data)
+                return frame if self._publications.take(packet, frame.data) else None
             case Subscribe() | Unsubscribe():
                 if self._asked is None:
                     self._asked = Asked()
@@ -360,7 +372,7 @@ class Pair:
                 self.expiry = changed_expiry(packet.properties, self.expiry)
             case Connect():
                 self._begin(packet)
-        return True
+        return frame
 
     # From the broker
 
@@ -386,23 +398,27 @@ class Pair:
         for item in items:
             assert isinstance(item, Frame)
             try:
-                goes = self._broker_frame(item)
+                frame, goes = self._broker_frame(item)
             except Refused as refusal:
                 self._fail(Side.BROKER, refusal)
                 break
             except RemoteProtocolError as error:
                 self._unread(Side.BROKER, item, error)
-                goes = None
+                frame, goes = item, None
             if Side.BROKER in self._broken:
                 break
-            if goes is not None:
+            if self.error is not None:
+                whole = whole[: item.at]  # rejected, and nobody has judged the rest
+                break
+            if goes is not None or frame is not item:
                 out.append(self._pass(whole[done : item.at]))
-                done = item.at
-                if isinstance(goes, HoldPoint):
-                    self._hold_at(goes)
-                else:
-                    done += len(item.data)
+                done = item.at + len(item.data)
+                if isinstance(goes, bytes):
                     out.append(goes)
+                else:
+                    if goes is not None:
+                        self._hold_at(goes)
+                    out.append(self._pass(frame.data))
             if redelivery is not None and redelivery.behind is not None:
                 end = item.at + len(item.data)
                 out.append(self._pass(whole[done:end]))
@@ -417,36 +433,43 @@ class Pair:
             whole += redelivery.advance()
         return whole
 
-    def _broker_frame(self, frame: Frame) -> HoldPoint | bytes | None:
-        """Act on one frame from the broker. None: it keeps its place in the stream, which may have to stand
-        there first; or what goes to the client at once, in its stead."""
+    def _broker_frame(self, frame: Frame) -> tuple[Frame, HoldPoint | bytes | None]:
+        """Act on one frame from the broker: what takes its place in the stream, which may have to stand there
+        first. Or, as bytes, what goes to the client at once instead."""
+        redelivery = self._redelivery
         judgement = self._judgement
-        overtakes = self._redelivery.from_broker(frame) if self._redelivery is not None else None
-        if judgement is None and frame.type in DELIVERS:
-            return overtakes
-        if frame.type not in ACTED_ON and not (judgement and judgement.asked(Side.BROKER, frame.type)):
-            return overtakes
-        if judgement is None and frame.type in ANSWERED and self._unconfirmed is not None:
-            answer = read_answer(frame.data, self.version)
-            return b"" if self._unconfirmed.answered(*answer, frame.data) else overtakes
-        packet = codec.decode(frame.data, self.version)
-        if judgement is not None:
-            judgement.verdict(Side.BROKER, packet)
+        judged = self._judged(judgement, Side.BROKER, frame) if judgement is not None else (None, frame)
+        if judged is None:
+            if redelivery is not None and frame.type == PacketType.PUBLISH:
+                redelivery.refused(frame)
+            return frame, b""
+        packet, goes = judged
+        # What holders keep for the client is named by what the broker delivers, changed or not.
+        overtakes = redelivery.from_broker(frame) if redelivery is not None else None
+        if overtakes:
+            overtakes = goes.data
+        if packet is None:
+            if frame.type in DELIVERS or frame.type not in ACTED_ON:
+                return goes, overtakes
+            if frame.type in ANSWERED and self._unconfirmed is not None:
+                answer = read_answer(frame.data, self.version)
+                return goes, b"" if self._unconfirmed.answered(*answer, frame.data) else overtakes
+            packet = codec.decode(frame.data, self.version)
         match packet:
             case ConnAck():
                 self._connack(packet)
             case SubAck():
-                return self._suback(packet)
+                return goes, self._suback(packet)
             case UnsubAck():
                 self._unsuback(packet)
             case PubAck() | PubRec() if self._unconfirmed is not None:
                 answer = packet.packet_id, packet.reason_code
-                return b"" if self._unconfirmed.answered(*answer, frame.data) else overtakes
+                return goes, b"" if self._unconfirmed.answered(*answer, goes.data) else overtakes
             case PubAck() | PubRec() if self._recorder is not None:
                 self._recorder.answered(packet.packet_id, packet.reason_code)
             case Disconnect():
-                return frame.data  # the broker closes: what is held before it would go nowhere
-        return overtakes
+                return goes, goes.data  # the broker closes: what is held before it would go nowhere
+        return goes, overtakes
 
     def _pass(self, data: bytes) -> bytes:
         return self._hold_points.through(data) if self._hold_points else data
@@ -630,24 +653,37 @@ class Pair:
 
     # Listeners
 
-    def _listens(self, side: Side) -> bool:
-        return self._judgement is not None and self._judgement.listens(side)
+    def _listened(self, side: Side) -> int:
+        """What listeners named of a side's, as a scanner's mask."""
+        return self._judgement.wanted(side) if self._judgement is not None else 0
 
-    def _rejected(self, judgement: Judgement, packet: Packet) -> bool:
-        """Whether a packet of the client must not reach the broker; the client is told so."""
-        answer: Packet | None = judgement.completes(packet) if isinstance(packet, PubRel) else None
+    def _hears(self, side: Side, frame: Frame) -> bool:
+        return self._judgement is not None and (side, frame.type) in self._judgement.asked
+
+    def _judged(self, judgement: Judgement, side: Side, frame: Frame) -> tuple[Packet | None, Frame] | None:
+        """What listeners make of a frame, with its packet if one of them asked for it. None: it does not
+        pass, and the sender was told."""
+        answer: Packet | None = None
+        if frame.type == PacketType.PUBREL:
+            answer = judgement.completes(side, frame, self.version)
         if answer is None:
-            rejection = judgement.verdict(Side.CLIENT, packet)
-            if rejection is None:
-                return False
+            if not self._hears(side, frame):
+                return None, frame
+            packet, goes = judgement.judge(side, frame, self.version)
+            if isinstance(goes, Frame):
+                return packet, goes
             self._host.count("rejected_by_listener")
-            if not isinstance(packet, Publish):
-                self._fail(Side.CLIENT, Refused(rejection.reason, rejection.reason_code))
-                return True
-            answer = judgement.answer(packet, rejection, self.version)
+            if isinstance(packet, Publish):
+                answer = judgement.answer(side, packet, goes, self.version)
+            else:
+                if isinstance(packet, Connect):
+                    code = goes.reason_code if packet.version == 5 else _NOT_AUTHORIZED
+                    self._host.write_client(self, codec.encode(ConnAck(code), packet.version))
+                self._fail(side, Refused(goes.reason, goes.reason_code))
         if answer is not None:
-            self._host.write_client(self, codec.encode(answer, self.version))
-        return True
+            write = self._host.write_client if side is Side.CLIENT else self._host.write_broker
+            write(self, codec.encode(answer, self.version))
+        return None
 
 
 def _place(items: list[Routed | Frame], index: int) -> int:

@@ -308,6 +308,12 @@ class Redelivery:
             self._deliveries.released(packet_id)
         return frame.data if self._hold_points and kind in _OVERTAKES else None
 
+    def refused(self, frame: Frame) -> None:
+        """The client does not get this delivery of the broker's: a listener rejected it. Nobody keeps it."""
+        _, content = self._deliveries.read(frame.data)
+        if content is not None:
+            self._deliveries.received.append(content)
+
     def _has_already(self, frame: Frame, delivery: Delivery) -> bool:
         """Whether the client has from the node what the broker delivers: then it is answered here, and the
         host hears of it as if the client had."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from examples.alarms import Alarms
 from examples.json_validator import JsonValidator
 from examples.strategy_hub import Hub
 
 from brokerweave.mqtt.packets import Packet, PacketType, PingReq, Publish
-from brokerweave.plugin import Hop, Route, Session, SessionManager, SessionState, Side, registry
+from brokerweave.plugin import Hop, Reject, Route, SessionState, Side, registry
+from tests.support.listening import FakeListenerContext
 from tests.unit.cooperation.network import Network
 
 
@@ -19,24 +21,9 @@ class FakeSession:
     mqtt_version = 5
 
 
-class NoSessions:
-    def create_session(self, packet: Packet) -> Session:
-        raise NotImplementedError
-
-    def close_session(self, session: Session) -> None:
-        raise NotImplementedError
-
-    def send(self, session: Session, packet: Packet) -> bool:
-        raise NotImplementedError
-
-    def paired(self, session: Session) -> Session | None:
-        raise NotImplementedError
-
-
 @pytest.fixture
 def validator() -> JsonValidator:
-    sessions: SessionManager = NoSessions()
-    return JsonValidator(sessions)
+    return JsonValidator(FakeListenerContext())
 
 
 class TestHub:
@@ -63,7 +50,7 @@ class TestJsonValidator:
     @pytest.mark.parametrize("payload", [b"", b"{", b"{'a': 1}", b"\xff", b"[" * 100_000])
     def test_malformed_json_is_rejected(self, validator: JsonValidator, payload: bytes) -> None:
         rejected = validator.packet_arrived(FakeSession(), Publish("room/json", payload))
-        assert rejected is not None
+        assert isinstance(rejected, Reject)
         assert rejected.reason_code == 0x99
         assert "not JSON" in rejected.reason
 
@@ -81,3 +68,29 @@ class TestJsonValidator:
 
     def test_it_asks_for_nothing_but_what_clients_publish(self) -> None:
         assert JsonValidator.packets == {(Side.CLIENT, PacketType.PUBLISH)}
+
+    def test_an_option_says_which_topics(self) -> None:
+        validator = JsonValidator(FakeListenerContext(suffixes="/a /b"))
+        rejected = [
+            validator.packet_arrived(FakeSession(), Publish(topic, b"{")) is not None
+            for topic in ("x/a", "x/b", "x/json")
+        ]
+        assert rejected == [True, True, False]
+
+
+class TestAlarms:
+    def test_a_reading_gets_its_unit_and_an_alarm_if_it_is_high(self) -> None:
+        context = FakeListenerContext(limit=50.0, unit="F")
+        alarms = Alarms(context)
+        for reading in (b"50", b"51"):
+            changed = alarms.packet_arrived(
+                FakeSession(), Publish("hall/temperature", reading, 2, packet_id=7)
+            )
+            assert changed == Publish("hall/temperature", reading + b" F", 2, packet_id=7)
+        assert context.published == [Publish("alarms/hall/temperature", b"51", 1)]
+
+    @pytest.mark.parametrize("packet", [Publish("hall/humidity", b"90"), Publish("x/temperature", b"hot")])
+    def test_all_else_passes(self, packet: Publish) -> None:
+        context = FakeListenerContext()
+        assert Alarms(context).packet_arrived(FakeSession(), packet) is None
+        assert not context.published

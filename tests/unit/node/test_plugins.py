@@ -12,11 +12,8 @@ from brokerweave.mqtt.packets import Packet, Publish
 from brokerweave.node.counters import Counters
 from brokerweave.node.plugins import GuardedStrategy, Plugins
 from brokerweave.plugin import Listener, Route, Strategy
+from tests.support.listening import FakeListenerContext
 from tests.unit.node.network import Client, Network
-
-
-class NoSessions:
-    """A session manager for listeners that call none of it."""
 
 
 class Clumsy(Listener):
@@ -62,8 +59,8 @@ class Broken(Strategy):
 
 def test_a_listener_that_raises_keeps_no_other_from_hearing_and_is_reported_once() -> None:
     counters, said = Counters(), list[str]()
-    careful = Careful(NoSessions())  # type: ignore[arg-type]
-    plugins = Plugins((Clumsy(NoSessions()), careful), counters, said.append)  # type: ignore[arg-type]
+    careful = Careful(FakeListenerContext())
+    plugins = Plugins((Clumsy(FakeListenerContext()), careful), counters, said.append)
     for _ in range(3):
         plugins.tell(lambda listener: listener.node_stopping())
     assert careful.heard == counters["listener_failures"] == 3
@@ -74,7 +71,7 @@ def test_a_listener_that_raises_keeps_no_other_from_hearing_and_is_reported_once
 def test_each_kind_of_failure_is_reported() -> None:
     said: list[str] = []
     plugins = Plugins((), Counters(), said.append)
-    plugin = Clumsy(NoSessions())  # type: ignore[arg-type]
+    plugin = Clumsy(FakeListenerContext())
     for error in (ValueError("1"), ValueError("2"), KeyError("3")):
         plugins.failed(plugin, error)
     assert len(said) == 2

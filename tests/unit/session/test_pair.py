@@ -29,12 +29,13 @@ from brokerweave.mqtt.packets import (
 )
 from brokerweave.mqtt.properties import Property
 from brokerweave.mqtt.scanner import RouteCache, Routed, split
-from brokerweave.plugin import Listener, Reject, Session, SessionManager, Side
+from brokerweave.plugin import Listener, Reject, Session, Side
 from brokerweave.runtime.passage import Passage
 from brokerweave.session.hold_points import HeldAck, HoldPoint
 from brokerweave.session.pair import Pair
 from brokerweave.session.phase import Phase
 from brokerweave.session.record import SessionRecord
+from tests.support.listening import FakeListenerContext
 
 
 @dataclass
@@ -492,10 +493,6 @@ class Validator(Listener):
         return Reject(0x99, "bad") if packet.payload == b"bad" else None
 
 
-class NoSessions:
-    """A session manager for listeners that call none of it."""
-
-
 class Clumsy(Validator):
     def packet_arrived(self, session: Session, packet: Packet) -> Reject | None:
         raise ZeroDivisionError
@@ -505,7 +502,7 @@ class Clumsy(Validator):
 
 
 def test_a_listener_that_raises_neither_stops_the_packet_nor_ends_the_pair() -> None:
-    validator, clumsy = Validator(NoSessions()), Clumsy(NoSessions())  # type: ignore[arg-type]
+    validator, clumsy = Validator(FakeListenerContext()), Clumsy(FakeListenerContext())
     site = Site(4, (clumsy, validator))
     site.connect()
     good = Publish("t", b"good")
@@ -518,8 +515,7 @@ def test_a_listener_that_raises_neither_stops_the_packet_nor_ends_the_pair() -> 
 
 @pytest.fixture(params=[4, 5])
 def validated(request: pytest.FixtureRequest) -> Site:
-    manager: SessionManager = NoSessions()  # type: ignore[assignment]
-    site = Site(request.param, (Validator(manager),))
+    site = Site(request.param, (Validator(FakeListenerContext()),))
     site.connect()
     return site
 
@@ -538,8 +534,7 @@ def test_a_rejected_qos1_publication_is_acknowledged_in_the_brokers_stead(valida
 
 
 def test_a_rejected_qos2_exchange_of_311_is_seen_through_by_the_node() -> None:
-    manager: SessionManager = NoSessions()  # type: ignore[assignment]
-    site = Site(4, (Validator(manager),))
+    site = Site(4, (Validator(FakeListenerContext()),))
     site.connect()
     assert site.client(Publish("b", b"bad", qos=2, packet_id=4)) == b""
     assert site.client(PubRel(4)) == b""

@@ -21,9 +21,10 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Property
-from brokerweave.plugin import Listener, Session, SessionManager, Side
+from brokerweave.plugin import Listener, ListenerContext, Session, Side
 from brokerweave.session.phase import Phase
-from tests.unit.session.test_pair import NoSessions, Site, site
+from tests.support.listening import FakeListenerContext
+from tests.unit.session.test_pair import Site, site
 
 __all__ = ["site"]
 
@@ -188,8 +189,8 @@ class Curious(Listener):
     name: ClassVar[str] = "curious"
     packets = frozenset({(Side.CLIENT, PacketType.PUBLISH)})
 
-    def __init__(self, sessions: SessionManager) -> None:
-        super().__init__(sessions)
+    def __init__(self, context: ListenerContext) -> None:
+        super().__init__(context)
         self.seen: list[Packet] = []
         self.failures: list[Exception] = []
 
@@ -201,8 +202,7 @@ class Curious(Listener):
 
 
 def test_a_listener_hears_that_something_passed_unread() -> None:
-    manager: SessionManager = NoSessions()  # type: ignore[assignment]
-    listener = Curious(manager)
+    listener = Curious(FakeListenerContext())
     site = Site(5, (listener,))
     site.connect()
     chunk = b"\x36\x06\x00\x01a\x00\x01\x00" + codec.encode(PingReq(), 5) + codec.encode(Publish("t"), 5)
