@@ -20,10 +20,10 @@ from typing import ClassVar
 
 from brokerweave.cooperation import adverts
 from brokerweave.cooperation.adverts import Adrift, Advert, Digest, Heard, Pull, Told
-from brokerweave.cooperation.api import Context, Cut, Hop, Route, Strategy
+from brokerweave.cooperation.api import Context, Cut, Hop, Route, Strategy, Traits, Wiring
 from brokerweave.cooperation.clients import ClientTable
 from brokerweave.errors import RemoteProtocolError
-from brokerweave.mqtt.packets import Packet
+from brokerweave.mqtt.packets import Packet, Publish
 
 DIGEST_SECONDS = 60.0
 """Between two digests on each link: a backstop, since links deliver all changes in order or fail."""
@@ -38,6 +38,7 @@ PULL_SECONDS = 1.0
 """Between two pulls from one neighbour."""
 FEW = 10
 """Members that come at once, up to which it is worth a look whether they are holders."""
+_ADVERTS = tuple(f'["{part}"'.encode() for part in adverts.PARTS)
 
 
 class _Wait:
@@ -61,6 +62,9 @@ class _Loss:
 
 class Mesh(Strategy):
     name: ClassVar[str] = "mesh"
+    traits: ClassVar[Traits] = Traits(
+        Wiring.FULL, selective=True, keeps_for_absent=True, counts_told=("adverts_sent",)
+    )
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -207,7 +211,21 @@ class Mesh(Strategy):
                 del self._holders[node]
 
     def describe(self, neighbour: str) -> dict[str, int]:
-        return {"clients": len(self.table.clients(neighbour)), "heard": int(self._up_to_date(neighbour))}
+        clients = self.table.clients(neighbour)
+        filters = sum(len(entry.filters) for entry in clients.values())
+        heard = int(self._up_to_date(neighbour))
+        return {"clients": len(clients), "filters_from": filters, "heard": heard}
+
+    @classmethod
+    def tells_interest(cls, packet: Packet) -> bool:
+        """Adverts do; that they were heard, digests and pulls do not."""
+        return isinstance(packet, Publish) and packet.payload.startswith(_ADVERTS)
+
+    @classmethod
+    def in_one_process(cls) -> type[Mesh]:
+        from brokerweave.cooperation.mesh_shared import SharedMesh
+
+        return SharedMesh
 
     def recovering(self) -> bool:
         """Whether this node was started a moment ago and does not know yet what clients of others want."""

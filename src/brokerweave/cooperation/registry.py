@@ -16,6 +16,8 @@ from brokerweave.errors import ConfigError
 
 STRATEGIES = "brokerweave.strategies"
 LISTENERS = "brokerweave.listeners"
+DEFAULT = "sf"
+"""The strategy where none is named, as in the configuration."""
 
 Kind = TypeVar("Kind", Strategy, Listener)
 
@@ -23,6 +25,11 @@ Kind = TypeVar("Kind", Strategy, Listener)
 def strategy(name: str) -> type[Strategy]:
     """The cooperation algorithm called `name`."""
     return _find(name, STRATEGIES, Strategy)
+
+
+def known_strategies() -> list[str]:
+    """The names of all strategies that are installed."""
+    return sorted(point.name for point in entry_points(group=STRATEGIES))
 
 
 def listener(name: str) -> type[Listener]:

@@ -20,7 +20,7 @@ from functools import cache
 from heapq import nlargest
 from typing import ClassVar, TypeAlias
 
-from brokerweave.cooperation.api import Context, Hop, Route, Strategy
+from brokerweave.cooperation.api import Context, Hop, Route, Strategy, Traits
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt.packets import Packet, Subscribe, Subscription, Unsubscribe
 from brokerweave.mqtt.properties import Properties, Property, user_properties
@@ -55,6 +55,9 @@ Wishes: TypeAlias = list[tuple[int, str]]
 
 class SubscriptionFlooding(Strategy):
     name: ClassVar[str] = "sf"
+    traits: ClassVar[Traits] = Traits(
+        selective=True, counts_told=("inter_subscribes_sent", "inter_unsubscribes_sent")
+    )
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)

@@ -24,6 +24,7 @@ from brokerweave.node import state
 from brokerweave.node.core import NodeCore, Settings
 from brokerweave.node.keeper import Bounds, Keeper
 from brokerweave.session.pair import Pair
+from brokerweave.sim import caring
 from brokerweave.sim.disk import HELD, Disk
 from brokerweave.sim.injecting import Injection
 from brokerweave.sim.linking import Links
@@ -170,8 +171,8 @@ class SimNode:
             self.keeper.daybook,
             self.watcher,
         )
-        if self.core.failover is not None:
-            self.core.failover.keep_in(self.disk.journal(HELD))
+        if options.strategy.traits.keeps_for_absent:
+            caring.keep_in(self.core, self.disk.journal(HELD))
         self.core.plugins.report = lambda text, error: self.watcher.protocol_error(self, text)
         if stored:
             try:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from brokerweave.mqtt.content import content_hash
+from brokerweave.sim import caring
 from brokerweave.sim.disk import DAYBOOK, HELD
 from brokerweave.sim.doubts import NOTICED, Losses
 from brokerweave.sim.facts import Facts, NodeEnd
@@ -41,9 +42,9 @@ class Outages:
             self._lose(node, outbox, written[outbox.place])
         held = frozenset().union(*(kept for name, kept in written.items() if name.startswith("injectors/")))
         end = NodeEnd(facts.now, graceful, node.mid_write, disk.failed, disk.ever_failed, held)
-        if facts.mesh and not graceful:
+        if facts.cares and not graceful:
             self.site_dies(node.name)
-        if facts.mesh and disk.failed:
+        if facts.cares and disk.failed:
             self._redelivery.doubts.disk_failed([*_kept_for_others(node), *_sent_again(node, written)])
             self.unread.update(self._held_in_memory(node))  # row "failing disk"
         facts.ends[node.name].append(end)
@@ -72,12 +73,10 @@ class Outages:
     def _held_in_memory(self, node: SimNode) -> list[bytes]:
         """What a node keeps for others' clients, and its disk does not have."""
         kept = _kept_for_others(node)
-        queues = node.core.failover.queues if node.core.failover is not None else None
         return [
             payload
             for payload, publication in self._facts.publications.items()
-            if queues is not None
-            and any(queues.keeps(c, content_hash(publication.topic, payload)) for c in queues.clients)
+            if caring.keeps_for_any(node.core, content_hash(publication.topic, payload))
             and not any(payload in record for record in kept)
         ]
 

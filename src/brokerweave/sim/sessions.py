@@ -32,7 +32,7 @@ class Sessions:
         """A client that lost its site had a session elsewhere, which it has ended with its connection before
         it heard SUBACK: what the broker there had for it went with that."""
         facts = self._facts
-        for payload, debt in self._owed.open() if facts.mesh and not facts.site_died(client.name) else ():
+        for payload, debt in self._owed.open() if facts.cares and not facts.site_died(client.name) else ():
             had = debt.client == client.name and client.site in facts.given_at[client.name, payload]
             if had and not facts.deliveries[client.name, payload]:
                 debt.let_go = "it was in a clean session that ended with its connection"

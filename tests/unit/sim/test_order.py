@@ -23,7 +23,7 @@ class Behind:
     def __init__(self) -> None:
         world = World("1")
         owed = Owed(Topology(["a", "b"]), lambda *way: True, lambda: True, lambda node: True)
-        self.facts = Facts(world, Promises(), owed.excuses, cluster=False, mesh=False, cyclic=False)
+        self.facts = Facts(world, Promises(), owed.excuses, cluster=False, cares=False, cyclic=False)
         network, ledger = Network(world, lambda one, other: 0.1), Ledger(self.facts, owed)
         self._subscriber = ModelClient(world, network, ledger, "s", "a", 4, True, None)
         self._order, self._owed, self._begun = Order(self.facts, owed), owed, world.now
