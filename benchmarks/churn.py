@@ -28,7 +28,7 @@ from benchmarks.relay.meter import resident_bytes
 from brokerweave import lab
 from brokerweave.config import Address
 from brokerweave.lab.broker import HOST
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 from brokerweave.mqtt.packets import UnsubAck, Unsubscribe
 from brokerweave.runtime.client import Client
 
@@ -55,7 +55,7 @@ class Rest:
     heard: int
 
     @classmethod
-    def of(cls, node: Node) -> Rest:
+    def of(cls, node: LabNode) -> Rest:
         status = node.status()
         return cls(
             status["sessions"]["open"],
@@ -110,7 +110,7 @@ async def _all(one: Callable[[int], Coroutine[None, None, None]]) -> None:
             group.create_task(one(number))
 
 
-def wait_until_forgotten(nodes: Iterable[Node]) -> None:
+def wait_until_forgotten(nodes: Iterable[LabNode]) -> None:
     """Nodes hear of an end a moment after the client does; raises `Unavailable` if they keep something."""
     for node in nodes:
         node.wait_for(lambda _, node=node: Rest.of(node) == NOTHING, "forgetting all clients", PATIENCE)  # type: ignore[misc]
@@ -145,7 +145,7 @@ class Growth:
         return "back" if self.ratio <= BACK else "GREW"
 
 
-def churn(near: Node, far: Node, filter_count: int, client_count: int) -> list[Growth]:
+def churn(near: LabNode, far: LabNode, filter_count: int, client_count: int) -> list[Growth]:
     """Let filters and clients come and go at `near`; what that left behind there and at `far`."""
     nodes = (near, far)
     count = filter_count // ROUNDS
@@ -201,8 +201,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with contextlib.ExitStack() as stack:
         stack.enter_context(machine.one_benchmark())
         brokers = [stack.enter_context(lab.start("mosquitto")) for _ in range(2)]
-        far = stack.enter_context(Node("far", brokers[1].port))
-        near = stack.enter_context(Node("near", brokers[0].port, (far,)))
+        far = stack.enter_context(LabNode("far", brokers[1].port))
+        near = stack.enter_context(LabNode("near", brokers[0].port, (far,)))
         near.wait_for_links(1)
         begin = time.monotonic()
         growths = churn(near, far, flags.filters, flags.clients)

@@ -32,7 +32,7 @@ from benchmarks.relay.measure import Spread
 from benchmarks.relay.meter import cpu_seconds, preferred
 from benchmarks.relay.scene import MOSQUITTO_CONFIG
 from brokerweave import lab
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 
 MODES = ("local", "cluster")
 PUBLISHERS = 5
@@ -166,8 +166,8 @@ async def run(
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    near: dict[str, Node]
-    far: Node
+    near: dict[str, LabNode]
+    far: LabNode
 
     def run(self, mode: str, publishers: int, window: int, seconds: float) -> Run:
         near = self.near[mode]
@@ -185,9 +185,9 @@ def sites() -> Iterator[Sites]:
     with contextlib.ExitStack() as stack:
         start = stack.enter_context
         brokers = [start(lab.start("mosquitto", config=BROKER)) for _ in range(2)]
-        far = start(Node("far", brokers[1].port))
+        far = start(LabNode("far", brokers[1].port))
         near = {
-            mode: start(Node(mode, brokers[0].port, (far,), settings={"node": {"delivery": mode}}))
+            mode: start(LabNode(mode, brokers[0].port, (far,), settings={"node": {"delivery": mode}}))
             for mode in MODES
         }
         for node in near.values():

@@ -14,9 +14,9 @@ from unittest.mock import Mock
 
 from benchmarks.scanner import MAX_PACKET, ROUND_SECONDS, ROUNDS, make_chunk
 from brokerweave.config import LimitsSection
-from brokerweave.cooperation.api import Listener, Side
 from brokerweave.mqtt import codec, frames
 from brokerweave.mqtt.packets import ConnAck, Connect, PacketType
+from brokerweave.plugin import Listener, Side
 from brokerweave.session.pair import Pair
 from brokerweave.session.phase import Phase
 from brokerweave.session.record import SessionRecord

@@ -14,9 +14,9 @@ from pathlib import Path
 from benchmarks import machine
 from brokerweave.bench.folder import RunFolder
 from brokerweave.bench.limit import chosen_search, find_limit
-from brokerweave.bench.load.driver import Target
-from brokerweave.bench.scenario import PRESETS, Group, Place, Scenario
-from brokerweave.bench.sink import Sink
+from brokerweave.bench.load.driver import LoadTarget
+from brokerweave.bench.scenario import PRESETS, ClientGroup, Place, Scenario
+from brokerweave.bench.sink import SinkBroker
 from brokerweave.lab.broker import Broker
 from brokerweave.lab.debian import Mosquitto
 
@@ -27,10 +27,10 @@ TOPICS, PUBLISHERS, SUBSCRIBERS = 5, 10, 10
 
 def delivered(server: Broker) -> float:
     """Messages a second to subscribers at the limit."""
-    groups = tuple(Group("a", f"topic{n}", PUBLISHERS, SUBSCRIBERS) for n in range(1, TOPICS + 1))
+    groups = tuple(ClientGroup("a", f"topic{n}", PUBLISHERS, SUBSCRIBERS) for n in range(1, TOPICS + 1))
     scenario = Scenario(server.name, (Place("a"),), groups, PRESETS["short"], interval=0.005)
     with tempfile.TemporaryDirectory() as folder, server:
-        target = Target({"a": (server.host, server.port)})
+        target = LoadTarget({"a": (server.host, server.port)})
         search = chosen_search("adaptive", scenario.times)[1]
         found = find_limit(scenario, target, RunFolder(Path(folder)), search, print)
     if found.best is None:
@@ -41,7 +41,7 @@ def delivered(server: Broker) -> float:
 def main() -> int:
     print(*(f"{name} {value};" for name, value in machine.facts().items()))
     with machine.one_benchmark():
-        mosquitto, sink = delivered(Mosquitto()), delivered(Sink(0))
+        mosquitto, sink = delivered(Mosquitto()), delivered(SinkBroker(0))
     print(f"delivered a second: Mosquitto {mosquitto:,.0f}, a sink {sink:,.0f}: {sink / mosquitto:.2f} x")
     return int(sink < GOAL * mosquitto)
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import json
 from typing import ClassVar
 
-from brokerweave.cooperation.api import Listener, Reject, Session, Side
 from brokerweave.mqtt.packets import Packet, PacketType, Publish
+from brokerweave.plugin import Listener, Reject, Session, Side
 
 PAYLOAD_FORMAT_INVALID = 0x99
 

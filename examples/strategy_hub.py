@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from brokerweave.cooperation.api import Hop, Route, Strategy, Traits, Wiring
+from brokerweave.plugin import Hop, Route, Strategy, Traits, Wiring
 
 
 class Hub(Strategy):

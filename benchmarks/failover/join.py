@@ -47,7 +47,7 @@ class Stay:
     got: Counter[tuple[int, int]] = field(repr=False)
     lost: int = 0
     doubled: int = 0
-    owed: int = 0
+    expected: int = 0
 
 
 async def stay(site: Site, qos: int, seconds: float) -> Stay:
@@ -71,7 +71,7 @@ def judge(stays: Sequence[Stay], record: Record) -> None:
         for topic, sent in enumerate(record.published):
             for number, made in enumerate(sent.created):
                 owed = each.subscribed < made < each.left - MARGIN and sent.taken[number] is not None
-                each.owed += owed
+                each.expected += owed
                 each.lost += owed and not each.got[topic, number]
         each.doubled = sum(count - 1 for count in each.got.values())
 
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(each)
     lost, doubled = others(record)
     print(f"at the other sites' subscribers: {lost} lost, {doubled} doubled")
-    good = all(each.owed and not each.lost and not each.doubled for each in stays)
+    good = all(each.expected and not each.lost and not each.doubled for each in stays)
     return 0 if good and not lost and not doubled else 1
 
 

@@ -31,7 +31,7 @@ from brokerweave.errors import Unavailable
 from brokerweave.lab.balancer import Balancer, served
 from brokerweave.lab.broker import HOST, answers_mqtt, free_port
 from brokerweave.lab.debian import Mosquitto
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 
 PATIENCE = 60.0
 SETTLE_SECONDS = 5.0
@@ -81,7 +81,7 @@ class _Broker(Mosquitto):
         return answers_mqtt(self.port, host=self.host)
 
 
-class _Node(Node):
+class _Node(LabNode):
     def __init__(self, inside: Sequence[str], *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._inside = inside
@@ -111,7 +111,7 @@ class Site:
         self.join = join or [site.member for site in others]
         self.broker = _Broker(host, inside)
         nodes = tuple(site.node for site in others) if plan.strategy != "mesh" else ()
-        self.node: Node = _Node(
+        self.node: LabNode = _Node(
             inside,
             name,
             self.broker.port,

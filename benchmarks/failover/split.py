@@ -19,7 +19,7 @@ from benchmarks.failover.scene import PATIENCE, Plan, Site, loaded
 from benchmarks.failover.wires import Wires, missing
 from brokerweave.config import Address
 from brokerweave.errors import Unavailable
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 from brokerweave.runtime.client import Client
 
 HALVES = ((0, 1), (2, 3))
@@ -151,7 +151,7 @@ def run(plan: Plan, seconds: float, calm: float) -> Found:
         wires.close()
 
 
-def _look_for_accidents(node: Node) -> None:
+def _look_for_accidents(node: LabNode) -> None:
     if "Traceback" in node.log_tail(100_000):
         raise Unavailable(f"node {node.id} had an accident: {node.log_tail(40)}")
 

@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 from brokerweave import lab
 from brokerweave.bench import spark_job
 from brokerweave.bench.figures import Indexes
-from brokerweave.bench.folder import RECEIVES, SENDS, Event, RunFolder, Server, Times
-from brokerweave.bench.load.driver import Target, measure
-from brokerweave.bench.scenario import Group, Place, Scenario
+from brokerweave.bench.folder import RECEIVES, SENDS, EdgeServer, RunEvent, RunFolder, Times
+from brokerweave.bench.load.driver import LoadTarget, measure
+from brokerweave.bench.scenario import ClientGroup, Place, Scenario
 from tests.support.bench_runs import BEGIN, SECOND, Recipe, write_log, write_run
 
 CLEAN = Recipe("A sf")
@@ -18,12 +18,12 @@ FAULTY = Recipe("B sf", rate=600.0, lose=0.01, double=0.02, swap=0.02, late=0.05
 OVER_LIMIT = Recipe("B sf", rate=900.0, limit=700.0, seed=3)
 PAIRS = Recipe("pairs", topics=4, publishers=1, subscribers=1, l_clients=False, seed=4)
 ONE_PAIR = Recipe("jitter", rate=10.0, topics=1, publishers=1, subscribers=1, l_clients=False)
-KILLED = (Event(BEGIN + 4 * SECOND // 10, "killed site1/broker"),)
+KILLED = (RunEvent(BEGIN + 4 * SECOND // 10, "killed site1/broker"),)
 SILENT = Recipe("D sf", outage_s=(0.4, 2.0), l_clients=False, seed=5, events=KILLED)
 REAL = Scenario(
     "real load",
     (Place("a"),),
-    (Group("a", "topic1", 4, 3), Group("a", "topic6", 1, 2, latency=True)),
+    (ClientGroup("a", "topic1", 4, 3), ClientGroup("a", "topic6", 1, 2, latency=True)),
     Times(0.3, 1, 0.2),
     interval=0.01,
     latency_interval=0.05,
@@ -31,7 +31,7 @@ REAL = Scenario(
 REAL_PAIRS = Scenario(
     "real pairs",
     (Place("a"),),
-    tuple(Group("a", f"pair{number}", 1, 1) for number in range(10)),
+    tuple(ClientGroup("a", f"pair{number}", 1, 1) for number in range(10)),
     Times(0.3, 1, 0.2),
     interval=0.02,
     qos=2,
@@ -52,7 +52,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     write_log(folder.folder_of(6) / "sends-0.arrow", SENDS, sends)
     write_log(folder.folder_of(6) / "receives-0.arrow", RECEIVES, receives)
     with lab.start("mosquitto") as broker:
-        target = Target({"a": (broker.host, broker.port)}, (Server("a", None, {"broker": broker.pid}),))
+        target = LoadTarget(
+            {"a": (broker.host, broker.port)}, (EdgeServer("a", None, {"broker": broker.pid}),)
+        )
         for scenario in (REAL, REAL_PAIRS):
             measure(scenario, target, folder)
     return folder

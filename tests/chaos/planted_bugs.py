@@ -21,12 +21,12 @@ from brokerweave.links.window import DuplicateWindow
 from brokerweave.node.barrier import Barrier
 from brokerweave.node.confirmations import Confirmations
 from brokerweave.node.core import NodeCore
-from brokerweave.node.daybook import Daybook
 from brokerweave.node.retained import HybridClock
-from brokerweave.node.retained_sync import Retained
+from brokerweave.node.retained_sync import RetainedSync
 from brokerweave.node.router import Router
 from brokerweave.node.sessions import Sessions
 from brokerweave.node.wills import Wills
+from brokerweave.node.write_ahead_log import WriteAheadLog
 from brokerweave.session.pair import Pair
 from brokerweave.session.publications import Publications
 
@@ -57,12 +57,12 @@ def outbox_forgets_what_was_in_flight(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Outbox, "rewind", rewind)
 
 
-def daybook_is_not_written(patch: pytest.MonkeyPatch) -> None:
-    def write(self: Daybook, entry: bytes) -> int:
+def write_ahead_log_is_not_written(patch: pytest.MonkeyPatch) -> None:
+    def write(self: WriteAheadLog, entry: bytes) -> int:
         self._last += 1
         return self._last
 
-    patch.setattr(Daybook, "_write", write)
+    patch.setattr(WriteAheadLog, "_write", write)
 
 
 def injector_does_not_repeat(patch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ def a_mark_is_answered_before_those_behind_have_heard(patch: pytest.MonkeyPatch)
     patch.setattr(Barrier, "when_heard", when_heard)
 
 
-def qos2_ids_are_not_in_the_daybook(patch: pytest.MonkeyPatch) -> None:
+def qos2_ids_are_not_in_the_write_ahead_log(patch: pytest.MonkeyPatch) -> None:
     """What a client sends again after a crash of its node is forwarded again."""
     real = Publications.forward
     patch.setattr(Publications, "forward", lambda self, routed, qos2_id=0: real(self, routed))
@@ -215,13 +215,13 @@ def stamps_do_not_pass_those_of_other_nodes(patch: pytest.MonkeyPatch) -> None:
 
 def deletions_are_not_repaired(patch: pytest.MonkeyPatch) -> None:
     """Who was away while a retained message was deleted keeps it."""
-    real = Retained._repair_run
+    real = RetainedSync._repair_run
 
-    def repair_run(self: Retained, topic: str) -> Run | None:
+    def repair_run(self: RetainedSync, topic: str) -> Run | None:
         entry = self.index.get(topic)
         return None if entry is not None and entry.dead else real(self, topic)
 
-    patch.setattr(Retained, "_repair_run", repair_run)
+    patch.setattr(RetainedSync, "_repair_run", repair_run)
 
 
 PLANTED: dict[str, Plant] = {
@@ -230,7 +230,7 @@ PLANTED: dict[str, Plant] = {
         window_accepts_everything,
         lane_forgets_what_arrived,
         outbox_forgets_what_was_in_flight,
-        daybook_is_not_written,
+        write_ahead_log_is_not_written,
         injector_does_not_repeat,
         routes_are_never_forgotten,
         qos2_ids_are_not_remembered,
@@ -245,7 +245,7 @@ PLANTED: dict[str, Plant] = {
         the_end_of_a_connection_ends_the_session_of_its_heir,
         a_return_does_not_stop_a_delayed_will,
         a_mark_is_answered_before_those_behind_have_heard,
-        qos2_ids_are_not_in_the_daybook,
+        qos2_ids_are_not_in_the_write_ahead_log,
         stamps_do_not_pass_those_of_other_nodes,
         deletions_are_not_repaired,
     )

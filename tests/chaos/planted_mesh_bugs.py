@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from brokerweave.cooperation.clients import ClientTable, Entry
+from brokerweave.cooperation.clients import ClientEntry, ClientTable
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.failover.queues import Queues
 from brokerweave.failover.senders import Senders
 from brokerweave.membership import wire
-from brokerweave.membership.members import Claim, State
+from brokerweave.membership.members import Claim, MemberState
 from brokerweave.membership.rules import Rules
 from brokerweave.node.dead_wills import WILL_OF, DeadWills
-from brokerweave.node.having import Having
+from brokerweave.node.receipts import ReceiptExchange
 from tests.chaos.planted_bugs import Plant
 
 # Written without having read the simulator
@@ -35,8 +35,8 @@ def every_holder_publishes_a_dead_nodes_wills(patch: pytest.MonkeyPatch) -> None
         mesh, me = self._failover.mesh, self._core.node_id
         for node in sorted(self._dead - mesh.live):
             if me in mesh.holders(node):
-                for owed in self._owed.due(node, self._core.now()):
-                    self._publish(owed)
+                for pending in self._pending.due(node, self._core.now()):
+                    self._publish(pending)
         real(self)
 
     def seen_before(self: Senders, client: str, packet_id: int, hash: bytes) -> bool:
@@ -69,13 +69,13 @@ def who_was_dead_is_dead_for_ever(patch: pytest.MonkeyPatch) -> None:
 
     def is_dead(rules: Rules, member: str) -> bool:
         record = rules._members.get(member)
-        return record is not None and record.state is State.DEAD
+        return record is not None and record.state is MemberState.DEAD
 
     def _alive(self: Rules, claim: Claim, incarnation: int, now: float) -> None:
         if not is_dead(self, claim.id):
             alive(self, claim, incarnation, now)
 
-    def _refuted(self: Rules, update: wire.Refuted, source: Any, now: float) -> None:
+    def _refuted(self: Rules, update: wire.RefutedUpdate, source: Any, now: float) -> None:
         if not is_dead(self, update.id):
             refuted(self, update, source, now)
 
@@ -86,7 +86,7 @@ def who_was_dead_is_dead_for_ever(patch: pytest.MonkeyPatch) -> None:
 def of_two_sites_with_one_client_the_older_one_counts(patch: pytest.MonkeyPatch) -> None:
     real = ClientTable._settle_home
 
-    def settle_home(self: ClientTable, node: str, client: str, entry: Entry) -> None:
+    def settle_home(self: ClientTable, node: str, client: str, entry: ClientEntry) -> None:
         before = self._homes.get(client)
         if before is None or before == node or self._nodes[before][client].since > entry.since:
             real(self, node, client, entry)
@@ -115,7 +115,7 @@ def nobody_holds_anything(patch: pytest.MonkeyPatch) -> None:
 
 
 def receipts_are_not_told(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Having, "received", lambda self, pair, hashes: None)
+    patch.setattr(ReceiptExchange, "received", lambda self, pair, hashes: None)
 
 
 def nobody_objects_to_being_held_for_dead(patch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from brokerweave.sim.run import Options, run
+from brokerweave.sim.run import SimOptions, run
 from tests.chaos.planted_bugs import PLANTED
 
 SEEDS = 300
@@ -19,7 +19,7 @@ FOUND_AT = {
     "outbox_lets_new_runs_overtake_those_on_disk": 16,
     "the_end_of_a_connection_ends_the_session_of_its_heir": 26,
     "a_mark_is_answered_before_those_behind_have_heard": 143,
-    "qos2_ids_are_not_in_the_daybook": 38,
+    "qos2_ids_are_not_in_the_write_ahead_log": 38,
     "stamps_do_not_pass_those_of_other_nodes": 90,
 }
 """The first seed that finds a bug, where that is late: tried before all others, to save time."""
@@ -30,7 +30,7 @@ FOUND_AT = {
 def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     PLANTED[name](monkeypatch)
     for seed in (FOUND_AT.get(name, 1), *range(1, SEEDS + 1)):
-        options = Options(strategy="pf" if seed % 4 == 0 else "sf", nodes=3 + seed % 3)
+        options = SimOptions(strategy="pf" if seed % 4 == 0 else "sf", nodes=3 + seed % 3)
         problem = run(seed, options).problem
         if problem:
             assert not re.search(r"Error[:(]", problem), "the patch itself is broken"

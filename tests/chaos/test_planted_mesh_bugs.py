@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from brokerweave.sim import membership_faults
-from brokerweave.sim.run import Options, run
+from brokerweave.sim.run import SimOptions, run
 from tests.chaos.planted_bugs import Plant
 from tests.chaos.planted_mesh_bugs import IN_MEMBERSHIP, IN_MESH, UNSEEN
 
@@ -19,7 +19,7 @@ SEEDS = 300
 
 
 def in_mesh(seed: int) -> str:
-    return run(seed, Options("mesh", 4)).problem
+    return run(seed, SimOptions("mesh", 4)).problem
 
 
 def found(plant: Plant, problem: Callable[[int], str]) -> int | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from brokerweave.sim.run import Options, run
+from brokerweave.sim.run import SimOptions, run
 from brokerweave.sim.schedule import Action
 
-CASES: dict[str, tuple[int, Options, list[Action]]] = {
+CASES: dict[str, tuple[int, SimOptions, list[Action]]] = {
     "a client had something elsewhere, and came back before its first broker got it": (
         11317,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.3080319302876913, "arrive", ("b-2",)),
             Action(0.36036750148765473, "subscribe", ("c-2", "+/c", 2)),
@@ -27,7 +27,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a client asked for more while a publisher sent again what its broker delivered just then": (
         10487,
-        Options("mesh", 3),
+        SimOptions("mesh", 3),
         [
             Action(0.1712780104, "arrive", ("a-2",)),
             Action(0.3082388574, "arrive", ("b-1",)),
@@ -43,7 +43,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "what was kept elsewhere for a client whose session its node, just started, did not know was not taken": (
         10831,
-        Options("mesh", 3),
+        SimOptions("mesh", 3),
         [
             Action(0.06180387883025246, "arrive", ("b-1",)),
             Action(0.10975289167913771, "arrive", ("a-2",)),
@@ -56,7 +56,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a session begun anew was owed what had been kept for the one before, and a restart forgot that": (
         61035,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.0630274248644378, "arrive", ("c-1",)),
             Action(0.1275280613974633, "arrive", ("a-2",)),
@@ -70,7 +70,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a holder just started kept nothing of a message, and took it for known when it was sent again": (
         10246,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.0706626868733859, "arrive", ("d-2",)),
             Action(0.3371165646425946, "arrive", ("b-2",)),
@@ -84,7 +84,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "an origin was killed before it kept what a holder just started could not": (
         10246,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.0706626868733859, "arrive", ("d-2",)),
             Action(0.3371165646425946, "arrive", ("b-2",)),
@@ -98,7 +98,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "what was kept for a client that was elsewhere by then was handed to who knew that, and dropped": (
         10065,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.10217067662871171, "arrive", ("b-1",)),
             Action(0.1196749500437505, "arrive", ("d-1",)),
@@ -113,7 +113,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "who kept something heard late where a client is, out of reach, and nobody else was to keep it": (
         10065,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.10217067662871171, "arrive", ("b-1",)),
             Action(0.1196749500437505, "arrive", ("d-1",)),
@@ -129,7 +129,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a node that was started took a client for lost, and others, which knew better, did not say so": (
         10065,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.10217067662871171, "arrive", ("b-1",)),
             Action(0.1196749500437505, "arrive", ("d-1",)),
@@ -145,7 +145,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a clock was set, and a node just started was told to forget a site at once": (
         10498,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.010831097897111008, "arrive", ("b-2",)),
             Action(0.18928400350394387, "subscribe", ("b-2", "a/+", 2)),
@@ -161,7 +161,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a broker had what its publisher sent again, and did not deliver it to who had come back since": (
         6310130,
-        Options("mesh", 3),
+        SimOptions("mesh", 3),
         [
             Action(0.2649455376, "arrive", ("b-1",)),
             Action(0.3319796788, "arrive", ("c-2",)),
@@ -178,7 +178,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a link came up with a message for others, and who kept it was not told that a client here has it": (
         6500107,
-        Options("mesh", 5),
+        SimOptions("mesh", 5),
         [
             Action(0.2340628585, "arrive", ("b-2",)),
             Action(0.2947189924, "arrive", ("c-2",)),
@@ -195,7 +195,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a link was slow, and a client got in a new session what it had got in the one before": (
         10004,
-        Options("mesh", 3),
+        SimOptions("mesh", 3),
         [
             Action(0.2295803179, "arrive", ("a-1",)),
             Action(0.2820759721, "arrive", ("a-2",)),
@@ -212,7 +212,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "what a node was owed was withdrawn, and it was never told what was kept for its clients": (
         9400055,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.095, "arrive", ("d-1",)),
             Action(0.204, "arrive", ("a-1",)),
@@ -229,7 +229,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a node without its disk found others after a client had come, and did not tell them what it has": (
         5000770,
-        Options("mesh", 5),
+        SimOptions("mesh", 5),
         [
             Action(0.059, "arrive", ("a-1",)),
             Action(0.284, "arrive", ("e-2",)),
@@ -247,7 +247,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a clock was set, and a node just started did not ask for what a client from elsewhere had missed": (
         5000755,
-        Options("mesh", 5),
+        SimOptions("mesh", 5),
         [
             Action(0.1766156651, "arrive", ("d-1",)),
             Action(0.3073670757, "arrive", ("c-2",)),
@@ -262,7 +262,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a site forgot a client that was elsewhere by then, and another, restarted, sent it what it got there": (
         4000371,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(1.139, "subscribe", ("b-1", "a/#", 1)),
             Action(2.823, "publish", ("d-2", "a", 1, False)),
@@ -278,7 +278,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a connection that its client had left brought a late answer, and a message went on again": (
         3000018,
-        Options("mesh", 3),
+        SimOptions("mesh", 3),
         [
             Action(0.16965, "arrive", ("c-1",)),
             Action(0.30911, "arrive", ("c-2",)),
@@ -293,7 +293,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "an outbox made while the disk failed stayed without one for good": (
         11415,
-        Options("pf", 3),
+        SimOptions("pf", 3),
         [
             Action(0.264, "arrive", ("a-1",)),
             Action(8.741, "move", ("a", 2.42, 0.126)),
@@ -304,7 +304,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "what a broker was sent before its node was killed counted as not sent, and a client missed it": (
         600037,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.05488, "subscribe", ("c-2", "a/b", 2)),
             Action(0.09544, "arrive", ("c-2",)),
@@ -318,7 +318,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a client that dropped its connection was not given what holders kept that were heard later": (
         600095,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.03306425361060772, "arrive", ("a-2",)),
             Action(0.2125549523876334, "arrive", ("c-2",)),
@@ -331,7 +331,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a clean session was taken over before its client had what it was given, and its queue was given up": (
         1200143,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.24936484247837937, "subscribe", ("d-1", "+/c", 2)),
             Action(0.3838819047862409, "arrive", ("a-2",)),
@@ -344,7 +344,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a holder let go of what came late for clients of a site that had just died": (
         1200038,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.019739647447473918, "subscribe", ("d-1", "a/b/c", 1)),
             Action(0.11963639845953816, "arrive", ("b-1",)),
@@ -355,7 +355,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a holder that was restarted let go of what was published meanwhile, and the site lost it": (
         1040012,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.22768757873371465, "arrive", ("d-2",)),
             Action(0.3366897760133225, "arrive", ("b-2",)),
@@ -369,7 +369,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a clean session ended with its broker, nobody was in reach, and its node kept nothing for it": (
         1180043,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.22524500175438994, "subscribe", ("c-2", "#", 1)),
             Action(0.4787587749856502, "arrive", ("c-2",)),
@@ -385,7 +385,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a node alone let go of what was kept for where a client was, whose session had ended there, too": (
         1190090,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.16542680319108172, "arrive", ("d-1",)),
             Action(0.28232142645668723, "arrive", ("c-2",)),
@@ -407,7 +407,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a holder told what it kept in two parts, the later ones first": (
         700030,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.4477031414006489, "arrive", ("d-2",)),
             Action(0.4646451180410476, "arrive", ("a-2",)),
@@ -421,7 +421,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a site that had lost a client, and whose clock was ahead, had it again after a restart": (
         4000371,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(1.13923837670509, "subscribe", ("b-1", "a/#", 1)),
             Action(2.823315676147307, "publish", ("d-2", "a", 1, False)),
@@ -437,7 +437,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "what was sent again was kept by nobody for clients of a site that had died since": (
         3001158,
-        Options("mesh", 3),
+        SimOptions("mesh", 3),
         [
             Action(0.13466049376892758, "arrive", ("b-1",)),
             Action(0.28331210174720894, "subscribe", ("b-1", "b/c", 1)),
@@ -462,7 +462,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a clock was set, and a node just started thought that it knew all clients": (
         3001518,
-        Options("mesh", 3),
+        SimOptions("mesh", 3),
         [
             Action(0.10887864418696414, "arrive", ("c-2",)),
             Action(0.3837371201416453, "arrive", ("b-1",)),
@@ -477,7 +477,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a node was killed when it had written down a filter, and not that its client had come from elsewhere": (
         3001813,
-        Options("mesh", 3),
+        SimOptions("mesh", 3),
         [
             Action(0.18425555438732444, "subscribe", ("a-1", "#", 2)),
             Action(0.20832155435359412, "arrive", ("a-1",)),
@@ -490,7 +490,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a broker had one message of an origin, and was thought to have a later one that it was not given": (
         4001481,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.013459865628811851, "arrive", ("d-2",)),
             Action(0.35527106997742547, "arrive", ("b-1",)),
@@ -506,7 +506,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "who was at a site was heard from others first, and forgotten with a restart": (
         6500010,
-        Options("mesh", 5),
+        SimOptions("mesh", 5),
         [
             Action(0.0738561165737237, "arrive", ("e-1",)),
             Action(0.22202835940384463, "subscribe", ("e-1", "b/c", 0)),
@@ -526,7 +526,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a client came in a session unknown to a node just started, which heard later that it was nowhere": (
         4001481,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.013459865628811851, "arrive", ("d-2",)),
             Action(0.15273095499756373, "arrive", ("a-2",)),
@@ -541,7 +541,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a client had from its broker what was kept for it while it was nowhere, and was given it": (
         4001481,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.013459865628811851, "arrive", ("d-2",)),
             Action(0.28483529633327864, "arrive", ("d-1",)),
@@ -558,7 +558,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a spilled outbox whose disk failed waited for the next message for ever": (
         108,
-        Options("sf", 3, wiring="tree"),
+        SimOptions("sf", 3, wiring="tree"),
         [
             Action(0.0, "queues", ("b", 600, 4000)),
             Action(0.06, "arrive", ("c-1",)),
@@ -575,7 +575,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a neighbour's question about retained messages was dropped at first contact": (
         168,
-        Options("pf", 3, wiring="tree"),
+        SimOptions("pf", 3, wiring="tree"),
         [
             Action(0.485, "arrive", ("a-2",)),
             Action(4.805, "publish", ("a-2", "b", 0, True)),
@@ -586,7 +586,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "what changed while the disk failed was not made up for when it answered again": (
         606,
-        Options("pf", 3, wiring="tree"),
+        SimOptions("pf", 3, wiring="tree"),
         [
             Action(7.495, "disk", ("b", 5.93)),
             Action(10.376, "move", ("b", 3.06, 0.614)),
@@ -595,7 +595,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "what an outbox had dropped for want of room came back after a kill, behind later messages": (
         2,
-        Options("pf", 2),
+        SimOptions("pf", 2),
         [
             Action(0.0, "queues", ("a", 600, 0)),
             Action(0.1, "arrive", ("a-1",)),
@@ -609,7 +609,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a client that left before the broker's acknowledgement left a message retained at its own site only": (
         186,
-        Options("sf", 3),
+        SimOptions("sf", 3),
         [
             Action(0.071, "arrive", ("b-1",)),
             Action(18.212, "freeze", ("b", 2.92)),
@@ -619,7 +619,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a neighbour that came back with another disk was sent a QoS 0 message again": (
         114,
-        Options("sf", 3),
+        SimOptions("sf", 3),
         [
             Action(0.0815, "arrive", ("b-2",)),
             Action(0.1179, "arrive", ("c-2",)),
@@ -632,7 +632,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "two connections at once with a neighbour that had lost its disk changed the numbers of what was sent": (
         10039,
-        Options("pf", 4),
+        SimOptions("pf", 4),
         [
             Action(0.226, "arrive", ("b-2",)),
             Action(0.444, "arrive", ("c-1",)),
@@ -644,7 +644,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a repair of the retained index was taken for the message that had been dropped before it": (
         233,
-        Options("pf", 3),
+        SimOptions("pf", 3),
         [
             Action(0.0, "queues", ("c", 600, 0)),
             Action(0.004, "arrive", ("c-2",)),
@@ -658,7 +658,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a slow answer to a client's earlier connection took the session from its later one": (
         5,
-        Options("sf", 2),
+        SimOptions("sf", 2),
         [
             Action(0.1, "arrive", ("a-1",)),
             Action(1.0, "subscribe", ("a-1", "b", 1)),
@@ -669,7 +669,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a disk that answered only after the start made what was in flight to the broker new messages": (
         12039,
-        Options("pf", 3),
+        SimOptions("pf", 3),
         [
             Action(0.005, "arrive", ("b-2",)),
             Action(5.212, "delay", ("c", "c/broker", 0.31, 0.0, 0.0, 3.0)),
@@ -680,7 +680,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "the same for a message that was over but for its PUBCOMP, at the third start": (
         10760,
-        Options("pf", 3),
+        SimOptions("pf", 3),
         [
             Action(0.47, "arrive", ("a-2",)),
             Action(5.466, "delay", ("b", "b/broker", 0.234, 0.0, 0.0, 3.0)),
@@ -693,7 +693,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a restart may double each of the copies that a publisher made of a QoS 1 message, not only one": (
         10259,
-        Options("pf", 3),
+        SimOptions("pf", 3),
         [
             Action(0.493, "arrive", ("b-2",)),
             Action(5.569, "delay", ("b", "b/broker", 0.233, 0.0, 0.0, 3.0)),
@@ -707,7 +707,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a node without its disk read how far it had got, as it was before the disk failed, and doubled QoS 0": (
         12065,
-        Options("pf", 3),
+        SimOptions("pf", 3),
         [
             Action(0.434, "arrive", ("c-1",)),
             Action(2.066, "publish", ("c-2", "a/c", 1, False)),
@@ -723,7 +723,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "what was moved away from a lane while its neighbour called was missed as a gap": (
         3,
-        Options("sf", 4, wiring="ring"),
+        SimOptions("sf", 4, wiring="ring"),
         [
             Action(0.062, "subscribe", ("a-1", "#", 2)),
             Action(0.083, "arrive", ("d-1",)),
@@ -740,7 +740,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "what an outbox had on disk only did not go another way when the tree changed and its link returned": (
         320,
-        Options("sf", 4, wiring="ring"),
+        SimOptions("sf", 4, wiring="ring"),
         [
             Action(0.0, "queues", ("d", 1500, 1000)),
             Action(0.199, "arrive", ("b-1",)),
@@ -757,7 +757,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "what a node killed before its index was written had seen was missing in the index for good": (
         15516,
-        Options("sf", 3),
+        SimOptions("sf", 3),
         [
             Action(0.171, "arrive", ("b-2",)),
             Action(8.45, "broker", ("b", True, 3.143)),
@@ -769,7 +769,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "what was told of nodes after a long cut was forgotten before it was told how they are reached": (
         46,
-        Options("sf", 5, cycles=True),
+        SimOptions("sf", 5, cycles=True),
         [
             Action(17.025, "kill", ("a", 0, 2.818, False)),
             Action(18.649, "partition", ("d", 4.58)),
@@ -778,7 +778,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "two nodes compared what they retain before either would pass on to the other what came after that": (
         111,
-        Options("sf", 4, cycles=True),
+        SimOptions("sf", 4, cycles=True),
         [
             Action(0.357, "arrive", ("c-1",)),
             Action(15.104, "move", ("c", 3.7975, 0.8866)),
@@ -788,7 +788,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a repair of the retained index was taken for what comes once more, and kept from a link that joined": (
         111,
-        Options("sf", 4, cycles=True),
+        SimOptions("sf", 4, cycles=True),
         [
             Action(0.357, "arrive", ("c-1",)),
             Action(15.104, "move", ("c", 3.7975, 0.8866)),
@@ -799,7 +799,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "what waited for a link that returned went to everybody, behind later messages": (
         106,
-        Options("sf", 3, cycles=True),
+        SimOptions("sf", 3, cycles=True),
         [
             Action(14.888, "publish", ("a-2", "a/b", 1, False)),
             Action(14.936, "kill", ("b", 0, 2.3, True)),
@@ -810,7 +810,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a link was counted on by what its other end had said before it failed": (
         106,
-        Options("sf", 3, cycles=True),
+        SimOptions("sf", 3, cycles=True),
         [
             Action(0.114, "arrive", ("a-1",)),
             Action(0.276, "arrive", ("c-2",)),
@@ -826,7 +826,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "what came by another way from a node started twice since was refused for its age": (
         10001,
-        Options("sf", 4, wiring="any", cycles=True),
+        SimOptions("sf", 4, wiring="any", cycles=True),
         [
             Action(0.008, "arrive", ("b-2",)),
             Action(0.025, "arrive", ("a-2",)),
@@ -843,7 +843,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a node waited for the acknowledgement of what its outbox had dropped, and the tree never settled": (
         10412,
-        Options("pf", 4, wiring="any"),
+        SimOptions("pf", 4, wiring="any"),
         [
             Action(0.356, "arrive", ("b-1",)),
             Action(0.379, "arrive", ("b-2",)),
@@ -864,7 +864,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a retained QoS 0 message that came as a flood came itself, too, when a newer one had taken its place": (
         10691,
-        Options("pf", 4, wiring="any"),
+        SimOptions("pf", 4, wiring="any"),
         [
             Action(0.06, "arrive", ("d-1",)),
             Action(17.585, "freeze", ("a", 5.481)),
@@ -874,7 +874,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "the same for one that a node had passed on without the retain flag": (
         10794,
-        Options("sf", 4, wiring="any"),
+        SimOptions("sf", 4, wiring="any"),
         [
             Action(4.721, "subscribe", ("b-1", "#", 2)),
             Action(5.506, "stop", ("d", 2.91)),
@@ -889,7 +889,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "what a link that joined was given was taken for what others had got while it stood by": (
         10831,
-        Options("pf", 4, wiring="any"),
+        SimOptions("pf", 4, wiring="any"),
         [
             Action(0.11, "arrive", ("a-2",)),
             Action(0.171, "arrive", ("b-2",)),
@@ -906,7 +906,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "what went on as QoS 0 was not known after a kill, when a neighbour without its disk sent it again": (
         11266,
-        Options("sf", 4, wiring="any"),
+        SimOptions("sf", 4, wiring="any"),
         [
             Action(0.062, "subscribe", ("c-1", "+", 0)),
             Action(0.079, "arrive", ("c-1",)),
@@ -921,7 +921,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a deletion was kept from a broker because a failing disk had not kept what it deletes": (
         11166,
-        Options("pf", 3),
+        SimOptions("pf", 3),
         [
             Action(0.228, "arrive", ("a-2",)),
             Action(0.357, "arrive", ("b-1",)),
@@ -935,7 +935,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a deletion overtook a message at the node, which waited for its acknowledgement, not at the broker": (
         11024,
-        Options("pf", 4, wiring="any"),
+        SimOptions("pf", 4, wiring="any"),
         [
             Action(15.891, "arrive", ("a-2",)),
             Action(16.564, "arrive", ("a-1",)),
@@ -946,7 +946,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "what waited for a link that came back and stood by overtook what went by the tree": (
         11798,
-        Options("sf", 4, wiring="any", cycles=True),
+        SimOptions("sf", 4, wiring="any", cycles=True),
         [
             Action(0.037, "arrive", ("b-1",)),
             Action(0.058, "arrive", ("d-1",)),
@@ -993,7 +993,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a deletion did not pass to a link that had just joined, as its flood had found no room": (
         40557,
-        Options("sf", 4, wiring="any", cycles=True),
+        SimOptions("sf", 4, wiring="any", cycles=True),
         [
             Action(0.0, "queues", ("a", 600, 0)),
             Action(0.5, "arrive", ("b-2",)),
@@ -1008,7 +1008,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a node frozen while a link joined flooded from disk what overtook the rest at the restarted hub": (
         12987,
-        Options("pf", 5, cycles=True),
+        SimOptions("pf", 5, cycles=True),
         [
             Action(0.0, "queues", ("d", 600, 4000)),
             Action(0.17, "arrive", ("a-1",)),
@@ -1023,7 +1023,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a node was started, and a client had something before its links were up: who kept it did not hear": (
         4000032,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.22074377821809266, "arrive", ("c-1",)),
             Action(0.3361220102194921, "arrive", ("a-1",)),
@@ -1036,7 +1036,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a node kept something for a client of its own, and its disk did not hear at once that it has it": (
         3000462,
-        Options("mesh", 3),
+        SimOptions("mesh", 3),
         [
             Action(0.06397747927313485, "arrive", ("a-2",)),
             Action(0.15784513375761833, "arrive", ("a-1",)),
@@ -1059,7 +1059,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a node was started, and thought that a client of a site that it had yet to hear was nowhere": (
         1300019,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.044659125168612646, "arrive", ("d-2",)),
             Action(0.15104248664658093, "subscribe", ("d-2", "#", 2)),
@@ -1075,7 +1075,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a broker's delivery was on its way for longer than was waited for it, and came twice": (
         4000422,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.2814577014420661, "arrive", ("a-2",)),
             Action(0.31192907579388324, "arrive", ("b-1",)),
@@ -1088,7 +1088,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a publisher left before its broker had read what it sent, and a client that came back got it twice": (
         4000826,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.39054052092512886, "arrive", ("a-2",)),
             Action(0.47496496554463213, "arrive", ("a-1",)),
@@ -1102,7 +1102,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "who had kept something kept it again, after its receipt, when others had not confirmed it": (
         4000504,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.02267009221169808, "arrive", ("a-2",)),
             Action(0.39407329911920214, "arrive", ("d-1",)),
@@ -1116,7 +1116,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a node without its disk did not know who keeps something, and that one did not hear who has it": (
         5000770,
-        Options("mesh", 5),
+        SimOptions("mesh", 5),
         [
             Action(0.05932014392685786, "arrive", ("a-1",)),
             Action(0.28357865586253, "arrive", ("e-2",)),
@@ -1137,7 +1137,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a publisher left, its broker never read what it had sent, and was not given it when it was sent again": (
         8000051,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.19326520664789276, "arrive", ("d-1",)),
             Action(0.7932464401004526, "subscribe", ("d-1", "a/#", 2)),
@@ -1151,7 +1151,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "who kept something was told that a client has it, and passed it on to the client's new session": (
         63004,
-        Options("mesh", 3),
+        SimOptions("mesh", 3),
         [
             Action(0.0, "queues", ("b", 600, 0)),
             Action(0.015169402467663962, "arrive", ("c-2",)),
@@ -1166,7 +1166,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a node had no link yet to where a client was, as others said, and nobody gave that what it published": (
         11363,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.2818654557023467, "arrive", ("b-1",)),
             Action(0.72556990795577, "subscribe", ("b-1", "b", 2)),
@@ -1185,7 +1185,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a node, restarted, published before it had a link to a site whose client others had told it of": (
         63023,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.03417953836658699, "arrive", ("c-1",)),
             Action(0.17261192064577446, "arrive", ("b-1",)),
@@ -1203,7 +1203,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a holder, just started, did not know for whom to keep what it was given, and their site died": (
         11604,
-        Options("mesh", 5),
+        SimOptions("mesh", 5),
         [
             Action(0.09023228604257016, "arrive", ("d-2",)),
             Action(0.10497918754566093, "arrive", ("e-2",)),
@@ -1216,7 +1216,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a client was back before an origin out of reach heard that it had gone, and got something again": (
         11591,
-        Options("mesh", 5),
+        SimOptions("mesh", 5),
         [
             Action(0.2103404162574664, "subscribe", ("a-1", "+/c", 0)),
             Action(0.42412327346788675, "arrive", ("a-1",)),
@@ -1236,7 +1236,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "what was published before a client said again what it wants was for who knew nothing of it": (
         11506,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.2234867126524538, "subscribe", ("d-2", "+", 2)),
             Action(0.2565578215490483, "arrive", ("c-2",)),
@@ -1249,7 +1249,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "what was published before a client said again what it wants was for a holder out of reach": (
         11506,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.2234867126524538, "subscribe", ("d-2", "+", 2)),
             Action(0.2565578215490483, "arrive", ("c-2",)),
@@ -1263,7 +1263,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a clock ahead called a client away, and what was sent elsewhere until it was back was lost": (
         11576,
-        Options("mesh", 3),
+        SimOptions("mesh", 3),
         [
             Action(0.18887216253407801, "arrive", ("c-2",)),
             Action(0.6513935319690844, "subscribe", ("b-1", "a/b", 1)),
@@ -1280,7 +1280,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a client lost a second site before it subscribed there, and who was started kept nothing for it": (
         12036,
-        Options("mesh", 5),
+        SimOptions("mesh", 5),
         [
             Action(0.49594440313230437, "arrive", ("d-1",)),
             Action(1.4426334170986665, "subscribe", ("d-1", "#", 1)),
@@ -1296,7 +1296,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a broker took a client's connection over, published its will, and was given it by another site": (
         12137,
-        Options("mesh", 5),
+        SimOptions("mesh", 5),
         [
             Action(0.10801694204483664, "arrive", ("a-1",)),
             Action(0.28992928965424086, "arrive", ("b-1",)),
@@ -1311,7 +1311,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a holder that was out of reach took a site for dead, and gave what its client had to another": (
         69014,
-        Options("mesh", 5),
+        SimOptions("mesh", 5),
         [
             Action(0.17746634265875372, "arrive", ("e-1",)),
             Action(0.17927769903733615, "arrive", ("c-1",)),
@@ -1333,7 +1333,7 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a node was killed before its broker got what a client had by then, and the client got it twice": (
         70013,
-        Options("mesh", 5),
+        SimOptions("mesh", 5),
         [
             Action(0.015172818198050053, "arrive", ("b-2",)),
             Action(0.04555667508852973, "subscribe", ("b-1", "#", 2)),
@@ -1376,10 +1376,10 @@ CASES: dict[str, tuple[int, Options, list[Action]]] = {
     ),
 }
 
-FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
+FALSE_ALARMS: dict[str, tuple[int, SimOptions, list[Action]]] = {
     "a node that had lost its disk was restarted once more, and heard that a client was elsewhere": (
         10642,
-        Options("mesh", 3),
+        SimOptions("mesh", 3),
         [
             Action(0.483, "arrive", ("c-1",)),
             Action(0.485, "arrive", ("c-2",)),
@@ -1394,7 +1394,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a site had no room for what a client that had come there, and had not heard SUBACK, was to get": (
         11230,
-        Options("mesh", 5),
+        SimOptions("mesh", 5),
         [
             Action(0.0, "queues", ("e", 600, 0)),
             Action(0.34095594588996275, "arrive", ("c-2",)),
@@ -1413,7 +1413,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "nobody wanted a message in its turn, and it was sent again to who had subscribed since": (
         61032,
-        Options("mesh", 5),
+        SimOptions("mesh", 5),
         [
             Action(0.30838463716627784, "arrive", ("c-1",)),
             Action(0.4150424549999603, "arrive", ("d-1",)),
@@ -1429,7 +1429,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a node was started while its disk failed, and found what it owed its broker when it was started again": (
         10607,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.211540644362321, "arrive", ("a-2",)),
             Action(0.4113751038662672, "arrive", ("b-1",)),
@@ -1444,7 +1444,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a publisher lost its site before that had passed on what is to be retained, and sent it elsewhere": (
         50004,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.28752188951829244, "arrive", ("b-1",)),
             Action(0.44304834362081935, "subscribe", ("c-2", "a/b", 2)),
@@ -1464,7 +1464,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a broker had delivered something when its node was killed, and its publisher sent it again": (
         10491,
-        Options("mesh", 3),
+        SimOptions("mesh", 3),
         [
             Action(0.0392059288, "subscribe", ("b-1", "a/#", 1)),
             Action(0.1087282389, "arrive", ("c-1",)),
@@ -1479,7 +1479,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a node was started while its disk failed, and gave a client what its session had": (
         10357,
-        Options("mesh", 5),
+        SimOptions("mesh", 5),
         [
             Action(0.10952377725930196, "arrive", ("c-1",)),
             Action(0.1656977864115483, "arrive", ("e-1",)),
@@ -1530,7 +1530,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a message was sent again to its subscriber's site, before that was subscribed again": (
         9400209,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.17910347820764916, "subscribe", ("a-2", "+", 2)),
             Action(0.23213387637426985, "arrive", ("a-2",)),
@@ -1545,7 +1545,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a client was called away by a dead site whose clock had been ahead, and came again": (
         3001546,
-        Options("mesh", 3),
+        SimOptions("mesh", 3),
         [
             Action(0.4146246698, "arrive", ("b-2",)),
             Action(0.4982166744, "arrive", ("a-2",)),
@@ -1565,7 +1565,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a deletion was sent again, and did not undo what had been published since": (
         4000748,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.175, "arrive", ("a-2",)),
             Action(0.264, "arrive", ("c-2",)),
@@ -1577,7 +1577,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a broker had no room to show what it had in a session that its node had forgotten": (
         4000560,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.1031, "subscribe", ("d-2", "#", 2)),
             Action(0.1094, "arrive", ("d-2",)),
@@ -1615,7 +1615,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "who kept a message was out of reach before anybody noticed, and it came behind a later one": (
         4000211,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.2785289162193614, "arrive", ("a-1",)),
             Action(0.35818095297882974, "arrive", ("c-2",)),
@@ -1631,7 +1631,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a QoS 0 message to be retained went with the connection to the broker, which got it later": (
         1200204,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.21, "arrive", ("c-1",)),
             Action(0.427, "arrive", ("c-2",)),
@@ -1646,7 +1646,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a holder had died a moment before, and both others died that had it": (
         79,
-        Options("mesh", 5),
+        SimOptions("mesh", 5),
         [
             Action(0.18808271218036066, "arrive", ("d-2",)),
             Action(0.4577156045404172, "arrive", ("b-1",)),
@@ -1660,7 +1660,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a site that reached nobody died": (
         3000205,
-        Options("mesh", 3),
+        SimOptions("mesh", 3),
         [
             Action(0.048985568613374275, "arrive", ("a-2",)),
             Action(0.12537600513338204, "subscribe", ("a-2", "a/#", 1)),
@@ -1676,7 +1676,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a client subscribed before its node heard that a broker has something, and after the broker had it": (
         3001143,
-        Options("mesh", 3),
+        SimOptions("mesh", 3),
         [
             Action(0.09371060277788301, "arrive", ("a-2",)),
             Action(0.2676617594178087, "arrive", ("c-2",)),
@@ -1690,7 +1690,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "an operator gave up removing a link when the first of its nodes was killed at it": (
         10148,
-        Options("pf", 3),
+        SimOptions("pf", 3),
         [
             Action(17.059, "partition", ("b", 9.79)),
             Action(17.635, "kill", ("c", 5, 3.02, False)),
@@ -1699,7 +1699,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a QoS 2 message read before there was a link was promised when its publisher sent it again": (
         10402,
-        Options("pf", 3),
+        SimOptions("pf", 3),
         [
             Action(0.064, "arrive", ("c-1",)),
             Action(0.315, "arrive", ("b-2",)),
@@ -1712,7 +1712,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a message sent again to a node without its disk stayed promised, in cluster delivery": (
         10772,
-        Options("pf", 3),
+        SimOptions("pf", 3),
         [
             Action(0.253, "arrive", ("c-1",)),
             Action(0.343, "arrive", ("a-2",)),
@@ -1725,7 +1725,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a message doubled by a failing disk was late for a client that was not there the first time": (
         11777,
-        Options("pf", 3),
+        SimOptions("pf", 3),
         [
             Action(0.214, "arrive", ("a-1",)),
             Action(0.262, "arrive", ("b-1",)),
@@ -1739,7 +1739,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a node killed before it wrote down a message that came again was taken to have written it": (
         15045,
-        Options("pf", 5),
+        SimOptions("pf", 5),
         [
             Action(0.354, "arrive", ("e-2",)),
             Action(0.398, "arrive", ("e-1",)),
@@ -1755,7 +1755,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "two operators moved their nodes at once and left a third one alone, where cycles are taken care of": (
         102,
-        Options("pf", 4, cycles=True),
+        SimOptions("pf", 4, cycles=True),
         [
             Action(11.466, "move", ("a", 2.89, 0.1545)),
             Action(13.612, "move", ("b", 4.619, 0.8925)),
@@ -1763,7 +1763,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a QoS 2 message that its broker had before was promised to who subscribed there later": (
         10226,
-        Options("sf", 4),
+        SimOptions("sf", 4),
         [
             Action(0.239, "arrive", ("a-1",)),
             Action(0.27, "arrive", ("c-2",)),
@@ -1777,7 +1777,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a session that its node had lost with its disk was promised what another client there asked for": (
         10588,
-        Options("sf", 3),
+        SimOptions("sf", 3),
         [
             Action(0.087, "subscribe", ("b-2", "+/c", 2)),
             Action(0.178, "arrive", ("a-1",)),
@@ -1793,7 +1793,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a node whose disk failed brought back a withdrawn filter of which another client asks for less": (
         10957,
-        Options("pf", 4, wiring="any"),
+        SimOptions("pf", 4, wiring="any"),
         [
             Action(0.089, "subscribe", ("c-2", "b", 1)),
             Action(0.373, "arrive", ("c-2",)),
@@ -1806,7 +1806,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "what a link that failed had on disk only came late to who had subscribed meanwhile": (
         11112,
-        Options("sf", 4, wiring="any"),
+        SimOptions("sf", 4, wiring="any"),
         [
             Action(0.0, "queues", ("b", 600, 1000)),
             Action(0.203, "arrive", ("b-2",)),
@@ -1825,7 +1825,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a publisher subscribed between its two messages, and sent both again over a new connection": (
         30033,
-        Options("sf", 5, wiring="any"),
+        SimOptions("sf", 5, wiring="any"),
         [
             Action(0.304, "arrive", ("b-1",)),
             Action(0.499, "arrive", ("d-1",)),
@@ -1839,7 +1839,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a node whose disk had failed, and missed nothing, knew that it had forwarded a message": (
         12018,
-        Options("sf", 3),
+        SimOptions("sf", 3),
         [
             Action(0.235, "arrive", ("c-1",)),
             Action(0.365, "arrive", ("b-2",)),
@@ -1852,7 +1852,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a site got a retained message by comparison, then the one before it, sent again": (
         11981,
-        Options("sf", 3),
+        SimOptions("sf", 3),
         [
             Action(0.004, "arrive", ("b-1",)),
             Action(0.246, "arrive", ("c-1",)),
@@ -1866,7 +1866,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a client subscribed while a message was stuck at a link, and got it when that failed": (
         11613,
-        Options("sf", 4, wiring="any", cycles=True),
+        SimOptions("sf", 4, wiring="any", cycles=True),
         [
             Action(0.01, "arrive", ("d-1",)),
             Action(0.17, "arrive", ("c-2",)),
@@ -1887,7 +1887,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a site that others take for dead keeps a will from its own subscribers while its client is there": (
         600107,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.08075, "arrive", ("b-1",)),
             Action(0.49387, "subscribe", ("b-1", "#", 2)),
@@ -1896,7 +1896,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a client with a clean session says good-bye before it heard that it is subscribed again": (
         930066,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.08, "arrive", ("d-2",)),
             Action(1.05, "subscribe", ("a-1", "a/#", 0)),
@@ -1908,7 +1908,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "two nodes publish a will of a client whose site neither reaches, and then reach each other": (
         1010029,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.056, "arrive", ("b-2",)),
             Action(0.175, "subscribe", ("b-2", "a/+", 2)),
@@ -1922,7 +1922,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a broker publishes a will since its node was restarted, which another node had published": (
         1010057,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.108, "arrive", ("a-1",)),
             Action(0.345, "arrive", ("d-2",)),
@@ -1935,7 +1935,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "of two that had a retained message one died, and one was killed before its disk had it": (
         1000280,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.122, "arrive", ("c-1",)),
             Action(11.274, "partition", ("a", 5.16)),
@@ -1948,7 +1948,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a message waited for a link, and its subscriber came to the other end of it": (
         1020014,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.02, "arrive", ("c-2",)),
             Action(0.061, "arrive", ("d-2",)),
@@ -1965,7 +1965,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "all that had heard of a client when its site died die, too, fewer than there are copies": (
         850055,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.09, "arrive", ("c-2",)),
             Action(0.12, "arrive", ("d-1",)),
@@ -1982,7 +1982,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a disk did not hear what others had taken, its node was killed, and one of them had lost it": (
         3000119,
-        Options("mesh", 3),
+        SimOptions("mesh", 3),
         [
             Action(0.010296176500658671, "arrive", ("b-2",)),
             Action(0.12655925436595128, "arrive", ("c-2",)),
@@ -2001,7 +2001,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a client had come to a site whose queue for its broker was full, and had not heard SUBACK yet": (
         50027,
-        Options("mesh", 5),
+        SimOptions("mesh", 5),
         [
             Action(0.0, "queues", ("e", 600, 0)),
             Action(0.0485086657, "arrive", ("e-1",)),
@@ -2017,7 +2017,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a broker was given something for others, its node was restarted, and gave it to who has it": (
         20002,
-        Options("mesh", 3),
+        SimOptions("mesh", 3),
         [
             Action(0.0190649888, "arrive", ("b-1",)),
             Action(0.2229484893, "arrive", ("a-2",)),
@@ -2038,7 +2038,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a client with a clean session says good-bye to a frozen node whose broker has died": (
         10915,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(1.41, "subscribe", ("d-2", "+", 2)),
             Action(9.68, "arrive", ("d-2",)),
@@ -2051,7 +2051,7 @@ FALSE_ALARMS: dict[str, tuple[int, Options, list[Action]]] = {
     ),
     "a node could not read its disk, and hears that a client was elsewhere after its broker's delivery": (
         10966,
-        Options("mesh", 4),
+        SimOptions("mesh", 4),
         [
             Action(0.4, "arrive", ("b-2",)),
             Action(1.3, "subscribe", ("b-2", "a/#", 2)),
@@ -2151,7 +2151,7 @@ MESH_SEEDS = {
 
 @pytest.mark.parametrize("name", MESH_SEEDS)
 def test_a_run_that_once_broke_the_mesh_holds(name: str) -> None:
-    assert run(MESH_SEEDS[name], Options("mesh", 4)).problem == ""
+    assert run(MESH_SEEDS[name], SimOptions("mesh", 4)).problem == ""
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -16,7 +16,7 @@ import pytest
 from brokerweave import lab
 from brokerweave.lab.balancer import Balancer, served
 from brokerweave.lab.broker import free_port
-from brokerweave.runtime.haproxy import Server
+from brokerweave.runtime.haproxy import HaproxyServer
 from tests.integration.conftest import Connect
 from tests.support.sites import QUICK, Network, Settings, merged, network, start_all
 from tests.support.waiting import wait_until
@@ -32,7 +32,7 @@ class Scene:
         self.health = health
         self.balancer = balancer
 
-    def server(self, name: str) -> Server:
+    def server(self, name: str) -> HaproxyServer:
         return served(name, self.net.port(name), self.health[name])
 
     def health_of(self, name: str) -> tuple[int, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from brokerweave.bench.sink import Sink
+from brokerweave.bench.sink import SinkBroker
 from tests.support.waiting import wait_until
 
 SCENARIO = """
@@ -57,7 +57,7 @@ def test_load_starts_the_broker_and_prints_what_came_of_it(tmp_path: Path) -> No
 
 
 def test_limit_prints_the_two_figures_that_scripts_rely_on(tmp_path: Path) -> None:
-    with Sink(400) as sink:
+    with SinkBroker(400) as sink:
         place = f"{sink.host}:{sink.port}"
         numbers = (
             "--topics",

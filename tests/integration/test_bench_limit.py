@@ -8,13 +8,13 @@ import pytest
 
 from brokerweave.bench.folder import RunFolder, Times
 from brokerweave.bench.limit import chosen_search, find_limit
-from brokerweave.bench.load.driver import Target
-from brokerweave.bench.scenario import Group, Place, Scenario
-from brokerweave.bench.sink import Sink
+from brokerweave.bench.load.driver import LoadTarget
+from brokerweave.bench.scenario import ClientGroup, Place, Scenario
+from brokerweave.bench.sink import SinkBroker
 from brokerweave.errors import ConfigError
 
 SCENARIO = Scenario(
-    "sink", (Place("a"),), (Group("a", "topic1", 10, 5),), Times(0.4, 1, 0.1), interval=0.1, workers=1
+    "sink", (Place("a"),), (ClientGroup("a", "topic1", 10, 5),), Times(0.4, 1, 0.1), interval=0.1, workers=1
 )
 
 
@@ -24,8 +24,8 @@ class Interrupted(Exception):
 
 def test_the_limit_of_a_sink_is_found_and_an_interrupted_search_goes_on(tmp_path: Path) -> None:
     folder, rate = RunFolder(tmp_path), 700.0
-    with Sink(rate) as sink:
-        target = Target({"a": (sink.host, sink.port)})
+    with SinkBroker(rate) as sink:
+        target = LoadTarget({"a": (sink.host, sink.port)})
 
         def stop_after_two(_: str) -> None:
             if len(folder.measurements()) >= 2:
@@ -49,8 +49,8 @@ def test_the_limit_of_a_sink_is_found_and_an_interrupted_search_goes_on(tmp_path
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", [300 * 1.13**power for power in range(20)])
 def test_a_known_limit_is_found_20_times_out_of_20(tmp_path: Path, rate: float) -> None:
-    with Sink(rate) as sink:
-        target = Target({"a": (sink.host, sink.port)})
+    with SinkBroker(rate) as sink:
+        target = LoadTarget({"a": (sink.host, sink.port)})
         search = chosen_search("adaptive", SCENARIO.times)[1]
         found = find_limit(SCENARIO, target, RunFolder(tmp_path), search)
     assert found.best is not None

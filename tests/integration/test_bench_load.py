@@ -20,21 +20,21 @@ from brokerweave.bench.folder import (
     RECEIVES,
     RESOURCES,
     SENDS,
+    EdgeServer,
     RunFolder,
-    Server,
     Times,
     log_writer,
     read_log,
 )
-from brokerweave.bench.load.driver import Target, measure
-from brokerweave.bench.scenario import Group, Place, Scenario
+from brokerweave.bench.load.driver import LoadTarget, measure
+from brokerweave.bench.scenario import ClientGroup, Place, Scenario
 from brokerweave.errors import BrokerweaveError, Unavailable
 from tests.support.waiting import wait_until
 
 GROUPS = (
-    Group("a", "topic1", 4, 3),
-    Group("a", "second", 2, 2),
-    Group("a", "topic6", 1, 2, latency=True),
+    ClientGroup("a", "topic1", 4, 3),
+    ClientGroup("a", "second", 2, 2),
+    ClientGroup("a", "topic6", 1, 2, latency=True),
 )
 
 
@@ -52,7 +52,9 @@ def test_counters_agree_with_the_logs(tmp_path: Path, qos: int, subscriber_qos: 
     )
     folder = RunFolder(tmp_path)
     with lab.start("mosquitto") as broker:
-        target = Target({"a": (broker.host, broker.port)}, (Server("a", None, {"broker": broker.pid}),))
+        target = LoadTarget(
+            {"a": (broker.host, broker.port)}, (EdgeServer("a", None, {"broker": broker.pid}),)
+        )
         done = measure(scenario, target, folder)
     counters = done.counters
     assert folder.measurements() == [done]
@@ -95,7 +97,7 @@ def test_the_broker_itself_and_a_client_of_another_make_count_the_same(tmp_path:
         other.connect(broker.host, broker.port)
         other.subscribe([("#", 0), ("$SYS/broker/publish/messages/received", 0)])
         other.loop_start()
-        measure(scenario, Target({"a": (broker.host, broker.port)}), folder)
+        measure(scenario, LoadTarget({"a": (broker.host, broker.port)}), folder)
         sends = read_log(folder.logs(1, SENDS), SENDS)
         try:
             wait_until(lambda: told.get("received") == sends.num_rows, "the broker's count", 15)
@@ -111,7 +113,7 @@ def test_the_broker_itself_and_a_client_of_another_make_count_the_same(tmp_path:
 def test_a_broker_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     scenario = Scenario("x", (Place("a"),), GROUPS)
     with pytest.raises(Unavailable, match="does not take clients") as caught:
-        measure(scenario, Target({"a": ("127.0.0.1", lab.free_port())}), RunFolder(tmp_path))
+        measure(scenario, LoadTarget({"a": ("127.0.0.1", lab.free_port())}), RunFolder(tmp_path))
     assert "\n" not in str(caught.value)
 
 
@@ -156,7 +158,7 @@ def resets_later(connection: socket.socket) -> None:
 def test_a_broker_that_misbehaves_is_one_line(
     tmp_path: Path, behaves: Callable[[socket.socket], None], said: str
 ) -> None:
-    groups = (Group("a", "topic1", 2, 2),)
+    groups = (ClientGroup("a", "topic1", 2, 2),)
     scenario = Scenario("x", (Place("a"),), groups, Times(0.2, 0.5, 0.1), interval=0.02, workers=1)
     kept, serving = list[socket.socket](), list[threading.Thread]()
 
@@ -177,7 +179,7 @@ def test_a_broker_that_misbehaves_is_one_line(
         accepting.start()
         try:
             with pytest.raises(BrokerweaveError) as caught:
-                measure(scenario, Target({"a": listener.getsockname()}), RunFolder(tmp_path))
+                measure(scenario, LoadTarget({"a": listener.getsockname()}), RunFolder(tmp_path))
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             accepting.join()
@@ -195,7 +197,7 @@ def test_what_a_slow_broker_has_yet_to_take_is_sent_before_clients_leave(tmp_pat
     scenario = Scenario(
         "x",
         (Place("a"),),
-        (Group("a", "t", 1, 1),),
+        (ClientGroup("a", "t", 1, 1),),
         Times(0.1, 0.4, 0.1),
         interval=0.001,
         payload=payload,
@@ -219,7 +221,7 @@ def test_what_a_slow_broker_has_yet_to_take_is_sent_before_clients_leave(tmp_pat
         listener.settimeout(20)
         serving = threading.Thread(target=serve)
         serving.start()
-        measure(scenario, Target({"a": listener.getsockname()}), RunFolder(tmp_path))
+        measure(scenario, LoadTarget({"a": listener.getsockname()}), RunFolder(tmp_path))
         serving.join()
     sent = read_log(RunFolder(tmp_path).logs(1, SENDS), SENDS).num_rows
     assert sent > 300
@@ -237,7 +239,7 @@ def test_a_log_that_cannot_be_written_is_one_line(tmp_path: Path, capfd: pytest.
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
         try:
             with pytest.raises(Unavailable, match="File too large") as caught:
-                measure(scenario, Target({"a": (broker.host, broker.port)}), RunFolder(tmp_path))
+                measure(scenario, LoadTarget({"a": (broker.host, broker.port)}), RunFolder(tmp_path))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "\n" not in str(caught.value)

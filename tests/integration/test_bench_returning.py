@@ -5,14 +5,14 @@ from __future__ import annotations
 import socket
 
 from brokerweave.bench.load import wire
-from brokerweave.bench.load.clients import Publisher
+from brokerweave.bench.load.clients import LoadPublisher
 from brokerweave.bench.load.plan import WorkerPlan, worker_plans
-from brokerweave.bench.scenario import Group, Kill, Place, Scenario
+from brokerweave.bench.scenario import ClientGroup, Kill, Place, Scenario
 
 SCENARIO = Scenario(
     "x",
     (Place("a"), Place("b")),
-    (Group("a", "t", 1, 1),),
+    (ClientGroup("a", "t", 1, 1),),
     qos=2,
     subscriber_qos=2,
     kills=(Kill("a", 1),),
@@ -34,10 +34,10 @@ def wired() -> tuple[socket.socket, socket.socket]:
 
 def test_what_was_not_acknowledged_goes_again_in_order_with_dup_or_as_pubrel() -> None:
     made = plan()
-    assert made.doors == (("127.0.0.1", 1), ("127.0.0.1", 2))
+    assert made.addresses == (("127.0.0.1", 1), ("127.0.0.1", 2))
     acknowledged: list[int] = []
     ours, theirs = wired()
-    publisher = Publisher(made.clients[0], ours, made, acknowledged.append)
+    publisher = LoadPublisher(made.clients[0], ours, made, acknowledged.append)
     for message in range(4):
         publisher.publish(message, message, 0)
     first = theirs.recv(4096)
@@ -65,7 +65,7 @@ def test_what_was_not_acknowledged_goes_again_in_order_with_dup_or_as_pubrel() -
 def test_while_it_is_away_nothing_is_sent_and_nothing_fails() -> None:
     made = plan()
     ours, theirs = wired()
-    publisher = Publisher(made.clients[0], ours, made, lambda _: None)
+    publisher = LoadPublisher(made.clients[0], ours, made, lambda _: None)
     theirs.close()
     publisher.publish(0, 0, 0)  # into a connection that is gone: only who reads hears of it
     publisher.leave()

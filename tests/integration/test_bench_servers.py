@@ -16,7 +16,7 @@ from brokerweave.bench.load.driver import measure
 from brokerweave.bench.network import own_network
 from brokerweave.bench.quota import Quotas, all_in_place, group_of
 from brokerweave.bench.resources import cpu_seconds
-from brokerweave.bench.scenario import Group, Kill, Place, Scenario
+from brokerweave.bench.scenario import ClientGroup, Kill, Place, Scenario
 from brokerweave.bench.servers import serving
 from brokerweave.errors import Unavailable
 from tests.support.waiting import wait_until
@@ -25,7 +25,11 @@ TIMES = Times(0.3, 1, 0.2)
 
 
 def two(join: str) -> Scenario:
-    groups = (Group("a", "t1", 2, 1), Group("b", "t1", 1, 2), Group("b", "t6", 1, 1, latency=True))
+    groups = (
+        ClientGroup("a", "t1", 2, 1),
+        ClientGroup("b", "t1", 1, 2),
+        ClientGroup("b", "t6", 1, 1, latency=True),
+    )
     return Scenario("two", (Place("a", quota=0.15), Place("b", quota=0.15)), groups, TIMES, join=join)
 
 
@@ -46,7 +50,7 @@ def test_two_sites_deliver_all_to_all_and_are_gone_afterwards(tmp_path: Path, jo
 
 
 def test_clients_of_a_place_that_is_killed_come_back_elsewhere_and_miss_nothing(tmp_path: Path) -> None:
-    groups = (Group("a", "t1", 2, 1), Group("b", "t1", 1, 1), Group("c", "t1", 1, 1))
+    groups = (ClientGroup("a", "t1", 2, 1), ClientGroup("b", "t1", 1, 1), ClientGroup("c", "t1", 1, 1))
     scenario = Scenario(
         "killed",
         (Place("a"), Place("b"), Place("c")),
@@ -75,7 +79,7 @@ def _share_of(pid: int) -> float:
 
 def test_haproxy_stands_in_front_with_the_same_quota(tmp_path: Path) -> None:
     place = Place("a", quota=0.1, front="haproxy")
-    scenario = Scenario("one", (place,), (Group("a", "t1", 1, 1),), TIMES)
+    scenario = Scenario("one", (place,), (ClientGroup("a", "t1", 1, 1),), TIMES)
     with serving(scenario) as target:
         assert set(target.servers[0].pids) == {"broker", "haproxy"}
         if target.servers[0].quota is not None:

@@ -65,7 +65,7 @@ def test_kill_9_of_every_node_in_turn_loses_nothing_and_doubles_no_qos_2(net: Ne
     sent = publisher.publish(700, killing(net, KILLS))
     assert publisher.reconnects >= 2
     net.wait_for_links()
-    net.wait_until_nothing_is_owed()
+    net.wait_until_nothing_is_pending()
     for name in "bc":
         direct[name].wait_for(lambda received: {message.payload for message in received} >= set(sent))
         got = Counter(direct[name].payloads())
@@ -93,7 +93,7 @@ def test_a_session_that_does_not_subscribe_again_gets_everything_after_the_nodes
     publisher.publish_all("sleep/t", sent, 2)
     net.node("c").restart(kill=True)
     net.wait_for_links()
-    net.wait_until_nothing_is_owed()
+    net.wait_until_nothing_is_pending()
     back = MqttClient(net.port("c"), "sleeper", clean=False)
     assert back.session_present
     back.wait_for(lambda received: len(received) >= 50)

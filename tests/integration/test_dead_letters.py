@@ -10,18 +10,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 from tests.integration.conftest import Connect
 from tests.support.sites import network, start_broker
 from tests.support.waiting import wait_until
 
 
-def letters_of(node: Node) -> list[dict[str, Any]]:
+def letters_of(node: LabNode) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = node.ask("dead_letters")["letters"]
     return found
 
 
-def command(node: Node, *arguments: str) -> str:
+def command(node: LabNode, *arguments: str) -> str:
     line = [
         sys.executable,
         "-m",

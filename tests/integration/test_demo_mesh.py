@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from brokerweave.demo.mesh import SUBSCRIBERS, Mesh, missing
+from brokerweave.demo.mesh import SUBSCRIBERS, MeshDemo, missing
 
 
 def test_the_demos_mesh_loses_a_site_and_nothing_else() -> None:
     if (reason := missing()) is not None:
         pytest.skip(reason)
     said: list[str] = []
-    sites = Mesh()
+    sites = MeshDemo()
     try:
         tally = sites.play(said.append)
     finally:

@@ -14,8 +14,8 @@ import pytest
 from brokerweave.edgelog.layout import Damage
 from brokerweave.edgelog.reader import LogReader
 from brokerweave.edgelog.readers import Readers
-from brokerweave.edgelog.rows import Row, rows
-from brokerweave.lab.node import Node
+from brokerweave.edgelog.rows import LogRow, rows
+from brokerweave.lab.node import LabNode
 from brokerweave.mqtt.packets import Connect, Publish
 from tests.integration.conftest import Connect as Connects
 from tests.support.publisher import StrictPublisher
@@ -28,32 +28,32 @@ PROMPT = {"edge_log": {"fsync": "interval", "fsync_interval": 0.05}}
 
 
 @contextmanager
-def recording(settings: Mapping[str, Mapping[str, object]] = PROMPT) -> Iterator[Node]:
+def recording(settings: Mapping[str, Mapping[str, object]] = PROMPT) -> Iterator[LabNode]:
     """A node with a tap on s/#, alone at its site; its broker refuses s/denied."""
     with (
         start_broker("mosquitto", acl=ACL) as broker,
-        Node("a", broker.port, settings=settings, taps=("s/#",)) as node,
+        LabNode("a", broker.port, settings=settings, taps=("s/#",)) as node,
     ):
         yield node
         assert "Traceback" not in node.log_tail(10_000)
 
 
 @pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
+def node() -> Iterator[LabNode]:
     with recording() as node:
         yield node
 
 
-def folder(node: Node) -> Path:
+def folder(node: LabNode) -> Path:
     return Path(node.status()["edge_log"]["path"])
 
 
-def recorded(path: Path, prefix: str = "s/") -> list[Row]:
+def recorded(path: Path, prefix: str = "s/") -> list[LogRow]:
     found = [row for block in LogReader(path).blocks() for row in rows(block)]
     return [row for row in found if row.topic.startswith(prefix)]
 
 
-def wait_for_rows(node: Node, prefix: str, count: int) -> list[Row]:
+def wait_for_rows(node: LabNode, prefix: str, count: int) -> list[LogRow]:
     path = folder(node)
     wait_until(lambda: len(recorded(path, prefix)) >= count, f"{count} rows in the log")
     return recorded(path, prefix)
@@ -62,7 +62,7 @@ def wait_for_rows(node: Node, prefix: str, count: int) -> list[Row]:
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_what_a_client_publishes_is_in_the_log_once_with_all_its_fields(
-    node: Node, connect: Connects, qos: int, version: int
+    node: LabNode, connect: Connects, qos: int, version: int
 ) -> None:
     prefix = f"s/fields/{version}/{qos}/"
     client = connect(node.port, f"sensor-{version}-{qos}", version=version)
@@ -81,7 +81,7 @@ def test_what_a_client_publishes_is_in_the_log_once_with_all_its_fields(
     assert recorded(folder(node), "not/") == []
 
 
-def test_a_will_is_recorded_when_the_broker_publishes_it(node: Node, connect: Connects) -> None:
+def test_a_will_is_recorded_when_the_broker_publishes_it(node: LabNode, connect: Connects) -> None:
     connect(node.port, "polite", will=("s/will/polite", b"no", 1, False)).close()
     connect(node.port, "gone", will=("s/will/gone", b"yes", 1, True)).cut()
     (row,) = wait_for_rows(node, "s/will/", 1)
@@ -94,7 +94,7 @@ def test_a_will_is_recorded_when_the_broker_publishes_it(node: Node, connect: Co
     )
 
 
-def test_what_the_broker_says_it_refuses_is_not_recorded(node: Node, connect: Connects) -> None:
+def test_what_the_broker_says_it_refuses_is_not_recorded(node: LabNode, connect: Connects) -> None:
     client = connect(node.port, version=5)
     for qos in (1, 2):
         client.publish("s/denied", b"%d" % qos, qos)
@@ -104,7 +104,7 @@ def test_what_the_broker_says_it_refuses_is_not_recorded(node: Node, connect: Co
     assert node.status()["counters"]["tap_refused"] == 2
 
 
-def test_a_resent_publication_is_marked(node: Node) -> None:
+def test_a_resent_publication_is_marked(node: LabNode) -> None:
     client = RawClient(node.port)
     client.send(Connect("raw", 4), Publish("s/dup", b"1", 1, dup=True, packet_id=9))
     client.read_packets(2)
@@ -190,14 +190,14 @@ def test_a_disk_that_takes_no_more_stops_recording_but_not_relaying(connect: Con
 
 
 def test_a_node_without_taps_has_no_log(connect: Connects) -> None:
-    with start_broker("mosquitto") as broker, Node("a", broker.port) as node:
+    with start_broker("mosquitto") as broker, LabNode("a", broker.port) as node:
         connect(node.port).publish("s/1", b"x", 1)
         assert node.status()["edge_log"] is None
         assert list(node.directory.rglob("*.seg")) == []
 
 
 def test_the_command_reads_and_trims_the_log_of_a_running_node(
-    node: Node, capsys: pytest.CaptureFixture[str]
+    node: LabNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from brokerweave.cli import main
 

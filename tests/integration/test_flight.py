@@ -19,11 +19,11 @@ pa = pytest.importorskip("pyarrow")
 from brokerweave.edgelog import arrow  # noqa: E402
 from brokerweave.edgelog.layout import START, DamagedLog, Position  # noqa: E402
 from brokerweave.edgelog.reader import LogReader, TrimmedRows  # noqa: E402
-from brokerweave.edgelog.rows import Row, rows  # noqa: E402
+from brokerweave.edgelog.rows import LogRow, rows  # noqa: E402
 from brokerweave.errors import ConfigError, Unavailable  # noqa: E402
 from brokerweave.flight.client import LogClient  # noqa: E402
 from brokerweave.lab.broker import HOST, free_port  # noqa: E402
-from brokerweave.lab.node import Node  # noqa: E402
+from brokerweave.lab.node import LabNode  # noqa: E402
 from tests.integration.conftest import Connect  # noqa: E402
 from tests.support.sites import start_broker  # noqa: E402
 from tests.support.waiting import wait_until  # noqa: E402
@@ -32,7 +32,7 @@ TOKEN = "a-token-of-some-length"
 
 
 @contextmanager
-def serving(folder: Path, edge_log: Mapping[str, object] | None = None) -> Iterator[Node]:
+def serving(folder: Path, edge_log: Mapping[str, object] | None = None) -> Iterator[LabNode]:
     """A node with a tap on s/#, whose service is up."""
     token = folder / "token"
     token.write_text(f"{TOKEN}\n")
@@ -42,28 +42,28 @@ def serving(folder: Path, edge_log: Mapping[str, object] | None = None) -> Itera
     }
     with (
         start_broker("mosquitto") as broker,
-        Node("a", broker.port, settings=settings, taps=("s/#",)) as node,
+        LabNode("a", broker.port, settings=settings, taps=("s/#",)) as node,
     ):
         wait_for_service(node)
         yield node
         assert "Traceback" not in node.log_tail(10_000)
 
 
-def wait_for_service(node: Node) -> None:
+def wait_for_service(node: LabNode) -> None:
     node.wait_for(lambda status: status["flight"]["state"] == "running", "the service up")
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabNode]:
     with serving(tmp_path_factory.mktemp("flight")) as node:
         yield node
 
 
-def client_of(node: Node, token: str | None = TOKEN, deadline: float = 10.0) -> LogClient:
+def client_of(node: LabNode, token: str | None = TOKEN, deadline: float = 10.0) -> LogClient:
     return LogClient(f"grpc://{node.status()['flight']['listen']}", token, deadline)
 
 
-def publish(node: Node, connect: Connect, topic: str, count: int) -> Position:
+def publish(node: LabNode, connect: Connect, topic: str, count: int) -> Position:
     """Publish and wait until all of it is served; the last row's position."""
     publisher = connect(node.port)
     with client_of(node) as client:
@@ -74,12 +74,12 @@ def publish(node: Node, connect: Connect, topic: str, count: int) -> Position:
         return client.state().end
 
 
-def in_the_files(node: Node, after: Position = START) -> list[Row]:
+def in_the_files(node: LabNode, after: Position = START) -> list[LogRow]:
     reader = LogReader(Path(node.status()["edge_log"]["path"]))
     return [row for block in reader.blocks(after) for row in rows(block, after)]
 
 
-def test_the_rows_read_are_those_published(node: Node, connect: Connect) -> None:
+def test_the_rows_read_are_those_published(node: LabNode, connect: Connect) -> None:
     publisher = connect(node.port, "five", version=5)
     with client_of(node) as client:
         start = client.state().end
@@ -100,7 +100,7 @@ def test_the_rows_read_are_those_published(node: Node, connect: Connect) -> None
     assert table.column("properties").to_pylist() == [[{"key": "k", "value": "v"}]] * 200
 
 
-def test_topics_are_filtered_and_columns_chosen_at_the_node(node: Node, connect: Connect) -> None:
+def test_topics_are_filtered_and_columns_chosen_at_the_node(node: LabNode, connect: Connect) -> None:
     with client_of(node) as client:
         start = client.state().end
         publish(node, connect, "s/hall/1", 5)
@@ -119,7 +119,7 @@ def test_topics_are_filtered_and_columns_chosen_at_the_node(node: Node, connect:
 
 
 @pytest.mark.parametrize(("token", "words"), [(None, "none"), ("wrong", "the one given")])
-def test_no_call_is_answered_without_the_token(node: Node, token: str | None, words: str) -> None:
+def test_no_call_is_answered_without_the_token(node: LabNode, token: str | None, words: str) -> None:
     with client_of(node, token) as client:
         for call in (
             client.state,
@@ -133,7 +133,7 @@ def test_no_call_is_answered_without_the_token(node: Node, token: str | None, wo
             assert "\n" not in str(caught.value)
 
 
-def test_waiting_ends_when_rows_come_and_at_the_latest_when_asked_to(node: Node, connect: Connect) -> None:
+def test_waiting_ends_when_rows_come_and_at_the_latest_when_asked_to(node: LabNode, connect: Connect) -> None:
     with client_of(node) as client:
         end = client.state().end
         assert client.wait(end, 0.1).end == end
@@ -144,7 +144,7 @@ def test_waiting_ends_when_rows_come_and_at_the_latest_when_asked_to(node: Node,
         assert time.monotonic() - began < 30
 
 
-def test_lag_is_counted_in_rows_and_seconds_and_commits_are_kept(node: Node, connect: Connect) -> None:
+def test_lag_is_counted_in_rows_and_seconds_and_commits_are_kept(node: LabNode, connect: Connect) -> None:
     with client_of(node) as client:
         start = client.state().end
         before = int(time.time() * 1e6)
@@ -161,7 +161,7 @@ def test_lag_is_counted_in_rows_and_seconds_and_commits_are_kept(node: Node, con
             client.commit("../x", end)
 
 
-def test_a_time_is_found_as_a_position(node: Node, connect: Connect) -> None:
+def test_a_time_is_found_as_a_position(node: LabNode, connect: Connect) -> None:
     with client_of(node) as client:
         middle = publish(node, connect, "s/time", 3)
         newest = client.state().received
@@ -171,7 +171,7 @@ def test_a_time_is_found_as_a_position(node: Node, connect: Connect) -> None:
         assert client.position_at(0) < client.state().first
 
 
-def test_a_client_stays_in_its_process_and_can_insist_on_a_log(node: Node) -> None:
+def test_a_client_stays_in_its_process_and_can_insist_on_a_log(node: LabNode) -> None:
     with client_of(node) as client:
         with pytest.raises(TypeError, match="another process"):
             pickle.dumps(client)
@@ -182,7 +182,7 @@ def test_a_client_stays_in_its_process_and_can_insist_on_a_log(node: Node) -> No
             list(client.read(START, Position(1, 1)))
 
 
-def test_rows_that_are_not_there_yet_are_not_silently_left_out(node: Node) -> None:
+def test_rows_that_are_not_there_yet_are_not_silently_left_out(node: LabNode) -> None:
     with client_of(node) as client:
         end = client.state().end
         with pytest.raises(Unavailable, match="not there to be read"):
@@ -218,7 +218,7 @@ def test_a_port_that_is_taken_is_told_by_status_and_the_service_comes_when_it_is
         taken.bind((HOST, 0))
         taken.listen()
         address = f"{HOST}:{taken.getsockname()[1]}"
-        with Node("a", broker.port, settings={"flight": {"listen": address}}, taps=("s/#",)) as node:
+        with LabNode("a", broker.port, settings={"flight": {"listen": address}}, taps=("s/#",)) as node:
             node.wait_for(lambda status: status["flight"]["state"] == "waiting", "a failure")
             assert "is another program there" in node.status()["flight"]["reason"]
             assert any("token_file" in warning for warning in node.status()["warnings"])

@@ -21,16 +21,16 @@ from brokerweave.edgelog.writer import LogWriter, Policy  # noqa: E402
 from brokerweave.errors import ConfigError, Unavailable  # noqa: E402
 from brokerweave.flight import batches as batches_module  # noqa: E402
 from brokerweave.flight.client import LogClient  # noqa: E402
-from brokerweave.flight.service import Limits, LogService  # noqa: E402
+from brokerweave.flight.service import LogService, ServiceLimits  # noqa: E402
 from tests.support.waiting import wait_until  # noqa: E402
 from tests.unit.edgelog.logs import frames, write_block  # noqa: E402
 
 POLICY = Policy(fsync="never", min_free=0)
-FEW = Limits(calls=4, waiting=2)
+FEW = ServiceLimits(calls=4, waiting=2)
 
 
 @contextmanager
-def serving(folder: Path, limits: Limits = FEW, deadline: float = 10.0) -> Iterator[LogClient]:
+def serving(folder: Path, limits: ServiceLimits = FEW, deadline: float = 10.0) -> Iterator[LogClient]:
     service = LogService(folder, "127.0.0.1:0", None, limits)
     try:
         with LogClient(f"127.0.0.1:{service.port}", deadline=deadline) as client:

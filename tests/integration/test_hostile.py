@@ -9,9 +9,9 @@ from typing import Self
 
 import pytest
 
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 from brokerweave.links.connection import LinkConnection
-from brokerweave.links.handshake import Dialer, Identity
+from brokerweave.links.handshake import Dialer, NodeIdentity
 from brokerweave.links.lane import Resume
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import ConnAck, Connect, Disconnect, PingReq, Subscribe, Subscription
@@ -30,14 +30,14 @@ def net() -> Iterator[Network]:
 class Neighbour:
     """A neighbour that says what a test wants, and reads nothing but the handshake."""
 
-    def __init__(self, node: Node, identifier: str) -> None:
+    def __init__(self, node: LabNode, identifier: str) -> None:
         self.socket = socket.socket()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.socket.settimeout(5)
         self.socket.connect((HOST, node.link_port))
         resume = Resume(secrets.randbits(60) + 1, 1)
         dialer = Dialer(
-            Identity(identifier, 1, "sf", 2, cycles=True), 0, resume, node.id, secrets.token_bytes
+            NodeIdentity(identifier, 1, "sf", 2, cycles=True), 0, resume, node.id, secrets.token_bytes
         )
         self._connection = LinkConnection(dialer, 0.0)
         self.socket.sendall(self._connection.data_to_send())
@@ -121,6 +121,9 @@ def test_a_client_that_neither_reads_nor_speaks_ends_with_its_keep_alive(
 def test_a_client_hears_that_the_broker_hangs() -> None:
     with socket.create_server((HOST, 0)) as hanging:
         settings = {**QUICK, "limits": {"broker_timeout": 0.3}}
-        with Node("a", hanging.getsockname()[1], settings=settings) as node, RawClient(node.port) as client:
+        with (
+            LabNode("a", hanging.getsockname()[1], settings=settings) as node,
+            RawClient(node.port) as client,
+        ):
             client.send(Connect("c"))
             assert client.read_to_end() == codec.encode(ConnAck(3), 4)

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from brokerweave.lab.broker import free_port
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 from tests.integration.conftest import Connect
 from tests.support.sites import start_broker
 from tests.support.waiting import wait_until
@@ -22,14 +22,14 @@ pytest.importorskip("confluent_kafka")
 
 
 @contextmanager
-def feeding(**kafka: object) -> Iterator[Node]:
+def feeding(**kafka: object) -> Iterator[LabNode]:
     settings: dict[str, dict[str, Any]] = {
         "edge_log": {"fsync": "never"},
         "kafka": {"servers": [f"127.0.0.1:{free_port()}"], **kafka},
     }
     with (
         start_broker("mosquitto") as broker,
-        Node("a", broker.port, settings=settings, taps=("s/#",)) as node,
+        LabNode("a", broker.port, settings=settings, taps=("s/#",)) as node,
     ):
         yield node
         assert "Traceback" not in node.log_tail(10_000)

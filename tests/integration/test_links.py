@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from brokerweave.lab.broker import answers_mqtt, find_program, free_port
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 from brokerweave.mqtt.packets import Connect as ConnectPacket
 from brokerweave.mqtt.packets import Publish
 from tests.integration.conftest import Connect
@@ -83,7 +83,7 @@ def test_status_says_why_a_neighbour_cannot_be_reached() -> None:
 def test_two_nodes_of_one_id_are_noticed_by_the_node_whose_link_they_fight_for() -> None:
     with network([], alone=["a"]) as net:
         a = net.node("a")
-        with Node("b", net["a"].broker.port, (a,)), Node("b", net["a"].broker.port, (a,)):
+        with LabNode("b", net["a"].broker.port, (a,)), LabNode("b", net["a"].broker.port, (a,)):
             a.wait_for(lambda s: any("two nodes call themselves b" in w for w in s["warnings"]), "a warning")
 
 

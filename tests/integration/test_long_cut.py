@@ -176,7 +176,7 @@ class Story:
         self.net.wait_for_links()
         self.traffic.wait_for_more()
         sent = self.traffic.stop()
-        self.net.wait_until_nothing_is_owed(60)
+        self.net.wait_until_nothing_is_pending(60)
         for name in "ab":
             self.note_memory(name, "killed and restarted")
         self.clients["c"].come_back()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from brokerweave.lab.broker import HOST, free_port
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 from tests.support.sites import start_all
 from tests.support.waiting import wait_until
 
@@ -28,7 +28,7 @@ class Cluster:
         self.ports = {name: free_port() for name in NAMES}
         self.nodes = {name: self.make(name) for name in NAMES}
 
-    def make(self, name: str, key: str = "the key of the cluster", port: int = 0) -> Node:
+    def make(self, name: str, key: str = "the key of the cluster", port: int = 0) -> LabNode:
         key_file = self._folder / f"{name}{port}.key"
         key_file.write_text(key)
         membership = {
@@ -37,7 +37,7 @@ class Cluster:
             "preset": "local",
             "key_file": str(key_file),
         }
-        node = Node(name, free_port(), settings={"membership": membership})
+        node = LabNode(name, free_port(), settings={"membership": membership})
         self._stack.callback(node.close)
         return node
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 from brokerweave.mqtt import packets as mqtt
 from brokerweave.mqtt.packets import Packet
 from tests.integration.conftest import Connect
@@ -120,7 +120,7 @@ def test_a_listener_that_raises_at_the_end_of_a_session_keeps_no_connection_open
     broker = start_broker("mosquitto")
     with pytest.MonkeyPatch.context() as patch, broker:
         patch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
-        with Node("a", broker.port, settings=settings) as node, RawClient(node.port) as client:
+        with LabNode("a", broker.port, settings=settings) as node, RawClient(node.port) as client:
             client.send(mqtt.Connect("c"))
             client.read_packets(1)
             client.socket.sendall(BROKER_REFUSES)

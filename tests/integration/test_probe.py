@@ -11,7 +11,7 @@ from brokerweave import lab
 from brokerweave.config import Address
 from brokerweave.errors import Unavailable
 from brokerweave.mqtt.packets import Publish
-from brokerweave.runtime.client import Client, Refused
+from brokerweave.runtime.client import Client, ConnectRefused
 from brokerweave.runtime.probe import Abilities, probe, probe_essentials, rows
 from tests.support.raw import FakeBroker
 from tests.support.sites import QUICK, merged, network, start_broker
@@ -102,7 +102,7 @@ async def test_credentials_are_used_and_their_refusal_is_told() -> None:
             Address(broker.host, broker.port), username="ann", password=b"secret"
         )
         assert essentials.version == 5
-        with pytest.raises(Refused):
+        with pytest.raises(ConnectRefused):
             await probe_essentials(Address(broker.host, broker.port), username="ann", password=b"wrong")
 
 

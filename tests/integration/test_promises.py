@@ -65,7 +65,7 @@ def missed(net: Network, to: str, source: str, count: int) -> int:
             subscriber.read_until(SubAck)
             publisher.send(Publish(f"at/once/{number}", b"%d" % number, 1, packet_id=number))
             publisher.read_until(PubAck)
-        net.wait_until_nothing_is_owed()
+        net.wait_until_nothing_is_pending()
         subscriber.send(PingReq())
         subscriber.read_until(PingResp)  # behind everything that the broker had for it
     net.wait_until_quiet()

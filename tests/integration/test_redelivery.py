@@ -21,9 +21,9 @@ from brokerweave.mqtt.packets import Publish
 from brokerweave.node.core import NodeCore
 from brokerweave.runtime.relay import BrokerConnection, ClientConnection
 from brokerweave.runtime.traffic import Traffic
+from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
-from brokerweave.session.standing import Stand
 from tests.integration.conftest import Connect
 from tests.support.sites import start_broker
 from tests.support.waiting import LIMIT, wait_until
@@ -38,7 +38,7 @@ class StandIn(Host):
     """A node with nothing but clients: `RelayHost` and `PairHost` in one, in a loop of its own."""
 
     def __init__(self, broker: int) -> None:
-        super().__init__(stands_behind=True)
+        super().__init__(holds_behind=True)
         self.limits = LimitsSection()
         self.failover = None
         self.relays: dict[Pair, ClientConnection] = {}
@@ -145,10 +145,10 @@ def payloads(name: str, count: int) -> list[bytes]:
     return [f"{name} {number}".encode() for number in range(count)]
 
 
-def redeliver(node: StandIn, topic: str, missed: list[bytes], qos: int, stand: Stand | None) -> None:
+def redeliver(node: StandIn, topic: str, missed: list[bytes], qos: int, hold_point: HoldPoint | None) -> None:
     """Ask for it; `node.events` says when it is through."""
     publishes = [Publish(topic, payload, qos) for payload in missed]
-    node.do(lambda: node.pairs[-1].redeliver(publishes, lambda: node.events.append("done"), stand))
+    node.do(lambda: node.pairs[-1].redeliver(publishes, lambda: node.events.append("done"), hold_point))
 
 
 @pytest.mark.parametrize("version", [4, 5])

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import (
     Connect,
@@ -143,7 +143,7 @@ def test_a_node_starts_before_its_broker_does(connect: Connects) -> None:
         broker = net["later"].broker
         assert not isinstance(broker, FakeBroker)
         broker.stop()
-        with Node("a", broker.port, settings=QUICK) as node:
+        with LabNode("a", broker.port, settings=QUICK) as node:
             assert not node.status()["node"]["broker"]["reachable"]
             broker.start()
             node.wait_for_links(0)

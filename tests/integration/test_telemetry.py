@@ -11,7 +11,7 @@ import pytest
 
 from brokerweave.edgelog.reader import LogReader
 from brokerweave.edgelog.rows import rows
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 from tests.integration.conftest import Connect
 from tests.support.sites import start_broker
 from tests.support.waiting import wait_until
@@ -23,20 +23,20 @@ TELEMETRY: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[tuple[Node, Node]]:
+def nodes() -> Iterator[tuple[LabNode, LabNode]]:
     """The first tells of itself and keeps it; the second does not."""
     with (
         start_broker("mosquitto") as one,
         start_broker("mosquitto") as other,
-        Node("a", one.port, settings=TELEMETRY, taps=("brokerweave/telemetry/#",)) as a,
-        Node("b", other.port, (a,)) as b,
+        LabNode("a", one.port, settings=TELEMETRY, taps=("brokerweave/telemetry/#",)) as a,
+        LabNode("b", other.port, (a,)) as b,
     ):
         b.wait_for_links(1)
         yield a, b
 
 
 def test_a_node_tells_its_numbers_to_subscribers_at_another_site(
-    nodes: tuple[Node, Node], connect: Connect
+    nodes: tuple[LabNode, LabNode], connect: Connect
 ) -> None:
     a, b = nodes
     collector = connect(b.port, "collector")
@@ -64,7 +64,9 @@ def test_a_node_tells_its_numbers_to_subscribers_at_another_site(
     assert said["drops"] == 0
 
 
-def test_what_status_counts_stays_when_a_client_leaves(nodes: tuple[Node, Node], connect: Connect) -> None:
+def test_what_status_counts_stays_when_a_client_leaves(
+    nodes: tuple[LabNode, LabNode], connect: Connect
+) -> None:
     b = nodes[1]
     before = b.status()["traffic"]
     publisher = connect(b.port, "passing")
@@ -77,7 +79,7 @@ def test_what_status_counts_stays_when_a_client_leaves(nodes: tuple[Node, Node],
     assert after["bytes_in"] - before["bytes_in"] > 5000
 
 
-def test_telemetry_is_recorded_like_any_clients_messages(nodes: tuple[Node, Node]) -> None:
+def test_telemetry_is_recorded_like_any_clients_messages(nodes: tuple[LabNode, LabNode]) -> None:
     a = nodes[0]
     folder = Path(a.status()["edge_log"]["path"])
 
@@ -90,7 +92,7 @@ def test_telemetry_is_recorded_like_any_clients_messages(nodes: tuple[Node, Node
 
 
 def test_without_an_interval_a_node_has_no_session_of_its_own(
-    nodes: tuple[Node, Node], connect: Connect
+    nodes: tuple[LabNode, LabNode], connect: Connect
 ) -> None:
     b = nodes[1]
     listener = connect(b.port, "listener")
@@ -100,7 +102,7 @@ def test_without_an_interval_a_node_has_no_session_of_its_own(
 
 
 def test_telemetry_goes_on_when_the_broker_is_back(connect: Connect) -> None:
-    with start_broker("mosquitto") as broker, Node("c", broker.port, settings=TELEMETRY) as node:
+    with start_broker("mosquitto") as broker, LabNode("c", broker.port, settings=TELEMETRY) as node:
         node.wait_for(lambda status: status["traffic"]["messages_in"] >= 1, "a first message")
         broker.stop()
         node.wait_for(lambda status: status["sessions"]["open"] == 0, "the session's end")

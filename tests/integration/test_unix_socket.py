@@ -16,7 +16,7 @@ import uvloop
 from brokerweave import lab
 from brokerweave.config import UnixSocket
 from brokerweave.lab.debian import Mosquitto
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 from brokerweave.mqtt import codec, packets
 from brokerweave.runtime.dialing import dial, open_streams
 from tests.integration.conftest import Connect
@@ -113,7 +113,7 @@ def test_a_crowd_that_comes_while_the_broker_accepts_nobody_gets_in(net: Network
         assert {client.read_packets(1) for client in crowd} == {bytes((0x20, 2, 0, 0))}
 
 
-def accepted(node: Node) -> int:
+def accepted(node: LabNode) -> int:
     return int(node.status()["counters"]["accepted_connections"])
 
 
@@ -132,7 +132,7 @@ def test_a_broker_that_was_killed_is_found_again_at_its_socket(net: Network, con
 def test_a_socket_that_is_not_there_is_a_broker_that_is_away(connect: Connect, tmp_path: Path) -> None:
     often = {"links": {"reconnect_min": 0.01, "reconnect_max": 0.01}}
     settings = merged(QUICK, often | {"node": {"broker": f"unix:{tmp_path}/none.sock", "log_level": "info"}})
-    node = Node("a", lab.free_port(), settings=settings)
+    node = LabNode("a", lab.free_port(), settings=settings)
 
     def tried() -> list[str]:
         lines = node.log_tail(1_000_000).splitlines()

@@ -14,9 +14,9 @@ import pytest
 
 from brokerweave.edgelog.reader import LogReader
 from brokerweave.edgelog.readers import Readers
-from brokerweave.edgelog.rows import Row, rows
+from brokerweave.edgelog.rows import LogRow, rows
 from brokerweave.lab.kafka import Kafka
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 from tests.integration.conftest import Connect
 from tests.support.kafka import Found, everything, make_topic
 from tests.support.publisher import StrictPublisher
@@ -29,7 +29,7 @@ PATIENCE = 90.0
 
 
 @contextmanager
-def feeding(kafka: Kafka, topic: str, **further: object) -> Iterator[Node]:
+def feeding(kafka: Kafka, topic: str, **further: object) -> Iterator[LabNode]:
     """A node with a tap on s/#, which feeds a topic."""
     settings: Mapping[str, Mapping[str, object]] = {
         "edge_log": {"fsync": "interval", "fsync_interval": 0.05},
@@ -37,18 +37,18 @@ def feeding(kafka: Kafka, topic: str, **further: object) -> Iterator[Node]:
     }
     with (
         start_broker("mosquitto") as broker,
-        Node("a", broker.port, settings=settings, taps=("s/#",)) as node,
+        LabNode("a", broker.port, settings=settings, taps=("s/#",)) as node,
     ):
         yield node
         assert "Traceback" not in node.log_tail(10_000)
 
 
-def recorded(node: Node) -> list[Row]:
+def recorded(node: LabNode) -> list[LogRow]:
     folder = Path(node.status()["edge_log"]["path"])
     return [row for block in LogReader(folder).blocks() for row in rows(block)]
 
 
-def wait_until_fed(node: Node, count: int) -> None:
+def wait_until_fed(node: LabNode, count: int) -> None:
     wait_until(lambda: len(recorded(node)) >= count, f"{count} rows in the log", PATIENCE)
     node.wait_for(lambda status: status["kafka"].get("lag") == 0, "Kafka has all rows", PATIENCE)
 

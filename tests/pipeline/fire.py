@@ -29,7 +29,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from brokerweave import lab
 from brokerweave.edgelog.layout import Position
 from brokerweave.lab.broker import HOST, free_port
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Connect, Publish
 from brokerweave.pipeline.lake.notes import LakeNotes
@@ -47,7 +47,7 @@ PATIENCE = 300.0
 class RecordingSite:
     name: str
     broker: lab.Broker
-    node: Node
+    node: LabNode
     address: str
 
     def freeze_service(self) -> None:
@@ -92,7 +92,7 @@ def recording_sites(
                 "flight": {"listen": address},
                 **(settings or {}),
             }
-            node = Node(name, running[name].port, settings=keys, taps=("s/#",))
+            node = LabNode(name, running[name].port, settings=keys, taps=("s/#",))
             stack.callback(node.close)
             sites[name] = RecordingSite(name, running[name], node, f"grpc://{address}")
         start_all([site.node.start for site in sites.values()])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from brokerweave import lab
-from brokerweave.demo.lake import Pipeline
+from brokerweave.demo.lake import DemoPipeline
 from brokerweave.errors import ConfigError
 from tests.pipeline import lakes
 
@@ -40,4 +40,4 @@ def test_a_folder_that_is_no_lake_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "dear.txt").write_text("...")
     with pytest.raises(ConfigError, match="no lake"):
-        Pipeline(tmp_path / "letters").check()
+        DemoPipeline(tmp_path / "letters").check()

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.lab.broker import free_port
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 from brokerweave.pipeline.sinks.mqtt import MqttSink
 from tests.integration.conftest import Connect, connect
 from tests.support.sites import start_broker
@@ -24,20 +24,20 @@ NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[tuple[Node, Node]]:
+def nodes() -> Iterator[tuple[LabNode, LabNode]]:
     """Two sites that are linked."""
     with (
         start_broker("mosquitto", acl="topic readwrite #\ntopic deny denied/#\n") as one,
         start_broker("mosquitto") as other,
-        Node("a", one.port) as a,
-        Node("b", other.port, (a,)) as b,
+        LabNode("a", one.port) as a,
+        LabNode("b", other.port, (a,)) as b,
     ):
         b.wait_for_links(1)
         yield a, b
 
 
 def test_each_row_reaches_subscribers_at_any_site_with_its_batch_and_row(
-    spark: SparkSession, nodes: tuple[Node, Node], connect: Connect
+    spark: SparkSession, nodes: tuple[LabNode, LabNode], connect: Connect
 ) -> None:
     subscribers = [connect(node.port, f"dash-{node.id}") for node in nodes]
     for subscriber in subscribers:
@@ -72,7 +72,7 @@ def test_a_batch_is_not_done_while_nobody_is_there_to_acknowledge_it(spark: Spar
 
 
 def test_a_message_that_the_broker_refuses_fails_the_batch(
-    spark: SparkSession, nodes: tuple[Node, Node]
+    spark: SparkSession, nodes: tuple[LabNode, LabNode]
 ) -> None:
     rows = spark.createDataFrame([("s", 1.0, NOON)], ALERTS)
     with pytest.raises(Unavailable, match=r"refuses what is published to denied/s: 0x87"):

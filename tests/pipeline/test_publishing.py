@@ -12,7 +12,7 @@ import pytest
 from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.pipeline.lake import durable
 from brokerweave.pipeline.sinks import Written
-from brokerweave.pipeline.sinks.publishing import Publisher
+from brokerweave.pipeline.sinks.publishing import BatchPublisher
 from brokerweave.pipeline.sinks.staging import Staged
 from tests.pipeline.killing import killed_at_every_step, recovered
 from tests.pipeline.lake import Row, rows, seen, staged, visible
@@ -22,7 +22,7 @@ SCENARIO = "tests.pipeline.test_publishing:three_batches"
 
 
 def publish(folder: Path, batch_id: int, *parts: Iterable[int], days: int = 2, query: str = QUERY) -> Written:
-    return Publisher(folder).publish(
+    return BatchPublisher(folder).publish(
         query, batch_id, lambda place: staged(place, [rows(part, days=days) for part in parts])
     )
 
@@ -136,7 +136,7 @@ def test_files_of_attempts_that_spark_did_not_take_stay_unseen_and_are_removed(t
         staged(place, [rows(range(10))])
         return staged(place, [rows(range(10))])
 
-    Publisher(tmp_path).publish(QUERY, 0, with_a_lost_twin)
+    BatchPublisher(tmp_path).publish(QUERY, 0, with_a_lost_twin)
     assert seen(tmp_path) == expected(range(10))
     assert not list((tmp_path / "_tmp").rglob("*.part"))
 

@@ -25,7 +25,7 @@ from brokerweave.pipeline.jobs.gold import GoldJob, GoldOptions
 from brokerweave.pipeline.jobs.silver import SilverJob, SilverOptions
 from brokerweave.pipeline.lake import durable
 from brokerweave.pipeline.lake.compaction import compact
-from brokerweave.pipeline.payloads.rules import Rule
+from brokerweave.pipeline.payloads.rules import PayloadRule
 from brokerweave.pipeline.sinks.delta import DeltaSink
 from brokerweave.pipeline.sinks.parquet import ParquetSink
 
@@ -70,11 +70,11 @@ def resent(number: int, sequence: int, log: str = "M", after: float = 5.0) -> di
 class Lake:
     """A lake whose bronze the test writes, and the two jobs on it."""
 
-    def __init__(self, spark: SparkSession, folder: Path, *rules: Rule, delta: bool = False) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, *rules: PayloadRule, delta: bool = False) -> None:
         self.spark = spark
         self.folder = folder / "lake"
         self.checkpoints = folder / "checkpoints"
-        self.rules = rules or (Rule(event_time="at"),)
+        self.rules = rules or (PayloadRule(event_time="at"),)
         self._kind = DeltaSink if delta else ParquetSink
         self._bronze = self._kind(self.folder / "bronze")
         self._batch = 0
@@ -287,7 +287,7 @@ def test_another_checkpoint_another_type_or_another_window_is_refused_in_one_lin
         lake.silver("other").start(lake.spark, NOW)
     with pytest.raises(ConfigError, match=r"windows of 60\.0 s"):
         lake.gold(window=10.0).start(lake.spark, NOW)
-    lake.rules = (Rule(fields={"t": "string"}),)
+    lake.rules = (PayloadRule(fields={"t": "string"}),)
     with pytest.raises(ConfigError, match="column t as double"):
         lake.silver().start(lake.spark, NOW)
 
@@ -313,7 +313,10 @@ def test_a_layer_that_begins_anew_after_compaction_is_refused_until_it_can_read_
 def test_a_delta_lake_gets_further_columns_when_payloads_of_another_kind_come(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    objects, numbers = Rule("objects", ("sensors/#",), event_time="at"), Rule("plain", ("plain/#",), "cbor")
+    objects, numbers = (
+        PayloadRule("objects", ("sensors/#",), event_time="at"),
+        PayloadRule("plain", ("plain/#",), "cbor"),
+    )
     lake = Lake(spark, tmp_path, objects, numbers, delta=True)
     silver = lake.silver()
     silver.write(lake.frame([reading(0), reading(1)]), 0)
@@ -341,7 +344,7 @@ def test_a_delta_lake_gets_further_columns_when_payloads_of_another_kind_come(
 def test_what_a_sparkplug_birth_explained_is_remembered_in_later_batches(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    lake = Lake(spark, tmp_path, Rule("plant", ("spBv1.0/#",), "sparkplug"))
+    lake = Lake(spark, tmp_path, PayloadRule("plant", ("spBv1.0/#",), "sparkplug"))
     silver = lake.silver()
     # timestamp 0; metric (name "temp", alias 1, Int32, int_value -5); then only alias and value
     birth = bytes.fromhex("080012100a0474656d701001200350fbffffff0f") + b"\x18\x00"

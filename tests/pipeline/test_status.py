@@ -13,7 +13,7 @@ from brokerweave.errors import ConfigError
 from brokerweave.lab.broker import HOST, free_port
 from brokerweave.pipeline.sinks import Written
 from brokerweave.pipeline.status import Board, CountedSink, serve_metrics, snapshot
-from brokerweave.pipeline.supervisor import Stream
+from brokerweave.pipeline.supervisor import JobStream
 
 
 @dataclass
@@ -54,7 +54,7 @@ def test_prometheus_gets_lags_and_streams_and_never_a_lag_that_is_not_known() ->
     board = Board()
     board.wrote("silver", 30)
     board.heard("silver", 4, 1.5)
-    stream = Stream(FakeJob("silver"), state="running", failed_ever=2)
+    stream = JobStream(FakeJob("silver"), state="running", failed_ever=2)
     lags: dict[str, dict[str, Any]] = {
         "x": {"node": "a", "rows_behind": 12, "seconds_behind": 0.5, "answers": True, "skipped": 7},
         "y": {"node": "b", "rows_behind": None, "seconds_behind": None, "answers": False},

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from brokerweave.errors import Unavailable
 from brokerweave.lab.broker import free_port
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 from brokerweave.pipeline import telemetry
 from tests.support.sites import start_broker
 
@@ -139,7 +139,7 @@ def test_what_a_running_node_says_of_itself_is_read_from_its_log(spark: SparkSes
     }
     with (
         start_broker("mosquitto") as broker,
-        Node("a", broker.port, settings=settings, taps=(telemetry.TOPIC,)) as node,
+        LabNode("a", broker.port, settings=settings, taps=(telemetry.TOPIC,)) as node,
     ):
         node.wait_for(lambda status: status["flight"]["state"] == "running", "the Flight service", 60)
         node.wait_for(lambda status: status["counters"]["edge_log_recorded"] >= 10, "ten messages", 60)

@@ -21,13 +21,13 @@ from brokerweave.bench.folder import (
     SENDS,
     T_CLIENT,
     Bottleneck,
-    Counters,
-    Event,
+    EdgeServer,
     Measurement,
-    Run,
+    RunEvent,
     RunFolder,
-    Server,
+    RunInfo,
     Times,
+    WindowCounts,
     kept_up,
     log_writer,
 )
@@ -37,7 +37,7 @@ BEGIN = 5_000 * SECOND
 """When every synthetic measurement's window begins."""
 TIMES = Times(0.5, 2.0, 0.5)
 NO_BOTTLENECK = Bottleneck()
-RUN = Run(
+RUN = RunInfo(
     kind="patterns",
     scenario={"topics": 2, "publishers": 3, "subscribers": 2, "payload": 32, "qos": 0, "quota": 0.1},
     machine={"processor": "a processor", "cores": 2, "memory": "23 GiB"},
@@ -70,7 +70,7 @@ class Recipe:
     """A part of the window in which nothing is delivered; what was sent then comes at its end."""
     others_cores: float = 0.02
     bottleneck: Bottleneck = NO_BOTTLENECK
-    events: tuple[Event, ...] = ()
+    events: tuple[RunEvent, ...] = ()
     seed: int = 1
 
 
@@ -80,7 +80,7 @@ class _Logs:
     receives: list[tuple[int, ...]] = field(default_factory=list)
 
 
-def write_run(path: Path, recipes: Iterable[Recipe], run: Run = RUN) -> RunFolder:
+def write_run(path: Path, recipes: Iterable[Recipe], run: RunInfo = RUN) -> RunFolder:
     """A whole run's folder, as the load tool would leave it."""
     folder = RunFolder(path)
     folder.write_run(run)
@@ -97,7 +97,7 @@ def write_run(path: Path, recipes: Iterable[Recipe], run: Run = RUN) -> RunFolde
     return folder
 
 
-def truth(folder: RunFolder) -> list[Counters]:
+def truth(folder: RunFolder) -> list[WindowCounts]:
     return [measurement.counters for measurement in folder.measurements()]
 
 
@@ -197,7 +197,7 @@ def _measurement(number: int, recipe: Recipe, logs: _Logs) -> Measurement:
         interval_s=recipe.topics * recipe.publishers / recipe.rate,
         times=recipe.times,
         window_ns=_window(recipe),
-        servers=(Server("site1", 0.1, {"broker": 11, "node": 12}),),
+        servers=(EdgeServer("site1", 0.1, {"broker": 11, "node": 12}),),
         counters=count(logs.sends, logs.receives, _window(recipe)),
         bottleneck=recipe.bottleneck,
         events=recipe.events,
@@ -207,7 +207,7 @@ def _measurement(number: int, recipe: Recipe, logs: _Logs) -> Measurement:
 
 def count(
     sends: Sequence[tuple[int, ...]], receives: Sequence[tuple[int, ...]], window: tuple[int, int]
-) -> Counters:
+) -> WindowCounts:
     """The counters by their definitions, one row after another."""
     begin, end = window
     sent = {(row[0], row[1]): row for row in sends}
@@ -236,7 +236,7 @@ def count(
     seconds = (end - begin) / SECOND
     owed_to_l = [row[7] for row in ours if row[3] == L_CLIENT]
     got_by_l = sum(1 for row in receives if row[4] == L_CLIENT and begin <= row[5] < end)
-    return Counters(
+    return WindowCounts(
         sent=len(ours_t),
         acknowledged=sum(row[6] > 0 for row in ours_t),
         received=received,

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from typing import ClassVar
 
-from brokerweave.cooperation.api import Listener, Reject, Session, SessionManager, Side
 from brokerweave.mqtt.packets import Connect, Disconnect, Packet, PacketType, Publish, Subscribe, Subscription
+from brokerweave.plugin import Listener, Reject, Session, SessionManager, Side
 
 
 class Recorder(Listener):

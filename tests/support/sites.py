@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from brokerweave import lab
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 from tests.support.raw import FakeBroker
 from tests.support.waiting import LIMIT, wait_until
 
@@ -50,7 +50,7 @@ def start_broker(name: str, **options: Any) -> lab.Broker:
 @dataclass
 class Site:
     broker: AnyBroker
-    node: Node
+    node: LabNode
 
     @property
     def port(self) -> int:
@@ -66,7 +66,7 @@ class Network:
     def __getitem__(self, name: str) -> Site:
         return self.sites[name]
 
-    def node(self, name: str) -> Node:
+    def node(self, name: str) -> LabNode:
         return self.sites[name].node
 
     def port(self, name: str) -> int:
@@ -121,7 +121,7 @@ class Network:
 
         wait_until(quiet, "quiet")
 
-    def wait_until_nothing_is_owed(self, seconds: float = LIMIT) -> None:
+    def wait_until_nothing_is_pending(self, seconds: float = LIMIT) -> None:
         """Every lane of every link is up, and no outbox has anything left."""
 
         def idle() -> bool:
@@ -172,7 +172,7 @@ def network(
             dialed = tuple(net.node(b if a == name else a) for a, b in net.links if _dials(net, name, a, b))
             broker = own.get(name) or given[name]
             keys = merged(settings, (special or {}).get(name, {}))
-            node = Node(name, broker.port, dialed, strategy=strategy, settings=keys)
+            node = LabNode(name, broker.port, dialed, strategy=strategy, settings=keys)
             net.sites[name] = Site(broker, node)
         start_all(site.node.start for site in net.sites.values())
         net.wait_for_links()

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from brokerweave.bench.folder import LOAD, MACHINE, Measurement, Run, RunFolder, write_json
+from brokerweave.bench.folder import LOAD, MACHINE, Measurement, RunFolder, RunInfo, write_json
 from brokerweave.bench.search import ENOUGH
 from brokerweave.errors import ConfigError
 
@@ -46,7 +46,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class EventPhase:
     """A part of a window in which something was done to the servers, by when messages came."""
 
     name: str
@@ -92,13 +92,13 @@ class Indexes:
     usage: tuple[Usage, ...]
     noise: float | None
     """Cores that processes of others kept busy; None if the whole machine was not watched."""
-    phases: tuple[Phase, ...] = ()
+    phases: tuple[EventPhase, ...] = ()
 
     @property
     def delivered(self) -> float:
         """Egress by what ingress ought to become; 0 if nothing was sent."""
-        owed = self.ingress_per_s * self.sp_ratio
-        return self.egress_per_s / owed if owed else 0.0
+        expected = self.ingress_per_s * self.sp_ratio
+        return self.egress_per_s / expected if expected else 0.0
 
     @property
     def cost(self) -> float | None:
@@ -113,7 +113,7 @@ class Indexes:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RunResult:
     """What a run found for one name (and, where a run varies them, one number of publishers)."""
 
     name: str
@@ -157,20 +157,20 @@ def read(folder: RunFolder) -> list[Indexes]:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
 
 
-def results(run: Run, measurements: Iterable[Measurement], indexes: Iterable[Indexes]) -> list[Result]:
+def results(run: RunInfo, measurements: Iterable[Measurement], indexes: Iterable[Indexes]) -> list[RunResult]:
     """One for each name and number of publishers and repetition, in the order in which they were measured.
 
     A search's result is its highest rate (smallest interval) under the limit: Step 5 of ILDM 5.3.
     """
     by_id = {each.id: each for each in indexes}
     searched = run.kind in SEARCHES
-    groups: dict[tuple[str, int, int], list[Result]] = {}
+    groups: dict[tuple[str, int, int], list[RunResult]] = {}
     for measurement in measurements:
         if (index := by_id.get(measurement.id)) is None:
             continue
         publishers = 0 if searched else index.publishers
         same = groups.setdefault((measurement.name, publishers, measurement.repeat), [])
-        same.append(Result(index.name, index.publishers, index.repeat, measurement, index, 1, searched))
+        same.append(RunResult(index.name, index.publishers, index.repeat, measurement, index, 1, searched))
     found = []
     for same in groups.values():
         if searched:
@@ -185,7 +185,7 @@ def results(run: Run, measurements: Iterable[Measurement], indexes: Iterable[Ind
     return found
 
 
-def _rank(each: Result) -> tuple[bool, float]:
+def _rank(each: RunResult) -> tuple[bool, float]:
     """The best last. If all were over the limit, the slowest is the nearest to it."""
     under = each.indexes.under_limit
     return under, each.indexes.rate if under else -each.indexes.rate
@@ -194,7 +194,7 @@ def _rank(each: Result) -> tuple[bool, float]:
 def _indexes(value: dict[str, Any]) -> Indexes:
     parts = {
         "usage": tuple(Usage(**each) for each in value["usage"]),
-        "phases": tuple(Phase(**(each | _distributions(each))) for each in value.get("phases", ())),
+        "phases": tuple(EventPhase(**(each | _distributions(each))) for each in value.get("phases", ())),
     }
     return Indexes(**(value | _distributions(value) | parts))
 

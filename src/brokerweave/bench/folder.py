@@ -8,10 +8,10 @@
     RUN/indexes/, RUN/indexes.json             what `bench.spark_job` makes of it
     RUN/spark.log                              what Spark said meanwhile
 
-Owns names, schemas, and what each figure means (`Counters`), so that whoever counts while a measurement runs
-and whoever computes from the logs afterwards mean the same. Invariants: every time is CLOCK_MONOTONIC of one
-machine in nanoseconds; a file is visible whole or not at all. Must not know: how load is made, what a report
-shows.
+Owns names, schemas, and what each figure means (`WindowCounts`), so that whoever counts while a measurement
+runs and whoever computes from the logs afterwards mean the same. Invariants: every time is CLOCK_MONOTONIC of
+one machine in nanoseconds; a file is visible whole or not at all. Must not know: how load is made, what a
+report shows.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class EdgeServer:
     """An edge server. `quota` is the share of one core that each of its processes gets; None: not held."""
 
     name: str
@@ -101,7 +101,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
+class WindowCounts:
     """What was counted while the measurement ran; `bench.indexes` computes the same from the logs.
 
     A message belongs to the window if its `sent_ns` does; begin is inside, end is not.
@@ -162,7 +162,7 @@ class Bottleneck:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class RunEvent:
     """Something done to the servers on purpose while they were measured, such as a kill."""
 
     at_ns: int
@@ -183,10 +183,10 @@ class Measurement:
     """Seconds between two messages of one t-client."""
     times: Times
     window_ns: tuple[int, int]
-    servers: tuple[Server, ...] = ()
-    counters: Counters = Counters()
+    servers: tuple[EdgeServer, ...] = ()
+    counters: WindowCounts = WindowCounts()
     bottleneck: Bottleneck = Bottleneck()
-    events: tuple[Event, ...] = ()
+    events: tuple[RunEvent, ...] = ()
     repeat: int = 0
     """Which run of the same name this belongs to, where one folder holds several."""
 
@@ -197,7 +197,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunInfo:
     """What all measurements of a folder have in common."""
 
     kind: str
@@ -227,17 +227,17 @@ class RunFolder:
     def spark_log(self) -> Path:
         return self.path / "spark.log"
 
-    def write_run(self, run: Run) -> None:
+    def write_run(self, run: RunInfo) -> None:
         if run.kind not in KINDS:
             raise ConfigError(f"a run is of kind {', '.join(KINDS)}, not {run.kind!r}")
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(self.path / "run.json", asdict(run))
 
-    def run(self) -> Run:
+    def run(self) -> RunInfo:
         """Raises `ConfigError` if this is no run's folder."""
         if not (self.path / "run.json").is_file():
             raise ConfigError(f"{self.path}: no run.json, so this is no run's folder")
-        return _parsed(Run, self.path / "run.json")
+        return _parsed(RunInfo, self.path / "run.json")
 
     def folder_of(self, number: int) -> Path:
         return self.path / "measurements" / f"{number:04}"
@@ -327,8 +327,8 @@ def _made(kind: type[_T], value: Mapping[str, Any]) -> _T:
 _PARTS: Mapping[str, Any] = {
     "times": lambda value: _made(Times, value),
     "window_ns": lambda value: (int(value[0]), int(value[1])),
-    "servers": lambda value: tuple(_made(Server, each) for each in value),
-    "counters": lambda value: _made(Counters, value),
+    "servers": lambda value: tuple(_made(EdgeServer, each) for each in value),
+    "counters": lambda value: _made(WindowCounts, value),
     "bottleneck": lambda value: _made(Bottleneck, value),
-    "events": lambda value: tuple(_made(Event, each) for each in value),
+    "events": lambda value: tuple(_made(RunEvent, each) for each in value),
 }

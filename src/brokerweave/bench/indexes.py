@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from brokerweave.bench.figures import Distribution, Indexes, Phase, Usage
+from brokerweave.bench.figures import Distribution, EventPhase, Indexes, Usage
 from brokerweave.bench.folder import L_CLIENT, LATE_NS, MACHINE, T_CLIENT, Measurement, kept_up
 
 BIN_NS = 100_000_000
@@ -269,7 +269,7 @@ def _distribution(us: Numbers, counts: Numbers) -> Distribution:
 
 def _phases(
     measurement: Measurement, received: Columns, first: _Deliveries, jitter: tuple[Numbers, Numbers]
-) -> tuple[Phase, ...]:
+) -> tuple[EventPhase, ...]:
     """Of the window's messages before, during and after what was done; none if nothing was."""
     if not measurement.events:
         return ()
@@ -284,7 +284,7 @@ def _phases(
         if span[0] < span[1]:
             latency = first.latency_us[first.timed & first.inside & _inside(span, came)]
             found.append(
-                Phase(
+                EventPhase(
                     name,
                     int(_inside(span, egress).sum()) / ((span[1] - span[0]) / 1e9),
                     _distribution(*np.unique(latency, return_counts=True)),

@@ -13,10 +13,10 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from brokerweave.bench.folder import Measurement, RunFolder, Times
-from brokerweave.bench.load.driver import MOVED, Progress, Target, late_reason, measure, silent
+from brokerweave.bench.load.driver import MOVED, LoadTarget, Progress, late_reason, measure, silent
 from brokerweave.bench.resources import cpu_seconds
 from brokerweave.bench.scenario import PRESETS, Scenario
-from brokerweave.bench.search import ENOUGH, Outcome, Search
+from brokerweave.bench.search import ENOUGH, Search, SearchOutcome
 from brokerweave.bench.search.adaptive import adaptive
 from brokerweave.bench.search.exact import exact
 from brokerweave.errors import ConfigError, Unavailable
@@ -44,7 +44,7 @@ class Found:
 
 def find_limit(
     scenario: Scenario,
-    target: Target,
+    target: LoadTarget,
     folder: RunFolder,
     search: Search,
     show: Progress = silent,
@@ -63,7 +63,7 @@ def find_limit(
 
 def searching(
     scenario: Scenario,
-    target: Target,
+    target: LoadTarget,
     folder: RunFolder,
     search: Search,
     show: Progress = silent,
@@ -73,7 +73,7 @@ def searching(
     """The same, one answer at a time: between two of them, others may measure the same servers."""
     name = name or scenario.name
     source = _Source(scenario, target, folder, show, name, repeat)
-    done: dict[Outcome, Measurement] = {}
+    done: dict[SearchOutcome, Measurement] = {}
     try:
         interval = next(search)
         while True:
@@ -95,7 +95,13 @@ class _Source:
     """Measurements of one search: first those that an earlier run of it kept, in order, then new ones."""
 
     def __init__(
-        self, scenario: Scenario, target: Target, folder: RunFolder, show: Progress, name: str, repeat: int
+        self,
+        scenario: Scenario,
+        target: LoadTarget,
+        folder: RunFolder,
+        show: Progress,
+        name: str,
+        repeat: int,
     ) -> None:
         self._scenario, self._target, self._folder = scenario, target, folder
         self._show, self._name, self._repeat = show, name, repeat
@@ -116,13 +122,13 @@ class _Source:
         return measure(wanted, self._target, self._folder, self._show, self._name, self._repeat)
 
 
-def outcome_of(measurement: Measurement, sp_ratio: float) -> Outcome:
+def outcome_of(measurement: Measurement, sp_ratio: float) -> SearchOutcome:
     counters = measurement.counters
     interval, ingress, egress = measurement.interval_s, counters.ingress_per_s, counters.egress_per_s
-    return Outcome(interval, ingress, egress, sp_ratio, counters.lost, counters.kept_up)
+    return SearchOutcome(interval, ingress, egress, sp_ratio, counters.lost, counters.kept_up)
 
 
-def in_doubt(measurement: Measurement, outcome: Outcome) -> bool:
+def in_doubt(measurement: Measurement, outcome: SearchOutcome) -> bool:
     """Whether the tool's own trouble may be why a rate was missed, or a lost quota why it was not. That a few
     messages were late is no excuse for a broker that misses by far more."""
     if MOVED in measurement.bottleneck.reason:  # others may stand beside it
@@ -134,7 +140,7 @@ def in_doubt(measurement: Measurement, outcome: Outcome) -> bool:
     return not only_late or counters.late_sends / max(counters.sent, 1) > (1 - outcome.fulfilled) / 2
 
 
-def verdict(measurement: Measurement, outcome: Outcome) -> str:
+def verdict(measurement: Measurement, outcome: SearchOutcome) -> str:
     """One line about one measurement."""
     said = "under the limit" if outcome.under_limit else "too much"
     line = f"{outcome.ingress:,.0f} in, {outcome.egress:,.0f} out a second, {outcome.fulfilled:.3f}: {said}"
@@ -149,7 +155,7 @@ def verdict(measurement: Measurement, outcome: Outcome) -> str:
     )
 
 
-def rest(target: Target, show: Progress = silent, limit: float = 30.0, look: float = 0.2) -> None:
+def rest(target: LoadTarget, show: Progress = silent, limit: float = 30.0, look: float = 0.2) -> None:
     """Wait until the servers have next to nothing left to do; say so if they still have at the limit."""
     pids = list(target.processes.values())
     end = time.monotonic() + limit

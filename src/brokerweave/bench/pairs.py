@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from brokerweave.bench.folder import Times
 from brokerweave.bench.patterns import one_place
-from brokerweave.bench.scenario import Group, Place, Scenario
+from brokerweave.bench.scenario import ClientGroup, Place, Scenario
 from brokerweave.errors import ConfigError
 
 RATE = 1000.0
@@ -47,16 +47,16 @@ def pairs(count: int, join: str, quota: float, times: Times, rate: float = RATE)
     )
 
 
-def _groups(places: Sequence[Place], count: int) -> tuple[Group, ...]:
-    groups: list[Group] = []
+def _groups(places: Sequence[Place], count: int) -> tuple[ClientGroup, ...]:
+    groups: list[ClientGroup] = []
     for number in range(count):
         publisher = places[number % len(places)].name
         subscriber = places[(number + number // len(places) % 2) % len(places)].name
         if publisher == subscriber:
-            groups.append(Group(publisher, f"pair{number:04}", 1, 1))
+            groups.append(ClientGroup(publisher, f"pair{number:04}", 1, 1))
         else:
-            groups.append(Group(publisher, f"pair{number:04}", publishers=1))
-            groups.append(Group(subscriber, f"pair{number:04}", subscribers=1))
+            groups.append(ClientGroup(publisher, f"pair{number:04}", publishers=1))
+            groups.append(ClientGroup(subscriber, f"pair{number:04}", subscribers=1))
     return tuple(groups)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from brokerweave.bench.folder import Times
-from brokerweave.bench.scenario import PRESETS, Group, Place, Scenario
+from brokerweave.bench.scenario import PRESETS, ClientGroup, Place, Scenario
 
 SITES = 5
 TOPICS = 5
@@ -72,8 +72,8 @@ def one_place(
 ) -> Scenario:
     """All clients at one place; `clients` are publishers and subscribers of each topic."""
     place = Place("site1", address, broker, quota, front, way)
-    groups = [Group("site1", f"topic{number + 1}", *clients) for number in range(topics)]
-    groups.append(Group("site1", f"topic{topics + 1}", 1, 1, latency=True))
+    groups = [ClientGroup("site1", f"topic{number + 1}", *clients) for number in range(topics)]
+    groups.append(ClientGroup("site1", f"topic{topics + 1}", 1, 1, latency=True))
     return Scenario(name, (place,), tuple(groups), times, latency_interval=latency_interval)
 
 
@@ -85,13 +85,15 @@ def five_places(
     front, way = ("none", "tcp") if join in ("bridges", "none") else ("node", way)
     places = tuple(Place(f"site{number + 1}", quota=quota, front=front, way=way) for number in range(SITES))
     groups = [
-        Group(places[site].name, topic(site + further), count, count)
+        ClientGroup(places[site].name, topic(site + further), count, count)
         for site in range(SITES)
         for further, count in enumerate(PLACEMENTS[placement])
         if count
     ]
     groups += [
-        Group(place.name, LATENCY_TOPIC, publishers=int(place is places[0]), subscribers=1, latency=True)
+        ClientGroup(
+            place.name, LATENCY_TOPIC, publishers=int(place is places[0]), subscribers=1, latency=True
+        )
         for place in (places[:1] if join == "none" else places)
     ]
     between = times.measured / TIMED

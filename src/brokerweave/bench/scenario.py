@@ -59,7 +59,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ClientGroup:
     """Clients of one topic at one place."""
 
     place: str
@@ -87,7 +87,7 @@ class Scenario:
 
     name: str
     places: tuple[Place, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[ClientGroup, ...]
     times: Times = PRESETS["short"]
     interval: float = 0.1
     """Seconds between two messages of one t-publisher."""
@@ -136,7 +136,7 @@ class Scenario:
         return asdict(self)
 
 
-def sp_ratio(groups: tuple[Group, ...]) -> float:
+def sp_ratio(groups: tuple[ClientGroup, ...]) -> float:
     publishers, subscribers = Counter[str](), Counter[str]()
     for group in groups:
         if not group.latency:
@@ -175,9 +175,9 @@ def from_dict(found: Mapping[str, Any]) -> Scenario:
     return _made(Scenario, values, "scenario")
 
 
-_LISTS: Mapping[str, tuple[str, type[Place | Group | Kill]]] = {
+_LISTS: Mapping[str, tuple[str, type[Place | ClientGroup | Kill]]] = {
     "place": ("places", Place),
-    "clients": ("groups", Group),
+    "clients": ("groups", ClientGroup),
     "kill": ("kills", Kill),
 }
 

@@ -12,15 +12,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from brokerweave import lab
-from brokerweave.bench.folder import Server
-from brokerweave.bench.load.driver import Progress, Target, silent
+from brokerweave.bench.folder import EdgeServer
+from brokerweave.bench.load.driver import LoadTarget, Progress, silent
 from brokerweave.bench.network import own_network
 from brokerweave.bench.quota import Quotas
 from brokerweave.bench.scenario import Place, Scenario
 from brokerweave.config import Address, BrokerAddress
 from brokerweave.errors import ConfigError
 from brokerweave.lab.broker import HOST, Broker
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 
 Settings = Mapping[str, Mapping[str, object]]
 STRATEGIES = ("pf", "sf", "mesh")
@@ -43,12 +43,12 @@ class _Site:
     member_port: int = 0
 
     @property
-    def door(self) -> Broker:
+    def front(self) -> Broker:
         return list(self.running.values())[-1]
 
 
 @contextmanager
-def serving(scenario: Scenario, show: Progress = silent) -> Iterator[Target]:
+def serving(scenario: Scenario, show: Progress = silent) -> Iterator[LoadTarget]:
     """Everything that the scenario's places need, running; `show` is told what is being started."""
     given = {place.name: Address.parse(place.address) for place in scenario.places if place.address}
     addresses = {name: (address.host, address.port) for name, address in given.items()}
@@ -63,11 +63,11 @@ def serving(scenario: Scenario, show: Progress = silent) -> Iterator[Target]:
         held = [_held(site, quotas) for site in sites]
         if quotas.impossible:
             show(quotas.impossible)
-        addresses |= {site.place.name: (site.door.host, site.door.port) for site in sites}
-        yield Target(addresses, tuple(held))
+        addresses |= {site.place.name: (site.front.host, site.front.port) for site in sites}
+        yield LoadTarget(addresses, tuple(held))
 
 
-def _held(site: _Site, quotas: Quotas) -> Server:
+def _held(site: _Site, quotas: Quotas) -> EdgeServer:
     pids = {role: each.pid for role, each in site.running.items()}
     quota = site.place.quota or None
     if quota is not None:
@@ -75,7 +75,7 @@ def _held(site: _Site, quotas: Quotas) -> Server:
             quotas.hold(pid, quota)
     if quotas.impossible:
         quota = None
-    return Server(site.place.name, quota, pids)
+    return EdgeServer(site.place.name, quota, pids)
 
 
 def _start_brokers(scenario: Scenario, sites: list[_Site], stack: ExitStack, show: Progress) -> None:
@@ -109,7 +109,7 @@ def _bridge(to: _Site, qos: int) -> tuple[str, ...]:
 
 
 def _start_fronts(scenario: Scenario, sites: list[_Site], stack: ExitStack, show: Progress) -> None:
-    nodes: list[Node] = []
+    nodes: list[LabNode] = []
     for site in sites:
         broker = _broker_of(site)
         if scenario.join in STRATEGIES or site.place.front == "node":
@@ -123,7 +123,7 @@ def _start_fronts(scenario: Scenario, sites: list[_Site], stack: ExitStack, show
                 called = ()
                 settings |= _membership(site, sites, len(scenario.kills))
             port = site.running["broker"].port
-            nodes.append(Node(site.place.name, port, called, strategy=strategy, settings=settings))
+            nodes.append(LabNode(site.place.name, port, called, strategy=strategy, settings=settings))
             site.running["node"] = stack.enter_context(nodes[-1])
         elif site.place.front == "haproxy":
             rules = _SLOWLY if site.place.way == "unix" else ()

@@ -28,7 +28,7 @@ _ROUND = 0.001
 """Seconds between two looks at the sockets."""
 
 
-class Sink(Broker):
+class SinkBroker(Broker):
     """The sink as a child process."""
 
     name = "sink"

@@ -24,7 +24,7 @@ from typing import Any
 
 import brokerweave
 from brokerweave import lab
-from brokerweave.bench.folder import Run, RunFolder
+from brokerweave.bench.folder import RunFolder, RunInfo
 from brokerweave.bench.load.driver import Progress, silent
 from brokerweave.bench.quota import Quotas
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
@@ -51,7 +51,7 @@ def open_run(kind: str, scenario: Mapping[str, Any], path: Path | None) -> RunFo
             folder.write_run(replace(before, commit=f"{before.commit}, {here}"))
         return folder
     started = now.isoformat(timespec="seconds")
-    run = Run(kind, _plain(scenario), machine(), versions(), commit(), started)
+    run = RunInfo(kind, _plain(scenario), machine(), versions(), commit(), started)
     try:
         folder.write_run(run)
     except OSError as error:

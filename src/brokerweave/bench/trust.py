@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from brokerweave.bench.figures import Result
-from brokerweave.bench.folder import Run
+from brokerweave.bench.figures import RunResult
+from brokerweave.bench.folder import RunInfo
 from brokerweave.bench.limit import in_doubt, outcome_of
 
 AGREE = 0.10
@@ -29,7 +29,7 @@ TRUSTED, DOUBTED, ONCE = "trustworthy", "not trustworthy", "not repeated"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TrustVerdict:
     """Of one name (and number of publishers), over all its repetitions."""
 
     name: str
@@ -40,15 +40,15 @@ class Verdict:
     reasons: tuple[str, ...]
 
 
-def judge(found: Iterable[Result], also: Sequence[str] = ()) -> list[Verdict]:
+def judge(found: Iterable[RunResult], also: Sequence[str] = ()) -> list[TrustVerdict]:
     """One verdict for each thing measured. `also` are reasons known beforehand, such as different commits."""
-    groups: dict[tuple[str, int], list[Result]] = {}
+    groups: dict[tuple[str, int], list[RunResult]] = {}
     for each in found:
         groups.setdefault((each.name, each.publishers), []).append(each)
     return [_judged(name, publishers, same, also) for (name, publishers), same in groups.items()]
 
 
-def causes(result: Result) -> list[str]:
+def causes(result: RunResult) -> list[str]:
     """All that may have falsified one measurement, in words (ILDM 5.3, and the noise of a shared machine)."""
     bottleneck, indexes = result.measurement.bottleneck, result.indexes
     found = []
@@ -80,20 +80,20 @@ def causes(result: Result) -> list[str]:
     return found
 
 
-def _disagree(result: Result) -> bool:
+def _disagree(result: RunResult) -> bool:
     """Do the logs have other figures than were counted meanwhile?"""
     counted, found = result.measurement.counters, result.indexes
     pairs = ((counted.sent, found.sent), (counted.received, found.received))
     return any(abs(ours - theirs) > COUNTED * max(ours, 1 / COUNTED) for ours, theirs in pairs)
 
 
-def _spoilt(result: Result) -> bool:
+def _spoilt(result: RunResult) -> bool:
     """Is it another figure than it is said to be, however often it was found?"""
     uninvited = bool(result.indexes.strays or result.indexes.surplus)
     return result.measurement.bottleneck.tool or uninvited or _disagree(result) or bool(_not_bounded(result))
 
 
-def _not_bounded(result: Result) -> list[str]:
+def _not_bounded(result: RunResult) -> list[str]:
     """Why what a search ended with may be no limit of the broker: it is one only if the broker missed a rate
     just above it."""
     miss = result.miss
@@ -110,7 +110,7 @@ def _not_bounded(result: Result) -> list[str]:
     return found
 
 
-def differences(one: Run, other: Run) -> list[str]:
+def differences(one: RunInfo, other: RunInfo) -> list[str]:
     """What two runs did not have in common: then they may differ for a good reason, but repeat nothing."""
     found = []
     if one.commit != other.commit:
@@ -137,25 +137,25 @@ def apart(values: Sequence[float]) -> float:
     return high / low - 1 if low > 0 else (0.0 if high == low else float("inf"))
 
 
-def _judged(name: str, publishers: int, same: list[Result], also: Sequence[str]) -> Verdict:
+def _judged(name: str, publishers: int, same: list[RunResult], also: Sequence[str]) -> TrustVerdict:
     seen = list(dict.fromkeys(cause for each in same for cause in causes(each)))
     if any(not each.found for each in same):
-        return Verdict(name, publishers, DOUBTED, None, ("no rate was under the limit", *seen))
+        return TrustVerdict(name, publishers, DOUBTED, None, ("no rate was under the limit", *seen))
     spoilt = any(map(_spoilt, same))
     if len(same) == 1:
-        return Verdict(name, publishers, DOUBTED if spoilt else ONCE, None, tuple(seen))
+        return TrustVerdict(name, publishers, DOUBTED if spoilt else ONCE, None, tuple(seen))
     difference = max(
         apart([each.indexes.ingress_per_s for each in same]),
         apart([each.indexes.egress_per_s for each in same]),
     )
     if difference <= AGREE:
-        return Verdict(name, publishers, DOUBTED if spoilt else TRUSTED, difference, tuple(seen))
+        return TrustVerdict(name, publishers, DOUBTED if spoilt else TRUSTED, difference, tuple(seen))
     first = f"{len(same)} runs differ by {difference:.0%}, more than {AGREE:.0%}"
     why = [*also, *_slower(same), *seen] or [_NOTHING_SEEN + _unwatched(same)]
-    return Verdict(name, publishers, DOUBTED, difference, (first, *why))
+    return TrustVerdict(name, publishers, DOUBTED, difference, (first, *why))
 
 
-def _slower(same: list[Result]) -> list[str]:
+def _slower(same: list[RunResult]) -> list[str]:
     """A machine that others use, too, runs the same work slower at times, and nobody's share shows it."""
     costs = [cost for each in same if (cost := each.indexes.cost)]
     if len(costs) < 2 or apart(costs) <= SLOWER:
@@ -168,5 +168,5 @@ def _slower(same: list[Result]) -> list[str]:
 _NOTHING_SEEN = "none of the causes that are watched was seen (load tool, others' CPU, TCP): measure again"
 
 
-def _unwatched(same: list[Result]) -> str:
+def _unwatched(same: list[RunResult]) -> str:
     return "; others' CPU was not watched" if any(each.indexes.noise is None for each in same) else ""

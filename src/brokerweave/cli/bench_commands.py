@@ -18,7 +18,7 @@ from brokerweave.cli.output import console, help_text, progress, table
 from brokerweave.cli.running_commands import Json, print_json
 
 if TYPE_CHECKING:
-    from brokerweave.bench.folder import Counters, Measurement
+    from brokerweave.bench.folder import Measurement, WindowCounts
     from brokerweave.bench.scenario import Scenario
 
 _HELP = """Measure one broker, or many that cooperate.
@@ -373,7 +373,7 @@ def _figures(done: Measurement) -> dict[str, Any]:
     }
 
 
-def _latency(counted: Counters) -> str:
+def _latency(counted: WindowCounts) -> str:
     """Empty if nothing was measured, as with l-clients that publish less often than the window is long."""
     if not counted.latency_worst_ms:
         return ""

@@ -19,7 +19,7 @@ from brokerweave.cli.running_commands import Config, Id, Socket, ask
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 
 if TYPE_CHECKING:
-    from brokerweave.runtime.haproxy import Server
+    from brokerweave.runtime.haproxy import HaproxyServer
 
 _HELP = """Write an HAProxy configuration that spreads clients over the nodes.
 
@@ -89,8 +89,8 @@ def haproxy(
         address = Address.parse(listen)
     except BadValue as bad:
         raise ConfigError(f"--listen should be {bad}; not {listen!r}") from None
-    options = balancer.Options(address, max_connections, slow_start)
-    given = [balancer.Server.parse(text) for text in server or ()]
+    options = balancer.HaproxyOptions(address, max_connections, slow_start)
+    given = [balancer.HaproxyServer.parse(text) for text in server or ()]
 
     def text() -> str:
         return balancer.configuration(_servers(files, given, socket, id, config), options)
@@ -105,10 +105,14 @@ def haproxy(
 
 
 def _servers(
-    files: list[Path] | None, given: list[Server], socket: Path | None, id: str | None, config: Path | None
-) -> list[Server]:
+    files: list[Path] | None,
+    given: list[HaproxyServer],
+    socket: Path | None,
+    id: str | None,
+    config: Path | None,
+) -> list[HaproxyServer]:
     from brokerweave.config import Address, load
-    from brokerweave.runtime.haproxy import Server
+    from brokerweave.runtime.haproxy import HaproxyServer
 
     named = {each.id for each in given}
     asked = socket is not None or id is not None or config is not None
@@ -116,14 +120,14 @@ def _servers(
         if asked:
             raise ConfigError("give NODE.toml files, or name a running node, not both")
         nodes = [load(file).node for file in files]
-        return given + [Server.checked(n.id, n.listen, n.health) for n in nodes if n.id not in named]
+        return given + [HaproxyServer.checked(n.id, n.listen, n.health) for n in nodes if n.id not in named]
     if given and not asked:
         return given
     servers = list(given)
     for row in ask(socket, id, config, {"do": "servers"})["servers"]:
         if row["id"] not in named:
             health = Address.parse(row["health"]) if row["health"] else None
-            servers.append(Server.checked(row["id"], Address.parse(row["clients"]), health))
+            servers.append(HaproxyServer.checked(row["id"], Address.parse(row["clients"]), health))
     return servers
 
 

@@ -23,7 +23,7 @@ from brokerweave.errors import BrokerweaveError, ConfigError
 if TYPE_CHECKING:
     from brokerweave.edgelog.layout import Position
     from brokerweave.edgelog.reader import LogReader, Skipped
-    from brokerweave.edgelog.rows import Row
+    from brokerweave.edgelog.rows import LogRow
 
 _HELP = """The edge log: what the taps of a node have recorded.
 
@@ -255,7 +255,7 @@ def _configured(file: Path) -> Path | None:
 
 def _rows(
     log: LogReader, start: Position, end: Position, wanted: Callable[[str], bool], skipped: Skipped | None
-) -> Iterator[Row]:
+) -> Iterator[LogRow]:
     from brokerweave.edgelog.rows import rows
 
     for block in log.blocks(start, end, skipped):
@@ -283,14 +283,14 @@ def _position(text: str) -> Position:
         raise ConfigError(f"{error}; not {text[:40]!r}") from error
 
 
-def _as_json(row: Row) -> str:
+def _as_json(row: LogRow) -> str:
     plain: dict[str, Any] = asdict(row)
     plain["payload"] = row.payload.hex()
     plain["properties"] = [list(pair) for pair in row.properties]
     return json.dumps(plain, ensure_ascii=False)
 
 
-def _as_line(row: Row) -> str:
+def _as_line(row: LogRow) -> str:
     marks = "".join(f" {name}" for name in ("retain", "dup") if getattr(row, name))
     shown = row.payload[:PREVIEW]
     payload = _plain(shown.decode(errors="backslashreplace")) + ("..." if len(row.payload) > PREVIEW else "")

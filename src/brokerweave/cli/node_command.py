@@ -51,8 +51,8 @@ def node(
 
 
 def _check(config: NodeConfig) -> int:
-    from brokerweave.cooperation import registry
     from brokerweave.cooperation.mesh import Mesh
+    from brokerweave.plugin import registry
     from brokerweave.runtime.acl_file import load_acl
 
     load_acl(config)

@@ -15,7 +15,7 @@ from brokerweave.cli.output import console, help_text, progress, table
 from brokerweave.cli.strategy_option import StrategyName, known
 
 if TYPE_CHECKING:
-    from brokerweave.sim.scale import Options, Phase, Result
+    from brokerweave.sim.scale import ScaleOptions, ScalePhase, ScaleResult
 
 _HELP = """Run one scenario over a tree of up to 100,000 nodes, or a mesh of 1,000, and say what it cost.
 
@@ -76,9 +76,9 @@ def scale(
     seed: Annotated[int, typer.Option(help="Where chance begins.", min=0)] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> int:
-    from brokerweave.sim.scale import Options
+    from brokerweave.sim.scale import ScaleOptions
 
-    options = Options(
+    options = ScaleOptions(
         nodes=nodes,
         shape=shape,
         strategy=known(strategy),
@@ -103,13 +103,13 @@ def scale(
     return 1 if result.missed or result.doubled or not result.checked else 0
 
 
-def _unchecked(result: Result) -> str:
+def _unchecked(result: ScaleResult) -> str:
     if result.returned.settled_after is None:
         return "interest did not come to rest; give it a longer --duration or a shorter --delay"
     return "no publication came at rest; give it more --publications or a longer --duration"
 
 
-def _measured(options: Options) -> tuple[Result, dict[str, float]]:
+def _measured(options: ScaleOptions) -> tuple[ScaleResult, dict[str, float]]:
     import gc
     import time
 
@@ -158,14 +158,14 @@ def _peak() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
-def _show(result: Result, cost: dict[str, float]) -> None:
+def _show(result: ScaleResult, cost: dict[str, float]) -> None:
     shown = table("what", "how much")
     for name, value in rows(result, cost):
         shown.add_row(name, value)
     console().print(shown)
 
 
-def rows(result: Result, cost: dict[str, float]) -> list[tuple[str, str]]:
+def rows(result: ScaleResult, cost: dict[str, float]) -> list[tuple[str, str]]:
     published = max(result.published, 1)
     return [
         ("links from end to end", f"{result.hops:,}"),
@@ -187,7 +187,7 @@ def rows(result: Result, cost: dict[str, float]) -> list[tuple[str, str]]:
     ]
 
 
-def _phase(name: str, phase: Phase) -> list[tuple[str, str]]:
+def _phase(name: str, phase: ScalePhase) -> list[tuple[str, str]]:
     said = f"{phase.filters_sent:,} filters in {phase.interest_packets:,} packets between nodes"
     if phase.changes:
         said += f", {phase.filters_sent / phase.changes:,.1f} for each of {phase.changes:,} changes"

@@ -17,8 +17,8 @@ from brokerweave.cli.strategy_option import StrategyName, known
 from brokerweave.errors import ConfigError
 
 if TYPE_CHECKING:
-    from brokerweave.sim.many import Summary
-    from brokerweave.sim.run import Options, Outcome
+    from brokerweave.sim.many import SeedSummary
+    from brokerweave.sim.run import SeedOutcome, SimOptions
 
 _HELP = """Run nodes, brokers and clients in virtual time, break what can break, and check what is promised.
 
@@ -75,7 +75,7 @@ def sim(
     from brokerweave.sim import many
 
     options = _options(known(strategy), nodes, faults, duration, wiring, cycles)
-    total = many.Summary()
+    total = many.SeedSummary()
     for outcome in many.outcomes(range(seed, seed + seeds), options, processes):
         total.add(outcome)
         progress(f"{total.seeds} of {seeds} seeds, {len(total.failed)} failed")
@@ -102,8 +102,8 @@ def _refuse_options(context: typer.Context, command: str) -> None:
             )
 
 
-def _options(strategy: str, nodes: int, faults: str, duration: float, wiring: str, cycles: str) -> Options:
-    from brokerweave.sim.run import Options
+def _options(strategy: str, nodes: int, faults: str, duration: float, wiring: str, cycles: str) -> SimOptions:
+    from brokerweave.sim.run import SimOptions
     from brokerweave.sim.schedule import FAULTS, SPLIT
 
     names = {"all": FAULTS, "none": ()}.get(faults, tuple(filter(None, faults.split(","))))
@@ -113,10 +113,10 @@ def _options(strategy: str, nodes: int, faults: str, duration: float, wiring: st
             raise ConfigError(f"--faults does not know {name!r}; known are all, none, {known}")
     if cycles not in ("stand-by", "none"):
         raise ConfigError(f"--cycles should be stand-by or none; not {cycles!r}")
-    return Options(strategy, nodes, frozenset(names), duration, wiring, cycles == "stand-by")
+    return SimOptions(strategy, nodes, frozenset(names), duration, wiring, cycles == "stand-by")
 
 
-def _show(total: Summary, shortest: Outcome | None) -> None:
+def _show(total: SeedSummary, shortest: SeedOutcome | None) -> None:
     for outcome in total.failed[:20]:
         print(f"seed {outcome.seed} fails after {outcome.at:.1f} s: {outcome.problem}")
     if len(total.failed) > 20:
@@ -130,7 +130,7 @@ def _show(total: Summary, shortest: Outcome | None) -> None:
     shown = table("what", "how often")
     for name, value in sorted(total.counts.items()):
         shown.add_row(name, f"{value:,}")
-    for name, value in sorted(total.excuses.items()):
+    for name, value in sorted(total.allowances.items()):
         shown.add_row(f"let pass, {name}", f"{value:,}")
     console().print(shown)
     print(f"{total.seeds - len(total.failed)} of {total.seeds} seeds hold")
@@ -141,7 +141,7 @@ def _lines(lines: Iterable[str]) -> None:
         print(f"  {line}")
 
 
-def _as_json(total: Summary, shortest: Outcome | None) -> dict[str, object]:
+def _as_json(total: SeedSummary, shortest: SeedOutcome | None) -> dict[str, object]:
     return {
         "seeds": total.seeds,
         "failed": [{"seed": o.seed, "at": round(o.at, 3), "problem": o.problem} for o in total.failed],
@@ -154,5 +154,5 @@ def _as_json(total: Summary, shortest: Outcome | None) -> dict[str, object]:
             "trace": shortest.trace,
         },
         "counts": dict(sorted(total.counts.items())),
-        "let_pass": dict(sorted(total.excuses.items())),
+        "let_pass": dict(sorted(total.allowances.items())),
     }

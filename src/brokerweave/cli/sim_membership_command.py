@@ -14,7 +14,7 @@ import typer
 from brokerweave.cli.output import console, help_text, progress, table
 
 if TYPE_CHECKING:
-    from brokerweave.sim.membership import Options, Result
+    from brokerweave.sim.membership import MembershipOptions, MembershipResult
 
 _HELP = """Run up to some thousand members in virtual time on a network that loses datagrams.
 
@@ -51,10 +51,10 @@ def membership(
     seed: Annotated[int, typer.Option(help="Where chance begins.", min=0)] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> int:
-    from brokerweave.sim.membership import Options
+    from brokerweave.sim.membership import MembershipOptions
 
     result, cost = _measured(
-        Options(
+        MembershipOptions(
             nodes=nodes,
             preset=preset,
             loss=loss,
@@ -78,7 +78,7 @@ def membership(
     return 1 if result.false_deaths or unknown else 0
 
 
-def _measured(options: Options) -> tuple[Result, dict[str, float]]:
+def _measured(options: MembershipOptions) -> tuple[MembershipResult, dict[str, float]]:
     import gc
     import resource
     import time
@@ -105,7 +105,7 @@ def _measured(options: Options) -> tuple[Result, dict[str, float]]:
     }
 
 
-def rows(result: Result, cost: dict[str, float]) -> list[tuple[str, str]]:
+def rows(result: MembershipResult, cost: dict[str, float]) -> list[tuple[str, str]]:
     refused = ", ".join(f"{cause} {count:,}" for cause, count in result.refused.items() if count)
     return [
         ("datagrams of each node", f"{result.datagrams_per_node_second:,.1f} a second"),

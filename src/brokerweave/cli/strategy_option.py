@@ -19,7 +19,7 @@ StrategyName = Annotated[
 
 def known(name: str | None) -> str:
     """The strategy of that name can be loaded; without a name, the one that a node runs by default."""
-    from brokerweave.cooperation import registry
+    from brokerweave.plugin import registry
 
     name = name or registry.DEFAULT
     registry.strategy(name)

@@ -26,11 +26,11 @@ from brokerweave.config.keys import (
     LinksSection,
     MembershipSection,
     MeshSection,
-    Neighbour,
+    NeighbourSection,
     NodeConfig,
     NodeSection,
     RetainedSection,
-    Tap,
+    TapSection,
     TelemetrySection,
     keys_of,
 )
@@ -41,36 +41,36 @@ from brokerweave.errors import ConfigError
 __all__ = [
     "Address",
     "BrokerAddress",
-    "UnixSocket",
-    "parse_broker",
     "EdgeLogSection",
     "FlightSection",
     "KafkaSection",
     "LimitsSection",
     "LinksSection",
-    "MeshSection",
     "MembershipSection",
-    "Neighbour",
+    "MeshSection",
+    "NeighbourSection",
     "NodeConfig",
     "NodeSection",
     "RetainedSection",
-    "Tap",
+    "TapSection",
     "TelemetrySection",
+    "UnixSocket",
     "claim_admin_folder",
     "default_admin_socket",
     "explain",
     "load",
     "nearest",
+    "parse_broker",
     "parse_neighbour",
     "read_toml",
     "read_value",
     "reload",
 ]
 
-_NEIGHBOUR_KEYS = {key.name: key for key in keys_of("neighbour", Neighbour)}
+_NEIGHBOUR_KEYS = {key.name: key for key in keys_of("neighbour", NeighbourSection)}
 _LISTS = ("tap", "neighbour")
 """Sections of which there may be several."""
-_TAP_KEYS = {key.name: key for key in keys_of("tap", Tap)}
+_TAP_KEYS = {key.name: key for key in keys_of("tap", TapSection)}
 _READ_AT_START = (
     "node.key_file",
     "node.broker_password_file",
@@ -97,7 +97,7 @@ def load(path: str | os.PathLike[str] | None, flags: Mapping[str, object] | None
     tree = read_toml(file) if file is not None else {}
     values: dict[str, object] = {}
     sources: dict[str, str] = {}
-    neighbours: dict[str, Neighbour] = {}
+    neighbours: dict[str, NeighbourSection] = {}
     if file is not None:
         for key, value in _file_values(file, tree):
             values[key.dotted] = _from_file(file, key, value)
@@ -212,25 +212,25 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean '{close[0]}'?" if close else f"; known are {', '.join(names)}"
 
 
-def _file_neighbours(file: Path, tree: Mapping[str, Any]) -> Iterator[Neighbour]:
+def _file_neighbours(file: Path, tree: Mapping[str, Any]) -> Iterator[NeighbourSection]:
     for table in _tables(file, tree, "neighbour", _NEIGHBOUR_KEYS):
-        yield Neighbour(**table)
+        yield NeighbourSection(**table)
 
 
-def _file_taps(file: Path, tree: Mapping[str, Any]) -> Iterator[Tap]:
+def _file_taps(file: Path, tree: Mapping[str, Any]) -> Iterator[TapSection]:
     for table in _tables(file, tree, "tap", _TAP_KEYS):
         if not table["topics"]:
             raise ConfigError(f"'topics' in [[tap]] of {file} is empty: such a tap records nothing")
-        yield Tap(**table)
+        yield TapSection(**table)
 
 
-def _flag_taps(texts: object) -> Iterator[Tap]:
+def _flag_taps(texts: object) -> Iterator[TapSection]:
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise ConfigError("--tap should be a topic filter")
     for text in texts:
         topics = read_value(_TAP_KEYS["topics"], [text], "--tap")
         assert isinstance(topics, tuple)
-        yield Tap(topics)
+        yield TapSection(topics)
 
 
 def _tables(
@@ -254,7 +254,7 @@ def _tables(
         }
 
 
-def _flag_neighbours(texts: object) -> Iterator[Neighbour]:
+def _flag_neighbours(texts: object) -> Iterator[NeighbourSection]:
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise ConfigError("--neighbour should be ID=HOST:PORT")
     seen = set()
@@ -266,7 +266,7 @@ def _flag_neighbours(texts: object) -> Iterator[Neighbour]:
         yield neighbour
 
 
-def parse_neighbour(text: str, where: str) -> Neighbour:
+def parse_neighbour(text: str, where: str) -> NeighbourSection:
     """Read ID=HOST:PORT. Raises `ConfigError` that begins with `where`."""
     name, equals, address = text.partition("=")
     if not equals:
@@ -274,7 +274,7 @@ def parse_neighbour(text: str, where: str) -> Neighbour:
     read = {
         n: read_value(_NEIGHBOUR_KEYS[n], value, where) for n, value in (("id", name), ("address", address))
     }
-    return Neighbour(**read)  # type: ignore[arg-type]
+    return NeighbourSection(**read)  # type: ignore[arg-type]
 
 
 def _from_file(file: Path, key: Key, value: object) -> object:

@@ -641,7 +641,7 @@ class TelemetrySection:
 
 
 @dataclass(frozen=True, slots=True)
-class Tap:
+class TapSection:
     """Which of its local clients' publications a node keeps in its edge log: one `[[tap]]` each."""
 
     topics: tuple[str, ...] = field(
@@ -710,7 +710,7 @@ class MembershipSection:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbour:
+class NeighbourSection:
     """A node that this node calls: one `[[neighbour]]` each. It is enough if one of two names the other;
     if both do, either can bring the link back."""
 
@@ -736,8 +736,8 @@ class NodeConfig:
     kafka: KafkaSection = KafkaSection()
     telemetry: TelemetrySection = TelemetrySection()
     membership: MembershipSection = MembershipSection()
-    taps: tuple[Tap, ...] = ()
-    neighbours: tuple[Neighbour, ...] = ()
+    taps: tuple[TapSection, ...] = ()
+    neighbours: tuple[NeighbourSection, ...] = ()
     path: Path | None = field(default=None, compare=False)
     flags: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)

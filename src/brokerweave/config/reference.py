@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Iterator
 
 from brokerweave.config import show
-from brokerweave.config.keys import SECTIONS, Key, Neighbour, Tap, keys_of
+from brokerweave.config.keys import SECTIONS, Key, NeighbourSection, TapSection, keys_of
 
 _OPENING = """\
 # Configuration
@@ -48,9 +48,9 @@ def _lines() -> Iterator[str]:
     yield _OPENING
     for section, shape in SECTIONS.items():
         yield from _section(f"[{section}]", shape, keys_of(section, shape))
-    yield from _section("[[tap]]", Tap, keys_of("tap", Tap))
+    yield from _section("[[tap]]", TapSection, keys_of("tap", TapSection))
     yield "As a flag: `--tap FILTER`, once for each; `exclude` and `sample` have none.\n"
-    yield from _section("[[neighbour]]", Neighbour, keys_of("neighbour", Neighbour))
+    yield from _section("[[neighbour]]", NeighbourSection, keys_of("neighbour", NeighbourSection))
     yield "As a flag: `--neighbour ID=HOST:PORT`, once for each.\n"
 
 

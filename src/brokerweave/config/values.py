@@ -77,7 +77,7 @@ def parse_broker(text: str) -> BrokerAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """How a value is read. `flag` is the Python type that the command line collects."""
 
     words: str
@@ -89,19 +89,21 @@ class Kind:
 class About:
     """What a user should know about a key before touching it."""
 
-    kind: Kind
+    kind: ValueKind
     doc: str
     unit: str = ""
     formula: str = ""
     cost: str = ""
 
 
-def about(kind: Kind, doc: str, *, unit: str = "", formula: str = "", cost: str = "") -> Mapping[str, About]:
+def about(
+    kind: ValueKind, doc: str, *, unit: str = "", formula: str = "", cost: str = ""
+) -> Mapping[str, About]:
     """The metadata of a dataclass field that is a configuration key."""
     return {"about": About(kind, doc, unit, formula, cost)}
 
 
-def integer(low: int, high: int) -> Kind:
+def integer(low: int, high: int) -> ValueKind:
     words = f"a whole number from {low} to {high}"
 
     def read(value: object) -> int:
@@ -109,10 +111,10 @@ def integer(low: int, high: int) -> Kind:
             raise BadValue(words)
         return value
 
-    return Kind(words, int, read)
+    return ValueKind(words, int, read)
 
 
-def seconds(low: float, high: float = 1e9) -> Kind:
+def seconds(low: float, high: float = 1e9) -> ValueKind:
     words = f"a number of seconds from {low:g} to {high:.15g}"
 
     def read(value: object) -> float:
@@ -121,10 +123,10 @@ def seconds(low: float, high: float = 1e9) -> Kind:
             raise BadValue(words)
         return float(value)  # type: ignore[arg-type]
 
-    return Kind(words, float, read)
+    return ValueKind(words, float, read)
 
 
-def choice(*names: str) -> Kind:
+def choice(*names: str) -> ValueKind:
     words = "one of " + ", ".join(f'"{name}"' for name in names)
 
     def read(value: object) -> str:
@@ -132,10 +134,10 @@ def choice(*names: str) -> Kind:
             raise BadValue(words)
         return value
 
-    return Kind(words, str, read)
+    return ValueKind(words, str, read)
 
 
-def pattern(regex: str, words: str) -> Kind:
+def pattern(regex: str, words: str) -> ValueKind:
     compiled = re.compile(regex)
 
     def read(value: object) -> str:
@@ -143,7 +145,7 @@ def pattern(regex: str, words: str) -> Kind:
             raise BadValue(words)
         return value
 
-    return Kind(words, str, read)
+    return ValueKind(words, str, read)
 
 
 def _read_switch(value: object) -> bool:
@@ -152,7 +154,7 @@ def _read_switch(value: object) -> bool:
     return value
 
 
-def _address(lowest_port: int) -> Kind:
+def _address(lowest_port: int) -> ValueKind:
     def read(value: object) -> Address:
         if isinstance(value, Address):
             value = str(value)
@@ -160,7 +162,7 @@ def _address(lowest_port: int) -> Kind:
             raise BadValue('"HOST:PORT", a text')
         return Address.parse(value, lowest_port=lowest_port)
 
-    return Kind("HOST:PORT", str, read)
+    return ValueKind("HOST:PORT", str, read)
 
 
 def _read_broker(value: object) -> BrokerAddress:
@@ -212,7 +214,7 @@ def _read_addresses(value: object) -> tuple[Address, ...]:
     return tuple(Address.parse(str(each)) for each in value)
 
 
-def fraction(words: str) -> Kind:
+def fraction(words: str) -> ValueKind:
     """More than 0, at most 1."""
 
     def read(value: object) -> float:
@@ -220,17 +222,17 @@ def fraction(words: str) -> Kind:
             raise BadValue(words)
         return float(value)
 
-    return Kind(words, float, read)
+    return ValueKind(words, float, read)
 
 
 REMOTE = _address(lowest_port=1)
-BROKER = Kind("HOST:PORT or unix:/PATH", str, _read_broker)
+BROKER = ValueKind("HOST:PORT or unix:/PATH", str, _read_broker)
 LISTENING = _address(lowest_port=0)
-PATH = Kind("a path", str, _read_path)
-SWITCH = Kind("true or false", bool, _read_switch)
-NAMES = Kind("a list of names", list[str], _read_names)
-FILTERS = Kind("a list of topic filters", list[str], _read_filters)
-ADDRESSES = Kind("a list of HOST:PORT", list[str], _read_addresses)
+PATH = ValueKind("a path", str, _read_path)
+SWITCH = ValueKind("true or false", bool, _read_switch)
+NAMES = ValueKind("a list of names", list[str], _read_names)
+FILTERS = ValueKind("a list of topic filters", list[str], _read_filters)
+ADDRESSES = ValueKind("a list of HOST:PORT", list[str], _read_addresses)
 TEXT = pattern(_ONE_LINE, "a text on one line, not empty")
 PLUGIN = pattern(_NAME.pattern, "a plug-in's name")
 ID = pattern(

@@ -1,9 +1,9 @@
 """What nodes of a mesh tell each other of their clients, as bytes.
 
 An *advert* says what changed in a node's table, or (in parts) all of it; `heard` answers it, with the last
-sequence that the answering node gave on each lane before it knew; `adrift` tells a node that was started who
-was at a site that is gone; `digest` is said now and then; `pull` asks for all of the table. Invariants: what
-is written reads back equal; other bytes raise `RemoteProtocolError`; no packet is much longer than
+sequence that the answering node gave on each lane before it knew; `orphaned` tells a node that was started
+who was at a site that is gone; `digest` is said now and then; `pull` asks for all of the table. Invariants:
+what is written reads back equal; other bytes raise `RemoteProtocolError`; no packet is much longer than
 `PACKET_BYTES`. Must not know: tables, who sends when.
 
 On the wire: the payload of a PUBLISH on `TOPIC`, JSON: a list whose first item is the kind.
@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from brokerweave.cooperation.api import Cut
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt.packets import Packet, Publish
+from brokerweave.plugin import Cut
 
 TOPIC = "mesh"
 PACKET_BYTES = 60_000
@@ -63,7 +63,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Adrift:
+class Orphaned:
     """Clients that a node had, and that have yet to turn up somewhere: to be remembered for `seconds`."""
 
     node: str
@@ -82,7 +82,7 @@ class Pull:
     pass
 
 
-Message = Advert | Heard | Adrift | Digest | Pull
+Message = Advert | Heard | Orphaned | Digest | Pull
 
 
 def changes(life: int, version: int, digest: int, told: Iterable[Told]) -> list[Advert]:
@@ -105,9 +105,9 @@ def whole(life: int, version: int, digest: int, told: Iterable[Told]) -> Iterato
         yield Advert(part, life, version, digest, tuple(batch))
 
 
-def adrift(node: str, seconds: float, told: Iterable[Told]) -> Iterator[Adrift]:
+def orphaned(node: str, seconds: float, told: Iterable[Told]) -> Iterator[Orphaned]:
     for batch in _batches(told):
-        yield Adrift(node, seconds, tuple(batch))
+        yield Orphaned(node, seconds, tuple(batch))
 
 
 def _batches(told: Iterable[Told]) -> Iterator[list[Told]]:
@@ -147,7 +147,7 @@ def encode(message: Message) -> Publish:
             said: list[Any] = [part, life, version, digest, _listed(clients)]
         case Heard(version, cut):
             said = ["heard", version, cut.epoch, list(cut.sequences), list(cut.sent)]
-        case Adrift(node, seconds, clients):
+        case Orphaned(node, seconds, clients):
             said = ["adrift", node, seconds, _listed(clients)]
         case Digest(version, digest):
             said = ["digest", version, digest]
@@ -170,7 +170,7 @@ def decode(packet: Packet) -> Message:
             case ["heard", int(version), int(epoch), list(sequences), list(sent)]:
                 return Heard(version, Cut(epoch, tuple(map(int, sequences)), tuple(map(int, sent))))
             case ["adrift", str(node), int(seconds) | float(seconds), list(clients)]:
-                return Adrift(node, seconds, tuple(_told(*each) for each in clients))
+                return Orphaned(node, seconds, tuple(_told(*each) for each in clients))
             case ["digest", int(version), int(digest)]:
                 return Digest(version, digest)
             case ["pull"]:

@@ -19,7 +19,7 @@ from brokerweave.tables import fit
 _BITS = 32
 
 
-class Entry:
+class ClientEntry:
     """A client as one node told of it. `active`: no other node has it since later."""
 
     __slots__ = ("active", "filters", "new", "since")
@@ -40,7 +40,7 @@ class ClientTable:
         """Called when a client that one node has is named by another, with a later `since`."""
         self.came: Callable[[str, str, int], None] = lambda node, client, since: None
         """Called when a client of a node says for the first time in a session what it wants."""
-        self._nodes: dict[str, dict[str, Entry]] = {}
+        self._nodes: dict[str, dict[str, ClientEntry]] = {}
         self._digests: dict[str, int] = {}
         self._homes: dict[str, str] = {}
         self._forward: FilterTrie = FilterTrie()
@@ -50,9 +50,9 @@ class ClientTable:
         self._lingering: dict[str, dict[str, tuple[str, int]]] = {}
         """Client, filter: where the client was, and the QoS that it had there."""
         self._lingering_at: Counter[str] = Counter()
-        self._adrift: dict[str, str] = {}
+        self._orphaned: dict[str, str] = {}
         """Clients that are nowhere, and may be owed something from where they were."""
-        self._adrift_from: Counter[str] = Counter()
+        self._orphaned_from: Counter[str] = Counter()
         self._was: dict[str, str] = {}
         """Where clients were before they came to where they are, or last were."""
         self._tries: dict[str, FilterTrie] = {}
@@ -63,7 +63,7 @@ class ClientTable:
     def nodes(self) -> tuple[str, ...]:
         return tuple(self._nodes)
 
-    def clients(self, node: str) -> Mapping[str, Entry]:
+    def clients(self, node: str) -> Mapping[str, ClientEntry]:
         return self._nodes.get(node, {})
 
     def digest(self, node: str) -> int:
@@ -77,9 +77,9 @@ class ClientTable:
         home = self._homes.get(client)
         return self._nodes[home][client].since if home is not None else 0
 
-    def adrift(self, node: str) -> bool:
+    def orphaned(self, node: str) -> bool:
         """Whether a client of the node is nowhere, and owed what it misses."""
-        return node in self._adrift_from
+        return node in self._orphaned_from
 
     def lingers(self, node: str) -> bool:
         """Whether a client that was at a node is owed what it wanted there until it says what it wants."""
@@ -118,13 +118,13 @@ class ClientTable:
         entry = entries.get(client)
         came = entry is None or entry.since != since
         if entry is None:
-            entry = entries[client] = Entry(since)
+            entry = entries[client] = ClientEntry(since)
             self._mix(node, client, since)
         elif entry.since != since:
             self._mix(node, client, entry.since)
             self._mix(node, client, since)
             entry.since = since
-            self._begin_anew(node, client, entry)
+            self._reset_session(node, client, entry)
         self._settle_home(node, client, entry)
         entry.new = entry.new or came
         if entry.new and changes:
@@ -137,7 +137,7 @@ class ClientTable:
         fit(entry.filters)
         self._look_behind(node, client, entry)
 
-    def _look_behind(self, node: str, client: str, entry: Entry) -> None:
+    def _look_behind(self, node: str, client: str, entry: ClientEntry) -> None:
         """A client that has not said what it wants where it is was at this node before, as is heard now."""
         home = self._homes[client]
         known = self._former.get(node, {}).get(client, {})
@@ -146,7 +146,7 @@ class ClientTable:
             self._was[client] = node
             self.moved(client, node, home)
 
-    def _begin_anew(self, node: str, client: str, entry: Entry) -> None:
+    def _reset_session(self, node: str, client: str, entry: ClientEntry) -> None:
         """A session that begins anew has no filters yet."""
         filters = dict(entry.filters)
         for topic_filter in filters:
@@ -200,7 +200,7 @@ class ClientTable:
             del self._homes[client]
             fit(self._homes)
             if client in self._was:
-                self._set_adrift(client, self._was[client])
+                self._set_orphaned(client, self._was[client])
 
     def lose(self, node: str, client: str) -> None:
         """A node was restarted and does not know a client any more, which is owed what it misses."""
@@ -208,7 +208,7 @@ class ClientTable:
         self._linger(node, client, filters)
         self.drop(node, client)
         self._was[client] = node
-        self._set_adrift(client, node)
+        self._set_orphaned(client, node)
         self.changed = True
         # Another node may have named it before, with an earlier time: clocks differ.
         others = [(other[client].since, name) for name, other in self._nodes.items() if client in other]
@@ -218,17 +218,17 @@ class ClientTable:
 
     def remember(self, node: str, client: str, filters: Mapping[str, int]) -> bool:
         """A client was at a node, as others say who saw it there. False: it is known better here."""
-        if client in self._homes or self._adrift.get(client, node) != node:
+        if client in self._homes or self._orphaned.get(client, node) != node:
             return False
         self._linger(node, client, filters)
         self._was[client] = node
-        self._set_adrift(client, node)
+        self._set_orphaned(client, node)
         self.changed = True
         return True
 
     def lost(self) -> Iterator[tuple[str, str, Mapping[str, int]]]:
         """Clients that are nowhere: where they were, their names, what they wanted there."""
-        for client, node in self._adrift.items():
+        for client, node in self._orphaned.items():
             yield node, client, self._former.get(node, {}).get(client, {})
 
     def was(self, client: str) -> tuple[str, Mapping[str, int]]:
@@ -251,8 +251,8 @@ class ClientTable:
         for topic_filter, (there, _) in list(self._lingering.get(client, {}).items()):
             if there == node:
                 self._unlinger(client, topic_filter)
-        if self._adrift.get(client) == node:
-            self._set_adrift(client, None)
+        if self._orphaned.get(client) == node:
+            self._set_orphaned(client, None)
         if self._was.get(client) == node:
             del self._was[client]
         former = self._former.get(node, {})
@@ -268,19 +268,19 @@ class ClientTable:
                 if entry is None or topic_filter not in entry.filters:
                     _leave(trie, client, topic_filter)
 
-    def _set_adrift(self, client: str, node: str | None) -> str | None:
+    def _set_orphaned(self, client: str, node: str | None) -> str | None:
         """A client that was at a node is nowhere; or somewhere (None). Given back: the node until now."""
-        before = self._adrift.pop(client, None)
+        before = self._orphaned.pop(client, None)
         if before is not None:
-            self._adrift_from[before] -= 1
-            if not self._adrift_from[before]:
-                del self._adrift_from[before]
+            self._orphaned_from[before] -= 1
+            if not self._orphaned_from[before]:
+                del self._orphaned_from[before]
         if node is not None:
-            self._adrift[client] = node
-            self._adrift_from[node] += 1
+            self._orphaned[client] = node
+            self._orphaned_from[node] += 1
         return before
 
-    def _settle_home(self, node: str, client: str, entry: Entry) -> None:
+    def _settle_home(self, node: str, client: str, entry: ClientEntry) -> None:
         before = self._homes.get(client)
         if before == node:
             return
@@ -288,7 +288,7 @@ class ClientTable:
         if other is not None and (other.since, before or "") >= (entry.since, node):
             return
         self._homes[client] = node
-        before = before or self._set_adrift(client, None)
+        before = before or self._set_orphaned(client, None)
         if other is not None and before is not None:
             self._activate(before, other, False)
             self._linger(before, client, other.filters)
@@ -297,13 +297,13 @@ class ClientTable:
             self._was[client] = before
             self.moved(client, before, node)
 
-    def _activate(self, node: str, entry: Entry, active: bool) -> None:
+    def _activate(self, node: str, entry: ClientEntry, active: bool) -> None:
         if entry.active != active:
             entry.active = active
             for topic_filter, qos in entry.filters.items():
                 self._count(node, topic_filter, None if active else qos, qos if active else None)
 
-    def _set(self, node: str, client: str, entry: Entry, topic_filter: str, qos: int | None) -> None:
+    def _set(self, node: str, client: str, entry: ClientEntry, topic_filter: str, qos: int | None) -> None:
         before = entry.filters.get(topic_filter)
         if before == qos:
             return

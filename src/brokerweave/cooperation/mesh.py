@@ -19,11 +19,11 @@ from math import inf
 from typing import ClassVar
 
 from brokerweave.cooperation import adverts
-from brokerweave.cooperation.adverts import Adrift, Advert, Digest, Heard, Pull, Told
-from brokerweave.cooperation.api import Context, Cut, Hop, Route, Strategy, Traits, Wiring
+from brokerweave.cooperation.adverts import Advert, Digest, Heard, Orphaned, Pull, Told
 from brokerweave.cooperation.clients import ClientTable
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt.packets import Packet, Publish
+from brokerweave.plugin import Context, Cut, Hop, Route, Strategy, Traits, Wiring, option
 
 DIGEST_SECONDS = 60.0
 """Between two digests on each link: a backstop, since links deliver all changes in order or fail."""
@@ -41,7 +41,7 @@ FEW = 10
 _ADVERTS = tuple(f'["{part}"'.encode() for part in adverts.PARTS)
 
 
-class _Wait:
+class _AdvertWait:
     __slots__ = ("callback", "neighbours", "version")
 
     def __init__(self, version: int, neighbours: set[str], callback: Callable[[], None]) -> None:
@@ -64,6 +64,42 @@ class Mesh(Strategy):
     name: ClassVar[str] = "mesh"
     traits: ClassVar[Traits] = Traits(
         Wiring.FULL, selective=True, keeps_for_absent=True, counts_told=("adverts_sent",)
+    )
+
+    copies = option(
+        2,
+        "At how many sites a QoS 1 or 2 publication is before it is acknowledged to its publisher; one less "
+        "may die at once. Every node of a deployment should use the same. Each publication goes to "
+        "`copies` - 1 further nodes for each node whose clients want it.",
+        minimum=1,
+        maximum=16,
+    )
+    window = option(
+        60.0,
+        "How long the clients of a dead site are remembered, and what they missed is kept.",
+        unit="seconds",
+        minimum=1,
+    )
+    patience = option(
+        15.0,
+        "How long a member that lives and is slow is waited for before a SUBACK or an acknowledgement goes "
+        "on all the same, counted; for one that died, nobody waits. In a mesh this stands for "
+        "`barrier_timeout` and `cluster_timeout`.",
+        unit="seconds",
+        minimum=0.01,
+    )
+    client_bytes = option(
+        1024 * 1024,
+        "What is kept for one client at most; the oldest beyond it is dropped and counted.",
+        unit="bytes per client",
+        minimum=1024,
+    )
+    max_bytes = option(
+        256 * 1024 * 1024,
+        "What is kept for all clients together at most; the oldest beyond it is dropped and counted. Allow "
+        "for bytes per second of QoS 1 and 2 * subscribers of each * window * (copies - 1) / nodes.",
+        unit="bytes",
+        minimum=64 * 1024,
     )
 
     def __init__(self, context: Context) -> None:
@@ -120,7 +156,7 @@ class Mesh(Strategy):
         self._changes: dict[str, dict[str, int | None] | None] = {}
         """What is to be told at the next flush; None: the client left."""
         self._flushing = False
-        self._waits: list[_Wait] = []
+        self._waits: list[_AdvertWait] = []
         self.cut_off: dict[str, float] = {}
         """Clients here whose sessions may have ended with their broker, until they say again what they want;
         and when they are given up."""
@@ -151,7 +187,7 @@ class Mesh(Strategy):
         for node in sorted(wanted):
             for holder in self.holders(node):
                 holds.setdefault(holder, []).append(node)
-            if self.table.adrift(node):  # it may have heard where they are
+            if self.table.orphaned(node):  # it may have heard where they are
                 holds.setdefault(node, []).append(node)
         # Holders that were started, or cut off, when a node died or began anew may not know its clients, nor
         # has it anybody to give this to while they have yet to say what they want; this one does know them.
@@ -174,7 +210,7 @@ class Mesh(Strategy):
         where the node itself has none. Which member comes or goes changes as few of them as can be."""
         known = self._holders.get(node)
         if known is None:
-            known = self._holders[node] = self.first_for(node, self._copies - (node in self.live))
+            known = self._holders[node] = self.first_for(node, self.copies - (node in self.live))
         return known
 
     def knows(self, node: str) -> bool:
@@ -184,20 +220,16 @@ class Mesh(Strategy):
     @property
     def alone(self) -> bool:
         """Whether too few others live to keep what this node's clients are owed."""
-        return len(self.holders(self.context.node_id)) < self._copies - 1
+        return len(self.holders(self.context.node_id)) < self.copies - 1
 
     def stand_ins(self) -> tuple[str, ...]:
         """Who keeps messages for this node's clients at a node that does not know that this one lives."""
         if self._stand_ins is None:
-            self._stand_ins = self.first_for(self.context.node_id, self._copies)
+            self._stand_ins = self.first_for(self.context.node_id, self.copies)
         return self._stand_ins
 
     def first_for(self, node: str, count: int) -> tuple[str, ...]:
         return first_for(node, self.live, count)
-
-    @property
-    def _copies(self) -> int:
-        return int(self.context.option("copies"))
 
     def _forget_holders(self, gone: frozenset[str], new: frozenset[str]) -> None:
         """Of those that may be others now: where nodes are many, to rank all of them for each takes long."""
@@ -205,7 +237,7 @@ class Mesh(Strategy):
         if len(new) > FEW:
             self._holders.clear()
         for node, known in list(self._holders.items()):
-            enough = len(known) == self._copies - (node in self.live)
+            enough = len(known) == self.copies - (node in self.live)
             first = first_for(node, new.union(known), len(known)) if new else known
             if not enough or first != known or not gone.isdisjoint(known):
                 del self._holders[node]
@@ -237,7 +269,7 @@ class Mesh(Strategy):
     def all_told(self) -> bool:
         """Whether all that should be there have told their clients since this node was started."""
         others = set(self.context.neighbours()) if self._members is None else self.live
-        told = self._lives.keys() & self._heard.keys()  # who has heard has said, too, who is adrift
+        told = self._lives.keys() & self._heard.keys()  # who has heard has said, too, who is orphaned
         unheard = others - told - {self.context.node_id}
         return not (self.searching() or unheard or self._syncing)
 
@@ -262,7 +294,7 @@ class Mesh(Strategy):
         self.flush()
         late = {n for n in self._up if not self._up_to_date(n)}
         if late:
-            self._waits.append(_Wait(self.version, late, callback))
+            self._waits.append(_AdvertWait(self.version, late, callback))
         return not late
 
     def forget_wait(self, callback: Callable[[], None]) -> None:
@@ -298,7 +330,7 @@ class Mesh(Strategy):
 
     def client_cut_off(self, client: str) -> None:
         """Its broker was lost: who knows whether that has its session when it is back?"""
-        window = self.context.option("window")
+        window = self.window
         until = self.cut_off[client] = self.context.now() + window
         self.context.call_later(window, partial(self._not_cut_off, client, until))
         self.context.routes_changed()
@@ -441,7 +473,7 @@ class Mesh(Strategy):
         self.lives()
 
     def _forget_later(self, node: str, limit: float = inf) -> None:
-        seconds = min(limit, self.context.option("window"))
+        seconds = min(limit, self.window)
         until = self._deaths[node] = self.context.now() + seconds
         self.context.call_later(seconds, partial(self._forget_dead, node, until))
 
@@ -477,8 +509,8 @@ class Mesh(Strategy):
                     self._heard[neighbour] = max(version, self._heard.get(neighbour, 0))
                     self.heard(neighbour, version, cut)
                     self._settle(neighbour)
-            case Adrift() as adrift:
-                self._take_adrift(neighbour, adrift)
+            case Orphaned() as orphaned:
+                self._take_orphaned(neighbour, orphaned)
             case Digest(version, digest):
                 self.digest_seen(neighbour, version, digest)
             case Pull():
@@ -514,7 +546,7 @@ class Mesh(Strategy):
         if named is not None:
             self.synced(neighbour)
             if started:
-                self._tell_adrift(neighbour)
+                self._tell_orphaned(neighbour)
         # Only now: what is routed from here on goes where this advert says.
         self.context.send(neighbour, self.answer(Heard(advert.version, self.context.cut(neighbour))))
         if advert.digest not in (self.table.digest(neighbour), adverts.UNKNOWN):
@@ -538,7 +570,7 @@ class Mesh(Strategy):
         self._give_up_later(neighbour, client, filters | earlier.filters if earlier else filters)
 
     def _give_up_later(self, node: str, client: str, filters: set[str], limit: float = inf) -> None:
-        seconds = min(limit, self.context.option("window"))
+        seconds = min(limit, self.window)
         loss = self._losses[node, client] = _Loss(filters, self.context.now() + seconds)
         self.context.call_later(seconds, partial(self._give_up, node, client, loss))
 
@@ -551,39 +583,39 @@ class Mesh(Strategy):
         self.context.keep(neighbour, dict.fromkeys(names if entry is not None else [*names, _kept(client)]))
         self.forget_former(neighbour, client)
 
-    def _tell_adrift(self, neighbour: str) -> None:
+    def _tell_orphaned(self, neighbour: str) -> None:
         """A neighbour was started: who was at sites that are gone, itself included, and has yet to turn up,
         it cannot know."""
-        adrift: dict[tuple[str, float], list[Told]] = {}
+        orphaned: dict[tuple[str, float], list[Told]] = {}
         for node, client, filters in self.table.lost():
             loss = self._losses.get((node, client))
             if loss is not None and filters:
-                adrift.setdefault((node, loss.until), []).append(Told(client, 0, dict(filters)))
+                orphaned.setdefault((node, loss.until), []).append(Told(client, 0, dict(filters)))
         for node in set(self.table.nodes()) - self._up - {self.context.node_id}:
             for client, entry in self.table.clients(node).items():
                 if self.table.home(client) != node:
                     continue
                 if entry.filters:
                     told = Told(client, entry.since, dict(entry.filters))
-                    adrift.setdefault((node, self._deaths.get(node, inf)), []).append(told)
+                    orphaned.setdefault((node, self._deaths.get(node, inf)), []).append(told)
                 elif entry.new:  # it is still owed what it wanted where it was
                     was, filters = self.table.was(client)
                     if filters:
-                        adrift.setdefault((was, inf), []).append(Told(client, 0, dict(filters)))
-        for (node, until), clients in sorted(adrift.items(), key=lambda item: item[0]):
-            self._send_adrift(neighbour, node, until, clients)
+                        orphaned.setdefault((was, inf), []).append(Told(client, 0, dict(filters)))
+        for (node, until), clients in sorted(orphaned.items(), key=lambda item: item[0]):
+            self._send_orphaned(neighbour, node, until, clients)
 
-    def _send_adrift(self, neighbour: str, node: str, until: float, clients: list[Told]) -> None:
-        window = self.context.option("window")
+    def _send_orphaned(self, neighbour: str, node: str, until: float, clients: list[Told]) -> None:
+        window = self.window
         seconds = until - self.context.now()
         if not 0.0 < seconds < window:  # the clock was set, or the node is not known to be dead
             seconds = window
-        self._send(neighbour, map(adverts.encode, adverts.adrift(node, seconds, clients)))
+        self._send(neighbour, map(adverts.encode, adverts.orphaned(node, seconds, clients)))
 
-    def _take_adrift(self, neighbour: str, adrift: Adrift) -> None:
-        node, seconds = adrift.node, max(adrift.seconds, 0.0)
+    def _take_orphaned(self, neighbour: str, orphaned: Orphaned) -> None:
+        node, seconds = orphaned.node, max(orphaned.seconds, 0.0)
         me, unheard = self.context.node_id, not self.knows(node)
-        for told in adrift.clients:
+        for told in orphaned.clients:
             filters = {f: qos for f, qos in (told.filters or {}).items() if qos is not None}
             if told.since and unheard:  # nobody has heard yet that it is not there any more
                 self._take_one(node, Told(told.client, told.since, dict(filters)), None)
@@ -603,21 +635,21 @@ class Mesh(Strategy):
         if unheard and node not in self.live and longer:
             self._forget_later(node, seconds)
         self._apply()
-        self._know_better(neighbour, adrift)
+        self._know_better(neighbour, orphaned)
         self.remembered()
 
-    def _know_better(self, neighbour: str, adrift: Adrift) -> None:
+    def _know_better(self, neighbour: str, orphaned: Orphaned) -> None:
         """A neighbour takes clients for lost, or for those of a site, that are elsewhere since later: a site
         that it has yet to hear."""
         better: dict[str, list[Told]] = {}
-        for told in adrift.clients:
+        for told in orphaned.clients:
             home, since = self.table.home(told.client), self.table.since(told.client)
-            if home not in (None, adrift.node, neighbour, self.context.node_id) and since > told.since:
+            if home not in (None, orphaned.node, neighbour, self.context.node_id) and since > told.since:
                 assert home is not None
                 filters = dict(self.table.clients(home)[told.client].filters)
                 better.setdefault(home, []).append(Told(told.client, since, filters))
         for node, clients in better.items():
-            self._send_adrift(neighbour, node, self._deaths.get(node, inf), clients)
+            self._send_orphaned(neighbour, node, self._deaths.get(node, inf), clients)
 
     def forget_former(self, node: str, client: str) -> None:
         self.table.forget_former(node, client)

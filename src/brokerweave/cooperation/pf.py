@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from brokerweave.cooperation.api import Hop, Route, Strategy
+from brokerweave.plugin import Hop, Route, Strategy
 
 
 class PublicationFlooding(Strategy):

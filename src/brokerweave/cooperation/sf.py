@@ -20,11 +20,11 @@ from functools import cache
 from heapq import nlargest
 from typing import ClassVar, TypeAlias
 
-from brokerweave.cooperation.api import Context, Hop, Route, Strategy, Traits
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt.packets import Packet, Subscribe, Subscription, Unsubscribe
 from brokerweave.mqtt.properties import Properties, Property, user_properties
 from brokerweave.mqtt.trie import FilterTrie
+from brokerweave.plugin import Context, Hop, Route, Strategy, Traits
 from brokerweave.tables import fit
 
 LOCAL = ""

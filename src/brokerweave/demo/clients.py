@@ -16,7 +16,7 @@ from typing import Any
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
-from brokerweave.demo.ledger import Key, Sent
+from brokerweave.demo.deliveries import Key, SentMessage
 from brokerweave.errors import Unavailable
 
 FILTER = "plant/+/sensor/+"
@@ -74,8 +74,8 @@ class Sensor:
     def _published(self, client: Any, userdata: Any, mid: int, *_: Any) -> None:
         self._acked[mid] = time.time()
 
-    def sent(self) -> list[Sent]:
-        return [Sent(key, at, self._acked.get(mid)) for mid, (key, at) in list(self._given.items())]
+    def sent(self) -> list[SentMessage]:
+        return [SentMessage(key, at, self._acked.get(mid)) for mid, (key, at) in list(self._given.items())]
 
     def close(self) -> None:
         self._client.disconnect()

@@ -53,7 +53,7 @@ def missing() -> str | None:
     return None
 
 
-class Pipeline:
+class DemoPipeline:
     """`brokerweave pipeline run`, once, over some nodes' Flight services. `close` ends it in any case."""
 
     def __init__(self, lake: Path) -> None:

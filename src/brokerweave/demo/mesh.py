@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from brokerweave.demo.clients import Measuring, Sensor, Subscriber
-from brokerweave.demo.ledger import ACK_MARGIN, Key
-from brokerweave.demo.sites import Row, Site
+from brokerweave.demo.deliveries import ACK_MARGIN, Key
+from brokerweave.demo.sites import Site, SiteRow
 from brokerweave.errors import Unavailable
 from brokerweave.lab.balancer import Balancer, served
 from brokerweave.lab.broker import HOST, free_port
 from brokerweave.lab.debian import Mosquitto
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 
 SITES = "abcd"
 SENSORS = 4
@@ -41,7 +41,7 @@ def missing() -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class MeshTally:
     """`moved`: clients that the kill cut off. `repeated`: copies that were on their way at the kill."""
 
     killed: str
@@ -78,7 +78,7 @@ class _Subscriber(Subscriber):
         self.cut = self.cut or time.time()
 
 
-class Mesh(Row):
+class MeshDemo(SiteRow):
     """The sites, and the clients in front of the balancer."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Mesh(Row):
         self._subscribers: list[_Subscriber] = []
         self._measuring: Measuring | None = None
 
-    def play(self, said: Callable[[str], None]) -> Tally:
+    def play(self, said: Callable[[str], None]) -> MeshTally:
         said(f"mesh: starting {len(SITES)} sites behind HAProxy")
         port = self._begin_all()
         self._subscribers = [_Subscriber(f"s{number}", port) for number in range(SUBSCRIBERS)]
@@ -131,7 +131,7 @@ class Mesh(Row):
         for start in [self._begin(broker) for broker in brokers]:
             start.result()
         first = free_port()
-        nodes: list[Node] = []
+        nodes: list[LabNode] = []
         servers = []
         for name, broker in zip(SITES, brokers, strict=True):
             key = broker.directory / "key"
@@ -146,7 +146,7 @@ class Mesh(Row):
                     "key_file": str(key),
                 },
             }
-            nodes.append(Node(name, broker.port, strategy="mesh", settings=settings))
+            nodes.append(LabNode(name, broker.port, strategy="mesh", settings=settings))
             servers.append(served(name, nodes[-1].port, health))
         self._children += nodes
         for start in [self._begin(node) for node in nodes]:
@@ -180,7 +180,7 @@ class Mesh(Row):
                 return
             time.sleep(0.02)
 
-    def _tally(self, killed: str, moved: int, kill: float, back: float) -> Tally:
+    def _tally(self, killed: str, moved: int, kill: float, back: float) -> MeshTally:
         sent = [each for sensor in self._sensors for each in sensor.sent() if each.acked is not None]
         lost = doubled = repeated = 0
         for subscriber in self._subscribers:
@@ -194,7 +194,7 @@ class Mesh(Row):
                 else:
                     doubled += 1
         delivered = len(sent) * SUBSCRIBERS - lost
-        return Tally(killed, moved, len(sent), delivered, lost, doubled, repeated, back)
+        return MeshTally(killed, moved, len(sent), delivered, lost, doubled, repeated, back)
 
     def close(self) -> None:
         if self._measuring is not None:

@@ -1,6 +1,6 @@
 """The sites of the demo: which brokers this machine has, and a row of nodes in front of them.
 
-Owns every child process from start to end. Invariants: whatever was started is ended by `Row.close`, also
+Owns every child process from start to end. Invariants: whatever was started is ended by `SiteRow.close`, also
 when starting was interrupted; a broker that does not start is replaced, with a note. Must not know: clients,
 what is shown.
 """
@@ -17,7 +17,7 @@ from brokerweave import lab
 from brokerweave.errors import BrokerweaveError, Unavailable
 from brokerweave.lab.broker import HOST, Broker, free_port
 from brokerweave.lab.makers import Amqtt
-from brokerweave.lab.node import Node
+from brokerweave.lab.node import LabNode
 
 PREFERRED = ("mosquitto", "rabbitmq", "nats", "amqtt", "mochi", "aedes", "moquette", "activemq")
 """The sturdiest and quickest to start first."""
@@ -67,7 +67,7 @@ def _username(broker: Broker) -> str | None:
 class Site:
     id: str
     broker: Broker
-    node: Node
+    node: LabNode
     broker_version: str
     status: dict[str, Any] | None = field(default=None)
     """The node's last answer; None while it is away."""
@@ -78,7 +78,7 @@ class Site:
         return _username(self.broker)
 
 
-class Row:
+class SiteRow:
     """The running sites. Children die with the thread that made them, so its threads last until `close`."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Row:
     def start(self, brokers: Sequence[str], note: Callable[[str], None], record: Sequence[str] = ()) -> None:
         """Nodes keep `record`, topic filters, for a pipeline. Raises `Unavailable` if not all start."""
         running = self._start_brokers(brokers, note)
-        nodes: list[Node] = []
+        nodes: list[LabNode] = []
         for letter, broker in zip("abcdefgh", running, strict=False):
             # The default back-off waits up to 10 s, which is right for a network and long for a show.
             settings: dict[str, dict[str, object]] = {"links": {"reconnect_max": 1.0}}
@@ -102,7 +102,7 @@ class Row:
                 settings["flight"] = {"listen": f"{HOST}:{free_port()}"}
                 settings["edge_log"] = {"fsync_interval": 0.2}
             dialed = tuple(nodes[-1:])
-            nodes.append(Node(letter, broker.port, dialed, settings=settings, taps=tuple(record)))
+            nodes.append(LabNode(letter, broker.port, dialed, settings=settings, taps=tuple(record)))
         self._children += nodes
         for start in [self._begin(node) for node in nodes]:
             start.result()

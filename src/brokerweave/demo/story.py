@@ -19,12 +19,12 @@ from rich.console import Console
 
 from brokerweave import lab
 from brokerweave.demo.clients import FILTER, Measuring, Sensor, Subscriber
-from brokerweave.demo.lake import Pipeline
+from brokerweave.demo.deliveries import DeliverySummary, Outage, summarise
+from brokerweave.demo.lake import DemoPipeline
 from brokerweave.demo.lake import missing as missing_pipeline
-from brokerweave.demo.ledger import Outage, Summary, summarise
-from brokerweave.demo.mesh import Mesh
+from brokerweave.demo.mesh import MeshDemo
 from brokerweave.demo.mesh import missing as missing_mesh
-from brokerweave.demo.sites import FEWEST_SITES, Row, Site, choose, missing
+from brokerweave.demo.sites import FEWEST_SITES, Site, SiteRow, choose, missing
 from brokerweave.demo.view import Scene, View, show_gold, show_summary
 from brokerweave.errors import ConfigError, Unavailable
 
@@ -55,7 +55,7 @@ def tell(
     why_not = missing_pipeline() if lake is not None else None
     if why_not is not None:
         console.print(f"note: the demo goes without the data pipeline: {why_not}", soft_wrap=True)
-    pipeline = Pipeline(lake) if lake is not None and why_not is None else None
+    pipeline = DemoPipeline(lake) if lake is not None and why_not is None else None
     if pipeline is not None:
         pipeline.check()
     demo = Demo(View(console, scene := Scene(), live=live), scene, seconds, pipeline)
@@ -82,7 +82,7 @@ def _tell_mesh(console: Console) -> bool:
         return True
     console.print()
     view = View(console, Scene(), live=False)
-    sites = Mesh()
+    sites = MeshDemo()
     with _stop_signals():
         try:
             tally = sites.play(view.event)
@@ -111,15 +111,17 @@ def _brokers(asked: Sequence[str] | None, console: Console) -> list[str]:
 
 
 class Demo:
-    def __init__(self, view: View, scene: Scene, seconds: float, pipeline: Pipeline | None = None) -> None:
+    def __init__(
+        self, view: View, scene: Scene, seconds: float, pipeline: DemoPipeline | None = None
+    ) -> None:
         self.scene = scene
         self._pipeline = pipeline
         self._view = view
         self._seconds = seconds
-        self._row = Row()
+        self._row = SiteRow()
         self._measuring: Measuring | None = None
 
-    def play(self, brokers: Sequence[str]) -> tuple[Summary, Outage]:
+    def play(self, brokers: Sequence[str]) -> tuple[DeliverySummary, Outage]:
         with self._view.running():
             self._start(brokers)
             self._measuring = Measuring(self.scene.sensors, PERIOD)
@@ -212,7 +214,7 @@ class Demo:
             self._view.refresh()
         return True
 
-    def _summary(self, outage: Outage) -> Summary:
+    def _summary(self, outage: Outage) -> DeliverySummary:
         return summarise(
             [site.id for site in self.scene.sites],
             [sent for sensor in self.scene.sensors for sent in sensor.sent()],

@@ -19,8 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from brokerweave.demo.clients import Sensor, Subscriber
+from brokerweave.demo.deliveries import DeliverySummary, Outage
 from brokerweave.demo.lake import Reading
-from brokerweave.demo.ledger import Outage, Summary
 from brokerweave.demo.sites import Site
 
 PLAIN_PERIOD = 3.0
@@ -134,7 +134,7 @@ class View:
         return row
 
 
-def show_summary(console: Console, sites: Sequence[Site], summary: Summary, outage: Outage) -> None:
+def show_summary(console: Console, sites: Sequence[Site], summary: DeliverySummary, outage: Outage) -> None:
     row = " - ".join(f"{site.id} {site.broker.name}" for site in sites)
     console.print(f"\nSummary: {row}")
     back = outage.over - outage.end
@@ -170,7 +170,7 @@ def show_gold(console: Console, readings: Sequence[Reading], lake: Path) -> None
     )
 
 
-def verdict(summary: Summary) -> str:
+def verdict(summary: DeliverySummary) -> str:
     if summary.ok:
         return "Every acknowledged message arrived at every site; nothing was lost."
     if not summary.published:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from brokerweave.edgelog.folder import Identity
+from brokerweave.edgelog.folder import LogIdentity
 from brokerweave.edgelog.layout import START, VERSION, Block, Position
 from brokerweave.edgelog.rows import property_pairs
 from brokerweave.errors import ConfigError
@@ -44,12 +44,12 @@ CONSTANT = ("log_id", "site", "schema_version")
 """Columns whose value is the same in all rows of a log."""
 
 
-def constants(identity: Identity) -> dict[str, str | int]:
+def constants(identity: LogIdentity) -> dict[str, str | int]:
     return {"log_id": identity.log_id, "site": identity.node, "schema_version": VERSION}
 
 
 def batch(
-    identity: Identity,
+    identity: LogIdentity,
     blocks: Iterable[Block],
     after: Position = START,
     up_to: Position | None = None,
@@ -102,7 +102,7 @@ def constant(name: str, value: str | int, count: int) -> pa.Array:
 class _Made:
     """Arrow's arrays over what `Columns` filled."""
 
-    def __init__(self, identity: Identity, filled: Columns, buffers: dict[str, pa.Buffer]) -> None:
+    def __init__(self, identity: LogIdentity, filled: Columns, buffers: dict[str, pa.Buffer]) -> None:
         self._identity = identity
         self._filled = filled
         self._buffers = buffers

@@ -26,7 +26,7 @@ _SERVED = struct.Struct("<QQQQQI")
 _HEADER_BYTES = 8192
 
 
-class Disk:
+class LogFiles:
     """The few calls that can fail because of the disk, in one place for tests to stand in for."""
 
     def write(self, file: int, data: bytes, offset: int) -> None:
@@ -73,7 +73,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class LogIdentity:
     """Whose log it is, and where the last start began to write."""
 
     log_id: str
@@ -83,7 +83,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedUpTo:
     """Readers may read up to `served`; up to `safe` it is on the disk whatever happens."""
 
     served: Position = START
@@ -108,12 +108,12 @@ def segment_path(folder: Path, start: Position) -> Path:
     return folder / f"{start.epoch:010}-{start.sequence:020}.seg"
 
 
-def read_identity(folder: Path) -> Identity | None:
+def read_identity(folder: Path) -> LogIdentity | None:
     """None at a first start. Raises `BrokerweaveError` if it cannot be read."""
     path = folder / "log.json"
     try:
         stored = json.loads(path.read_bytes())
-        identity = Identity(
+        identity = LogIdentity(
             str(stored["log_id"]), str(stored["node"]), int(stored["epoch"]), int(stored["next"])
         )
         if len(bytes.fromhex(identity.log_id)) != 16:
@@ -127,7 +127,7 @@ def read_identity(folder: Path) -> Identity | None:
     return identity
 
 
-def write_identity(folder: Path, identity: Identity) -> None:
+def write_identity(folder: Path, identity: LogIdentity) -> None:
     replace_file(folder / "log.json", json.dumps(asdict(identity), indent=1).encode() + b"\n")
 
 
@@ -136,7 +136,7 @@ def replace_file(path: Path, data: bytes) -> None:
     temporary = path.with_name(path.name + ".new")
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        Disk().write(file, data, 0)
+        LogFiles().write(file, data, 0)
         os.fsync(file)
     finally:
         os.close(file)
@@ -157,7 +157,7 @@ def sync_folder(folder: Path) -> None:
 class Sync:
     """An fsync to be done elsewhere, in a thread: `run` it, then tell the writer by `synced`."""
 
-    disk: Disk
+    disk: LogFiles
     folder: Path
     files: tuple[int, ...]
     up_to: Position
@@ -188,7 +188,7 @@ class ServedNote:
         self._file = os.open(folder / "served", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._number, self.value = _newest(os.pread(self._file, 2 * _SERVED.size, 0))
 
-    def write(self, value: Served) -> None:
+    def write(self, value: ServedUpTo) -> None:
         self._number += 1
         data = _SERVED.pack(self._number, *value.served, *value.safe, 0)[:-4]
         data += zlib.crc32(data).to_bytes(4, "little")
@@ -199,23 +199,23 @@ class ServedNote:
         os.close(self._file)
 
 
-def read_served(folder: Path) -> Served:
-    """`Served()` if there is none that is whole. Raises `Unavailable` if it cannot be read."""
+def read_served(folder: Path) -> ServedUpTo:
+    """`ServedUpTo()` if there is none that is whole. Raises `Unavailable` if it cannot be read."""
     path = folder / "served"
     try:
         return _newest(path.read_bytes())[1]
     except FileNotFoundError:
-        return Served()
+        return ServedUpTo()
     except OSError as error:
         raise Unavailable(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _newest(stored: bytes) -> tuple[int, Served]:
-    found = [(0, Served())]
+def _newest(stored: bytes) -> tuple[int, ServedUpTo]:
+    found = [(0, ServedUpTo())]
     for place in (0, _SERVED.size):
         data = stored[place : place + _SERVED.size]
         if len(data) == _SERVED.size:
             number, *positions, checksum = _SERVED.unpack(data)
             if zlib.crc32(data[:-4]) == checksum:
-                found.append((number, Served(Position(*positions[:2]), Position(*positions[2:]))))
+                found.append((number, ServedUpTo(Position(*positions[:2]), Position(*positions[2:]))))
     return max(found, key=lambda one: one[0])

@@ -104,7 +104,7 @@ class SegmentHeader:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class LogRun:
     """Publications of one client that arrived together: PUBLISH frames, joined, DUP cleared."""
 
     time: int
@@ -184,10 +184,10 @@ def run_head(time: int, client: bytes, version: int, count: int, size: int, rese
     return head + struct.pack(f"<{len(resent)}I", *resent) if resent else head
 
 
-def decode_runs(body: bytes) -> Iterator[Run]:
+def decode_runs(body: bytes) -> Iterator[LogRun]:
     """The runs of a whole block."""
     for time, client, version, count, blob, resent in run_fields(body):
-        yield Run(time, client.decode(), version, count, blob, resent)
+        yield LogRun(time, client.decode(), version, count, blob, resent)
 
 
 def first_time(body: bytes) -> int:
@@ -196,7 +196,7 @@ def first_time(body: bytes) -> int:
 
 
 def run_fields(body: bytes) -> Iterator[tuple[int, bytes, int, int, bytes, tuple[int, ...]]]:
-    """The same as `decode_runs` gives, in the order of `Run`'s fields, for readers in a hurry."""
+    """The same as `decode_runs` gives, in the order of `LogRun`'s fields, for readers in a hurry."""
     at, end, head = 0, len(body), _RUN.size
     while at < end:
         time, count, size, marks, client, version = _RUN.unpack_from(body, at)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from brokerweave.edgelog import folder as files
 from brokerweave.edgelog.blocks import whole_blocks
-from brokerweave.edgelog.folder import Identity, Segment
+from brokerweave.edgelog.folder import LogIdentity, Segment
 from brokerweave.edgelog.layout import (
     START,
     Block,
@@ -72,7 +72,7 @@ class LogReader:
             raise Unavailable(f"{folder} holds no edge log: there is no log.json")
         self._cursor: tuple[Position, Path, int] | None = None
 
-    def identity(self) -> Identity:
+    def identity(self) -> LogIdentity:
         found = files.read_identity(self.folder)
         if found is None:
             raise Unavailable(f"{self.folder} holds no edge log: there is no log.json")

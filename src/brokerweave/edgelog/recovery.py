@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from brokerweave.edgelog import folder as files
-from brokerweave.edgelog.folder import Identity, Segment, Served
+from brokerweave.edgelog.folder import LogIdentity, Segment, ServedUpTo
 from brokerweave.edgelog.layout import Block, Damage, Position, SegmentHeader, decode_header, scan
 from brokerweave.errors import BrokerweaveError
 
@@ -22,7 +22,7 @@ from brokerweave.errors import BrokerweaveError
 class Recovered:
     """The log as it is now: `identity.epoch` is this start's, `identity.next` its first sequence."""
 
-    identity: Identity
+    identity: LogIdentity
     segments: list[Segment]
     lost: int = 0
     """Rows that were served and are gone; more than 0 only after a power cut with `fsync = "never"`."""
@@ -36,7 +36,7 @@ def recover(folder: Path, node: str, *, sync: bool = True) -> Recovered:
     before = files.read_identity(folder) or _identity_of(found)
     log_id = before.log_id if before else secrets.token_hex(16)
     served = files.read_served(folder)
-    recovered = Recovered(Identity(log_id, node, 0, 0), found)
+    recovered = Recovered(LogIdentity(log_id, node, 0, 0), found)
     last = max(before.next - 1, served.served.sequence) if before else 0  # if all was trimmed
     while found:
         row = _recover_last(recovered, found[-1], served)
@@ -49,7 +49,7 @@ def recover(folder: Path, node: str, *, sync: bool = True) -> Recovered:
     if served.served > Position(found[-1].epoch if found else 0, last):
         recovered.lost = max(served.served.sequence - last, 0)
     epoch = max(before.epoch if before else 0, found[-1].epoch if found else 0) + 1
-    recovered.identity = Identity(log_id, node, epoch, last + 1)
+    recovered.identity = LogIdentity(log_id, node, epoch, last + 1)
     if sync and found:
         with found[-1].path.open("rb") as file:
             os.fsync(file.fileno())
@@ -57,18 +57,18 @@ def recover(folder: Path, node: str, *, sync: bool = True) -> Recovered:
     return recovered
 
 
-def _identity_of(found: list[Segment]) -> Identity | None:
+def _identity_of(found: list[Segment]) -> LogIdentity | None:
     """Where log.json is missing: the newest segment that can say whose it is."""
     for segment in reversed(found):
         try:
             header, _ = segment.header()
         except ValueError:
             continue
-        return Identity(header.log_id, header.node, segment.epoch, header.first)
+        return LogIdentity(header.log_id, header.node, segment.epoch, header.first)
     return None
 
 
-def _recover_last(recovered: Recovered, segment: Segment, served: Served) -> int | None:
+def _recover_last(recovered: Recovered, segment: Segment, served: ServedUpTo) -> int | None:
     """Cut the newest segment's torn tail; its last row's sequence, or None if it has no rows."""
     data = segment.path.read_bytes()
     try:
@@ -91,7 +91,9 @@ def _recover_last(recovered: Recovered, segment: Segment, served: Served) -> int
     return last if last >= segment.first else None
 
 
-def _headless(recovered: Recovered, segment: Segment, data: bytes, reason: str, served: Served) -> int | None:
+def _headless(
+    recovered: Recovered, segment: Segment, data: bytes, reason: str, served: ServedUpTo
+) -> int | None:
     """A segment whose header is not whole: begun by a crash, or damaged with rows in it."""
     header = SegmentHeader(recovered.identity.log_id, "", segment.epoch, segment.first, 0)
     found = scan(segment.path.name, data, header, 0, segment.first)
@@ -104,7 +106,7 @@ def _headless(recovered: Recovered, segment: Segment, data: bytes, reason: str, 
     return last
 
 
-def _after(damage: Damage, served: Served) -> int:
+def _after(damage: Damage, served: ServedUpTo) -> int:
     """The last row that damage took, so that no row gets its name again."""
     if damage.last is not None:
         return damage.last

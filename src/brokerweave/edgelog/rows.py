@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from brokerweave.edgelog.layout import START, Block, Position, decode_runs
 from brokerweave.mqtt.frames import publish_head, split
 from brokerweave.mqtt.primitives import Malformed, Reader, encode_varint
-from brokerweave.mqtt.properties import Place, Property, read_properties
+from brokerweave.mqtt.properties import Property, PropertyPlace, read_properties
 
 Pairs = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LogRow:
     epoch: int
     sequence: int
     received: int
@@ -39,7 +39,7 @@ class Row:
         return Position(self.epoch, self.sequence)
 
 
-def rows(block: Block, after: Position = START) -> Iterator[Row]:
+def rows(block: Block, after: Position = START) -> Iterator[LogRow]:
     """The block's rows that come after a position."""
     sequence = block.first
     for run in decode_runs(block.body):
@@ -49,7 +49,7 @@ def rows(block: Block, after: Position = START) -> Iterator[Row]:
         for index, frame in enumerate(split(run.blob)):
             if Position(block.epoch, sequence) > after:
                 head = publish_head(frame, run.version)
-                yield Row(
+                yield LogRow(
                     block.epoch,
                     sequence,
                     run.time,
@@ -71,7 +71,7 @@ def property_pairs(encoded: bytes) -> Pairs:
         return ()
     pairs: list[tuple[str, str]] = []
     try:
-        found = read_properties(Reader(encode_varint(len(encoded)) + encoded), Place.PUBLISH)
+        found = read_properties(Reader(encode_varint(len(encoded)) + encoded), PropertyPlace.PUBLISH)
     except Malformed:
         return (("mqtt.malformed", encoded.hex()),)  # the broker judges them, not the log
     for identifier, value in found:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from brokerweave.edgelog import folder as files
-from brokerweave.edgelog.folder import Disk, Segment, Served, ServedNote, Sync
+from brokerweave.edgelog.folder import LogFiles, Segment, ServedNote, ServedUpTo, Sync
 from brokerweave.edgelog.layout import START, Position, SegmentHeader, encode_block, encode_header, run_head
 from brokerweave.edgelog.lock import take_lock, translated
 from brokerweave.edgelog.readers import Readers
@@ -49,7 +49,7 @@ class Policy:
 
 
 @dataclass(slots=True)
-class Counts:
+class WriterCounts:
     """Rows, since the start."""
 
     recorded: int = 0
@@ -96,16 +96,16 @@ class LogWriter:
         node: str,
         policy: Policy,
         warn: Callable[[str], None] = lambda message: None,
-        disk: Disk | None = None,
+        disk: LogFiles | None = None,
     ) -> None:
         """Opens a new epoch. Raises `Unavailable` if the disk does not take it now, else `ConfigError`."""
         self.folder = folder
         self.policy = policy
-        self.counts = Counts()
+        self.counts = WriterCounts()
         self.reason = ""
         """Why nothing is recorded; empty while it is."""
         self._warn = warn
-        self._disk = disk or Disk()
+        self._disk = disk or LogFiles()
         self._block = _Gathered()
         self._open: _Open | None = None
         self._unsynced: list[int] = []
@@ -124,7 +124,7 @@ class LogWriter:
             stack.callback(self._note.close)
             self._kept = [_kept(segment) for segment in recovered.segments]
             before = Position(recovered.identity.epoch, recovered.identity.next - 1)
-            self._note.write(Served(before, before if policy.fsync != "never" else self._note.value.safe))
+            self._note.write(ServedUpTo(before, before if policy.fsync != "never" else self._note.value.safe))
             stack.pop_all()
         self.identity = recovered.identity
         self.damage = [str(damage) for damage in recovered.damage]
@@ -194,7 +194,7 @@ class LogWriter:
             self._disk.sync(self._open.file)
             self._serve(self.last)
         elif self.policy.fsync == "never":
-            self._note.write(Served(self.last, self._note.value.safe))
+            self._note.write(ServedUpTo(self.last, self._note.value.safe))
 
     def _newest(self, time: int) -> _Open:
         newest = self._open
@@ -253,7 +253,7 @@ class LogWriter:
 
     def _serve(self, up_to: Position) -> None:
         """All up to here was synced; where an earlier fsync failed in vain, so that is not safe."""
-        self._note.write(Served(up_to, self._note.value.safe if self._doubtful else up_to))
+        self._note.write(ServedUpTo(up_to, self._note.value.safe if self._doubtful else up_to))
 
     def maintain(self, time: int) -> None:
         """Every second or so: stop while the disk is nearly full, end segments that are old, trim."""

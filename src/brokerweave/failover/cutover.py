@@ -21,14 +21,14 @@ from dataclasses import replace
 
 from brokerweave.failover.held import Held, aged
 from brokerweave.failover.ids import MessageId
-from brokerweave.failover.injections import Injection, InjectionLog
+from brokerweave.failover.injections import InjectionLog, InjectionRecord
 from brokerweave.mqtt.topics import matches
 
 MOST_SETTLED = 100_000
 """Ids remembered so that nothing is given twice; beyond, the oldest goes."""
 
 
-class Verdict(enum.Enum):
+class CutoverVerdict(enum.Enum):
     MINE = "to be given from the queue"
     BROKER = "the broker gives it, or gave it"
     LATER = "its origin routed it knowing that the client is here"
@@ -185,7 +185,7 @@ class Cutover:
     def unclear(self) -> bool:
         """Whether the broker may or may not give something of what was offered: more deliveries will tell."""
         live = self._credible()
-        return any(self._judge(held, live) is Verdict.UNCLEAR for held in self._offered.values())
+        return any(self._judge(held, live) is CutoverVerdict.UNCLEAR for held in self._offered.values())
 
     @property
     def unacknowledged(self) -> bool:
@@ -245,7 +245,7 @@ class Cutover:
         """Whether its origin sent it here knowing that the client is here: then this node's own holders have
         it, and no others need."""
         first = self._first(held.publish.topic)
-        return first is not None and first._judge_by_cut(held.id, final=True) is Verdict.LATER
+        return first is not None and first._judge_by_cut(held.id, final=True) is CutoverVerdict.LATER
 
     def has(self, held: Held) -> bool:
         """Whether the client is known to have it: it was given, from here or by the broker, and answered."""
@@ -254,7 +254,7 @@ class Cutover:
     def knows(self, held: Held) -> bool:
         """The same, also of one that nobody had asked for when the client got it from the broker."""
         asked = held.id in self._settled or not self._others[held.hash]
-        if not asked and self._judge(held, self._live, final=True) is Verdict.BROKER:
+        if not asked and self._judge(held, self._live, final=True) is CutoverVerdict.BROKER:
             self._others[held.hash] -= 1
             self._settled[held.id] = None
         return self.has(held)
@@ -294,7 +294,7 @@ class Cutover:
         return {node: (max(cuts), list(cuts[max(cuts)])) for node, cuts in every.items() if cuts}
 
     @property
-    def owes(self) -> bool:
+    def has_pending(self) -> bool:
         """Whether something that was given from here is not known to be received."""
         return bool(self._given)
 
@@ -317,14 +317,14 @@ class Cutover:
         if held.id in self._settled:
             return False
         verdict = self._judge(held, self._live, final=True)
-        if verdict in (Verdict.FOREIGN, Verdict.LATER):
+        if verdict in (CutoverVerdict.FOREIGN, CutoverVerdict.LATER):
             return False  # a later SUBSCRIBE may want it; the broker's receipts end it
-        if verdict is Verdict.BROKER and self._others[held.hash] > 0:
+        if verdict is CutoverVerdict.BROKER and self._others[held.hash] > 0:
             self._others[held.hash] -= 1
             self._settled[held.id] = None  # it has it already
         else:
             self._settle(held.id, held.hash)
-        return verdict is Verdict.MINE
+        return verdict is CutoverVerdict.MINE
 
     def _settle(self, identifier: MessageId, hash: bytes) -> None:
         self._settled[identifier] = None
@@ -332,48 +332,48 @@ class Cutover:
             del self._settled[next(iter(self._settled))]
         self._unreceived.setdefault(hash, []).append(identifier)
 
-    def _judge(self, held: Held, live: Counter[bytes], final: bool = False) -> Verdict:
+    def _judge(self, held: Held, live: Counter[bytes], final: bool = False) -> CutoverVerdict:
         if held.id in self._settled:
-            return Verdict.BROKER
+            return CutoverVerdict.BROKER
         first = self._first(held.publish.topic)
         if first is not self:
-            return Verdict.FOREIGN if first is None else first._judge_here(held, first._live, True)
+            return CutoverVerdict.FOREIGN if first is None else first._judge_here(held, first._live, True)
         return self._judge_here(held, live, final)
 
-    def _judge_here(self, held: Held, live: Counter[bytes], final: bool) -> Verdict:
+    def _judge_here(self, held: Held, live: Counter[bytes], final: bool) -> CutoverVerdict:
         by_cut = self._judge_by_cut(held.id, final)
         if by_cut is not None:
             return by_cut
         if self._already[held.hash] > 0:
             self._already[held.hash] -= final
-            return Verdict.BROKER
+            return CutoverVerdict.BROKER
         injection = self._log.find(held.id)
         came_later = injection is not None and self.done and injection.queued >= self._decided
         if came_later and held.id not in self._unsure:
-            return Verdict.BROKER  # it came here after SUBACK
+            return CutoverVerdict.BROKER  # it came here after SUBACK
         before = injection is None or (injection.ended and injection.ended < self._subscribed)
         if before and not self.older:
-            return Verdict.MINE
+            return CutoverVerdict.MINE
         if injection is not None and not before and not self._in_between(injection):
-            return Verdict.BROKER
+            return CutoverVerdict.BROKER
         if live[held.hash] > 0:
             live[held.hash] -= 1
             if final and self._alike[held.hash] == 1:  # else it may have been another one
                 self._came.add(self._stream(held))
-            return Verdict.BROKER
+            return CutoverVerdict.BROKER
         handed = injection is not None or held.id.origin == self._me
         if handed and self._stream(held) in self._came:
-            return Verdict.BROKER  # it comes when the client has let go of some
+            return CutoverVerdict.BROKER  # it comes when the client has let go of some
         if self._others[held.hash] > self._written_since(held.hash):
-            return Verdict.BROKER  # which gave it after `ready`
+            return CutoverVerdict.BROKER  # which gave it after `ready`
         if not final:
-            return Verdict.UNCLEAR
+            return CutoverVerdict.UNCLEAR
         self.doubted += 1
         if not self._qos(held.publish.topic):
-            return Verdict.BROKER
+            return CutoverVerdict.BROKER
         if self._alike[held.hash] == 1:
             self.doubtful.append(held.hash)
-        return Verdict.MINE
+        return CutoverVerdict.MINE
 
     def _stream(self, held: Held) -> tuple[str, str, int]:
         """What the broker gives one of, it gives all that follow it of: they came over one connection, and
@@ -383,7 +383,7 @@ class Cutover:
             return held.publish.topic if self.older else str(held.id), "", 0
         return publisher, held.id.origin, held.id.lane
 
-    def _in_between(self, injection: Injection) -> bool:
+    def _in_between(self, injection: InjectionRecord) -> bool:
         """Whether the broker got it neither before the subscription nor after it, as far as is known."""
         if injection.sent is None or injection.sent > self._granted:
             return False
@@ -406,24 +406,24 @@ class Cutover:
         since = (one for one in self._log.since(self._granted) if (one.sent or 0) > self._granted)
         return sum(one.hash == hash for one in since) if self._others[hash] else 0
 
-    def _judge_by_cut(self, identifier: MessageId, final: bool) -> Verdict | None:
+    def _judge_by_cut(self, identifier: MessageId, final: bool) -> CutoverVerdict | None:
         """None: it lies before the cut."""
         origin, epoch, lane, sequence = identifier
         if origin == self._me:
             own = self._own.get(epoch)
             if own is None:
-                return Verdict.LATER if any(known < epoch for known in self._own) else None
+                return CutoverVerdict.LATER if any(known < epoch for known in self._own) else None
             later = sequence > own[lane] and identifier not in self._unsure
-            return Verdict.LATER if later else None
+            return CutoverVerdict.LATER if later else None
         cuts = self._cuts.get(origin, {})
         cut = cuts.get(epoch)
         if cut is not None:
             if lane < len(cut) and sequence > cut[lane]:
-                return Verdict.LATER
-            return Verdict.WAITING if origin in self._arriving and not final else None
+                return CutoverVerdict.LATER
+            return CutoverVerdict.WAITING if origin in self._arriving and not final else None
         if origin in self._dead or final or any(known > epoch for known in cuts):
             return None  # of an earlier life of its origin, which did not know
-        return Verdict.WAITING
+        return CutoverVerdict.WAITING
 
     def _first(self, topic: str) -> Cutover | None:
         """The client's earliest cutover here with a filter that wants the topic."""

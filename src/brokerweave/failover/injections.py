@@ -27,7 +27,7 @@ CAPACITY = 200_000
 
 
 @dataclass(slots=True)
-class Injection:
+class InjectionRecord:
     queued: int = 0
     """The tick at which this node had it for the broker."""
     sent: int | None = None
@@ -62,8 +62,8 @@ class InjectionLog:
         """Called with the topic of each that is queued: somebody may keep it."""
         self._capacity = capacity
         self._tick = 0
-        self._entries: dict[MessageId, Injection] = {}
-        self._pending: dict[MessageId, Injection] = {}
+        self._entries: dict[MessageId, InjectionRecord] = {}
+        self._pending: dict[MessageId, InjectionRecord] = {}
         """Those of them that the broker is not known to have."""
         self._ended: deque[MessageId] = deque()
         """Those that it has, in that order."""
@@ -98,10 +98,10 @@ class InjectionLog:
                 break
             self._forget(self._ended.popleft())
 
-    def find(self, identifier: MessageId) -> Injection | None:
+    def find(self, identifier: MessageId) -> InjectionRecord | None:
         return self._entries.get(identifier)
 
-    def since(self, tick: int) -> Iterator[Injection]:
+    def since(self, tick: int) -> Iterator[InjectionRecord]:
         """What the broker was not known to have at this tick."""
         yield from self._pending.values()
         for identifier in reversed(self._ended):
@@ -144,10 +144,10 @@ class InjectionLog:
         """The broker will not get it: it expired, or is a dead letter."""
         self._forget(identifier)
 
-    def _entry(self, identifier: MessageId) -> Injection:
+    def _entry(self, identifier: MessageId) -> InjectionRecord:
         entry = self._entries.get(identifier)
         if entry is None:
-            entry = self._entries[identifier] = self._pending[identifier] = Injection(self._tick)
+            entry = self._entries[identifier] = self._pending[identifier] = InjectionRecord(self._tick)
             if len(self._entries) > self._capacity:
                 oldest = self._ended.popleft() if self._ended else next(iter(self._entries))
                 self.forgotten += self._forget(oldest)

@@ -120,7 +120,7 @@ class Queues:
     # What happens
 
     def hold(
-        self, held: Held, owed: Mapping[str, tuple[str, int]], now: float, nowhere: Collection[str] = ()
+        self, held: Held, pending: Mapping[str, tuple[str, int]], now: float, nowhere: Collection[str] = ()
     ) -> dict[str, str]:
         """Keep a publication for these clients, each of a node and with the QoS that it asked for there; of
         those that are `nowhere` no broker has it, also if they come back to that node.
@@ -130,8 +130,8 @@ class Queues:
         """
         wanted = {
             client: (home, qos)
-            for client, (home, qos) in owed.items()
-            if not (self.owes(client, held.id) or self._has(client, home, held, now))
+            for client, (home, qos) in pending.items()
+            if not (self.is_pending(client, held.id) or self._has(client, home, held, now))
         }
         if wanted:
             kept = {c: (home + (NOWHERE if c in nowhere else ""), qos) for c, (home, qos) in wanted.items()}
@@ -188,7 +188,7 @@ class Queues:
         queue = self._queues.get(client)
         if queue is not None:
             known = [queue.bodies[one] for one in ids if one in queue.bodies]
-            done = [body for body in known if body.owed[client][0] != but]
+            done = [body for body in known if body.pending[client][0] != but]
             for body in done:
                 queue.remove(body)
             self._gone(client, done)
@@ -211,7 +211,7 @@ class Queues:
                     queue.remove(body)
                     done.append(body)
                 else:
-                    body.owed[client] = (home, body.owed[client][1])
+                    body.pending[client] = (home, body.pending[client][1])
             self._gone(client, done)
 
     def moved(self, client: str, home: str, since: int, now: float, sure: bool = False) -> bool:
@@ -231,7 +231,7 @@ class Queues:
 
     # For the new home
 
-    def owes(self, client: str, identifier: MessageId) -> bool:
+    def is_pending(self, client: str, identifier: MessageId) -> bool:
         queue = self._queues.get(client)
         return queue is not None and identifier in queue.bodies
 
@@ -244,7 +244,7 @@ class Queues:
         queue = self._queues.get(client)
         return queue is not None and hash in queue.hashes
 
-    def owes_any(self, client: str) -> bool:
+    def has_pending(self, client: str) -> bool:
         return client in self._queues
 
     def take(self, client: str, own: bool | None = None, own_before: float = inf) -> list[Held]:
@@ -259,7 +259,7 @@ class Queues:
         given: list[Held] = []
         done: list[Body] = []
         for body in list(queue.bodies.values()):
-            at_home = body.owed[client][0] == home
+            at_home = body.pending[client][0] == home
             if (at_home and body.added > since) or own not in (None, at_home):
                 continue
             held = self.shelf.load(body)
@@ -269,7 +269,7 @@ class Queues:
                 continue
             else:
                 given.append(held)
-            if held is None or body.owed[client][1] == 0:
+            if held is None or body.pending[client][1] == 0:
                 queue.remove(body)
                 done.append(body)
         self._gone(client, done)
@@ -302,7 +302,7 @@ class Queues:
         }
 
     def _load(self, client: str, bodies: Iterable[Body]) -> list[tuple[int, Held]]:
-        loaded = [(body.owed[client][1], self.shelf.load(body)) for body in bodies]
+        loaded = [(body.pending[client][1], self.shelf.load(body)) for body in bodies]
         return [(qos, held) for qos, held in loaded if held is not None]
 
     def take_over(
@@ -331,7 +331,7 @@ class Queues:
         """Call it about once a second."""
         while self._order:
             client, body = self._order[0]
-            if client in body.owed and now - body.added < self._window:
+            if client in body.pending and now - body.added < self._window:
                 break
             self._drop_oldest()
         while self._early_order and now - self._early_order[0][0] >= self._early_seconds:
@@ -369,8 +369,8 @@ class Queues:
             if isinstance(part, tuple):
                 self.let_go(part[0], dict.fromkeys(part[1]))
                 continue
-            for client in list(part.owed):
-                if self.owes(client, part.id):  # it was rewritten: that one counts from now on
+            for client in list(part.pending):
+                if self.is_pending(client, part.id):  # it was rewritten: that one counts from now on
                     self.let_go(client, (part.id,))
                 self._enter(client, part)
         for _, body in self._order:
@@ -398,7 +398,7 @@ class Queues:
         if not self._queues[client].bodies:
             del self._queues[client]
         if len(self._order) > 2 * self._entries + 1000:
-            self._order = deque(item for item in self._order if item[0] in item[1].owed)
+            self._order = deque(item for item in self._order if item[0] in item[1].pending)
 
     def _find(self, queue: _Queue, client: str, hash: bytes, home: str) -> Body | None:
         """The oldest with this hash, of this home; or one that came since the client is there, from an origin
@@ -414,7 +414,7 @@ class Queues:
 
     def _drop_oldest(self) -> None:
         client, body = self._order.popleft()
-        if client in body.owed:
+        if client in body.pending:
             self._drop(client, body)
 
     def _drop(self, client: str, body: Body) -> None:
@@ -473,4 +473,4 @@ class Queues:
 
 def _home(body: Body, client: str) -> str:
     """The node where a client was to get it."""
-    return body.owed[client][0].removesuffix(NOWHERE)
+    return body.pending[client][0].removesuffix(NOWHERE)

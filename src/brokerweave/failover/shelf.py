@@ -48,7 +48,7 @@ class Body:
     hash: bytes
     size: int
     added: float
-    owed: dict[str, tuple[str, int]] = field(default_factory=dict)
+    pending: dict[str, tuple[str, int]] = field(default_factory=dict)
     """The clients that it is kept for: of which node each was, and the QoS it asked for there."""
     record: int = 0
     """Of the journal; 0 while it has none."""
@@ -80,8 +80,8 @@ class Shelf:
         self._done = 0
         self._replaying = False
 
-    def put(self, held: Held, owed: dict[str, tuple[str, int]], now: float) -> Body:
-        body = Body(held, held.id, held.hash, held.size, now, owed)
+    def put(self, held: Held, pending: dict[str, tuple[str, int]], now: float) -> Body:
+        body = Body(held, held.id, held.hash, held.size, now, pending)
         self.memory_bytes += body.size
         if self._journal is not None:
             self._pending.append(_encode_hold(body, held))
@@ -94,8 +94,8 @@ class Shelf:
             ids = encode_ids([body.id for body in bodies])
             self._pending.append(b"%c%b%b" % (_GONE, encode_text(client), ids))
         for body in bodies:
-            del body.owed[client]
-            if not body.owed:
+            del body.pending[client]
+            if not body.pending:
                 self._forget(body)
 
     def load(self, body: Body) -> Held | None:
@@ -124,7 +124,7 @@ class Shelf:
             self._keep_for_later(pending, placed)
             return
         for body in placed:
-            if body.owed:
+            if body.pending:
                 self._place(body, number)
         self._trim()
         if self._journal.size > 2 * self._live_bytes + self._slack:
@@ -232,8 +232,8 @@ class Shelf:
 
 
 def _encode_hold(body: Body, held: Held) -> bytes:
-    parts = [_HOLD_HEAD.pack(_HOLD, body.added, len(body.owed))]
-    for client, (home, qos) in body.owed.items():
+    parts = [_HOLD_HEAD.pack(_HOLD, body.added, len(body.pending))]
+    for client, (home, qos) in body.pending.items():
         parts += (encode_text(client), encode_name(home), bytes((qos,)))
     parts.append(encode_held(held, held.born))
     return b"".join(parts)
@@ -250,9 +250,9 @@ def _parts(record: bytes) -> Iterable[Body | tuple[str, list[MessageId]]]:
         kind, added, count = cursor.unpack(_HOLD_HEAD)
         if kind != _HOLD:
             raise RemoteProtocolError("a record of what is held for others is damaged")
-        owed: dict[str, tuple[str, int]] = {}
+        pending: dict[str, tuple[str, int]] = {}
         for _ in range(count):
             client = cursor.text()
-            owed[client] = cursor.name(), cursor.byte()
+            pending[client] = cursor.name(), cursor.byte()
         held, cursor.at = decode_held(record, cursor.at)
-        yield Body(held, held.id, held.hash, held.size, added, owed)
+        yield Body(held, held.id, held.hash, held.size, added, pending)

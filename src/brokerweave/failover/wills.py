@@ -20,7 +20,7 @@ OVERHEAD = 600
 
 
 @dataclass(frozen=True, slots=True)
-class OwedWill:
+class PendingWill:
     """`since` is when its client came to `node`; `version` the MQTT version of its session."""
 
     client: str
@@ -42,30 +42,30 @@ class OwedWill:
         return min(get_int(self.will.properties, Property.WILL_DELAY_INTERVAL, 0), self.expiry)
 
 
-class OwedWills:
+class PendingWills:
     def __init__(self, max_bytes: int) -> None:
         self.dropped = 0
         """Wills that there was no room for."""
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._told: dict[str, OwedWill] = {}
+        self._told: dict[str, PendingWill] = {}
         self._due: dict[str, float] = {}
         """Client to when, of those whose node is dead."""
 
     def __len__(self) -> int:
         return len(self._told)
 
-    def told(self, owed: OwedWill) -> None:
+    def told(self, pending: PendingWill) -> None:
         """A client came to a node, with this will. Of two of one client the later counts."""
-        known = self._told.get(owed.client)
-        if known is not None and known.since > owed.since:
+        known = self._told.get(pending.client)
+        if known is not None and known.since > pending.since:
             return
-        self._forget(owed.client)
-        if self._bytes + owed.size > self._max_bytes:
+        self._forget(pending.client)
+        if self._bytes + pending.size > self._max_bytes:
             self.dropped += 1
             return
-        self._told[owed.client] = owed
-        self._bytes += owed.size
+        self._told[pending.client] = pending
+        self._bytes += pending.size
 
     def cleared(self, client: str, since: int) -> None:
         """Its node sent the will or dropped it, or another holder published it, or the client is elsewhere
@@ -76,9 +76,9 @@ class OwedWills:
 
     def dead(self, node: str, now: float) -> None:
         """The node died with its broker. May be said again: what is due stays due when it was."""
-        for client, owed in self._told.items():
-            if owed.node == node:
-                self._due.setdefault(client, now + owed.delay)
+        for client, pending in self._told.items():
+            if pending.node == node:
+                self._due.setdefault(client, now + pending.delay)
 
     def alive(self, node: str) -> None:
         """It was not dead after all, or is back: its own broker publishes."""
@@ -88,7 +88,7 @@ class OwedWills:
     def next_due(self) -> float | None:
         return min(self._due.values(), default=None)
 
-    def due(self, node: str, now: float) -> list[OwedWill]:
+    def due(self, node: str, now: float) -> list[PendingWill]:
         """The wills of a dead node's clients to publish now, which are not owed any more."""
         clients = [c for c, when in self._due.items() if when <= now and self._told[c].node == node]
         given = [self._told[client] for client in clients]
@@ -96,12 +96,12 @@ class OwedWills:
             self._forget(client)
         return given
 
-    def of(self, node: str) -> list[OwedWill]:
+    def of(self, node: str) -> list[PendingWill]:
         """Everything told of a node, for one that begins to hold for it."""
-        return [owed for owed in self._told.values() if owed.node == node]
+        return [pending for pending in self._told.values() if pending.node == node]
 
     def _forget(self, client: str) -> None:
-        owed = self._told.pop(client, None)
-        if owed is not None:
-            self._bytes -= owed.size
+        pending = self._told.pop(client, None)
+        if pending is not None:
+            self._bytes -= pending.size
         self._due.pop(client, None)

@@ -35,7 +35,7 @@ from typing import Any
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.failover.held import Held, decode_held, encode_held
 from brokerweave.failover.ids import MessageId
-from brokerweave.failover.wills import OwedWill
+from brokerweave.failover.wills import PendingWill
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import HASH_BYTES
 from brokerweave.mqtt.packets import Connect
@@ -331,8 +331,8 @@ class Cleared:
     since: int
 
 
-def encode_will(change: OwedWill | Cleared) -> bytes:
-    kind = _TOLD if isinstance(change, OwedWill) else _CLEARED
+def encode_will(change: PendingWill | Cleared) -> bytes:
+    kind = _TOLD if isinstance(change, PendingWill) else _CLEARED
     head = b"%c%b%b%b" % (
         kind,
         encode_text(change.client),
@@ -346,7 +346,7 @@ def encode_will(change: OwedWill | Cleared) -> bytes:
     return b"%b%b%b" % (head, _TOLD_TAIL.pack(change.version, change.expiry), codec.encode(carrier, 5))
 
 
-def decode_will(payload: bytes) -> OwedWill | Cleared:
+def decode_will(payload: bytes) -> PendingWill | Cleared:
     cursor = Cursor(payload)
     kind, client, node = cursor.byte(), cursor.text(), cursor.name()
     (since,) = cursor.unpack(_SINCE)
@@ -357,7 +357,7 @@ def decode_will(payload: bytes) -> OwedWill | Cleared:
     carrier = codec.decode(payload[cursor.at :], 5)
     if kind != _TOLD or version not in (3, 4, 5) or not isinstance(carrier, Connect) or carrier.will is None:
         raise RemoteProtocolError("a will that cannot be read")
-    return OwedWill(client, node, since, version, carrier.will, expiry)
+    return PendingWill(client, node, since, version, carrier.will, expiry)
 
 
 def _pages(parts: Iterable[bytes]) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ from brokerweave.edgelog.layout import Position
 from brokerweave.edgelog.reader import Skipped
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.flight import protocol
-from brokerweave.flight.protocol import LogState, Progress, ReadRequest
+from brokerweave.flight.protocol import BatchProgress, LogState, ReadRequest
 
 __all__ = ["LogClient", "LogState"]
 
@@ -146,7 +146,7 @@ class LogClient:
                 columns.begin(reader.schema)
                 while at < request.up_to:
                     chunk = reader.read_chunk()
-                    progress = Progress.decode(chunk.app_metadata.to_pybytes())
+                    progress = BatchProgress.decode(chunk.app_metadata.to_pybytes())
                     self._count(progress.skipped, skipped)
                     at, skipped = progress.at, progress.skipped
                     if chunk.data.num_rows:

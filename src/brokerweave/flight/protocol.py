@@ -5,7 +5,7 @@ side encodes the other decodes to an equal value; what does not decode is the se
 Must not know: pyarrow, sockets, files.
 
 An action is a name and a JSON object; its answer is one JSON object. A read's ticket is the JSON of
-`ReadRequest`; each record batch comes with the JSON of `Progress`.
+`ReadRequest`; each record batch comes with the JSON of `BatchProgress`.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class ReadRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class BatchProgress:
     """How far a stream of batches is: all rows that were asked for, up to `at`, were sent."""
 
     at: Position

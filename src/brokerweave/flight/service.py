@@ -25,25 +25,25 @@ from brokerweave.edgelog.reader import LogReader, Skipped
 from brokerweave.edgelog.readers import Readers
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.flight import batches, local, protocol
-from brokerweave.flight.protocol import LogState, Progress, ReadRequest
+from brokerweave.flight.protocol import BatchProgress, LogState, ReadRequest
 
 POLL_SECONDS = 0.02
 """As often as a call that waits looks at how far the log may be read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServiceLimits:
     calls: int = 32
     waiting: int = 16
 
 
-_LIMITS = Limits()
+_LIMITS = ServiceLimits()
 
 
 class LogService(flight.FlightServerBase):  # type: ignore[misc]
     """`listen` is HOST:PORT; port 0 takes a free one, which `port` then names."""
 
-    def __init__(self, folder: Path, listen: str, token: str | None, limits: Limits = _LIMITS) -> None:
+    def __init__(self, folder: Path, listen: str, token: str | None, limits: ServiceLimits = _LIMITS) -> None:
         """Listens from now on. Raises `Unavailable`."""
         self._folder = folder
         self._readers = Readers(folder)
@@ -182,7 +182,7 @@ def _batches(reader: LogReader, request: ReadRequest) -> Iterator[tuple[pa.Recor
     skipped = Skipped() if request.skip else None
     try:
         for batch, at in batches.read(reader, request, skipped):
-            yield batch, Progress(at, skipped or Skipped()).encode()
+            yield batch, BatchProgress(at, skipped or Skipped()).encode()
     except BrokerweaveError as error:
         raise _carried(error) from error
 

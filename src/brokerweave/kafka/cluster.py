@@ -31,7 +31,7 @@ from confluent_kafka.admin import AdminClient
 from brokerweave.edgelog.layout import START, Position
 from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.kafka.feeder import TooLarge
-from brokerweave.kafka.records import Record
+from brokerweave.kafka.records import KafkaRecord
 
 log = logging.getLogger("brokerweave.kafka")
 
@@ -126,7 +126,7 @@ class Cluster:
         found = [_position(each.metadata) for each in answer.topic_partitions if each.error is None]
         return max(found, default=START)
 
-    def send(self, records: Iterable[Record], reached: Position) -> None:
+    def send(self, records: Iterable[KafkaRecord], reached: Position) -> None:
         """All of it, or nothing. Raises `Unavailable` or `TooLarge`; after either, this object is done."""
         self._doubtful, topics = [], set()
         with self._translated():
@@ -141,7 +141,7 @@ class Cluster:
                 self._producer.send_offsets_to_transaction(offsets, group, CALL_SECONDS)
             self._producer.commit_transaction(CALL_SECONDS)
 
-    def _produce(self, record: Record) -> None:
+    def _produce(self, record: KafkaRecord) -> None:
         deadline = monotonic() + CALL_SECONDS
         while True:
             try:

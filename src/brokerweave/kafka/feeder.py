@@ -18,9 +18,9 @@ from typing import Any, Protocol
 from brokerweave.edgelog.layout import START, Position
 from brokerweave.edgelog.reader import LogReader, Skipped
 from brokerweave.edgelog.readers import DamagedPosition, Readers
-from brokerweave.edgelog.rows import Row, rows
+from brokerweave.edgelog.rows import LogRow, rows
 from brokerweave.errors import BrokerweaveError, Unavailable
-from brokerweave.kafka.records import Record, TopicPattern, maker
+from brokerweave.kafka.records import KafkaRecord, TopicPattern, maker
 
 log = logging.getLogger("brokerweave.kafka")
 
@@ -39,22 +39,22 @@ class TooLarge(BrokerweaveError):
         self.positions = positions
 
 
-class Target(Protocol):
+class RecordTarget(Protocol):
     """One connection to where records go; of no more use after an error."""
 
     def begin(self) -> Position:
         """How far the target has it; START if it does not know. Raises `Unavailable`."""
 
-    def send(self, records: Sequence[Record], reached: Position) -> None:
+    def send(self, records: Sequence[KafkaRecord], reached: Position) -> None:
         """All of them and the position, or nothing. Raises `Unavailable`, `TooLarge`."""
 
 
-Connect = Callable[[str], AbstractContextManager[Target]]
+Connect = Callable[[str], AbstractContextManager[RecordTarget]]
 """Opens a target under a name that is the same for the same log and reader."""
 
 
 @dataclass(slots=True)
-class Counts:
+class FeederCounts:
     sent: int = 0
     bytes: int = 0
     """Of topics and payloads."""
@@ -79,7 +79,7 @@ class Feeder:
     ) -> None:
         """`changed` is called often, also while nothing is to be fed."""
         Readers.check(reader)
-        self.counts = Counts()
+        self.counts = FeederCounts()
         self.reason = "not connected yet"
         self.position = START
         self._folder, self._name, self._topic = folder, reader, topic
@@ -138,9 +138,9 @@ class Feeder:
             log.warning("%s", error)
             return START
 
-    def _batch(self, log_reader: LogReader, at: Position) -> tuple[list[Row], Position, Skipped]:
+    def _batch(self, log_reader: LogReader, at: Position) -> tuple[list[LogRow], Position, Skipped]:
         """Some rows, the position that they reach, and what was gone over on the way."""
-        found: list[Row] = []
+        found: list[LogRow] = []
         # Its own each time: were it kept, a batch that failed would begin anew behind what it skipped.
         size, reached, skipped = 0, at, Skipped()
         for block in log_reader.blocks(at, skipped=skipped):
@@ -162,7 +162,7 @@ class Feeder:
         self._refused |= error.positions
         log.warning("a record is too large for Kafka and left out: %s", *error.positions)
 
-    def _sent(self, found: Sequence[Row], records: Sequence[Record], skipped: Skipped) -> None:
+    def _sent(self, found: Sequence[LogRow], records: Sequence[KafkaRecord], skipped: Skipped) -> None:
         counts = self.counts
         counts.sent += len(records)
         counts.bytes += sum(len(record.key) + len(record.value) for record in records)

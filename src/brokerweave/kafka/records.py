@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from brokerweave.edgelog.folder import Identity
+from brokerweave.edgelog.folder import LogIdentity
 from brokerweave.edgelog.layout import VERSION, Position
-from brokerweave.edgelog.rows import Row
+from brokerweave.edgelog.rows import LogRow
 from brokerweave.errors import ConfigError
 
 Headers = list[tuple[str, str | bytes | None]]
@@ -27,7 +27,7 @@ _MOST_CACHED = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class KafkaRecord:
     topic: str
     key: bytes
     value: bytes
@@ -77,7 +77,7 @@ def _legal(name: str) -> str:
     return "_" if name in (".", "..") else name
 
 
-def maker(identity: Identity, pattern: TopicPattern) -> Callable[[Row], Record]:
+def maker(identity: LogIdentity, pattern: TopicPattern) -> Callable[[LogRow], KafkaRecord]:
     """What makes a log's rows into records."""
     same: Headers = [
         ("log_id", identity.log_id.encode()),
@@ -85,7 +85,7 @@ def maker(identity: Identity, pattern: TopicPattern) -> Callable[[Row], Record]:
         ("schema_version", b"%d" % VERSION),
     ]
 
-    def record(row: Row) -> Record:
+    def record(row: LogRow) -> KafkaRecord:
         headers = [
             *same,
             ("epoch", b"%d" % row.epoch),
@@ -101,6 +101,8 @@ def maker(identity: Identity, pattern: TopicPattern) -> Callable[[Row], Record]:
             pairs = [{"key": key, "value": value} for key, value in row.properties]
             headers.append(("properties", json.dumps(pairs).encode()))
         topic = pattern.topic(row.topic)
-        return Record(topic, row.topic.encode(), row.payload, headers, row.received // 1000, row.position)
+        return KafkaRecord(
+            topic, row.topic.encode(), row.payload, headers, row.received // 1000, row.position
+        )
 
     return record

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from brokerweave.config import Address
 from brokerweave.lab.broker import Broker, find_program, first_line
-from brokerweave.runtime.haproxy import Options, Server, configuration, reload_by_signal, write
+from brokerweave.runtime.haproxy import HaproxyOptions, HaproxyServer, configuration, reload_by_signal, write
 
 
 class Balancer(Broker):
@@ -19,10 +19,10 @@ class Balancer(Broker):
 
     name = "balancer"
 
-    def __init__(self, servers: Iterable[Server], *, slow_start: float = 1.0) -> None:
+    def __init__(self, servers: Iterable[HaproxyServer], *, slow_start: float = 1.0) -> None:
         super().__init__()
         self._servers = list(servers)
-        self.options = Options(Address(self.host, self.port), slow_start=slow_start)
+        self.options = HaproxyOptions(Address(self.host, self.port), slow_start=slow_start)
 
     @classmethod
     def missing(cls) -> str | None:
@@ -46,12 +46,12 @@ class Balancer(Broker):
         program = find_program("haproxy") or "haproxy"
         return [program, "-W", "-f", str(self.config_file), "-p", str(self.pid_file)]
 
-    def change(self, servers: Iterable[Server]) -> None:
+    def change(self, servers: Iterable[HaproxyServer]) -> None:
         """From now on these are the nodes."""
         self._servers = list(servers)
         write(self.config_file, configuration(self._servers, self.options))
         reload_by_signal(str(self.pid_file))
 
 
-def served(node_id: str, port: int, health_port: int, host: str = "127.0.0.1") -> Server:
-    return Server(node_id, Address(host, port), Address(host, health_port))
+def served(node_id: str, port: int, health_port: int, host: str = "127.0.0.1") -> HaproxyServer:
+    return HaproxyServer(node_id, Address(host, port), Address(host, health_port))

@@ -20,7 +20,7 @@ from brokerweave.lab.broker import HOST, Broker, free_port
 from brokerweave.runtime.admin_client import ask
 
 
-class Node(Broker):
+class LabNode(Broker):
     """`neighbours` are the nodes that this one dials. `settings` are further keys, by section:
     `{"links": {"qos": 0}}`. `taps` are the topic filters of one tap."""
 
@@ -30,7 +30,7 @@ class Node(Broker):
         self,
         node_id: str,
         broker_port: int,
-        neighbours: tuple[Node, ...] = (),
+        neighbours: tuple[LabNode, ...] = (),
         *,
         strategy: str = "sf",
         settings: Mapping[str, Mapping[str, object]] | None = None,

@@ -60,7 +60,7 @@ class ControlArrived:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class LinkRefused:
     """One of the two refused the other. `retry`: trying again without a change of configuration may help."""
 
     reason: str
@@ -75,7 +75,7 @@ class PeerLeft:
     reason: str = ""
 
 
-Event: TypeAlias = Established | BatchArrived | AckArrived | ControlArrived | Refused | PeerLeft
+Event: TypeAlias = Established | BatchArrived | AckArrived | ControlArrived | LinkRefused | PeerLeft
 
 
 class LinkConnection:
@@ -205,7 +205,7 @@ class LinkConnection:
             self._closed = True
             if refused.answer is not None:
                 self._write(codec.encode(refused.answer, LINK_VERSION))
-            return [Refused(refused.reason, refused.transient)]
+            return [LinkRefused(refused.reason, refused.transient)]
         if answer is not None:
             self._write(codec.encode(answer, LINK_VERSION))
         if peer is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from brokerweave.links.progress import Mark, Step
+from brokerweave.links.progress import HandshakeMark, Step
 from brokerweave.links.watch import Watch
 
 Name = tuple[str, int, int]
@@ -18,12 +18,12 @@ Name = tuple[str, int, int]
 
 class Earlier:
     def __init__(self) -> None:
-        self.marks: dict[tuple[int, int], Mark] = {}
+        self.marks: dict[tuple[int, int], HandshakeMark] = {}
         """By record and offset."""
         self._untold: dict[Name, bool] = {}
         """Whether the broker had the last word on them, or they were only written."""
 
-    def recall(self, marks: list[Mark]) -> int:
+    def recall(self, marks: list[HandshakeMark]) -> int:
         """Expect the messages that these are of. The last of their records."""
         self.marks = {(mark.record, mark.offset): mark for mark in marks if mark.step is not Step.BURNT}
         return max((record for record, _ in self.marks), default=0)

@@ -57,7 +57,7 @@ class HandshakeRefused(BrokerweaveError):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class NodeIdentity:
     """What a node is to all its neighbours. `lanes` is the number of connections it wants to each."""
 
     node_id: str
@@ -138,7 +138,7 @@ class Dialer:
     """The side that connects, to a neighbour whose id it expects."""
 
     def __init__(
-        self, me: Identity, lane: int, resume: Resume, expected: str, random_bytes: Callable[[int], bytes]
+        self, me: NodeIdentity, lane: int, resume: Resume, expected: str, random_bytes: Callable[[int], bytes]
     ) -> None:
         self._me = me
         self._expected = expected
@@ -218,7 +218,7 @@ class Acceptor:
     """
 
     def __init__(
-        self, me: Identity, admit: Callable[[Hello], Resume], random_bytes: Callable[[int], bytes]
+        self, me: NodeIdentity, admit: Callable[[Hello], Resume], random_bytes: Callable[[int], bytes]
     ) -> None:
         self._me = me
         self._admit = admit
@@ -301,7 +301,7 @@ class Acceptor:
         return ConnAck(properties=properties), dialer
 
 
-def _check_fit(me: Identity, peer: Hello) -> None:
+def _check_fit(me: NodeIdentity, peer: Hello) -> None:
     if peer.strategy != me.strategy:
         raise _Mismatch(
             f"nodes {me.node_id} and {peer.node_id} cooperate by different strategies "

@@ -198,7 +198,7 @@ class Inflight:
         return taken
 
 
-class Ledger:
+class OpenRuns:
     """How many messages of each run taken from the outbox are still to come to their end."""
 
     def __init__(self) -> None:

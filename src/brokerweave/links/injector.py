@@ -24,7 +24,7 @@ from brokerweave.links.dead_letters import DeadLetters
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.progress import Progress
 from brokerweave.links.run import Run
-from brokerweave.links.sender import Counters, Sender
+from brokerweave.links.sender import InjectorCounters, Sender
 from brokerweave.links.watch import Watch
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import Frame, Scanner
@@ -41,7 +41,7 @@ from brokerweave.mqtt.packets import (
 )
 from brokerweave.mqtt.properties import Properties, Property, get_int, get_str
 
-__all__ = ["BrokerAbilities", "Counters", "Injector", "State"]
+__all__ = ["BrokerAbilities", "Injector", "InjectorCounters", "InjectorState"]
 
 POLL_BYTES = 256 << 10
 """About how much one `poll` gives."""
@@ -68,7 +68,7 @@ _REFUSALS = {
 }
 
 
-class State(enum.Enum):
+class InjectorState(enum.Enum):
     DOWN = "down"
     CONNECTING = "connecting"
     READY = "ready"
@@ -98,7 +98,7 @@ class Injector:
         self.client_id = client_id
         self.abilities = abilities
         self.outbox = outbox
-        self.state = State.DOWN
+        self.state = InjectorState.DOWN
         self.reason = "not connected yet"
         self.wants_reconnect = False
         self._sender = Sender(outbox, dead_letters, abilities, progress)
@@ -138,7 +138,7 @@ class Injector:
         self._sender.watch_with(watch)
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> InjectorCounters:
         return self._sender.counters
 
     @property
@@ -172,7 +172,7 @@ class Injector:
 
     def connected(self, now: float) -> bytes:
         """A connection was opened: the CONNECT to write."""
-        self.state = State.CONNECTING
+        self.state = InjectorState.CONNECTING
         self.reason = "waiting for the broker's CONNACK"
         self.wants_reconnect = False
         self._blameless = False
@@ -214,7 +214,7 @@ class Injector:
     def poll(self, now: float, budget: int = POLL_BYTES) -> bytes:
         """What may be written now. Call it after `receive`, `submit` and `tick`, until it gives nothing."""
         parts, self._control = self._control, []
-        if self.state is State.READY and not self.wants_reconnect:
+        if self.state is InjectorState.READY and not self.wants_reconnect:
             self._fill(parts, now, budget)
         if self._progress is not None:
             self._progress.flush()  # what was done must be kept before the next step leaves
@@ -233,11 +233,11 @@ class Injector:
 
     def tick(self, now: float) -> None:
         """Call about once a second."""
-        if self.state is State.CONNECTING:
+        if self.state is InjectorState.CONNECTING:
             if now - self._last_sent >= self._ack_timeout:
                 self._give_up_connection("the broker does not answer CONNECT", blameless=True)
             return
-        if self.state is not State.READY or self.wants_reconnect:
+        if self.state is not InjectorState.READY or self.wants_reconnect:
             return
         self._sender.forget_old_suspects(now)
         pinged, moved = self._sender.oldest_ping, self._sender.oldest_move()
@@ -256,23 +256,23 @@ class Injector:
         """The DISCONNECT to write before the caller closes the connection by its own will."""
         self._blameless = True
         self.reason = "closed by this node"
-        return codec.encode(Disconnect(), self._version) if self.state is State.READY else b""
+        return codec.encode(Disconnect(), self._version) if self.state is InjectorState.READY else b""
 
     def disconnected(self, now: float) -> None:
         """The connection is gone, whoever ended it."""
-        if self.state is State.CONNECTING:
+        if self.state is InjectorState.CONNECTING:
             self._closed_before_connack()
-        if self.state is State.READY:
+        if self.state is InjectorState.READY:
             if not self.wants_reconnect and not self._blameless:
                 self.reason = "the broker closed the connection"
             self._sender.interrupted(now, None if self._blameless else self.reason)
-        if self.state is not State.REFUSED:
-            self.state = State.DOWN
+        if self.state is not InjectorState.REFUSED:
+            self.state = InjectorState.DOWN
 
     # What the broker says
 
     def _frame(self, frame: Frame, now: float) -> None:
-        if self.state is not State.READY:
+        if self.state is not InjectorState.READY:
             self._first_frame(frame, now)
             return
         packet = codec.decode(frame.data, self._version)
@@ -296,7 +296,7 @@ class Injector:
             raise RemoteProtocolError(f"the broker sent {packet.type.name} to a publisher", 0x82)
 
     def _first_frame(self, frame: Frame, now: float) -> None:
-        if self.state is not State.CONNECTING or self.wants_reconnect:
+        if self.state is not InjectorState.CONNECTING or self.wants_reconnect:
             return
         if frame.type != PacketType.CONNACK:  # [MQTT-3.2.0-1]
             raise RemoteProtocolError("the broker's first packet is not CONNACK", 0x82)
@@ -315,7 +315,7 @@ class Injector:
         why = get_str(packet.properties, Property.REASON_STRING) or _REFUSALS.get(
             code, f"reason 0x{code:02x}"
         )
-        self.state = State.REFUSED
+        self.state = InjectorState.REFUSED
         self.reason = f"the broker refused the connection: {why}"
         self.wants_reconnect = True
         if self._version == 5 and code in _UNSUPPORTED_VERSION:
@@ -336,7 +336,7 @@ class Injector:
         keep_alive = get_int(packet.properties, Property.SERVER_KEEP_ALIVE, self._asked_keep_alive)
         self._keep_alive = float(keep_alive or self._asked_keep_alive)
         self._sender.limits = self.abilities.corrected(self._version, packet.properties)
-        self.state = State.READY
+        self.state = InjectorState.READY
         self.reason = ""
         self._control.append(self._sender.resume(present, now))
 

@@ -4,9 +4,9 @@ Three parts, in order: runs sent and not acknowledged, runs in memory not yet se
 Invariants: order never changes; a run's stream sequence is fixed when it is first taken, so sequences
 are 1, 2, 3, ... without gaps whatever was dropped; memory and disk are bounded; each run that is dropped
 is counted by its cause. Durable runs (QoS 1, 2) are on disk at once, others never: in this outbox's journal
-or, where the node keeps a daybook, there, under the same number; then the journal gets what does not fit
-into memory and what is still owed when the daybook begins anew. Nothing here raises because a disk failed.
-Must not know: connections, bytes on the wire, files.
+or, where the node keeps a write-ahead log, there, under the same number; then the journal gets what does not
+fit into memory and what is still owed when a checkpoint empties the write-ahead log. Nothing here raises
+because a disk failed. Must not know: connections, bytes on the wire, files.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ class Outbox:
         "_sent_bytes",
         "_spilled",
         "_spilled_bytes",
-        "booked_as",
         "disk_bytes",
         "dropped",
         "inherited",
@@ -59,6 +58,7 @@ class Outbox:
         "memory_bytes",
         "next_number",
         "stream_id",
+        "wal_name",
     )
 
     def __init__(
@@ -68,8 +68,8 @@ class Outbox:
         memory_bytes: int = 64 << 20,
         disk_bytes: int = 1 << 30,
     ) -> None:
-        self.booked_as = ""
-        """What the node's daybook calls this outbox; empty if it keeps nothing there."""
+        self.wal_name = ""
+        """What the node's write-ahead log calls this outbox; empty if it keeps nothing there."""
         self.stream_id = stream_id
         self.memory_bytes = memory_bytes
         self.disk_bytes = disk_bytes
@@ -78,7 +78,7 @@ class Outbox:
         self.journal_failures = 0
         """Calls that the disk failed; what it should have kept lives in memory only."""
         self.next_number: Callable[[], int] | None = None
-        """A number on disk for what is written again, where a daybook gives it."""
+        """A number on disk for what is written again, where a write-ahead log gives it."""
         self.inherited = 0
         """The last number of what an earlier outbox left in the journal."""
         self._journal = journal
@@ -148,7 +148,7 @@ class Outbox:
         return self._memory[0][0].born if self._memory else None
 
     def has_room(self, run: Run) -> bool:
-        """Whether `append` would keep a run: ask before the daybook names this outbox for it."""
+        """Whether `append` would keep a run: ask before the write-ahead log names this outbox for it."""
         if self._fits(run.size):
             return True
         return run.durable and self._journal is not None and self._has_disk_for(encode_record(run))
@@ -157,7 +157,7 @@ class Outbox:
         return self._memory_used + size <= self.memory_bytes and not self._spilled
 
     def append(self, run: Run, number: int = 0) -> bool:
-        """Keep a run until it is acknowledged; `number` is its own in the daybook, if it is there.
+        """Keep a run until it is acknowledged; `number` is its own in the write-ahead log, if it is there.
 
         False: it was dropped, and counted.
         """
@@ -341,7 +341,7 @@ class Outbox:
         return self._memory[sequence - self._oldest][1]
 
     def settle(self) -> bool:
-        """Put into the journal what only the daybook has, so that it may be forgotten there.
+        """Put into the journal what only the write-ahead log has, so that it may be forgotten there.
 
         False: the disk failed.
         """

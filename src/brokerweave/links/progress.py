@@ -26,7 +26,7 @@ class Step(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class HandshakeMark:
     packet_id: int
     record: int
     offset: int
@@ -42,9 +42,9 @@ class Progress(Protocol):
     def session(self) -> bool:
         """Whether the broker's session of this name was begun by this outbox's node."""
 
-    def session_stands(self) -> None: ...
+    def session_established(self) -> None: ...
 
-    def marks(self) -> list[Mark]:
+    def marks(self) -> list[HandshakeMark]:
         """What an earlier start of the node left, but for FREE. For the beginning only."""
 
     def put(self, packet_id: int, record: int, offset: int, step: Step, qos: int = 0) -> None:
@@ -58,17 +58,17 @@ class MemoryProgress:
 
     def __init__(self) -> None:
         self.session = False
-        self._kept: dict[int, Mark] = {}
-        self._waiting: dict[int, Mark] = {}
+        self._kept: dict[int, HandshakeMark] = {}
+        self._waiting: dict[int, HandshakeMark] = {}
 
-    def session_stands(self) -> None:
+    def session_established(self) -> None:
         self.session = True
 
-    def marks(self) -> list[Mark]:
+    def marks(self) -> list[HandshakeMark]:
         return [mark for mark in self._kept.values() if mark.step is not Step.FREE]
 
     def put(self, packet_id: int, record: int, offset: int, step: Step, qos: int = 0) -> None:
-        self._waiting[packet_id] = Mark(packet_id, record, offset, step, qos)
+        self._waiting[packet_id] = HandshakeMark(packet_id, record, offset, step, qos)
 
     def flush(self) -> None:
         self._kept |= self._waiting

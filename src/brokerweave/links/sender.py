@@ -24,11 +24,11 @@ from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.abilities import EXPIRY_SHOWS, BrokerAbilities, fit, fit_whole, remaining_expiry
 from brokerweave.links.dead_letters import DeadLetters
 from brokerweave.links.earlier import Earlier
-from brokerweave.links.inflight import Inflight, Ledger, Message, Stage, read_message
+from brokerweave.links.inflight import Inflight, Message, OpenRuns, Stage, read_message
 from brokerweave.links.outbox import Outbox
-from brokerweave.links.progress import Mark, Progress, Step
+from brokerweave.links.progress import HandshakeMark, Progress, Step
 from brokerweave.links.run import Run
-from brokerweave.links.suspects import Suspects, Verdict
+from brokerweave.links.suspects import Suspects, SuspectVerdict
 from brokerweave.links.watch import Watch
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import publish_head, split
@@ -49,7 +49,7 @@ _UNKNOWN_ID = 0x92
 
 
 @dataclass(slots=True)
-class Counters:
+class InjectorCounters:
     """In messages."""
 
     injected: list[int] = field(default_factory=lambda: [0, 0, 0])
@@ -76,13 +76,13 @@ class Sender:
         self.limits = limits
         self.watch: Watch | None = None
         self._progress = progress
-        self.counters = Counters()
+        self.counters = InjectorCounters()
         self._outbox = outbox
         self._dead_letters = dead_letters
         self._runs: deque[tuple[int, Run]] = deque()
         self._queue: deque[Message] = deque()
         self._inflight = Inflight()
-        self._ledger = Ledger()
+        self._open_runs = OpenRuns()
         self._suspects = Suspects()
         self._alone: Message | None = None
         self._mark = 0
@@ -93,7 +93,7 @@ class Sender:
         if progress is not None and progress.session:
             self._restore(progress.marks())
 
-    def _restore(self, marks: list[Mark]) -> None:
+    def _restore(self, marks: list[HandshakeMark]) -> None:
         """Take from the outbox what was in flight when the node was killed, each under its identifier."""
         # A disk that failed before the kill may have kept no mark of identifiers that the broker still holds.
         # So each start has a place of its own to begin at, and hardly ever meets them.
@@ -108,7 +108,7 @@ class Sender:
             for sequence, run in enumerate(runs, first):
                 reached = self._outbox.record_of(sequence)
                 if reached <= last:
-                    self._ledger.opened(sequence, run.count)
+                    self._open_runs.opened(sequence, run.count)
                     self._take_apart(sequence, run)
                 else:
                     self._runs.append((sequence, run))
@@ -162,7 +162,7 @@ class Sender:
             if not self._runs:
                 return None
         sequence, run = self._runs.popleft()
-        self._ledger.opened(sequence, run.count)
+        self._open_runs.opened(sequence, run.count)
         blob = None if run.max_qos or self._suspects else fit_whole(run, self.limits, now)
         if blob is None:
             return self._repeat(self._take_apart(sequence, run), now)
@@ -230,8 +230,8 @@ class Sender:
         return b"".join(codec.encode(PubRel(m.packet_id), self.limits.version) for m in released)
 
     def _next_message(self, message: Message, now: float) -> bytes | None:
-        verdict = self._suspects.verdict(message.topic, now) if self._suspects else Verdict.TRUSTED
-        if verdict is Verdict.QUARANTINED:
+        verdict = self._suspects.verdict(message.topic, now) if self._suspects else SuspectVerdict.TRUSTED
+        if verdict is SuspectVerdict.QUARANTINED:
             return self._give_up(message, "the broker keeps closing the connection over this topic")
         if not message.dup:
             left = remaining_expiry(message, now)
@@ -239,7 +239,7 @@ class Sender:
                 self.counters.expired += 1
                 return self._leave(message)
             message.qos = min(message.published_qos, message.cap, self.limits.max_qos)
-        alone = message.suspect or verdict is Verdict.ALONE
+        alone = message.suspect or verdict is SuspectVerdict.ALONE
         if alone and (self._inflight.unanswered or self._unproven):
             return self._quieten(now)
         if message.qos and self._inflight.unanswered >= self.limits.receive_maximum:  # [MQTT-3.3.4-7]
@@ -404,7 +404,7 @@ class Sender:
         double it. (One that lost its memory before passing it on has lost it: nothing can tell.)
         """
         if self._progress is not None:
-            self._progress.session_stands()
+            self._progress.session_established()
         if session_present:
             return self._repeat(self._inflight, now)
         identifiers = {message: message.packet_id for message in self._inflight}
@@ -480,7 +480,7 @@ class Sender:
 
     def _end(self, sequence: int, count: int = 1) -> bool:
         """Whether the run is acknowledged by that, with all before it."""
-        complete = self._ledger.ended(sequence, count)
+        complete = self._open_runs.ended(sequence, count)
         if complete is None:
             return False
         self._outbox.acknowledge(complete)

@@ -24,7 +24,7 @@ CAPACITY = 1_000
 """Topics; when full, the oldest suspicion goes."""
 
 
-class Verdict(enum.Enum):
+class SuspectVerdict(enum.Enum):
     TRUSTED = "trusted"
     ALONE = "alone"
     QUARANTINED = "quarantined"
@@ -61,16 +61,16 @@ class Suspects:
         """A message on it passed."""
         self._topics.pop(topic, None)
 
-    def verdict(self, topic: bytes, now: float) -> Verdict:
+    def verdict(self, topic: bytes, now: float) -> SuspectVerdict:
         record = self._topics.get(topic)
         if record is None:
-            return Verdict.TRUSTED
+            return SuspectVerdict.TRUSTED
         if record.deaths >= QUARANTINE_AFTER:
             if now < record.until:
-                return Verdict.QUARANTINED
+                return SuspectVerdict.QUARANTINED
             record.deaths -= 1
             record.until = now + HOLD
-        return Verdict.ALONE
+        return SuspectVerdict.ALONE
 
     def forget_old(self, now: float) -> None:
         """Topics in quarantine stay until one of their messages passes: they come up again in `verdict`."""

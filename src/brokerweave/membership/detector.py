@@ -13,20 +13,20 @@ from functools import partial
 from typing import Protocol
 
 from brokerweave.membership.agenda import Agenda, Due
-from brokerweave.membership.health import Health
-from brokerweave.membership.members import Address, Members, Record
+from brokerweave.membership.health import LocalHealth
+from brokerweave.membership.members import Address, MemberRecord, Members
 from brokerweave.membership.presets import Preset
-from brokerweave.membership.wire import MOST_NUMBER, Body, Kind, Ping, Request
+from brokerweave.membership.wire import MOST_NUMBER, Body, MessageKind, Ping, Request
 
 
 class Send(Protocol):
-    def __call__(self, kind: Kind, boot: int, address: Address, body: Body) -> None: ...
+    def __call__(self, kind: MessageKind, boot: int, address: Address, body: Body) -> None: ...
 
 
 class _Probe:
     __slots__ = ("asked", "boot", "due", "ends", "nacks", "record", "repeated", "seq", "started")
 
-    def __init__(self, record: Record, seq: int, started: float, ends: float) -> None:
+    def __init__(self, record: MemberRecord, seq: int, started: float, ends: float) -> None:
         self.record = record
         self.boot = record.claim.boot
         self.seq = seq
@@ -55,10 +55,10 @@ class Detector:
         self,
         members: Members,
         agenda: Agenda,
-        health: Health,
+        health: LocalHealth,
         preset: Preset,
         send: Send,
-        accuse: Callable[[Record, float], None],
+        accuse: Callable[[MemberRecord, float], None],
     ) -> None:
         self._members = members
         self._agenda = agenda
@@ -77,7 +77,7 @@ class Detector:
             self._start(record, now)
         self._agenda.at(now + self._health.scaled(self._preset.probe_interval), self.turn)
 
-    def check(self, record: Record, now: float) -> None:
+    def check(self, record: MemberRecord, now: float) -> None:
         """Probe this one out of turn: something else makes its death likely."""
         if all(probe.record is not record for probe in self._probes.values()):
             self._start(record, now)
@@ -94,7 +94,7 @@ class Detector:
         favour = self._favours.pop(seq, None)
         if favour is not None:
             _cancel(favour.due)
-            self._send(Kind.ACK, favour.boot, favour.address, favour.seq)
+            self._send(MessageKind.ACK, favour.boot, favour.address, favour.seq)
 
     def denied(self, seq: int) -> None:
         """A nack: who was asked lives, though it had no answer either."""
@@ -115,13 +115,13 @@ class Detector:
 
     def _in_vain(self, seq: int, now: float) -> None:
         favour = self._favours[seq]
-        self._send(Kind.NACK, favour.boot, favour.address, favour.seq)
+        self._send(MessageKind.NACK, favour.boot, favour.address, favour.seq)
         favour.due = self._agenda.at(now + self._preset.probe_interval, partial(self._given_up, seq))
 
     def _given_up(self, seq: int, now: float) -> None:
         self._favours.pop(seq, None)
 
-    def _start(self, record: Record, now: float) -> None:
+    def _start(self, record: MemberRecord, now: float) -> None:
         seq, scaled, preset = self._next_seq(), self._health.scaled, self._preset
         probe = _Probe(record, seq, now, now + scaled(preset.probe_interval))
         self._probes[seq] = probe
@@ -141,7 +141,7 @@ class Detector:
         self._ping(probe.record, probe.seq)
         for other in self._members.choose(self._preset.relays, (target,)):
             probe.asked += 1
-            self._send(Kind.REQUEST, other.claim.boot, other.claim.address, Request(probe.seq, target))
+            self._send(MessageKind.REQUEST, other.claim.boot, other.claim.address, Request(probe.seq, target))
         probe.due = self._agenda.at(max(probe.ends, now), partial(self._failed, probe))
 
     def _failed(self, probe: _Probe, now: float) -> None:
@@ -152,10 +152,10 @@ class Detector:
         if record.state.here and record.claim.boot == probe.boot:
             self._accuse(record, now)
 
-    def _ping(self, record: Record, seq: int) -> None:
+    def _ping(self, record: MemberRecord, seq: int) -> None:
         claim = record.claim
         body = Ping(seq, record.incarnation, claim.meta_version, record.state)
-        self._send(Kind.PING, claim.boot, claim.address, body)
+        self._send(MessageKind.PING, claim.boot, claim.address, body)
 
     def _next_seq(self) -> int:
         self._seq = self._seq % MOST_NUMBER + 1

@@ -12,40 +12,40 @@ from brokerweave.membership.members import Address, Member
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class MembershipEvent:
     member: Member
 
 
-class Joined(Event):
+class Joined(MembershipEvent):
     """There is a process under this id. One that restarted unnoticed has `Died` first: its boot is
     another."""
 
 
-class Changed(Event):
+class Changed(MembershipEvent):
     """It says something else of itself: its metadata, or an address."""
 
 
-class Suspected(Event):
+class Suspected(MembershipEvent):
     """It does not answer. It is a member still, and either `Refuted`, `Left` or `Died` will follow."""
 
 
-class Refuted(Event):
+class Refuted(MembershipEvent):
     """It was suspected, and lives."""
 
 
-class Left(Event):
+class Left(MembershipEvent):
     """It said good-bye."""
 
 
-class Died(Event):
+class Died(MembershipEvent):
     """It did not answer in time. If it comes back it has `Joined`."""
 
 
-class Conflict(Event):
+class Conflict(MembershipEvent):
     """Another process goes on using this node's own id: `member` is this node."""
 
 
-class Host(Protocol):
+class SwimHost(Protocol):
     """What the pure part asks of whoever runs it. None of these may call back into `Swim` at once, but for
     reading members."""
 
@@ -55,7 +55,7 @@ class Host(Protocol):
     def exchange(self, address: Address) -> None:
         """Connect there over a reliable stream and let `Swim.exchange(dials=True)` speak. It may fail."""
 
-    def happened(self, event: Event) -> None:
+    def happened(self, event: MembershipEvent) -> None:
         """In the order in which it happened."""
 
 
@@ -88,7 +88,7 @@ class Nobody:
     member_joined = member_changed = member_suspected = member_refuted = member_left = member_died = _nothing
 
 
-def tell(watcher: Watcher, event: Event) -> None:
+def tell(watcher: Watcher, event: MembershipEvent) -> None:
     """The one method that is meant by an event. `Conflict` is of this node, not of a member: nobody hears
     it."""
     if isinstance(event, Joined):

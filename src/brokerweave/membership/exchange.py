@@ -26,21 +26,21 @@ _NONCE, _MAC = 16, 32
 _LENGTH = Struct("!I")
 
 
-class Tables(Protocol):
+class MemberTables(Protocol):
     """`Swim`, as an exchange sees it."""
 
     key: bytes
 
-    def table(self) -> list[wire.Entry]:
+    def table(self) -> list[wire.TableEntry]:
         """This node's own entry is the first."""
 
-    def merge(self, entries: Iterable[wire.Entry], peer: str, now: float) -> None: ...
+    def merge(self, entries: Iterable[wire.TableEntry], peer: str, now: float) -> None: ...
 
     def refuse(self, cause: str) -> None: ...
 
 
 class Exchange:
-    def __init__(self, tables: Tables, dials: bool, random_bytes: Callable[[int], bytes]) -> None:
+    def __init__(self, tables: MemberTables, dials: bool, random_bytes: Callable[[int], bytes]) -> None:
         self._tables = tables
         self._dials = dials
         self._nonce = random_bytes(_NONCE)
@@ -104,7 +104,7 @@ class Exchange:
     def _take(self, content: bytes, now: float) -> None:
         try:
             entries = wire.decode_table(content)
-        except wire.Malformed:
+        except wire.MalformedMessage:
             raise self._refused("malformed", "a table that cannot be read") from None
         if not entries:
             raise self._refused("malformed", "a table without its own node")

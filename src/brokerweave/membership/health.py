@@ -6,7 +6,7 @@ Owns one number. Invariant: it stays from 0 to `most`. Must not know: how the si
 from __future__ import annotations
 
 
-class Health:
+class LocalHealth:
     __slots__ = ("_most", "score")
 
     def __init__(self, most: int) -> None:

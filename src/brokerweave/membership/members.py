@@ -19,7 +19,7 @@ from brokerweave.tables import fit
 Address = tuple[str, int]
 
 
-class State(IntEnum):
+class MemberState(IntEnum):
     """The numbers are on the wire."""
 
     ALIVE = 1
@@ -30,7 +30,7 @@ class State(IntEnum):
     @property
     def here(self) -> bool:
         """A suspect still counts as a member until it is dead."""
-        return self <= State.SUSPECT
+        return self <= MemberState.SUSPECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Member:
     """A member as others are told of it: a picture of one moment."""
 
     id: str
-    state: State
+    state: MemberState
     incarnation: int
     boot: int
     address: Address
@@ -63,12 +63,12 @@ class Member:
     """Seconds, smoothed; None before the first probe was answered, and of this node itself."""
 
 
-class Record:
+class MemberRecord:
     """One member in the table."""
 
     __slots__ = ("claim", "forgetting", "incarnation", "round_trip", "state", "suspicion")
 
-    def __init__(self, claim: Claim, incarnation: int, state: State = State.ALIVE) -> None:
+    def __init__(self, claim: Claim, incarnation: int, state: MemberState = MemberState.ALIVE) -> None:
         self.claim = claim
         self.incarnation = incarnation
         self.state = state
@@ -99,21 +99,21 @@ class Members:
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self._records: dict[str, Record] = {}
-        self._boots: dict[int, Record] = {}
+        self._records: dict[str, MemberRecord] = {}
+        self._boots: dict[int, MemberRecord] = {}
         self._here: list[str] = []
         """Who is held to be a member, in no order; `_place` says where each is, so that removing is quick."""
         self._place: dict[str, int] = {}
         self._round: list[str] = []
         self._next = 0
 
-    def get(self, member: str) -> Record | None:
+    def get(self, member: str) -> MemberRecord | None:
         return self._records.get(member)
 
-    def of_boot(self, boot: int) -> Record | None:
+    def of_boot(self, boot: int) -> MemberRecord | None:
         return self._boots.get(boot)
 
-    def all(self) -> Iterator[Record]:
+    def all(self) -> Iterator[MemberRecord]:
         return iter(list(self._records.values()))
 
     @property
@@ -122,26 +122,26 @@ class Members:
         return len(self._here)
 
     @property
-    def dead(self) -> list[Record]:
+    def dead(self) -> list[MemberRecord]:
         """Those that may come back: not who left."""
         if len(self._records) == len(self._here):
             return []
-        return [record for record in self._records.values() if record.state is State.DEAD]
+        return [record for record in self._records.values() if record.state is MemberState.DEAD]
 
-    def put(self, record: Record) -> None:
+    def put(self, record: MemberRecord) -> None:
         self._records[record.claim.id] = record
         self._boots[record.claim.boot] = record
         if record.state.here:
             self._enter(record.claim.id)
 
-    def reclaim(self, record: Record, claim: Claim) -> None:
+    def reclaim(self, record: MemberRecord, claim: Claim) -> None:
         """The member says something else of itself."""
         if claim.boot != record.claim.boot:
             self._boots.pop(record.claim.boot, None)
             self._boots[claim.boot] = record
         record.claim = claim
 
-    def move(self, record: Record, state: State) -> None:
+    def move(self, record: MemberRecord, state: MemberState) -> None:
         was, record.state = record.state.here, state
         if state.here and not was:
             self._enter(record.claim.id)
@@ -156,7 +156,7 @@ class Members:
         for table in (self._records, self._boots):
             fit(table)
 
-    def next_target(self) -> Record | None:
+    def next_target(self) -> MemberRecord | None:
         """Round after round, each in a new random order (SWIM 4.3)."""
         for _ in range(2):
             while self._next < len(self._round):
@@ -169,14 +169,14 @@ class Members:
             self._next = 0
         return None
 
-    def choose(self, count: int, without: tuple[str, ...] = ()) -> list[Record]:
+    def choose(self, count: int, without: tuple[str, ...] = ()) -> list[MemberRecord]:
         """Some members at random."""
         here = self._here
         if len(here) <= count + len(without):
             names = [name for name in here if name not in without]
             self._random.shuffle(names)
             return [self._records[name] for name in names[:count]]
-        chosen: dict[str, Record] = {}
+        chosen: dict[str, MemberRecord] = {}
         pick = self._random.random
         while len(chosen) < count:
             name = here[int(pick() * len(here))]

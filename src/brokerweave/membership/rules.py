@@ -21,8 +21,8 @@ from typing import Protocol
 from brokerweave.membership import events, wire
 from brokerweave.membership.agenda import Agenda
 from brokerweave.membership.gossip import Gossip, Subject
-from brokerweave.membership.health import Health
-from brokerweave.membership.members import Address, Claim, Member, Members, Record, State
+from brokerweave.membership.health import LocalHealth
+from brokerweave.membership.members import Address, Claim, Member, MemberRecord, Members, MemberState
 from brokerweave.membership.presets import Preset
 from brokerweave.membership.suspicion import Suspicion
 
@@ -46,8 +46,8 @@ class Me:
         self.contested_at = float("-inf")
 
     @property
-    def state(self) -> State:
-        return State.LEFT if self.leaving else State.ALIVE
+    def state(self) -> MemberState:
+        return MemberState.LEFT if self.leaving else MemberState.ALIVE
 
     def member(self) -> Member:
         claim = self.claim
@@ -66,7 +66,7 @@ class Me:
 class Voice(Protocol):
     """How the rules are heard."""
 
-    def happened(self, event: events.Event) -> None: ...
+    def happened(self, event: events.MembershipEvent) -> None: ...
 
     def news(self, now: float) -> None:
         """Something waits to be passed on."""
@@ -85,7 +85,7 @@ class Rules:
         members: Members,
         gossip: Gossip,
         agenda: Agenda,
-        health: Health,
+        health: LocalHealth,
         preset: Preset,
         voice: Voice,
     ) -> None:
@@ -103,18 +103,18 @@ class Rules:
         """One piece of news; `source` is the address of who brought it, if that is a member."""
         if isinstance(update, wire.Suspect):
             self.suspect(update, now)
-        elif isinstance(update, wire.Meta):
+        elif isinstance(update, wire.MetaUpdate):
             self._new_meta(update, now)
         elif isinstance(update, wire.Alive):
             self._alive(update.claim, update.incarnation, now)
-        elif isinstance(update, wire.Refuted):
+        elif isinstance(update, wire.RefutedUpdate):
             self._refuted(update, source, now)
         elif isinstance(update, wire.Dead):
             self._dead(update, now)
         else:
             self._gone(update, now)
 
-    def merge(self, entries: Iterable[wire.Entry], peer: str, now: float) -> None:
+    def merge(self, entries: Iterable[wire.TableEntry], peer: str, now: float) -> None:
         """A whole table. Who is dead there is only suspected here, so that it can object: the other may have
         been cut off from it."""
         me = self._me.claim
@@ -123,9 +123,9 @@ class Rules:
         for state, incarnation, claim in entries:
             if state.here or (claim.id == me.id and claim.boot != me.boot):
                 self._alive(claim, incarnation, now)
-            if state is State.LEFT:
+            if state is MemberState.LEFT:
                 self._gone(wire.Gone(claim.id, incarnation), now)
-            elif state is not State.ALIVE:
+            elif state is not MemberState.ALIVE:
                 self.suspect(wire.Suspect(claim.id, incarnation, peer), now)
         self._quiet = False
 
@@ -138,19 +138,19 @@ class Rules:
             return
         record = self._members.get(claim.id)
         if record is None:
-            record = Record(claim, incarnation)
+            record = MemberRecord(claim, incarnation)
             self._members.put(record)
             self._pass_on_alive(record, now, full=True)
             self._voice.happened(events.Joined(record.member()))
         elif incarnation > record.incarnation:
             self._renewed(record, claim, incarnation, now, full=True)
         elif claim.boot == record.claim.boot:
-            self._new_meta(wire.Meta(claim.id, claim.boot, claim.meta_version, claim.meta), now)
+            self._new_meta(wire.MetaUpdate(claim.id, claim.boot, claim.meta_version, claim.meta), now)
         else:
             # Another life that does not know how high its number has to be.
             self._voice.tell(claim.boot, claim.address, accusation(record, self._me.claim.id))
 
-    def _refuted(self, update: wire.Refuted, source: Address | None, now: float) -> None:
+    def _refuted(self, update: wire.RefutedUpdate, source: Address | None, now: float) -> None:
         me = self._me
         if update.id == me.claim.id:
             if update.boot != me.claim.boot and update.incarnation >= me.incarnation:
@@ -163,7 +163,7 @@ class Rules:
         elif update.incarnation > record.incarnation:
             self._renewed(record, record.claim, update.incarnation, now, full=False)
 
-    def _renewed(self, record: Record, claim: Claim, incarnation: int, now: float, full: bool) -> None:
+    def _renewed(self, record: MemberRecord, claim: Claim, incarnation: int, now: float, full: bool) -> None:
         before, state = record.claim, record.state
         reborn = claim.boot != before.boot
         if state.here and reborn:
@@ -173,18 +173,18 @@ class Rules:
         self._settle(record)
         self._members.reclaim(record, claim)
         record.incarnation = incarnation
-        self._members.move(record, State.ALIVE)
+        self._members.move(record, MemberState.ALIVE)
         self._pass_on_alive(record, now, full)
         if reborn or not state.here:
             record.round_trip = None
             self._voice.happened(events.Joined(record.member()))
             return
-        if state is State.SUSPECT:
+        if state is MemberState.SUSPECT:
             self._voice.happened(events.Refuted(record.member()))
         if claim != before:
             self._voice.happened(events.Changed(record.member()))
 
-    def _new_meta(self, update: wire.Meta, now: float) -> None:
+    def _new_meta(self, update: wire.MetaUpdate, now: float) -> None:
         record = self._members.get(update.id)
         if record is None or record.claim.boot != update.boot or update.version <= record.claim.meta_version:
             return
@@ -209,7 +209,7 @@ class Rules:
             fresh = record.suspicion is None
             self._settle(record)
             record.incarnation = update.incarnation
-            self._members.move(record, State.SUSPECT)
+            self._members.move(record, MemberState.SUSPECT)
             record.suspicion = self._suspicion(update.accuser, now)
             if fresh:
                 self._voice.happened(events.Suspected(record.member()))
@@ -222,12 +222,12 @@ class Rules:
         # Neither the suspect nor the first accuser can confirm.
         return Suspicion(accuser, now, shortest, longest, min(self._preset.confirmations, here - 1))
 
-    def _watch(self, record: Record, suspicion: Suspicion) -> None:
+    def _watch(self, record: MemberRecord, suspicion: Suspicion) -> None:
         if suspicion.due is not None:
             suspicion.due.cancel()
         suspicion.due = self._agenda.at(suspicion.end, partial(self._expired, record, suspicion))
 
-    def _expired(self, record: Record, suspicion: Suspicion, now: float) -> None:
+    def _expired(self, record: MemberRecord, suspicion: Suspicion, now: float) -> None:
         if record.suspicion is suspicion:
             self._dead(wire.Dead(record.claim.id, record.incarnation, self._me.claim.id), now)
 
@@ -238,7 +238,7 @@ class Rules:
         record = self._members.get(update.id)
         if record is None or not record.state.here or update.incarnation < record.incarnation:
             return
-        self._end(record, State.DEAD, update.incarnation, now)
+        self._end(record, MemberState.DEAD, update.incarnation, now)
         self._pass_on(Subject(update.id, False), update, now)
         self._voice.happened(events.Died(record.member()))
 
@@ -247,15 +247,15 @@ class Rules:
             self.accused(update.incarnation, now)
             return
         record = self._members.get(update.id)
-        if record is None or record.state is State.LEFT or update.incarnation < record.incarnation:
+        if record is None or record.state is MemberState.LEFT or update.incarnation < record.incarnation:
             return
         was_here = record.state.here
-        self._end(record, State.LEFT, update.incarnation, now)
+        self._end(record, MemberState.LEFT, update.incarnation, now)
         self._pass_on(Subject(update.id, False), update, now)
         if was_here:
             self._voice.happened(events.Left(record.member()))
 
-    def _end(self, record: Record, state: State, incarnation: int, now: float) -> None:
+    def _end(self, record: MemberRecord, state: MemberState, incarnation: int, now: float) -> None:
         self._settle(record)
         record.incarnation = incarnation
         self._members.move(record, state)
@@ -263,11 +263,11 @@ class Rules:
         forget = partial(self._forget, record)
         record.forgetting = self._agenda.at(now + self._preset.forget_after, forget)
 
-    def _forget(self, record: Record, now: float) -> None:
+    def _forget(self, record: MemberRecord, now: float) -> None:
         if not record.state.here and self._members.get(record.claim.id) is record:
             self._members.forget(record.claim.id)
 
-    def _settle(self, record: Record) -> None:
+    def _settle(self, record: MemberRecord) -> None:
         """Whatever was to come of the state that ends now does not."""
         if record.suspicion is not None and record.suspicion.due is not None:
             record.suspicion.due.cancel()
@@ -308,13 +308,15 @@ class Rules:
         if full or self._gossip.has_full(subject):
             self._pass_on(subject, wire.Alive(me.claim, me.incarnation), now, full=True)
         else:
-            self._pass_on(subject, wire.Refuted(me.claim.id, me.claim.boot, me.incarnation), now)
+            self._pass_on(subject, wire.RefutedUpdate(me.claim.id, me.claim.boot, me.incarnation), now)
 
     def set_meta(self, meta: bytes, now: float) -> None:
         me = self._me
         me.claim = replace(me.claim, meta_version=me.claim.meta_version + 1, meta=meta)
         claim = me.claim
-        self._pass_on(Subject(claim.id, True), wire.Meta(claim.id, claim.boot, claim.meta_version, meta), now)
+        self._pass_on(
+            Subject(claim.id, True), wire.MetaUpdate(claim.id, claim.boot, claim.meta_version, meta), now
+        )
 
     def leave(self, now: float) -> None:
         me = self._me
@@ -323,12 +325,12 @@ class Rules:
 
     # Passing on
 
-    def _pass_on_alive(self, record: Record, now: float, full: bool) -> None:
+    def _pass_on_alive(self, record: MemberRecord, now: float, full: bool) -> None:
         claim, subject = record.claim, Subject(record.claim.id, False)
         if full or self._gossip.has_full(subject):
             self._pass_on(subject, wire.Alive(claim, record.incarnation), now, full=True)
         else:
-            self._pass_on(subject, wire.Refuted(claim.id, claim.boot, record.incarnation), now)
+            self._pass_on(subject, wire.RefutedUpdate(claim.id, claim.boot, record.incarnation), now)
 
     def _pass_on(self, subject: Subject, update: wire.Update, now: float, full: bool = False) -> None:
         if self._quiet and subject.member != self._me.claim.id:
@@ -337,12 +339,12 @@ class Rules:
         self._voice.news(now)
 
 
-def accusation(record: Record, accuser: str) -> wire.Update:
+def accusation(record: MemberRecord, accuser: str) -> wire.Update:
     """What is held of a member, for the member itself to object to."""
-    if record.state is State.LEFT:
+    if record.state is MemberState.LEFT:
         return wire.Gone(record.claim.id, record.incarnation)
-    if record.state is State.DEAD:
+    if record.state is MemberState.DEAD:
         return wire.Dead(record.claim.id, record.incarnation, accuser)
-    if record.state is State.SUSPECT:
+    if record.state is MemberState.SUSPECT:
         return wire.Suspect(record.claim.id, record.incarnation, accuser)
     return wire.Alive(record.claim, record.incarnation)

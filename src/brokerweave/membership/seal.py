@@ -33,7 +33,7 @@ _SMALLEST = HEADER.size + MAC
 _MASK = (1 << WINDOW) - 1
 
 
-class Window:
+class ReplayWindow:
     """Which counts of one sender were taken: the highest, and a bit for each of the last `WINDOW`."""
 
     __slots__ = ("_bits", "_highest")
@@ -64,7 +64,7 @@ class Seal:
         self._inner = sha256(bytes(byte ^ 0x36 for byte in block))
         self._outer = sha256(bytes(byte ^ 0x5C for byte in block))
         self._count = 0
-        self._windows: OrderedDict[int, Window] = OrderedDict()
+        self._windows: OrderedDict[int, ReplayWindow] = OrderedDict()
         self.refused = dict.fromkeys(CAUSES, 0)
 
     def close(self, kind: int, to: int, content: bytes) -> bytes:
@@ -106,10 +106,10 @@ class Seal:
         outer.update(inner.digest())
         return outer.digest()[:MAC]
 
-    def _window(self, sender: int) -> Window:
+    def _window(self, sender: int) -> ReplayWindow:
         window = self._windows.get(sender)
         if window is None:
-            window = self._windows[sender] = Window()
+            window = self._windows[sender] = ReplayWindow()
             if len(self._windows) > MOST_SENDERS:
                 self._windows.popitem(last=False)
         else:

@@ -17,11 +17,11 @@ from brokerweave.errors import LocalProtocolError
 from brokerweave.membership import wire
 from brokerweave.membership.agenda import Agenda, Due
 from brokerweave.membership.detector import Detector
-from brokerweave.membership.events import Event, Host
+from brokerweave.membership.events import MembershipEvent, SwimHost
 from brokerweave.membership.exchange import Exchange
 from brokerweave.membership.gossip import Gossip, Subject
-from brokerweave.membership.health import Health
-from brokerweave.membership.members import Address, Claim, Member, Members, Record, State
+from brokerweave.membership.health import LocalHealth
+from brokerweave.membership.members import Address, Claim, Member, MemberRecord, Members, MemberState
 from brokerweave.membership.presets import MOST_DATAGRAM, MOST_META, Preset
 from brokerweave.membership.rules import Me, Rules, accusation
 from brokerweave.membership.seal import MAC, Seal
@@ -35,7 +35,7 @@ class Swim:
     """Call `tick(now)` at `next_due()`, which may change with every other call. Implements `rules.Voice`."""
 
     def __init__(
-        self, claim: Claim, key: bytes, preset: Preset, random: Random, host: Host, now: float
+        self, claim: Claim, key: bytes, preset: Preset, random: Random, host: SwimHost, now: float
     ) -> None:
         """`claim.boot` is to be drawn anew, at random, by each process: see `seal`."""
         _check_meta(claim.meta)
@@ -47,7 +47,7 @@ class Swim:
         self._seal = Seal(key, claim.boot)
         self._agenda = Agenda()
         self._gossip = Gossip()
-        self._health = Health(preset.health_max)
+        self._health = LocalHealth(preset.health_max)
         self._members = Members(random)
         self.rules = Rules(
             self._me, self._members, self._gossip, self._agenda, self._health, preset, voice=self
@@ -158,7 +158,7 @@ class Swim:
         number, boot, content = opened
         try:
             kind, body, updates = wire.decode_datagram(number, content)
-        except wire.Malformed:
+        except wire.MalformedMessage:
             self._seal.refuse("malformed")
             return
         record = self._members.of_boot(boot)
@@ -170,7 +170,7 @@ class Swim:
         elif isinstance(body, wire.Request):
             self._detector.asked(boot, address, body, now)
         elif isinstance(body, int):
-            if kind is wire.Kind.ACK:
+            if kind is wire.MessageKind.ACK:
                 self._detector.answered(body, boot, now)
             else:
                 self._detector.denied(body)
@@ -180,7 +180,7 @@ class Swim:
         buddy: a suspect hears of it with the first probe)."""
         me = self._me
         corrections: list[wire.Update] = []
-        if ping.state != State.ALIVE:
+        if ping.state != MemberState.ALIVE:
             self.rules.accused(ping.incarnation, now)
         if me.leaving:
             corrections.append(wire.Gone(me.claim.id, me.incarnation))
@@ -189,12 +189,12 @@ class Swim:
         prober = self._members.of_boot(boot)
         if prober is None:
             self.learn(address, now)  # news of it passed this node by: the next whole table may be far off
-        elif prober.state is not State.ALIVE:
+        elif prober.state is not MemberState.ALIVE:
             corrections.append(accusation(prober, me.claim.id))
-        self._send(wire.Kind.ACK, boot, address, ping.seq, *corrections)
+        self._send(wire.MessageKind.ACK, boot, address, ping.seq, *corrections)
 
     def _send(
-        self, kind: wire.Kind, boot: int, address: Address, body: wire.Body, *updates: wire.Update
+        self, kind: wire.MessageKind, boot: int, address: Address, body: wire.Body, *updates: wire.Update
     ) -> None:
         content = wire.encode_body(kind, body)
         for update in updates:
@@ -204,13 +204,13 @@ class Swim:
             content += self._gossip.take(_ROOM - len(content), times)
         self._host.send(self._seal.close(kind, boot, content), address)
 
-    def _accuse(self, record: Record, now: float) -> None:
+    def _accuse(self, record: MemberRecord, now: float) -> None:
         if not self._me.leaving:
             self.rules.suspect(wire.Suspect(record.claim.id, record.incarnation, self._me.claim.id), now)
 
     # Voice
 
-    def happened(self, event: Event) -> None:
+    def happened(self, event: MembershipEvent) -> None:
         self._host.happened(event)
 
     def news(self, now: float) -> None:
@@ -219,7 +219,7 @@ class Swim:
             self._gossip_due = self._agenda.at(at, self._gossip_turn)
 
     def tell(self, boot: int, address: Address, update: wire.Update) -> None:
-        self._send(wire.Kind.GOSSIP, boot, address, None, update)
+        self._send(wire.MessageKind.GOSSIP, boot, address, None, update)
 
     def learn(self, address: Address, now: float) -> None:
         if now - self._learned >= LEARN_SECONDS:
@@ -234,7 +234,7 @@ class Swim:
             self._gossip.clear()  # who comes gets everything in an exchange
         for record in self._members.choose(self.preset.gossip_fanout):
             if self._gossip:
-                self._send(wire.Kind.GOSSIP, record.claim.boot, record.claim.address, None)
+                self._send(wire.MessageKind.GOSSIP, record.claim.boot, record.claim.address, None)
         if self._gossip:
             self.news(now)
 
@@ -266,12 +266,12 @@ class Swim:
         """One conversation over a stream, whoever began it."""
         return Exchange(self, dials, random_bytes)
 
-    def table(self) -> list[wire.Entry]:
+    def table(self) -> list[wire.TableEntry]:
         me = self._me
-        mine = wire.Entry(me.state, me.incarnation, me.claim)
-        return [mine, *(wire.Entry(r.state, r.incarnation, r.claim) for r in self._members.all())]
+        mine = wire.TableEntry(me.state, me.incarnation, me.claim)
+        return [mine, *(wire.TableEntry(r.state, r.incarnation, r.claim) for r in self._members.all())]
 
-    def merge(self, entries: Iterable[wire.Entry], peer: str, now: float) -> None:
+    def merge(self, entries: Iterable[wire.TableEntry], peer: str, now: float) -> None:
         self.exchanges += 1
         if not self._me.leaving:
             self.rules.merge(entries, peer, now)

@@ -19,7 +19,7 @@ from enum import IntEnum
 from struct import Struct, error
 from typing import NamedTuple
 
-from brokerweave.membership.members import Address, Claim, State
+from brokerweave.membership.members import Address, Claim, MemberState
 from brokerweave.membership.presets import MOST_META
 
 VERSION = 1
@@ -33,11 +33,11 @@ _ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.-]{1,64}")
 _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,255}")
 
 
-class Malformed(Exception):
+class MalformedMessage(Exception):
     """The bytes are no message of this protocol."""
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     PING = 1
     ACK = 2
     REQUEST = 3
@@ -67,7 +67,7 @@ class Alive(NamedTuple):
     incarnation: int
 
 
-class Refuted(NamedTuple):
+class RefutedUpdate(NamedTuple):
     """Alive, for those who know the rest."""
 
     id: str
@@ -94,25 +94,25 @@ class Gone(NamedTuple):
     incarnation: int
 
 
-class Meta(NamedTuple):
+class MetaUpdate(NamedTuple):
     id: str
     boot: int
     version: int
     meta: bytes
 
 
-Update = Alive | Refuted | Suspect | Dead | Gone | Meta
+Update = Alive | RefutedUpdate | Suspect | Dead | Gone | MetaUpdate
 
 
-class Entry(NamedTuple):
+class TableEntry(NamedTuple):
     """One line of a table that is exchanged."""
 
-    state: State
+    state: MemberState
     incarnation: int
     claim: Claim
 
 
-def encode_body(kind: Kind, body: Body) -> bytes:
+def encode_body(kind: MessageKind, body: Body) -> bytes:
     if isinstance(body, Ping):
         return _PING.pack(*body)
     if isinstance(body, Request):
@@ -123,7 +123,7 @@ def encode_body(kind: Kind, body: Body) -> bytes:
 def encode_update(update: Update) -> bytes:
     if isinstance(update, Alive):
         return b"\x01" + _U32.pack(update.incarnation) + _claim(update.claim)
-    if isinstance(update, Refuted):
+    if isinstance(update, RefutedUpdate):
         return b"\x02" + _text(update.id) + _U64.pack(update.boot) + _U32.pack(update.incarnation)
     if isinstance(update, Suspect):
         return b"\x03" + _text(update.id) + _U32.pack(update.incarnation) + _text(update.accuser)
@@ -135,38 +135,38 @@ def encode_update(update: Update) -> bytes:
     return head + _blob(update.meta)
 
 
-def decode_datagram(kind: int, data: bytes) -> tuple[Kind, Body, list[Update]]:
-    """What is between header and mac. Raises `Malformed`."""
+def decode_datagram(kind: int, data: bytes) -> tuple[MessageKind, Body, list[Update]]:
+    """What is between header and mac. Raises `MalformedMessage`."""
     try:
-        known = Kind(kind)
+        known = MessageKind(kind)
         cursor = _Cursor(data)
         body: Body = None
-        if known is Kind.PING:
+        if known is MessageKind.PING:
             body = cursor.ping()
-        elif known is Kind.REQUEST:
+        elif known is MessageKind.REQUEST:
             body = Request(cursor.u32(), cursor.id())
-        elif known is not Kind.GOSSIP:
+        elif known is not MessageKind.GOSSIP:
             body = cursor.u32()
         return known, body, [] if cursor.ended else list(_updates(cursor))
     except (error, ValueError) as problem:
-        raise Malformed(str(problem)) from None
+        raise MalformedMessage(str(problem)) from None
 
 
-def encode_table(entries: Iterable[Entry]) -> bytes:
+def encode_table(entries: Iterable[TableEntry]) -> bytes:
     return b"".join(
         _U8.pack(entry.state) + _U32.pack(entry.incarnation) + _claim(entry.claim) for entry in entries
     )
 
 
-def decode_table(data: bytes) -> list[Entry]:
-    """Raises `Malformed`."""
+def decode_table(data: bytes) -> list[TableEntry]:
+    """Raises `MalformedMessage`."""
     try:
         cursor, entries = _Cursor(data), []
         while not cursor.ended:
-            entries.append(Entry(State(cursor.u8()), cursor.u32(), cursor.claim()))
+            entries.append(TableEntry(MemberState(cursor.u8()), cursor.u32(), cursor.claim()))
         return entries
     except (error, ValueError) as problem:
-        raise Malformed(str(problem)) from None
+        raise MalformedMessage(str(problem)) from None
 
 
 def _updates(cursor: _Cursor) -> Iterator[Update]:
@@ -176,7 +176,7 @@ def _updates(cursor: _Cursor) -> Iterator[Update]:
             incarnation = cursor.u32()
             yield Alive(cursor.claim(), incarnation)
         elif kind == 2:
-            yield Refuted(cursor.id(), cursor.u64(), cursor.u32())
+            yield RefutedUpdate(cursor.id(), cursor.u64(), cursor.u32())
         elif kind == 3:
             yield Suspect(cursor.id(), cursor.u32(), cursor.id())
         elif kind == 4:
@@ -184,7 +184,7 @@ def _updates(cursor: _Cursor) -> Iterator[Update]:
         elif kind == 5:
             yield Gone(cursor.id(), cursor.u32())
         elif kind == 6:
-            yield Meta(cursor.id(), cursor.u64(), cursor.u32(), cursor.meta())
+            yield MetaUpdate(cursor.id(), cursor.u64(), cursor.u32(), cursor.meta())
         else:
             raise ValueError(f"update {kind}")
 

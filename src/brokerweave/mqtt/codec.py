@@ -35,7 +35,7 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.primitives import Malformed, Reader, encode_binary, encode_text, encode_uint
-from brokerweave.mqtt.properties import Place, Properties, encode_properties, read_properties
+from brokerweave.mqtt.properties import Properties, PropertyPlace, encode_properties, read_properties
 from brokerweave.mqtt.rules import check
 
 _VERSIONS = (3, 4, 5)
@@ -117,7 +117,7 @@ def _decode(frame: bytes, version: int) -> Packet:
     return packet
 
 
-def _read_properties(reader: Reader, version: int, place: Place) -> Properties:
+def _read_properties(reader: Reader, version: int, place: PropertyPlace) -> Properties:
     return read_properties(reader, place) if version == 5 else ()
 
 
@@ -134,7 +134,7 @@ def _decode_connect(reader: Reader, _flags: int, _version: int) -> Connect:
     if flags & _RESERVED:
         raise Malformed("the reserved flag of CONNECT is set [MQTT-3.1.2-3]")
     keep_alive = reader.uint(2)
-    properties = _read_properties(reader, version, Place.CONNECT)
+    properties = _read_properties(reader, version, PropertyPlace.CONNECT)
     client_id = reader.text()
     will = _decode_will(reader, flags, version)
     return Connect(
@@ -155,7 +155,7 @@ def _decode_will(reader: Reader, flags: int, version: int) -> Will | None:
         if qos or retain:
             raise Malformed("will QoS or will retain without a will [MQTT-3.1.2-11]")
         return None
-    properties = _read_properties(reader, version, Place.WILL)
+    properties = _read_properties(reader, version, PropertyPlace.WILL)
     return Will(reader.text(), reader.binary(), qos, retain, properties)
 
 
@@ -163,18 +163,18 @@ def _decode_connack(reader: Reader, _flags: int, version: int) -> ConnAck:
     flags, code = reader.uint(1), reader.uint(1)
     if flags > 1:
         raise Malformed("reserved flags of CONNACK are set [MQTT-3.2.2-1]")
-    return ConnAck(code, bool(flags), _read_properties(reader, version, Place.CONNACK))
+    return ConnAck(code, bool(flags), _read_properties(reader, version, PropertyPlace.CONNACK))
 
 
 def _decode_publish(reader: Reader, flags: int, version: int) -> Publish:
     topic = reader.text()
     qos = flags >> 1 & 3
     packet_id = reader.uint(2) if qos else 0
-    properties = _read_properties(reader, version, Place.PUBLISH)
+    properties = _read_properties(reader, version, PropertyPlace.PUBLISH)
     return Publish(topic, reader.rest(), qos, bool(flags & 1), bool(flags & _DUP), packet_id, properties)
 
 
-def _read_outcome(reader: Reader, version: int, place: Place) -> tuple[int, Properties]:
+def _read_outcome(reader: Reader, version: int, place: PropertyPlace) -> tuple[int, Properties]:
     """The reason code and properties that end a packet; MQTT 5 lets the last ones be left out."""
     if version < 5 or not reader.remaining:
         return 0, ()
@@ -183,24 +183,24 @@ def _read_outcome(reader: Reader, version: int, place: Place) -> tuple[int, Prop
 
 
 def _decode_puback(reader: Reader, _flags: int, version: int) -> PubAck:
-    return PubAck(reader.uint(2), *_read_outcome(reader, version, Place.PUBACK))
+    return PubAck(reader.uint(2), *_read_outcome(reader, version, PropertyPlace.PUBACK))
 
 
 def _decode_pubrec(reader: Reader, _flags: int, version: int) -> PubRec:
-    return PubRec(reader.uint(2), *_read_outcome(reader, version, Place.PUBREC))
+    return PubRec(reader.uint(2), *_read_outcome(reader, version, PropertyPlace.PUBREC))
 
 
 def _decode_pubrel(reader: Reader, _flags: int, version: int) -> PubRel:
-    return PubRel(reader.uint(2), *_read_outcome(reader, version, Place.PUBREL))
+    return PubRel(reader.uint(2), *_read_outcome(reader, version, PropertyPlace.PUBREL))
 
 
 def _decode_pubcomp(reader: Reader, _flags: int, version: int) -> PubComp:
-    return PubComp(reader.uint(2), *_read_outcome(reader, version, Place.PUBCOMP))
+    return PubComp(reader.uint(2), *_read_outcome(reader, version, PropertyPlace.PUBCOMP))
 
 
 def _decode_subscribe(reader: Reader, _flags: int, version: int) -> Subscribe:
     packet_id = reader.uint(2)
-    properties = _read_properties(reader, version, Place.SUBSCRIBE)
+    properties = _read_properties(reader, version, PropertyPlace.SUBSCRIBE)
     subscriptions = []
     while reader.remaining:
         topic_filter, options = reader.text(), reader.uint(1)
@@ -213,13 +213,13 @@ def _decode_subscribe(reader: Reader, _flags: int, version: int) -> Subscribe:
 
 def _decode_suback(reader: Reader, _flags: int, version: int) -> SubAck:
     packet_id = reader.uint(2)
-    properties = _read_properties(reader, version, Place.SUBACK)
+    properties = _read_properties(reader, version, PropertyPlace.SUBACK)
     return SubAck(packet_id, tuple(reader.rest()), properties)
 
 
 def _decode_unsubscribe(reader: Reader, _flags: int, version: int) -> Unsubscribe:
     packet_id = reader.uint(2)
-    properties = _read_properties(reader, version, Place.UNSUBSCRIBE)
+    properties = _read_properties(reader, version, PropertyPlace.UNSUBSCRIBE)
     filters = []
     while reader.remaining:
         filters.append(reader.text())
@@ -228,16 +228,16 @@ def _decode_unsubscribe(reader: Reader, _flags: int, version: int) -> Unsubscrib
 
 def _decode_unsuback(reader: Reader, _flags: int, version: int) -> UnsubAck:
     packet_id = reader.uint(2)
-    properties = _read_properties(reader, version, Place.UNSUBACK)
+    properties = _read_properties(reader, version, PropertyPlace.UNSUBACK)
     return UnsubAck(packet_id, tuple(reader.rest()), properties)
 
 
 def _decode_disconnect(reader: Reader, _flags: int, version: int) -> Disconnect:
-    return Disconnect(*_read_outcome(reader, version, Place.DISCONNECT))
+    return Disconnect(*_read_outcome(reader, version, PropertyPlace.DISCONNECT))
 
 
 def _decode_auth(reader: Reader, _flags: int, version: int) -> Auth:
-    return Auth(*_read_outcome(reader, version, Place.AUTH))
+    return Auth(*_read_outcome(reader, version, PropertyPlace.AUTH))
 
 
 _DECODER_OF: dict[PacketType, Callable[[Reader, int, int], Packet]] = {
@@ -271,33 +271,35 @@ def _encode_body(packet: Packet, version: int) -> bytes:
     match packet:
         case Publish():
             packet_id = encode_uint(packet.packet_id, 2) if packet.qos else b""
-            properties = _properties(packet.properties, version, Place.PUBLISH)
+            properties = _properties(packet.properties, version, PropertyPlace.PUBLISH)
             return encode_text(packet.topic) + packet_id + properties + packet.payload
         case PubAck() | PubRec() | PubRel() | PubComp():
             return encode_uint(packet.packet_id, 2) + _outcome(packet, version)
         case Disconnect() | Auth():
             return _outcome(packet, version)
         case Subscribe():
-            head = encode_uint(packet.packet_id, 2) + _properties(packet.properties, version, Place.SUBSCRIBE)
+            head = encode_uint(packet.packet_id, 2) + _properties(
+                packet.properties, version, PropertyPlace.SUBSCRIBE
+            )
             return head + b"".join(map(_encode_subscription, packet.subscriptions))
         case Unsubscribe():
             head = encode_uint(packet.packet_id, 2)
-            head += _properties(packet.properties, version, Place.UNSUBSCRIBE)
+            head += _properties(packet.properties, version, PropertyPlace.UNSUBSCRIBE)
             return head + b"".join(map(encode_text, packet.topic_filters))
         case SubAck() | UnsubAck():
             head = encode_uint(packet.packet_id, 2)
-            head += _properties(packet.properties, version, Place[packet.type.name])
+            head += _properties(packet.properties, version, PropertyPlace[packet.type.name])
             return head + b"".join(encode_uint(code, 1) for code in packet.reason_codes)
         case Connect():
             return _encode_connect(packet)
         case ConnAck():
             head = bytes((packet.session_present,)) + encode_uint(packet.reason_code, 1)
-            return head + _properties(packet.properties, version, Place.CONNACK)
+            return head + _properties(packet.properties, version, PropertyPlace.CONNACK)
         case PingReq() | PingResp():
             return b""
 
 
-def _properties(properties: Properties, version: int, place: Place) -> bytes:
+def _properties(properties: Properties, version: int, place: PropertyPlace) -> bytes:
     return encode_properties(properties, place) if version == 5 else b""
 
 
@@ -305,7 +307,11 @@ def _outcome(packet: PubAck | PubRec | PubRel | PubComp | Disconnect | Auth, ver
     if version < 5 or not (packet.reason_code or packet.properties):
         return b""
     code = encode_uint(packet.reason_code, 1)
-    return code + encode_properties(packet.properties, Place[packet.type.name]) if packet.properties else code
+    return (
+        code + encode_properties(packet.properties, PropertyPlace[packet.type.name])
+        if packet.properties
+        else code
+    )
 
 
 def _encode_subscription(subscription: Subscription) -> bytes:
@@ -319,7 +325,7 @@ def _encode_connect(packet: Connect) -> bytes:
     will = packet.will
     if will is not None:
         flags |= _WILL | will.qos << 3 | (_WILL_RETAIN if will.retain else 0)
-        payload.append(_properties(will.properties, packet.version, Place.WILL))
+        payload.append(_properties(will.properties, packet.version, PropertyPlace.WILL))
         payload += encode_text(will.topic), encode_binary(will.payload)
     if packet.username is not None:
         flags |= _USERNAME
@@ -328,5 +334,7 @@ def _encode_connect(packet: Connect) -> bytes:
         flags |= _PASSWORD
         payload.append(encode_binary(packet.password))
     head = encode_text(_PROTOCOL_NAMES[packet.version]) + bytes((packet.version, flags))
-    head += encode_uint(packet.keep_alive, 2) + _properties(packet.properties, packet.version, Place.CONNECT)
+    head += encode_uint(packet.keep_alive, 2) + _properties(
+        packet.properties, packet.version, PropertyPlace.CONNECT
+    )
     return head + b"".join(payload)

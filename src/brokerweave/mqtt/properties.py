@@ -58,7 +58,7 @@ Value: TypeAlias = int | str | bytes | tuple[str, str]
 Properties: TypeAlias = tuple[tuple[Property, Value], ...]
 
 
-class Place(enum.Flag):
+class PropertyPlace(enum.Flag):
     """Where properties can stand: most packets, and the will inside CONNECT."""
 
     CONNECT = enum.auto()
@@ -87,34 +87,34 @@ class _Type(enum.Enum):
 
 class _Rule(NamedTuple):
     type: _Type
-    places: Place
+    places: PropertyPlace
     size: int = 0
     low: int = 0
     high: int = 0
 
 
-_MESSAGE = Place.PUBLISH | Place.WILL
+_MESSAGE = PropertyPlace.PUBLISH | PropertyPlace.WILL
 _ANSWERS = (
-    Place.CONNACK
-    | Place.PUBACK
-    | Place.PUBREC
-    | Place.PUBREL
-    | Place.PUBCOMP
-    | Place.SUBACK
-    | Place.UNSUBACK
-    | Place.DISCONNECT
-    | Place.AUTH
+    PropertyPlace.CONNACK
+    | PropertyPlace.PUBACK
+    | PropertyPlace.PUBREC
+    | PropertyPlace.PUBREL
+    | PropertyPlace.PUBCOMP
+    | PropertyPlace.SUBACK
+    | PropertyPlace.UNSUBACK
+    | PropertyPlace.DISCONNECT
+    | PropertyPlace.AUTH
 )
-_ANYWHERE = _ANSWERS | _MESSAGE | Place.CONNECT | Place.SUBSCRIBE | Place.UNSUBSCRIBE
-_BOTH_CONNECTS = Place.CONNECT | Place.CONNACK
-_AUTHENTICATING = _BOTH_CONNECTS | Place.AUTH
+_ANYWHERE = _ANSWERS | _MESSAGE | PropertyPlace.CONNECT | PropertyPlace.SUBSCRIBE | PropertyPlace.UNSUBSCRIBE
+_BOTH_CONNECTS = PropertyPlace.CONNECT | PropertyPlace.CONNACK
+_AUTHENTICATING = _BOTH_CONNECTS | PropertyPlace.AUTH
 
 
-def _flag(places: Place) -> _Rule:
+def _flag(places: PropertyPlace) -> _Rule:
     return _Rule(_Type.INTEGER, places, 1, 0, 1)
 
 
-def _integer(size: int, places: Place, low: int = 0) -> _Rule:
+def _integer(size: int, places: PropertyPlace, low: int = 0) -> _Rule:
     return _Rule(_Type.INTEGER, places, size, low, (1 << (8 * size)) - 1)
 
 
@@ -124,28 +124,30 @@ _RULES: dict[Property, _Rule] = {
     Property.CONTENT_TYPE: _Rule(_Type.TEXT, _MESSAGE),
     Property.RESPONSE_TOPIC: _Rule(_Type.TEXT, _MESSAGE),
     Property.CORRELATION_DATA: _Rule(_Type.BINARY, _MESSAGE),
-    Property.SUBSCRIPTION_IDENTIFIER: _Rule(_Type.VARINT, Place.PUBLISH | Place.SUBSCRIBE, 0, 1, VARINT_MAX),
-    Property.SESSION_EXPIRY_INTERVAL: _integer(4, _BOTH_CONNECTS | Place.DISCONNECT),
-    Property.ASSIGNED_CLIENT_IDENTIFIER: _Rule(_Type.TEXT, Place.CONNACK),
-    Property.SERVER_KEEP_ALIVE: _integer(2, Place.CONNACK),
+    Property.SUBSCRIPTION_IDENTIFIER: _Rule(
+        _Type.VARINT, PropertyPlace.PUBLISH | PropertyPlace.SUBSCRIBE, 0, 1, VARINT_MAX
+    ),
+    Property.SESSION_EXPIRY_INTERVAL: _integer(4, _BOTH_CONNECTS | PropertyPlace.DISCONNECT),
+    Property.ASSIGNED_CLIENT_IDENTIFIER: _Rule(_Type.TEXT, PropertyPlace.CONNACK),
+    Property.SERVER_KEEP_ALIVE: _integer(2, PropertyPlace.CONNACK),
     Property.AUTHENTICATION_METHOD: _Rule(_Type.TEXT, _AUTHENTICATING),
     Property.AUTHENTICATION_DATA: _Rule(_Type.BINARY, _AUTHENTICATING),
-    Property.REQUEST_PROBLEM_INFORMATION: _flag(Place.CONNECT),
-    Property.WILL_DELAY_INTERVAL: _integer(4, Place.WILL),
-    Property.REQUEST_RESPONSE_INFORMATION: _flag(Place.CONNECT),
-    Property.RESPONSE_INFORMATION: _Rule(_Type.TEXT, Place.CONNACK),
-    Property.SERVER_REFERENCE: _Rule(_Type.TEXT, Place.CONNACK | Place.DISCONNECT),
+    Property.REQUEST_PROBLEM_INFORMATION: _flag(PropertyPlace.CONNECT),
+    Property.WILL_DELAY_INTERVAL: _integer(4, PropertyPlace.WILL),
+    Property.REQUEST_RESPONSE_INFORMATION: _flag(PropertyPlace.CONNECT),
+    Property.RESPONSE_INFORMATION: _Rule(_Type.TEXT, PropertyPlace.CONNACK),
+    Property.SERVER_REFERENCE: _Rule(_Type.TEXT, PropertyPlace.CONNACK | PropertyPlace.DISCONNECT),
     Property.REASON_STRING: _Rule(_Type.TEXT, _ANSWERS),
     Property.RECEIVE_MAXIMUM: _integer(2, _BOTH_CONNECTS, low=1),
     Property.TOPIC_ALIAS_MAXIMUM: _integer(2, _BOTH_CONNECTS),
-    Property.TOPIC_ALIAS: _integer(2, Place.PUBLISH, low=1),
-    Property.MAXIMUM_QOS: _flag(Place.CONNACK),
-    Property.RETAIN_AVAILABLE: _flag(Place.CONNACK),
+    Property.TOPIC_ALIAS: _integer(2, PropertyPlace.PUBLISH, low=1),
+    Property.MAXIMUM_QOS: _flag(PropertyPlace.CONNACK),
+    Property.RETAIN_AVAILABLE: _flag(PropertyPlace.CONNACK),
     Property.USER_PROPERTY: _Rule(_Type.PAIR, _ANYWHERE),
     Property.MAXIMUM_PACKET_SIZE: _integer(4, _BOTH_CONNECTS, low=1),
-    Property.WILDCARD_SUBSCRIPTION_AVAILABLE: _flag(Place.CONNACK),
-    Property.SUBSCRIPTION_IDENTIFIER_AVAILABLE: _flag(Place.CONNACK),
-    Property.SHARED_SUBSCRIPTION_AVAILABLE: _flag(Place.CONNACK),
+    Property.WILDCARD_SUBSCRIPTION_AVAILABLE: _flag(PropertyPlace.CONNACK),
+    Property.SUBSCRIPTION_IDENTIFIER_AVAILABLE: _flag(PropertyPlace.CONNACK),
+    Property.SHARED_SUBSCRIPTION_AVAILABLE: _flag(PropertyPlace.CONNACK),
 }
 _ID_OF = {int(p): p for p in Property}
 
@@ -180,7 +182,7 @@ def without(properties: Properties, *unwanted: Property) -> Properties:
     return tuple(pair for pair in properties if pair[0] not in unwanted)
 
 
-def read_properties(reader: Reader, place: Place) -> Properties:
+def read_properties(reader: Reader, place: PropertyPlace) -> Properties:
     """Read the length and the properties that follow it."""
     size = reader.varint()
     if not size:
@@ -201,7 +203,7 @@ def read_properties(reader: Reader, place: Place) -> Properties:
     return found
 
 
-def encode_properties(properties: Properties, place: Place) -> bytes:
+def encode_properties(properties: Properties, place: PropertyPlace) -> bytes:
     """The properties with their length before them."""
     if not properties:
         return b"\0"
@@ -236,7 +238,7 @@ def _encode_value(property_id: Property, value: Value, rule: _Rule) -> bytes:
     raise Malformed(f"property {property_id.name} cannot have the value {value!r}")
 
 
-def _check(properties: Properties, place: Place) -> None:
+def _check(properties: Properties, place: PropertyPlace) -> None:
     seen: set[Property] = set()
     for property_id, value in properties:
         rule = _RULES[property_id]
@@ -254,8 +256,8 @@ def _check(properties: Properties, place: Place) -> None:
         raise Malformed("authentication data without a method", 0x82)
 
 
-def _may_repeat(property_id: Property, place: Place) -> bool:
+def _may_repeat(property_id: Property, place: PropertyPlace) -> bool:
     if property_id is Property.USER_PROPERTY:
         return True
     # A message that several of a client's subscriptions match carries all of their identifiers.
-    return property_id is Property.SUBSCRIPTION_IDENTIFIER and place is Place.PUBLISH
+    return property_id is Property.SUBSCRIPTION_IDENTIFIER and place is PropertyPlace.PUBLISH

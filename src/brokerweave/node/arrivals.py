@@ -12,15 +12,15 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from brokerweave.cooperation.api import Timer
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.run import Run
 from brokerweave.mqtt.frames import RouteCache, route_run
 from brokerweave.node import confirmations
-from brokerweave.node.confirmations import Publication
-from brokerweave.node.daybook import OWN
+from brokerweave.node.confirmations import PublicationId
 from brokerweave.node.rerouting import goes_again
-from brokerweave.node.router import Group
+from brokerweave.node.router import RouteGroup
+from brokerweave.node.write_ahead_log import OWN
+from brokerweave.plugin import Timer
 
 if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
@@ -35,7 +35,7 @@ long before."""
 class Arrivals:
     def __init__(self, core: NodeCore) -> None:
         self._core = core
-        self._to_confirm: dict[str, list[Publication]] = {}
+        self._to_confirm: dict[str, list[PublicationId]] = {}
         core.controls[confirmations.TOPIC] = self._confirmations_arrived
 
     def batch_arrived(self, neighbour: str, lane: int, first: int, runs: list[Run]) -> None:
@@ -95,7 +95,7 @@ class Arrivals:
             return
         reached = self._take_new(neighbour, lane, run, skip)
         if run.confirm:
-            publication = Publication(run.origin, run.epoch, lane, run.first)
+            publication = PublicationId(run.origin, run.epoch, lane, run.first)
             self._confirm_behind(neighbour, publication, filter(self._core.is_up, reached))
 
     def _take_flood(self, neighbour: str, lane: int, run: Run) -> None:
@@ -105,7 +105,7 @@ class Arrivals:
             self.stream(lane, run), run.epoch, run.first, run.count
         ):
             try:
-                # It says nothing of whether this node has seen the run: the daybook must not, either.
+                # It says nothing of whether this node has seen the run: the write-ahead log must not, either.
                 self._route(run.part(offset, count), routes, OWN, local=False)
             except RemoteProtocolError:
                 self._core.counters.add("dropped_damaged", count)
@@ -152,7 +152,7 @@ class Arrivals:
             if group is None:
                 self._core.counters.add("not_wanted_any_more", length if local and not run.holds else 0)
                 continue
-            assert isinstance(group, Group)
+            assert isinstance(group, RouteGroup)
             part = run
             if length != run.count:
                 part = replace(
@@ -168,7 +168,7 @@ class Arrivals:
             reached.update(self._core.outgoing.dispatch(part, group, came_on))
         return reached
 
-    def _confirm_behind(self, neighbour: str, publication: Publication, reached: Iterable[str]) -> None:
+    def _confirm_behind(self, neighbour: str, publication: PublicationId, reached: Iterable[str]) -> None:
         """Confirm to `neighbour` once all that were `reached` have confirmed."""
         timer: Timer | None = None
 
@@ -183,10 +183,10 @@ class Arrivals:
         else:
             timer = self._core.host.call_later(CONFIRM_LIMIT, lambda: self._abandon(publication))
 
-    def _abandon(self, publication: Publication) -> None:
+    def _abandon(self, publication: PublicationId) -> None:
         self._core.confirmations.abandon(publication)
 
-    def _confirm(self, neighbour: str, publication: Publication) -> None:
+    def _confirm(self, neighbour: str, publication: PublicationId) -> None:
         """Tell where a publication came from that it is taken here and behind; one packet per loop turn."""
         if not self._to_confirm:
             self._core.host.call_later(0, self._send_confirmations)

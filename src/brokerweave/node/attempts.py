@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from brokerweave.cooperation.api import Cut, Timer
 from brokerweave.failover import wire
 from brokerweave.failover.cutover import Cutover
 from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.newcomer import Newcomer
 from brokerweave.mqtt.topics import matches, shared_filter
-from brokerweave.node.giving import Giving
+from brokerweave.node.client_redelivery import ClientRedelivery
+from brokerweave.plugin import Cut, Timer
+from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.pair import Pair
-from brokerweave.session.standing import Stand
 
 if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
@@ -43,9 +43,9 @@ class _Attempt:
         "behind",
         "client",
         "cutover",
+        "hold_point",
         "pair",
         "seen",
-        "stand",
         "timer",
         "unanswered",
         "unclear",
@@ -53,11 +53,13 @@ class _Attempt:
         "version",
     )
 
-    def __init__(self, client: str, pair: Pair, cutover: Cutover, stand: Stand, behind: Stand) -> None:
+    def __init__(
+        self, client: str, pair: Pair, cutover: Cutover, hold_point: HoldPoint, behind: HoldPoint
+    ) -> None:
         self.client = client
         self.pair = pair
         self.cutover = cutover
-        self.stand = stand
+        self.hold_point = hold_point
         self.behind = behind
         self.version = 0
         self.unheard: set[str] = set()
@@ -90,12 +92,16 @@ class _Attempt:
 
 class Attempts:
     def __init__(
-        self, core: NodeCore, failover: Failover, clients: Mapping[str, Newcomer], giving: Giving
+        self,
+        core: NodeCore,
+        failover: Failover,
+        clients: Mapping[str, Newcomer],
+        redelivery: ClientRedelivery,
     ) -> None:
         self._core = core
         self._failover = failover
         self._clients = clients
-        self._giving = giving
+        self._redelivery = redelivery
         self._attempts: dict[int, _Attempt] = {}
         self._round = 0
         self._epochs: dict[str, int] = {}
@@ -107,7 +113,9 @@ class Attempts:
         """Neighbours that were not waited for any longer: by client, which version tells them of it."""
         failover.log.writing = self._writing
 
-    def begin(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand, timeout: float) -> bool:
+    def begin(
+        self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint, timeout: float
+    ) -> bool:
         """SUBACK came. False: it stands until all have heard."""
         core, mesh, log = self._core, self._failover.mesh, self._failover.log
         client = pair.client.client_id
@@ -128,7 +136,7 @@ class Attempts:
             cutover.already([*entry.early, *pair.undelivered])
             cutover.received(entry.early)
         mesh.flush()
-        attempt = _Attempt(client, pair, cutover, stand, pair.stand_behind())
+        attempt = _Attempt(client, pair, cutover, hold_point, pair.hold_behind())
         attempt.version, attempt.unheard = mesh.version, set(nodes)
         number = self.new_round()
         self._attempts[number] = attempt
@@ -208,7 +216,7 @@ class Attempts:
             entry.sources.add(node)
             had = [one.id for one in offered if attempt.cutover.has(one)]
             if had:
-                self._failover.having.got(attempt.client, had, {node})
+                self._failover.receipts.got(attempt.client, had, {node})
 
     # What is heard of others
 
@@ -293,7 +301,7 @@ class Attempts:
         if attempt is None:
             return
         if not attempt.unheard:
-            attempt.pair.go_on(attempt.stand)
+            attempt.pair.end_hold(attempt.hold_point)
         self._look_at_broker(attempt)
         if attempt.cutover.complete:
             self._finish(number)
@@ -363,15 +371,15 @@ class Attempts:
         self._core.counters.add("redelivery_doubted", attempt.cutover.doubted)
         interrupted = entry is not None and entry.interrupted
         if entry is not None:
-            self._failover.having.routed(attempt.client, attempt.cutover.later, entry.keepers)
-            self._failover.having.got(attempt.client, attempt.cutover.known, entry.keepers)
-        attempt.pair.go_on(attempt.stand)
+            self._failover.receipts.routed(attempt.client, attempt.cutover.later, entry.keepers)
+            self._failover.receipts.got(attempt.client, attempt.cutover.known, entry.keepers)
+        attempt.pair.end_hold(attempt.hold_point)
         if given and not interrupted:
             if attempt.cutover.doubtful and entry is not None and not attempt.sure:
-                self._giving.suspect(attempt.client, entry, tuple(attempt.cutover.doubtful))
-            self._giving.give(attempt.pair, attempt.client, attempt.cutover, given, attempt.behind)
+                self._redelivery.suspect(attempt.client, entry, tuple(attempt.cutover.doubtful))
+            self._redelivery.redeliver(attempt.pair, attempt.client, attempt.cutover, given, attempt.behind)
         else:
-            attempt.pair.go_on(attempt.behind)
+            attempt.pair.end_hold(attempt.behind)
         for later in [later for later, one in self._attempts.items() if one.client == attempt.client]:
             self._check(later)
 
@@ -379,7 +387,7 @@ class Attempts:
 
     def _writing(self, identifier: MessageId) -> None:
         """The broker is about to get a publication."""
-        told = self._giving.writing(identifier)
+        told = self._redelivery.writing(identifier)
         cut = self._cuts.get(identifier.origin)
         last = (cut.epoch, cut.sequences[identifier.lane]) if cut is not None else None
         overtaken = last is None or (identifier.epoch, identifier.sequence) <= last
@@ -401,6 +409,6 @@ class Attempts:
                 continue
             here_before = record is not None and identifier in record.had
             if here_before or self._failover.queues.had(client, identifier):
-                self._giving.not_again(client, publish.topic, known.hash)
+                self._redelivery.not_again(client, publish.topic, known.hash)
             else:
                 entry.last.overtaken(identifier, publish.topic, known.hash)

@@ -28,7 +28,7 @@ class _Told:
         self.told = self.heard = self.asked = 0
 
 
-class _Wait:
+class _BarrierWait:
     __slots__ = ("callback", "needed")
 
     def __init__(self, needed: dict[str, int], callback: Callable[[], None]) -> None:
@@ -40,7 +40,7 @@ class Barrier:
     def __init__(self, send: Callable[[str, bytes], None]) -> None:
         self._send = send
         self._neighbours: dict[str, _Told] = {}
-        self._waits: list[_Wait] = []
+        self._waits: list[_BarrierWait] = []
 
     @property
     def waiting(self) -> int:
@@ -59,7 +59,7 @@ class Barrier:
         needed = {n: t.told for n, t in self._neighbours.items() if t.heard < t.told and n != asked_by}
         if not needed:
             return True
-        self._waits.append(_Wait(needed, callback))
+        self._waits.append(_BarrierWait(needed, callback))
         for neighbour in needed:
             self._ask(neighbour)
         return False

@@ -18,8 +18,8 @@ from brokerweave.links.connection import (
     Established,
     Event,
     LinkConnection,
+    LinkRefused,
     PeerLeft,
-    Refused,
 )
 from brokerweave.links.handshake import BUSY, HandshakeRefused, Hello
 from brokerweave.links.lane import Lane, Resume
@@ -126,7 +126,7 @@ class Carriers:
         if isinstance(event, Established):
             self._established(carrier, event)
             return
-        if isinstance(event, Refused):
+        if isinstance(event, LinkRefused):
             self._refused(carrier, event)
             return
         if carrier.peer is None or self._carriers.get(carrier.peer) is not carrier:
@@ -202,7 +202,7 @@ class Carriers:
             return True
         return new.dialed == (self._core.node_id < peer)
 
-    def _refused(self, carrier: Carrier, event: Refused) -> None:
+    def _refused(self, carrier: Carrier, event: LinkRefused) -> None:
         self._core.count("link_refusals")
         self.unreachable(carrier.peer[0] if carrier.peer else "an incoming link", event.reason)
         carrier.peer = None

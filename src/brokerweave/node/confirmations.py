@@ -21,7 +21,7 @@ MAX_UNDER_WAY = 100_000
 _TAIL = struct.Struct(">QBQ")
 
 
-class Publication(NamedTuple):
+class PublicationId(NamedTuple):
     """What names one publication in the whole deployment."""
 
     origin: str
@@ -33,8 +33,8 @@ class Publication(NamedTuple):
 class Confirmations:
     def __init__(self) -> None:
         self.overflows = 0
-        self._waiting: dict[Publication, tuple[set[str], Callable[[], None]]] = {}
-        self._missing: dict[Publication, set[str]] = {}
+        self._waiting: dict[PublicationId, tuple[set[str], Callable[[], None]]] = {}
+        self._missing: dict[PublicationId, set[str]] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -43,7 +43,7 @@ class Confirmations:
         """Whether somebody has yet to confirm it, and is waited for."""
         return publication in self._waiting
 
-    def expect(self, publication: Publication, neighbours: Iterable[str], done: Callable[[], None]) -> bool:
+    def expect(self, publication: PublicationId, neighbours: Iterable[str], done: Callable[[], None]) -> bool:
         """Call `done` when all these neighbours have confirmed. True: there is nothing to wait for."""
         waiting = set(neighbours)
         if waiting and len(self._waiting) >= MAX_UNDER_WAY:
@@ -54,7 +54,7 @@ class Confirmations:
         self._waiting[publication] = (waiting, done)
         return False
 
-    def confirmed(self, neighbour: str, publication: Publication) -> None:
+    def confirmed(self, neighbour: str, publication: PublicationId) -> None:
         self._heard(neighbour, publication)
 
     def gone(self, neighbour: str) -> None:
@@ -63,12 +63,12 @@ class Confirmations:
             self._missing.setdefault(publication, set()).add(neighbour)
             self._heard(neighbour, publication)
 
-    def abandon(self, publication: Publication) -> set[str]:
+    def abandon(self, publication: PublicationId) -> set[str]:
         """Its publisher waits no longer. Those who were waited for and have not confirmed."""
         waiting, _ = self._waiting.pop(publication, (set[str](), None))
         return self._missing.pop(publication, set()) | waiting
 
-    def _heard(self, neighbour: str, publication: Publication) -> None:
+    def _heard(self, neighbour: str, publication: PublicationId) -> None:
         waiting, done = self._waiting.get(publication, (None, None))
         if waiting is None or done is None or neighbour not in waiting:
             return
@@ -78,7 +78,7 @@ class Confirmations:
             done()
 
 
-def encode(publications: Iterable[Publication]) -> bytes:
+def encode(publications: Iterable[PublicationId]) -> bytes:
     parts = []
     for origin, epoch, lane, sequence in publications:
         name = origin.encode()
@@ -86,14 +86,14 @@ def encode(publications: Iterable[Publication]) -> bytes:
     return b"".join(parts)
 
 
-def decode(payload: bytes) -> list[Publication]:
+def decode(payload: bytes) -> list[PublicationId]:
     publications = []
     at = 0
     try:
         while at < len(payload):
             end = at + 1 + payload[at]
             origin = payload[at + 1 : end].decode()
-            publications.append(Publication(origin, *_TAIL.unpack_from(payload, end)))
+            publications.append(PublicationId(origin, *_TAIL.unpack_from(payload, end)))
             at = end + _TAIL.size
     except (struct.error, UnicodeDecodeError):
         raise RemoteProtocolError("a confirmation that ends too early") from None

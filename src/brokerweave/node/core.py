@@ -14,7 +14,6 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
-from brokerweave.cooperation.api import Cut, Listener, Strategy, Timer
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.injector import Injector
@@ -27,7 +26,6 @@ from brokerweave.node.arrivals import Arrivals
 from brokerweave.node.barrier import Barrier
 from brokerweave.node.confirmations import Confirmations
 from brokerweave.node.counters import Counters
-from brokerweave.node.daybook import Daybook
 from brokerweave.node.failover import Failover
 from brokerweave.node.gates import MARK_TOPIC
 from brokerweave.node.interest import Interest
@@ -36,16 +34,18 @@ from brokerweave.node.outgoing import Outgoing
 from brokerweave.node.plugins import GuardedStrategy, Plugins
 from brokerweave.node.publisher import Publisher
 from brokerweave.node.retained import MemoryStore, RetainedSettings, RetainedStore
-from brokerweave.node.retained_sync import Retained
-from brokerweave.node.router import Group, Router
+from brokerweave.node.retained_sync import RetainedSync
+from brokerweave.node.router import RouteGroup, Router
 from brokerweave.node.sessions import Sessions
 from brokerweave.node.taps import Taps
 from brokerweave.node.wills import Wills
 from brokerweave.node.wiring import UNKNOWN, Wiring
-from brokerweave.session.host import Limits
+from brokerweave.node.write_ahead_log import WriteAheadLog
+from brokerweave.plugin import Cut, Listener, OptionValue, Strategy, Timer
+from brokerweave.session.hold_points import HeldAck, HoldPoint
+from brokerweave.session.host import SessionLimits
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
-from brokerweave.session.standing import HeldAck, Stand
 from brokerweave.tables import fit
 
 OWN_TOPICS = "$brokerweave/"
@@ -70,7 +70,7 @@ class Settings:
     barrier_timeout: float | None = None
     """Seconds a SUBACK waits for the other sites at most; None: it does not (`subscribe = "async"`)."""
     retained: RetainedSettings = field(default_factory=RetainedSettings)
-    options: Mapping[str, float] = field(default_factory=dict)
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
     """Numbers of the strategy's own section."""
     cycles: bool = False
     """Whether the wiring may have cycles; False spares the exchange of link states where it has none."""
@@ -118,17 +118,17 @@ class NodeCore:
     def __init__(
         self,
         settings: Settings,
-        limits: Limits,
+        limits: SessionLimits,
         strategy: type[Strategy],
         listeners: tuple[Listener, ...],
         host: NodeHost,
         make_lane: LaneMaker,
         injectors: list[Injector],
         retained_store: RetainedStore | None = None,
-        daybook: Daybook | None = None,
+        wal: WriteAheadLog | None = None,
     ) -> None:
         self.settings = settings
-        self.daybook = daybook or Daybook()
+        self.wal = wal or WriteAheadLog()
         self.limits = limits
         self.listeners = listeners
         self.host = host
@@ -148,7 +148,7 @@ class NodeCore:
             settings.lanes if settings.ordered else None,
             lambda error: self.plugins.failed(self.strategy, error),
         )
-        self.interest = Interest(self.guarded, self.daybook)
+        self.interest = Interest(self.guarded, self.wal)
         self.kept: dict[str, dict[str, int]] = {}
         """For each neighbour, what the strategy wants to know of it after a restart."""
         self.controls: dict[str, Callable[[str, bytes], None]] = {}
@@ -164,7 +164,7 @@ class NodeCore:
         self.neighbour_table.went_down = self._neighbour_down
         self.outgoing = Outgoing(self)
         self.arrivals = Arrivals(self)
-        self.retained = Retained(self, settings.retained, retained_store or MemoryStore(), settings.epoch)
+        self.retained = RetainedSync(self, settings.retained, retained_store or MemoryStore(), settings.epoch)
         if self.wiring.enabled:
             self.retained.unsure_until = self.retained.index.clock.last
         else:
@@ -237,10 +237,11 @@ class NodeCore:
             else:
                 kept[name] = value
         fit(kept)
-        self.daybook.note("keep", neighbour, dict(changes))
+        self.wal.note("keep", neighbour, dict(changes))
 
-    def option(self, name: str) -> float:
-        return self.settings.options[name]
+    @property
+    def options(self) -> Mapping[str, OptionValue]:
+        return self.settings.options
 
     def cut(self, neighbour: str) -> Cut:
         self.publisher.settle()  # what was gathered has its routes from before
@@ -305,16 +306,16 @@ class NodeCore:
 
     def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
         if self.failover is not None:
-            self.failover.having.received(pair, hashes)
+            self.failover.receipts.received(pair, hashes)
             if more:  # in doubt at this node's death is then no more than the client's Receive Maximum
-                self.failover.having.flush()
+                self.failover.receipts.flush()
 
     def publishing(self, topic: str) -> None:
         if self.failover is not None:
-            self.failover.having.kept(topic.encode())
+            self.failover.receipts.kept(topic.encode())
 
     def keeps(self, topic: bytes) -> bool:
-        return self.failover is not None and self.failover.having.keeps(topic)
+        return self.failover is not None and self.failover.receipts.keeps(topic)
 
     def superseded(self, pair: Pair) -> bool:
         return self.sessions.superseded(pair)
@@ -341,7 +342,7 @@ class NodeCore:
             self.failover.accepted(pair, session_present, before is not None and before.lost)
         return record
 
-    def granted(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand) -> bool:
+    def granted(self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint) -> bool:
         record = self.sessions.of(pair)
         if record is None:
             return True
@@ -351,11 +352,11 @@ class NodeCore:
         if self.settings.barrier_timeout is None or not filters:
             return True
         if self.failover is not None:
-            return self.failover.granted(pair, filters, stand, self.settings.barrier_timeout)
+            return self.failover.granted(pair, filters, hold_point, self.settings.barrier_timeout)
         # Also what an earlier filter is still waiting for counts: it may be the one that covers this.
         return self.await_others(
             self.barrier.when_heard,
-            lambda: pair.go_on(stand),
+            lambda: pair.end_hold(hold_point),
             self.settings.barrier_timeout,
             "barrier_timeouts",
             self.barrier.forget,
@@ -397,7 +398,7 @@ class NodeCore:
             self.interest.discard(record, filters)
 
     def released(self, pair: Pair, packet_id: int) -> None:
-        self.daybook.note("release", pair.client.client_id, packet_id)
+        self.wal.note("release", pair.client.client_id, packet_id)
 
     def use_taps(self, taps: Taps) -> None:
         """Record from now on; before the first client comes."""
@@ -406,20 +407,20 @@ class NodeCore:
         self.router.changed()
 
     def tapped(self, group: object) -> bool:
-        assert isinstance(group, Group)
+        assert isinstance(group, RouteGroup)
         return self.taps is not None and group.share > 0
 
     def record_publications(self, pair: Pair, routed: Routed) -> None:
         group, taps = routed.group, self.taps
-        assert isinstance(group, Group)
+        assert isinstance(group, RouteGroup)
         if group.share and taps is not None:
             client, resent = pair.client, routed.resent or ()
-            record = taps.tape.record if group.share >= 1 else partial(taps.sample, group.share)
+            record = taps.recorder.record if group.share >= 1 else partial(taps.sample, group.share)
             record(client.client_id, client.mqtt_version, routed.count, routed.blob, resent)
 
     def write_recorded(self) -> None:
         if self.taps is not None:
-            self.taps.tape.write()
+            self.taps.recorder.write()
 
     def forward(
         self,
@@ -431,13 +432,13 @@ class NodeCore:
         taken: tuple[str, int] | None = None,
         sender: tuple[str, int] | None = None,
     ) -> None:
-        assert isinstance(group, Group)
+        assert isinstance(group, RouteGroup)
         self.publisher.forward(group, count, blob, max_qos, version, taken, sender)
 
     def forward_confirmed(
         self, group: object, publish: Publish, version: int, pair: Pair, ack: HeldAck
     ) -> bool:
-        assert isinstance(group, Group)
+        assert isinstance(group, RouteGroup)
         return self.publisher.forward_confirmed(group, publish, version, pair, ack)
 
     def latest_version(self) -> int:
@@ -454,7 +455,7 @@ class NodeCore:
         if self.failover is not None:
             self.failover.ended(pair)
             record = self.sessions.of(pair)
-            if record is not None and unexpected and self.failover.returns.owes(record.client_id):
+            if record is not None and unexpected and self.failover.returns.has_pending(record.client_id):
                 record.lost = True  # its session may end with its connection, but not what it is owed
             if record is not None and record.lost and record.owner is pair:
                 self.failover.mesh.client_cut_off(record.client_id)
@@ -472,7 +473,7 @@ class NodeCore:
     def add_neighbour(self, identifier: str) -> None:
         if identifier not in self.neighbour_table:
             self.kept[identifier] = {}
-            self.daybook.note("neighbour", identifier)
+            self.wal.note("neighbour", identifier)
             self.neighbour_table.add(identifier)
             self.routes_changed()
 
@@ -497,7 +498,7 @@ class NodeCore:
         self.wiring.forget(identifier)
         self._neighbour_down(identifier)
         self.kept.pop(identifier, None)
-        self.daybook.note("neighbour gone", identifier)
+        self.wal.note("neighbour gone", identifier)
         self.router.forget(identifier)
         self.routes_changed()
         self.retained.forgotten(identifier)
@@ -507,7 +508,7 @@ class NodeCore:
 
     def lane_of(self, topic: str) -> int:
         group = self.local_routes.lookup(topic.encode(), True)
-        return max(group.lane, 0) if isinstance(group, Group) else 0
+        return max(group.lane, 0) if isinstance(group, RouteGroup) else 0
 
     def injectors_idle(self) -> bool:
         return all(injector.idle for injector in self.injectors)

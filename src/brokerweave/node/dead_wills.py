@@ -12,7 +12,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from brokerweave.failover import wire
-from brokerweave.failover.wills import OwedWill, OwedWills
+from brokerweave.failover.wills import PendingWill, PendingWills
 from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.packets import Will
 from brokerweave.session.pair import Pair
@@ -35,9 +35,9 @@ class DeadWills:
     def __init__(self, core: NodeCore, failover: Failover) -> None:
         self._core = core
         self._failover = failover
-        self._owed = OwedWills(MAX_BYTES)
-        self._own: dict[str, OwedWill] = {}
-        self._left: dict[str, tuple[OwedWill, int]] = {}
+        self._pending = PendingWills(MAX_BYTES)
+        self._own: dict[str, PendingWill] = {}
+        self._left: dict[str, tuple[PendingWill, int]] = {}
         """By client, of pairs that the broker left: the will, and the number of the last CONNECT before."""
         self._told: frozenset[str] = frozenset()
         self._dead: set[str] = set()
@@ -55,31 +55,31 @@ class DeadWills:
         pair.came = self._failover.mesh.table.since(client)
         if pair.will is not None:
             expiry = _NEVER if math.isinf(pair.expiry) else int(pair.expiry)
-            owed = OwedWill(client, self._core.node_id, pair.came, pair.version, pair.will, expiry)
-            self._own[client] = owed
-            self._tell(wire.encode_will(owed), self._failover.having.holders())
+            pending = PendingWill(client, self._core.node_id, pair.came, pair.version, pair.will, expiry)
+            self._own[client] = pending
+            self._tell(wire.encode_will(pending), self._failover.receipts.holders())
         elif before is not None:
             self._clear(before)
 
     def ended(self, pair: Pair) -> None:
         """Whatever becomes of it, its own node sees to that now."""
         record = self._core.sessions.of(pair)
-        owed = self._own.get(pair.client.client_id)
-        if owed is not None and (record is None or record.owner in (None, pair)):
-            del self._own[owed.client]
+        pending = self._own.get(pair.client.client_id)
+        if pending is not None and (record is None or record.owner in (None, pair)):
+            del self._own[pending.client]
             if pair.broker_left:
-                self._left.pop(owed.client, None)
-                self._left[owed.client] = owed, self._core.connects
+                self._left.pop(pending.client, None)
+                self._left[pending.client] = pending, self._core.connects
                 if len(self._left) > MOST_LEFT:
                     del self._left[next(iter(self._left))]
                     self._core.counters.add("left_wills_forgotten")  # at worst one is published twice
-                self._core.call_later(self._failover.window, lambda: self._forget_left(owed))
-            self._clear(owed)
+                self._core.call_later(self._failover.window, lambda: self._forget_left(pending))
+            self._clear(pending)
 
-    def _forget_left(self, owed: OwedWill) -> None:
-        left, _ = self._left.get(owed.client, (None, 0))
-        if left is owed:
-            del self._left[owed.client]
+    def _forget_left(self, pending: PendingWill) -> None:
+        left, _ = self._left.get(pending.client, (None, 0))
+        if left is pending:
+            del self._left[pending.client]
 
     def mark(self, pair: Pair, will: Will) -> tuple[str, int]:
         """The sender of a will that is due here. Others may think that this node is dead, and publish it,
@@ -93,12 +93,12 @@ class DeadWills:
 
     def is_own(self, sender: tuple[str, int]) -> bool:
         """Whether it is the sender of a will whose client is connected here: its broker has it."""
-        owed = self._own.get(sender[0].removeprefix(WILL_OF))
-        return owed is not None and _sender(owed.client, owed.since) == sender
+        pending = self._own.get(sender[0].removeprefix(WILL_OF))
+        return pending is not None and _sender(pending.client, pending.since) == sender
 
-    def _clear(self, owed: OwedWill) -> None:
-        cleared = wire.Cleared(owed.client, owed.node, owed.since)
-        self._tell(wire.encode_will(cleared), self._failover.having.holders())
+    def _clear(self, pending: PendingWill) -> None:
+        cleared = wire.Cleared(pending.client, pending.node, pending.since)
+        self._tell(wire.encode_will(cleared), self._failover.receipts.holders())
 
     def _tell(self, payload: bytes, nodes: list[str]) -> None:
         for node in nodes:
@@ -106,26 +106,26 @@ class DeadWills:
 
     def up(self, neighbour: str) -> None:
         """A link is up: what was told before may have been lost."""
-        if self._own and neighbour in self._failover.having.holders():
-            for owed in self._own.values():
-                self._core.send_own(neighbour, wire.WILLS, wire.encode_will(owed))
+        if self._own and neighbour in self._failover.receipts.holders():
+            for pending in self._own.values():
+                self._core.send_own(neighbour, wire.WILLS, wire.encode_will(pending))
 
     # Of others
 
     def arrived(self, neighbour: str, payload: bytes) -> None:
         change = wire.decode_will(payload)
-        if isinstance(change, OwedWill):
-            self._owed.told(change)
+        if isinstance(change, PendingWill):
+            self._pending.told(change)
         else:
-            self._owed.cleared(change.client, change.since)
+            self._pending.cleared(change.client, change.since)
 
     def moved(self, client: str, since: int) -> None:
         """It is somewhere else since then, with a will of its own or none."""
-        self._owed.cleared(client, since - 1)
+        self._pending.cleared(client, since - 1)
 
     def died(self, node: str) -> None:
         self._dead.add(node)
-        self._owed.dead(node, self._core.now())
+        self._pending.dead(node, self._core.now())
         self.look()
 
     def forgot(self, node: str) -> None:
@@ -136,27 +136,27 @@ class DeadWills:
         mesh, now = self._failover.mesh, self._core.now()
         for node in sorted(self._dead & mesh.live):
             self._dead.discard(node)
-            self._owed.alive(node)
+            self._pending.alive(node)
         for node in sorted(self._dead):
             if mesh.holders(node)[:1] == (self._core.node_id,):
-                for owed in self._owed.due(node, now):
-                    self._publish(owed)
+                for pending in self._pending.due(node, now):
+                    self._publish(pending)
         holders = frozenset(mesh.holders(self._core.node_id))
         for holder in sorted(holders - self._told):
             self.up(holder)
         self._told = holders
-        due = self._owed.next_due()
+        due = self._pending.next_due()
         if due is not None and due > now:
             self._core.call_later(due - now, self.look)
 
-    def _publish(self, owed: OwedWill) -> None:
-        sender = _sender(owed.client, owed.since)
-        senders, hash = self._failover.resends.senders, content_hash(owed.will.topic, owed.will.payload)
+    def _publish(self, pending: PendingWill) -> None:
+        sender = _sender(pending.client, pending.since)
+        senders, hash = self._failover.resends.senders, content_hash(pending.will.topic, pending.will.payload)
         if not senders.seen(*sender, hash):  # else another holder was first
             self._failover.resends.remember(sender, hash)
             self._core.counters.add("wills_of_dead_nodes")
-            self._core.publisher.publish_will(owed.will, owed.version, sender)
-        cleared = wire.encode_will(wire.Cleared(owed.client, owed.node, owed.since))
+            self._core.publisher.publish_will(pending.will, pending.version, sender)
+        cleared = wire.encode_will(wire.Cleared(pending.client, pending.node, pending.since))
         self._tell(cleared, list(self._failover.mesh.reachable()))
 
 

@@ -1,10 +1,10 @@
 """What a node of a mesh does for clients that lost their site (docs/decisions/0011-mesh.md).
 
-Owns the node's part as a holder: queues of other nodes' clients, and takeovers; `having` says and hears what
-clients have, `returning` has the part of the new home, `handover` of who holds, `resends` and `dead_wills`
-what their names say. Invariants: what a run is to be held for is in the queues before the run is confirmed; a
-client that is elsewhere since later has no pair here. Must not know: sockets, clocks, receipts, how a client
-is judged to lack a message.
+Owns the node's part as a holder: queues of other nodes' clients, and takeovers; `receipts` says and hears
+what clients have, `returning` has the part of the new home, `handover` of who holds, `resends` and
+`dead_wills` what their names say. Invariants: what a run is to be held for is in the queues before the run is
+confirmed; a client that is elsewhere since later has no pair here. Must not know: sockets, clocks, receipts,
+how a client is judged to lack a message.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from brokerweave.failover.ids import MessageId
 from brokerweave.failover.injections import InjectionLog
 from brokerweave.failover.queues import Queues
 from brokerweave.failover.shelf import Shelf
-from brokerweave.links.injector import State
+from brokerweave.links.injector import InjectorState
 from brokerweave.links.journal import Journal
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish, Will
-from brokerweave.node.confirmations import Publication
+from brokerweave.node.confirmations import PublicationId
 from brokerweave.node.dead_wills import DeadWills
 from brokerweave.node.handover import Handover
-from brokerweave.node.having import Having
+from brokerweave.node.receipts import ReceiptExchange
 from brokerweave.node.resends import Resends
 from brokerweave.node.retained import time_of
 from brokerweave.node.returning import Returns
-from brokerweave.node.router import Group
+from brokerweave.node.router import RouteGroup
+from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.pair import Pair
-from brokerweave.session.standing import Stand
 
 if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
@@ -72,23 +72,23 @@ class Failover:
     def __init__(self, core: NodeCore, mesh: Mesh) -> None:
         self._core = core
         self.mesh = mesh
-        self.window = core.option("window")
-        bounds = int(core.option("client_bytes")), int(core.option("max_bytes"))
+        self.window = mesh.window
+        bounds = mesh.client_bytes, mesh.max_bytes
         self.queues = Queues(*bounds, self.window)
-        self.having = Having(core, self)
+        self.receipts = ReceiptExchange(core, self)
         self.log = InjectionLog()
-        self.log.kept = self.having.kept
+        self.log.kept = self.receipts.kept
         for lane, injector in enumerate(core.injectors):
             injector.watch = self.log.lane(lane if core.settings.ordered else 0)
         self.returns = Returns(core, self)
         self.wills = DeadWills(core, self)
         self.resends = Resends(core, self)
         self.handover = Handover(core, self)
-        self.young = True
+        self.warming_up = True
         """Started less than a window ago, not by the clock, which may be set: somebody who was not reached
         yet may have kept something before."""
         core.call_later(self.window, self._grow)
-        self.having.turn_later(min(self.window, BEFORE_SECONDS))
+        self.receipts.turn_later(min(self.window, BEFORE_SECONDS))
         self.started = core.now()
         self._ticking = False
         self._ticked = 0.0
@@ -96,7 +96,7 @@ class Failover:
         """Nodes that are about to hear what is kept here for their clients."""
         self._unheld: dict[MessageId, set[str]] = {}
         """What was published here, and nodes of which a holder does not know who may be owed it."""
-        self._anew: dict[str, float] = {}
+        self._renewed: dict[str, float] = {}
         """Clients whose sessions ended with their node and began anew there, and when."""
         self._gone: dict[str, str] = {}
         """Clients whose sessions ended a moment ago, and where."""
@@ -124,13 +124,13 @@ class Failover:
         }
 
     def _grow(self) -> None:
-        self.young = False
+        self.warming_up = False
 
     def keep_in(self, journal: Journal | None) -> None:
         """Before anything happens: keep queues in a journal, and go on with what an earlier start left."""
         if journal is None:
             return
-        bounds = int(self._core.option("client_bytes")), int(self._core.option("max_bytes"))
+        bounds = self.mesh.client_bytes, self.mesh.max_bytes
         self.queues = Queues(*bounds, self.window, Shelf(journal))
         self.queues.restore(self._core.now())
         if len(self.queues):
@@ -147,9 +147,10 @@ class Failover:
             if isinstance(publish, Publish) and publish.qos:
                 self._hold_one(part, lane, publish)
         self._say_unheld(run, lane)
-        self.queues.flush()  # on disk before the daybook says that it came, and before anybody is told
+        # on disk before the write-ahead log says that it came, and before anybody is told
+        self.queues.flush()
 
-    def not_kept(self, run: Run, lane: int, group: Group, missing: set[str]) -> None:
+    def not_kept(self, run: Run, lane: int, group: RouteGroup, missing: set[str]) -> None:
         """A client's publication goes on. Where neither a node nor all that keep it for that node's clients
         were reached, or one of these does not know them, this one keeps it, too: the node tells it what its
         clients have, once it hears of that, or once their link is up again."""
@@ -183,7 +184,9 @@ class Failover:
     def _keep_unheld(self, node: str, ids: list[MessageId]) -> None:
         """A node is slow to confirm what nobody keeps for its clients: should this one end now, it would not
         know that."""
-        awaited = {one for one in ids if Publication(*one) in self._core.confirmations}  # else it has gone on
+        awaited = {
+            one for one in ids if PublicationId(*one) in self._core.confirmations
+        }  # else it has gone on
         waiting = {one for one in awaited if node in self._unheld.get(one, ())}
         neighbour = self._core.neighbour_table.get(node)
         lanes = neighbour.lanes if neighbour is not None else ()
@@ -195,7 +198,7 @@ class Failover:
     def held(self, run: Run, lane: int) -> Run:
         """What came over a link is kept as it asks; given back as it goes to the broker here."""
         holds, me = run.holds, self._core.node_id
-        away = self._away(lane) or self.mesh.cut_off or self.mesh.table.adrift(me)
+        away = self._away(lane) or self.mesh.cut_off or self.mesh.table.orphaned(me)
         if run.max_qos and away and me not in holds:
             holds += (me,)  # whose clients may come back elsewhere, before its broker does
         if holds:
@@ -211,10 +214,10 @@ class Failover:
         return run
 
     def _away(self, lane: int) -> bool:
-        return self._core.injectors[lane].state is not State.READY
+        return self._core.injectors[lane].state is not InjectorState.READY
 
     def _hold_one(self, run: Run, lane: int, publish: Publish) -> None:
-        owed: dict[str, tuple[str, int]] = {}
+        pending: dict[str, tuple[str, int]] = {}
         # What this node's broker has is kept here for clients of before it was started, and who lost it.
         served = self._core.node_id if not (self._away(lane) or self.mesh.alone) else None
         old = self._core.now() - run.born > STALE_SECONDS
@@ -225,46 +228,48 @@ class Failover:
             for client, qos in self.mesh.table.clients_wanting(node, publish.topic).items():
                 at_home = self.mesh.table.home(client) == node
                 has = node == served and client not in self.mesh.cut_off
-                if at_home and (has or (had and not self._is_anew(client, run.born))):
+                if at_home and (has or (had and not self._is_renewed(client, run.born))):
                     continue
                 # Where it was counts: its origin may not have known yet where it is.
-                if client not in owed or self.mesh.table.home(client) != node:
-                    owed[client] = (node, qos)
-        if not owed:
+                if client not in pending or self.mesh.table.home(client) != node:
+                    pending[client] = (node, qos)
+        if not pending:
             return
         identifier = MessageId(run.origin, run.epoch, lane, run.first)
         kept = held.hold(identifier, publish, run.version, run.born)
-        self._core.counters.add("publications_held", len(owed))
-        moved = self.queues.hold(kept, owed, self._core.now(), self._without_broker(owed, run.origin))
-        for client in owed if self._anew or run.born < self.started else ():
-            anew = self._is_anew(client, run.born) or self._has_come(client, run.born)
-            at_home = owed[client][0] == self.mesh.table.home(client)
-            if anew and at_home and self.queues.owes(client, identifier):  # else it is said to have it
-                moved[client] = owed[client][0]  # which may have had it before the session began
+        self._core.counters.add("publications_held", len(pending))
+        moved = self.queues.hold(kept, pending, self._core.now(), self._without_broker(pending, run.origin))
+        for client in pending if self._renewed or run.born < self.started else ():
+            renewed = self._is_renewed(client, run.born) or self._has_come(client, run.born)
+            at_home = pending[client][0] == self.mesh.table.home(client)
+            if (
+                renewed and at_home and self.queues.is_pending(client, identifier)
+            ):  # else it is said to have it
+                moved[client] = pending[client][0]  # which may have had it before the session began
         for client, node in moved.items():
-            self._pass_on(client, node, kept, own=owed[client][0] == node)
+            self._pass_on(client, node, kept, own=pending[client][0] == node)
         self.tick_later()
 
-    def _without_broker(self, owed: Mapping[str, tuple[str, int]], origin: str) -> set[str]:
+    def _without_broker(self, pending: Mapping[str, tuple[str, int]], origin: str) -> set[str]:
         """Clients for whom no broker gets something: they are nowhere, or at a site that its origin, this
         node, has no link to, and heard of from others only."""
         home, me, linked = self.mesh.table.home, self._core.node_id, self._core.neighbour_table
         return {
             client
-            for client, (node, _) in owed.items()
+            for client, (node, _) in pending.items()
             if home(client) is None or (origin == me != node and node not in linked)
         }
 
-    def _is_anew(self, client: str, born: float) -> bool:
+    def _is_renewed(self, client: str, born: float) -> bool:
         """Whether something may be from before it said again what it wants, since its session was lost."""
-        since = self._anew.get(client)
+        since = self._renewed.get(client)
         if since is None:
             return False
         return self._core.now() - since < STALE_SECONDS or born < since
 
     def _is_stale(self, client: str, born: float) -> bool:
         """Whether a client of a node in reach has had something, if it is to have it there."""
-        return self._core.now() - born > STALE_SECONDS and not self._is_anew(client, born)
+        return self._core.now() - born > STALE_SECONDS and not self._is_renewed(client, born)
 
     def _has_come(self, client: str, born: float) -> bool:
         """Whether something is from before this node was started, and its client may have come to its site
@@ -345,13 +350,15 @@ class Failover:
         self.returns.ended(pair)
         self.wills.ended(pair)
 
-    def granted(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand, timeout: float) -> bool:
+    def granted(
+        self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint, timeout: float
+    ) -> bool:
         """Filters were granted to a client: True if the stream to it need not stand."""
         if self.returns.expects(pair.client.client_id) and self.mesh.untold(pair.client.client_id):
-            return self.returns.begin(pair, filters, stand, timeout)
+            return self.returns.begin(pair, filters, hold_point, timeout)
         return self._core.await_others(
             self.mesh.when_heard,
-            lambda: pair.go_on(stand),
+            lambda: pair.end_hold(hold_point),
             timeout,
             "barrier_timeouts",
             self.mesh.forget_wait,
@@ -360,7 +367,7 @@ class Failover:
     def will_due(self, pair: Pair, will: Will) -> tuple[str, int] | None:
         """The broker publishes a will here: the sender by which others know it, if its client has a name."""
         if will.qos:
-            self.having.kept(will.topic.encode())
+            self.receipts.kept(will.topic.encode())
         return self.wills.mark(pair, will) if pair.client.client_id else None
 
     def published(self, run: Run, lane: int, publish: Publish, pair: Pair) -> None:
@@ -373,7 +380,7 @@ class Failover:
             kept = held.hold(identifier, publish, run.version, run.born)
             self.returns.attempts.published(kept, pair.client.client_id, publish.packet_id)
             if had_before:
-                self.returns.giving.had_before(kept)
+                self.returns.redelivery.had_before(kept)
 
     # What an operator sees
 
@@ -393,8 +400,8 @@ class Failover:
             "held_dropped": self.queues.dropped.total(),
             "early_receipts_dropped": self.queues.early_dropped,
             "had_forgotten": self.queues.had_dropped,
-            "receipts_lost": self.having.receipts.lost,
-            "recent_forgotten": self.having.recent.dropped,
+            "receipts_lost": self.receipts.outbox.lost,
+            "recent_forgotten": self.receipts.recent.dropped,
             "resends_forgotten": self.resends.senders.overflows,
             "injections_forgotten": self.log.forgotten,
         }
@@ -407,8 +414,8 @@ class Failover:
         self.wills.moved(client, since)
         core.call_later(self.window, lambda: self.mesh.forget_former(before, client))
         if before == node:
-            at = self._anew[client] = core.now()
-            core.call_later(self.window, lambda: self._forget_anew(client, at))
+            at = self._renewed[client] = core.now()
+            core.call_later(self.window, lambda: self._forget_renewed(client, at))
         if table.clients(node)[client].filters:  # it was named there before; who named it later lost it
             self._came(node, client, since)
             self._push_later(node)
@@ -417,9 +424,9 @@ class Failover:
         elif before == core.node_id:
             core.call_later(0, lambda: self._taken_over(client))
 
-    def _forget_anew(self, client: str, at: float) -> None:
-        if self._anew.get(client) == at:
-            del self._anew[client]
+    def _forget_renewed(self, client: str, at: float) -> None:
+        if self._renewed.get(client) == at:
+            del self._renewed[client]
 
     def _came(self, node: str, client: str, since: int) -> None:
         at_home = self.mesh.table.home(client) == node
@@ -445,7 +452,7 @@ class Failover:
             if self._gone.pop(client, None) is not None and self.mesh.table.home(client) is None:
                 self.queues.forget(client)
 
-        if self.queues.owes_any(client):
+        if self.queues.has_pending(client):
             self._gone[client] = node
             self._core.call_later(LEFT_SECONDS, give_up)
 
@@ -480,26 +487,27 @@ class Failover:
     def pushing(self) -> bool:
         return any(self._pushing.values())
 
-    def _push_later(self, node: str, owed: list[int] | None = None) -> None:
+    def _push_later(self, node: str, pending: list[int] | None = None) -> None:
         neighbour = self._core.neighbour_table.get(node)
         lanes = neighbour.lanes if neighbour is not None else ()
-        before = [lane.outbox.last for lane in lanes] if owed is None else owed
+        before = [lane.outbox.last for lane in lanes] if pending is None else pending
         self._pushing[node] += 1
         self._core.call_later(PUSH_SECONDS, lambda: self._push(node, before))
 
-    def _push(self, node: str, owed: list[int]) -> None:
+    def _push(self, node: str, pending: list[int]) -> None:
         """A node that was out of reach told its clients: it may not have got, when they came to it, what is
-        kept for them here. First it gets what was `owed` to it then as such, so that it knows what it has."""
+        kept for them here. First it gets what was `pending` to it then as such, so that it knows what it
+        has."""
         self._pushing[node] -= 1
         neighbour = self._core.neighbour_table.get(node)
         if neighbour is None or not neighbour.up:
             return  # with the next link
-        boxes = zip((lane.outbox for lane in neighbour.lanes), owed, strict=False)
+        boxes = zip((lane.outbox for lane in neighbour.lanes), pending, strict=False)
         # What was withdrawn unsent has left its number to what comes next: that may never come.
         if any(box.backlog_runs and box.oldest <= last for box, last in boxes):
-            self._push_later(node, owed)
+            self._push_later(node, pending)
             return
-        for client in [c for c in self.mesh.table.clients(node) if self.queues.owes_any(c)]:
+        for client in [c for c in self.mesh.table.clients(node) if self.queues.has_pending(c)]:
             if self.mesh.table.home(client) == node:
                 self._push_to(node, client)
 
@@ -512,7 +520,7 @@ class Failover:
                 self._core.send_own(node, wire.LATE, payload)
 
     def _up(self, neighbour: str) -> None:
-        self.having.up(neighbour)
+        self.receipts.up(neighbour)
         self.returns.attempts.up(neighbour)
         self.wills.up(neighbour)
 

@@ -53,7 +53,7 @@ class Gates:
     def mark(self, neighbour: str, lane: int, boundary: int) -> None:
         """Say that what follows on a lane was sent in this view; up to `boundary` it goes once more."""
         self._peers[neighbour].lanes[lane].said = boundary
-        mark = views.encode_mark(views.Mark(self.view, boundary))
+        mark = views.encode_mark(views.ViewMark(self.view, boundary))
         self._core.neighbour_table[neighbour].lanes[lane].announce(Publish(MARK_TOPIC, mark))
         self._core.host.lane_ready(neighbour, lane)
 

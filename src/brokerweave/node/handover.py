@@ -36,7 +36,7 @@ class Handover:
         """Nodes that were asked, and the holder that each has yet to give this node's part to."""
         self._due: set[tuple[str, str]] = set()
         """Nodes that asked, and the holder that this one is to give their part to; it was not heard yet."""
-        self._giving: set[tuple[str, str]] = set()
+        self._handing_over: set[tuple[str, str]] = set()
         """The same while it is given."""
         self._asked_at: dict[str, float] = {}
         """When clients' queues were asked for here, as they came where they are."""
@@ -52,15 +52,15 @@ class Handover:
         should."""
         mesh = self._failover.mesh
         untold = sum(not mesh.has_told(node) for node in mesh.live if node != self._core.node_id)
-        return untold + len(self._awaited) + len(self._due) + len(self._giving)
+        return untold + len(self._awaited) + len(self._due) + len(self._handing_over)
 
     def look(self) -> None:
         """Others live than before, or a neighbour has told its clients: are there new holders?"""
         mesh, me = self._failover.mesh, self._core.node_id
         for holder in self._new(me):
-            self._failover.having.flush()  # what was said before it was a holder goes before this
-            self._ask(self._failover.having.holders(), holder)
-        if mesh.table.adrift(me):
+            self._failover.receipts.flush()  # what was said before it was a holder goes before this
+            self._ask(self._failover.receipts.holders(), holder)
+        if mesh.table.orphaned(me):
             self._ask([node for node in mesh.reachable() if (node, me) not in self._known], me)
         for due in [due for due in self._due if mesh.has_told(due[1])]:
             self._due.discard(due)
@@ -113,8 +113,8 @@ class Handover:
         self._awaited.discard((neighbour, wire.decode_holder(payload)))
 
     def _give(self, node: str, holder: str) -> None:
-        if (node, holder) not in self._giving:
-            self._giving.add((node, holder))
+        if (node, holder) not in self._handing_over:
+            self._handing_over.add((node, holder))
             self._give_on(node, holder, self._pages(node))
 
     def _pages(self, node: str) -> Iterator[bytes]:
@@ -133,7 +133,7 @@ class Handover:
     def _give_on(self, node: str, holder: str, pages: Iterator[bytes]) -> None:
         page = next(pages, None) if self._failover.mesh.has_told(holder) else None
         if page is None:
-            self._giving.discard((node, holder))
+            self._handing_over.discard((node, holder))
             self._core.send_own(node, wire.GIVEN, wire.encode_holder(holder))
             return
         self._core.counters.add("queues_handed_over")

@@ -3,16 +3,16 @@
 Owns the session records and, per filter, the clients that hold it. Invariants: the strategy hears of a
 filter when its first client comes, when its highest QoS changes and when its last client goes, and of
 nothing else, all that one packet changes in one call; a record's filters and this table never differ; what
-changes of a stored session is in the daybook at once. Must not know: pairs, time.
+changes of a stored session is in the write-ahead log at once. Must not know: pairs, time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from brokerweave.cooperation.api import Strategy
 from brokerweave.mqtt.topics import shared_filter
-from brokerweave.node.daybook import Daybook
+from brokerweave.node.write_ahead_log import WriteAheadLog
+from brokerweave.plugin import Strategy
 from brokerweave.session.record import SessionRecord
 from brokerweave.tables import fit
 
@@ -50,9 +50,9 @@ class _Holders:
 
 
 class Interest:
-    def __init__(self, strategy: Strategy, daybook: Daybook | None = None) -> None:
+    def __init__(self, strategy: Strategy, wal: WriteAheadLog | None = None) -> None:
         self._strategy = strategy
-        self._daybook = daybook or Daybook()
+        self._wal = wal or WriteAheadLog()
         self.flooded: set[str] = set()
         """Clients for which this site takes everything, because nobody knows what they want."""
         self._wanted: dict[str, _Holders] = {}
@@ -70,7 +70,7 @@ class Interest:
         wants: dict[str, int | None] = {}
         for topic_filter, qos in granted:
             if record.stored and record.filters.get(topic_filter) != qos:
-                self._daybook.note("filter", record.client_id, topic_filter, qos)
+                self._wal.note("filter", record.client_id, topic_filter, qos)
             record.filters[topic_filter] = qos
             raised |= self._hold(*_holder(record.client_id, topic_filter), qos)
             if _routable(topic_filter):
@@ -102,7 +102,7 @@ class Interest:
             if _routable(topic_filter):
                 wants[topic_filter] = None
             if record.filters.pop(topic_filter, None) is not None and record.stored:
-                self._daybook.note("unfilter", record.client_id, topic_filter)
+                self._wal.note("unfilter", record.client_id, topic_filter)
             released.append(_holder(record.client_id, topic_filter))
         fit(record.filters)
         self._release(released)
@@ -136,7 +136,7 @@ class Interest:
         one."""
         if record.stored:
             record.stored = False
-            self._daybook.note("ended", record.client_id)
+            self._wal.note("ended", record.client_id)
         self.discard(record, list(record.filters), tell=left)
         self.calm(record)
         if self.records.get(record.client_id) is record:

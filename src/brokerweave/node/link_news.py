@@ -59,7 +59,7 @@ class LinkNews:
             self._send(fresh, [n for n in self._peers.linked() if n != neighbour or own])
             self._heard()
 
-    def tell_all(self, records: Iterable[tree.Record]) -> None:
+    def tell_all(self, records: Iterable[tree.LinkRecord]) -> None:
         self._send(records, self._peers.linked())
 
     def renew_now(self) -> None:
@@ -81,7 +81,7 @@ class LinkNews:
             self.tell_all((record,))
             self._renewed()
 
-    def _send(self, records: Iterable[tree.Record], neighbours: Iterable[str]) -> None:
+    def _send(self, records: Iterable[tree.LinkRecord], neighbours: Iterable[str]) -> None:
         payloads = list(tree.encode(records))
         for neighbour in neighbours:
             for payload in payloads:

@@ -97,12 +97,16 @@ class MemberLinks:
         neighbour = self._core.neighbour_table.get(node)
         if neighbour is None or node in self._live:
             return
-        if neighbour.up or any(lane.outbox.backlog_runs for lane in neighbour.lanes) or self._owed(node):
+        if (
+            neighbour.up
+            or any(lane.outbox.backlog_runs for lane in neighbour.lanes)
+            or self._has_pending(node)
+        ):
             self._remove_later(node)
         else:
             self._core.remove_neighbour(node)
 
-    def _owed(self, node: str) -> bool:
+    def _has_pending(self, node: str) -> bool:
         """Whether clients of the node are waited for."""
         return bool(self._mesh.table.clients(node))
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from brokerweave.cooperation.api import NodeState, Strategy, Timer
 from brokerweave.links.lane import Lane, Resume
 from brokerweave.node.counters import Counters
 from brokerweave.node.plugins import Plugins
+from brokerweave.plugin import NodeState, Strategy, Timer
 
 
 class LaneMaker(Protocol):

@@ -1,8 +1,8 @@
 """Putting runs into outboxes: those of neighbours' lanes, and those towards the broker here.
 
-Invariants: before anybody has a run that is to survive a crash, one entry of the daybook says who owes it;
-what finds no room is dropped and counted. Must not know: where a topic leads, what a lane does with its
-outbox.
+Invariants: before anybody has a run that is to survive a crash, one entry of the write-ahead log says who
+owes it; what finds no room is dropped and counted. Must not know: where a topic leads, what a lane does with
+its outbox.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from brokerweave.links.run import Run
-from brokerweave.node.daybook import OWN, RunEntry
-from brokerweave.node.router import Group
+from brokerweave.node.router import RouteGroup
+from brokerweave.node.write_ahead_log import OWN, RunEntry
 
 if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
@@ -24,7 +24,7 @@ class Outgoing:
         self._round_robin = 0
 
     def dispatch(
-        self, run: Run, group: Group, came_on: int = OWN, taken: tuple[str, int] | None = None
+        self, run: Run, group: RouteGroup, came_on: int = OWN, taken: tuple[str, int] | None = None
     ) -> list[str]:
         """Put a run where its group says; returns the neighbours whose outboxes have it now."""
         lane = group.lane
@@ -38,12 +38,12 @@ class Outgoing:
             wanted = group.sure_hops or wanted
             if group.holds and self._core.failover is not None:
                 self._core.failover.hold(run.bound_for(run.cap, group.holds), lane)
-        hops = [hop for hop in wanted if self._owes(hop, run)]
+        hops = [hop for hop in wanted if self._accepts(hop, run)]
         number = self._write_run(run, hops, group.local, lane, came_on, taken, kept_for) if run.max_qos else 0
         reached = [
             neighbour
             for neighbour, cap in hops
-            if self.owe(neighbour, lane, _bound_for(run, cap, kept_for.get(neighbour, ())), number)
+            if self.enqueue(neighbour, lane, _bound_for(run, cap, kept_for.get(neighbour, ())), number)
         ]
         kept = len(reached)
         if group.local:
@@ -52,7 +52,7 @@ class Outgoing:
             self._core.counters.add("cluster_drops")  # nobody need wait for what will not come
         return reached
 
-    def _owes(self, hop: tuple[str, int], run: Run) -> bool:
+    def _accepts(self, hop: tuple[str, int], run: Run) -> bool:
         neighbour, cap = hop
         entry = self._core.neighbour_table.get(neighbour)
         if entry is None:
@@ -68,8 +68,8 @@ class Outgoing:
             return False
         return True
 
-    def owe(self, neighbour: str, lane: int, run: Run, number: int = 0) -> bool:
-        """Put a run into the outbox of a neighbour's lane; `number` is its own in the daybook.
+    def enqueue(self, neighbour: str, lane: int, run: Run, number: int = 0) -> bool:
+        """Put a run into the outbox of a neighbour's lane; `number` is its own in the write-ahead log.
 
         False: it had no room, and the run was dropped and counted.
         """
@@ -87,7 +87,7 @@ class Outgoing:
         return kept
 
     def inject(self, lane: int, run: Run, number: int = 0) -> bool:
-        """Put a run into the outbox towards the local broker. False: as for `owe`."""
+        """Put a run into the outbox towards the local broker. False: as for `enqueue`."""
         lane %= len(self._core.injectors)
         kept = self._core.injectors[lane].submit(run, number)
         if kept:
@@ -107,29 +107,29 @@ class Outgoing:
         kept_for: Mapping[str, tuple[str, ...]],
     ) -> int:
         """Before anyone has a run: who owes it, in one entry, so that a crash leaves all of it or nothing."""
-        if not self._core.daybook.keeps:
+        if not self._core.wal.keeps:
             return 0
         table = self._core.neighbour_table
-        owing = [(table[neighbour].lanes[lane].outbox, min(cap, run.cap)) for neighbour, cap in hops]
+        outboxes = [(table[neighbour].lanes[lane].outbox, min(cap, run.cap)) for neighbour, cap in hops]
         if local:
-            owing.append((self._core.injectors[lane % len(self._core.injectors)].outbox, run.cap))
-        booked = [(outbox, cap) for outbox, cap in owing if outbox.booked_as and cap]
-        if booked:
+            outboxes.append((self._core.injectors[lane % len(self._core.injectors)].outbox, run.cap))
+        logged = [(outbox, cap) for outbox, cap in outboxes if outbox.wal_name and cap]
+        if logged:
             # Named where there is no room, a run would come back after a crash, behind later ones.
-            kept = tuple((outbox.booked_as, cap) for outbox, cap in booked if outbox.has_room(run))
+            kept = tuple((outbox.wal_name, cap) for outbox, cap in logged if outbox.has_room(run))
             names = [
-                (outbox.booked_as, neighbour)
-                for (outbox, _), (neighbour, _) in zip(owing, hops, strict=False)
+                (outbox.wal_name, neighbour)
+                for (outbox, _), (neighbour, _) in zip(outboxes, hops, strict=False)
             ]
             holds = tuple((name, kept_for[neighbour]) for name, neighbour in names if neighbour in kept_for)
-            return self._core.daybook.run(RunEntry(run, came_on, kept, *(taken or ("", 0)), holds))
+            return self._core.wal.run(RunEntry(run, came_on, kept, *(taken or ("", 0)), holds))
         if taken is not None:
-            self._core.daybook.note("take", *taken)
+            self._core.wal.note("take", *taken)
         if came_on != OWN:
             # It goes on as QoS 0 here, and may come once more: by another way, as more than that, or from a
             # neighbour that lost its disk.
             stream = self._core.arrivals.stream(came_on, run)
-            self._core.daybook.note("seen", stream, run.epoch, run.first, run.count)
+            self._core.wal.note("seen", stream, run.epoch, run.first, run.count)
         return 0
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from brokerweave.cooperation.api import Listener, Strategy
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node.counters import Counters
+from brokerweave.plugin import Listener, Strategy
 
 MOST_KINDS = 1_000
 """Kinds remembered; those beyond are counted only."""

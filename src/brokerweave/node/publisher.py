@@ -19,10 +19,10 @@ from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import Routed, publish_head
 from brokerweave.mqtt.packets import Publish, Will
 from brokerweave.mqtt.properties import Property, without
-from brokerweave.node.confirmations import Publication
-from brokerweave.node.router import Group
+from brokerweave.node.confirmations import PublicationId
+from brokerweave.node.router import RouteGroup
+from brokerweave.session.hold_points import HeldAck
 from brokerweave.session.pair import Pair
-from brokerweave.session.standing import HeldAck
 
 if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
@@ -37,12 +37,12 @@ class Publisher:
         # One for each lane: messages on one lane arrive in order, so the duplicate window never has to reach
         # back over what another, faster lane brought meanwhile.
         self.sequences = [0] * core.settings.lanes
-        self._gathered: dict[tuple[Group, int], list[tuple[int, bytes]]] = {}
+        self._gathered: dict[tuple[RouteGroup, int], list[tuple[int, bytes]]] = {}
         self._gathered_bytes = 0
 
     def forward(
         self,
-        group: Group,
+        group: RouteGroup,
         count: int,
         blob: bytes,
         max_qos: int,
@@ -85,7 +85,7 @@ class Publisher:
             self._core.outgoing.dispatch(run, group)
 
     def forward_confirmed(
-        self, group: Group, publish: Publish, version: int, pair: Pair, ack: HeldAck
+        self, group: RouteGroup, publish: Publish, version: int, pair: Pair, ack: HeldAck
     ) -> bool:
         """True: all who were to hear of it have, or nobody was; else the pair goes on once they have."""
         core, failover = self._core, self._core.failover
@@ -104,7 +104,7 @@ class Publisher:
                 failover.resends.known_again(run, max(group.lane, 0))
             else:
                 failover.published(run, max(group.lane, 0), publish, pair)
-        publication = Publication(run.origin, run.epoch, max(group.lane, 0), run.first)
+        publication = PublicationId(run.origin, run.epoch, max(group.lane, 0), run.first)
         record = core.sessions.of(pair) if publish.qos == 2 else None
         kept = record is not None and record.stored
         taken = (pair.client.client_id, publish.packet_id) if kept else None
@@ -130,7 +130,7 @@ class Publisher:
 
     def _new_run(
         self,
-        group: Group,
+        group: RouteGroup,
         count: int,
         blob: bytes,
         max_qos: int,
@@ -167,7 +167,7 @@ class Publisher:
         group = self._core.local_routes.lookup(will.topic.encode(), will.retain)
         if group is None:
             return
-        assert isinstance(group, Group)
+        assert isinstance(group, RouteGroup)
         blob = _encoded(will, pair.version)
         self._core.record_publications(pair, Routed(group, 1, blob, will.qos))
         if sender is None:
@@ -184,8 +184,8 @@ class Publisher:
         if will.topic.startswith("$"):
             return
         group = self._core.local_routes.lookup(will.topic.encode(), will.retain)
-        if not isinstance(group, Group):
-            group = Group((), True, zlib.crc32(will.topic.encode()) % self._core.settings.lanes)
+        if not isinstance(group, RouteGroup):
+            group = RouteGroup((), True, zlib.crc32(will.topic.encode()) % self._core.settings.lanes)
         self.settle()
         run = self._new_run(group, 1, _encoded(will, version), will.qos, version)
         self._core.outgoing.dispatch(run.sent_by(*sender), replace(group, local=True))
@@ -199,7 +199,7 @@ class Publisher:
             raise LocalProtocolError(f"letter {letter.id} was too large to be kept: it cannot be retried")
         head = publish_head(letter.frame, letter.version)
         lane = zlib.crc32(head.topic) % self._core.settings.lanes
-        run = self._new_run(Group((), True, lane), 1, letter.frame, head.qos, letter.version)
+        run = self._new_run(RouteGroup((), True, lane), 1, letter.frame, head.qos, letter.version)
         if not self._core.injectors[lane % len(self._core.injectors)].submit(run):
             return False
         if head.retain:

@@ -1,8 +1,9 @@
-"""Putting a node together again after a crash: the last saved state, and what the daybook says came later.
+"""Putting a node together again after a crash: the last saved state, and what the write-ahead log says came
+later.
 
-Owns what each entry of the daybook means. Invariants: an entry up to the state's `covers` is in it already;
-doing it all again after a crash in the middle changes nothing, since a journal takes each number once. Must
-not know: files, the core.
+Owns what each entry of the write-ahead log means. Invariants: an entry up to the state's `covers` is in it
+already; doing it all again after a crash in the middle changes nothing, since a journal takes each number
+once. Must not know: files, the core.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from brokerweave.links.journal import Journal
 from brokerweave.links.run import Run
 from brokerweave.links.window import DuplicateWindow
 from brokerweave.links.wire import encode_record
-from brokerweave.node.daybook import OWN, RunEntry, decode_entry
+from brokerweave.node.write_ahead_log import OWN, RunEntry, decode_entry
 
 _READ_BYTES = 1 << 20
 

@@ -147,12 +147,12 @@ class Resends:
         topic, name = _content(run)
         lane = lane if self._core.settings.ordered else 0
         ids = [MessageId(run.origin, run.epoch, lane, run.first)]
-        having = self._failover.having
+        receipts = self._failover.receipts
         for client in self._failover.mesh.table.clients_wanting(self._core.node_id, topic):
-            if having.recent.has(client, name):
-                having.got(client, ids, {*having.holders(), run.origin})
+            if receipts.recent.has(client, name):
+                receipts.got(client, ids, {*receipts.holders(), run.origin})
             else:
-                self._failover.returns.giving.known_again(client, name)
+                self._failover.returns.redelivery.known_again(client, name)
 
 
 def _content(run: Run) -> tuple[str, bytes]:

@@ -50,7 +50,7 @@ class RetainedSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RetainedEntry:
     """The version that counts for a topic. `size` is 0 where its frame did not fit the store's bound."""
 
     stamp: int
@@ -70,7 +70,7 @@ class Entry:
         return self.stamp, self.tag
 
 
-class Verdict(enum.Enum):
+class RetainedVerdict(enum.Enum):
     NEW = "new"
     KNOWN = "known"
     """The very same publication is in the index."""
@@ -83,9 +83,9 @@ class Verdict(enum.Enum):
 class RetainedStore(Protocol):
     """Keeps entries and frames. What `put` and `remove` did is durable when `commit` returns."""
 
-    def load(self) -> Iterable[tuple[str, Entry]]: ...
+    def load(self) -> Iterable[tuple[str, RetainedEntry]]: ...
 
-    def put(self, topic: str, entry: Entry, frame: bytes | None) -> None: ...
+    def put(self, topic: str, entry: RetainedEntry, frame: bytes | None) -> None: ...
 
     def frame(self, topic: str) -> bytes | None: ...
 
@@ -96,12 +96,12 @@ class RetainedStore(Protocol):
 
 class MemoryStore:
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[Entry, bytes | None]] = {}
+        self._kept: dict[str, tuple[RetainedEntry, bytes | None]] = {}
 
-    def load(self) -> Iterable[tuple[str, Entry]]:
+    def load(self) -> Iterable[tuple[str, RetainedEntry]]:
         return [(topic, entry) for topic, (entry, _) in self._kept.items()]
 
-    def put(self, topic: str, entry: Entry, frame: bytes | None) -> None:
+    def put(self, topic: str, entry: RetainedEntry, frame: bytes | None) -> None:
         self._kept[topic] = entry, frame
 
     def frame(self, topic: str) -> bytes | None:
@@ -142,7 +142,7 @@ class RetainedIndex:
         self.bytes = 0
         """What `max_bytes` bounds: frames, topics and overhead."""
         self._store = store
-        self._buckets: list[dict[str, Entry]] = [{} for _ in range(BUCKETS)]
+        self._buckets: list[dict[str, RetainedEntry]] = [{} for _ in range(BUCKETS)]
         self._fingerprints = [0] * BUCKETS
         self._mortal: set[str] = set()
         for topic, entry in store.load():
@@ -174,10 +174,10 @@ class RetainedIndex:
         """Whether `purge` has anything to wait for."""
         return bool(self._mortal)
 
-    def get(self, topic: str) -> Entry | None:
+    def get(self, topic: str) -> RetainedEntry | None:
         return self._buckets[_bucket(topic)].get(topic)
 
-    def bucket(self, number: int) -> dict[str, Entry]:
+    def bucket(self, number: int) -> dict[str, RetainedEntry]:
         return self._buckets[number]
 
     def frame(self, topic: str) -> bytes | None:
@@ -185,24 +185,24 @@ class RetainedIndex:
 
     def offer(
         self, stamp: int, origin: str, frame: bytes, head: PublishHead, version: int, born: float, now: float
-    ) -> Verdict:
+    ) -> RetainedVerdict:
         """A version arrived, `now`; it becomes the topic's entry if it is newer."""
         topic, payload = head.topic.decode(), frame[head.payload_start :]
         if not self.clock.see(stamp, now):
-            return Verdict.REFUSED
+            return RetainedVerdict.REFUSED
         tag = tag_of(origin, payload)
         known = self.get(topic)
         if known is not None and known.rank >= (stamp, tag):
-            return Verdict.KNOWN if known.rank == (stamp, tag) else Verdict.STALE
+            return RetainedVerdict.KNOWN if known.rank == (stamp, tag) else RetainedVerdict.STALE
         if known is None and not payload and now - time_of(stamp) > self.settings.tombstone_age:
-            return Verdict.KNOWN  # forgotten here, and soon everywhere
+            return RetainedVerdict.KNOWN  # forgotten here, and soon everywhere
         expires = _expiry(frame, head, version, born)
         size = len(frame) + len(head.topic)
         if self.bytes + size + ENTRY_OVERHEAD > self.settings.max_bytes and payload:
             size = 0
-        entry = Entry(stamp, tag, origin, version, not payload, born, expires, size)
+        entry = RetainedEntry(stamp, tag, origin, version, not payload, born, expires, size)
         self._put(topic, entry, frame if size else None)
-        return Verdict.NEW
+        return RetainedVerdict.NEW
 
     def commit(self) -> None:
         self._store.commit()
@@ -222,12 +222,12 @@ class RetainedIndex:
                 self._put(topic, replace(entry, tag=tag, dead=True, expires=0.0, size=size), frame)
         self._store.commit()
 
-    def _put(self, topic: str, entry: Entry, frame: bytes | None) -> None:
+    def _put(self, topic: str, entry: RetainedEntry, frame: bytes | None) -> None:
         self._drop(topic)
         self._set(topic, entry)
         self._store.put(topic, entry, frame)
 
-    def _set(self, topic: str, entry: Entry) -> None:
+    def _set(self, topic: str, entry: RetainedEntry) -> None:
         number = _bucket(topic)
         self._buckets[number][topic] = entry
         self._fingerprints[number] ^= _mark(topic, entry)
@@ -258,7 +258,7 @@ def _bucket(topic: str) -> int:
     return zlib.crc32(topic.encode()) & BUCKETS - 1
 
 
-def _mark(topic: str, entry: Entry) -> int:
+def _mark(topic: str, entry: RetainedEntry) -> int:
     return _hash(b"%d %d %b" % (entry.stamp, entry.tag, topic.encode())) or 1
 
 

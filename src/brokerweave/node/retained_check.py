@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeAlias
 
-from brokerweave.cooperation.api import Timer
 from brokerweave.mqtt.frames import publish_head
 from brokerweave.node.counters import Counters
 from brokerweave.node.retained import RetainedIndex
+from brokerweave.plugin import Timer
 
 SETTLE = 1.0
 """Seconds without a change of the topic before the broker is asked."""

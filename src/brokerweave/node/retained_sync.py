@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from brokerweave.cooperation.api import Timer
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import publish_head, split
@@ -30,15 +29,16 @@ from brokerweave.node.retained import (
     BROKERS_OWN,
     BUCKETS,
     OLDEST,
-    Entry,
+    RetainedEntry,
     RetainedIndex,
     RetainedSettings,
     RetainedStore,
-    Verdict,
+    RetainedVerdict,
     tag_of,
 )
 from brokerweave.node.retained_check import BrokerCheck, CheckHost
 from brokerweave.node.retained_wire import ASK, HAVE, answer, decode_have, encode_ask
+from brokerweave.plugin import Timer
 
 RETRY = 1.0
 """Seconds before a neighbour that had no room for a retained message is compared again."""
@@ -79,7 +79,7 @@ class _Repair:
     sent: int = 0
 
 
-class Retained:
+class RetainedSync:
     def __init__(
         self, host: RetainedHost, settings: RetainedSettings, store: RetainedStore, epoch: int
     ) -> None:
@@ -147,7 +147,7 @@ class Retained:
         topic, now = head.topic.decode(), self._host.now()
         before = self.index.get(topic)
         verdict = self.index.offer(run.stamp + offset, run.origin, frame, head, run.version, run.born, now)
-        if verdict is Verdict.NEW:
+        if verdict is RetainedVerdict.NEW:
             if run.repair:
                 self.repaired()
             local = not run.repair or self._needs(before, frame[head.payload_start :])
@@ -156,15 +156,15 @@ class Retained:
             elif before is None:
                 self.check.doubt((topic,))  # the broker may have what a failing disk did not keep
             return True, local
-        if verdict is Verdict.KNOWN:
+        if verdict is RetainedVerdict.KNOWN:
             return None, False
         if not run.repair:
             self._host.counters.add(f"retained_{verdict.value}")
-        if verdict is Verdict.STALE and not head.qos and run.stamp + offset <= self.unsure_until:
+        if verdict is RetainedVerdict.STALE and not head.qos and run.stamp + offset <= self.unsure_until:
             return None, False  # before a crash this node may have had it, and not known: QoS 0
         return False, True
 
-    def _needs(self, before: Entry | None, payload: bytes) -> bool:
+    def _needs(self, before: RetainedEntry | None, payload: bytes) -> bool:
         """Whether the broker needs a repair: not what was there before this node, nor a deletion of what is
         not there. To live subscribers both would only be a message too many."""
         if before is not None and before.origin == BROKERS_OWN and before.tag == tag_of(BROKERS_OWN, payload):
@@ -195,7 +195,7 @@ class Retained:
             head = publish_head(frame, version)
             if not head.topic.startswith(b"$"):
                 verdict = self.index.offer(OLDEST, BROKERS_OWN, frame, head, version, now, now)
-                news += verdict is Verdict.NEW
+                news += verdict is RetainedVerdict.NEW
         self.commit()
         if news:
             for neighbour in self._host.neighbour_table.ids():
@@ -300,7 +300,7 @@ class Retained:
                 return
             run = self._repair_run(repair.queue.popleft())
             if run is not None:
-                self._host.outgoing.owe(neighbour, lane, run)
+                self._host.outgoing.enqueue(neighbour, lane, run)
                 repair.sent += 1
         if repair.next < BUCKETS:
             self._ask(neighbour)

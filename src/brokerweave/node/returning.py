@@ -1,10 +1,10 @@
 """A client that lost its site comes to this one: it gets what it missed, once, before anything else.
 
 Owns the clients that may be owed something from elsewhere, from when they come until nobody keeps anything
-for them; `attempts` has what happens when one subscribes, `giving` what it gets. Invariants: what a client
-left without, and what came while it was away, it is owed still when it goes on; then the stream stands behind
-CONNACK until all in reach have answered once more, no longer than the barrier's limit. Must not know: how it
-is judged what a client lacks, sockets, clocks.
+for them; `attempts` has what happens when one subscribes, `redelivery` what it gets. Invariants: what a
+client left without, and what came while it was away, it is owed still when it goes on; then the stream stands
+behind CONNACK until all in reach have answered once more, no longer than the barrier's limit. Must not know:
+how it is judged what a client lacks, sockets, clocks.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from brokerweave.failover.newcomer import Newcomer
 from brokerweave.failover.queues import UNDER_WAY_SECONDS
 from brokerweave.mqtt.topics import shared_filter
 from brokerweave.node.attempts import Attempts
-from brokerweave.node.giving import Giving
+from brokerweave.node.client_redelivery import ClientRedelivery
+from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
-from brokerweave.session.standing import Stand
 
 if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
     from brokerweave.node.failover import Failover
 
-MOST_STRANGERS = 100_000
+MOST_UNKNOWN_SESSIONS = 100_000
 """Clients whose sessions were not known here; beyond, the oldest go."""
 
 
@@ -39,7 +39,7 @@ class _Again:
 
     __slots__ = ("behind", "client", "held", "pair", "waiting")
 
-    def __init__(self, client: str, pair: Pair, waiting: set[str], behind: Stand) -> None:
+    def __init__(self, client: str, pair: Pair, waiting: set[str], behind: HoldPoint) -> None:
         self.client = client
         self.pair = pair
         self.waiting = waiting
@@ -55,11 +55,11 @@ class Returns:
         self._agains: dict[int, _Again] = {}
         self._subscribing: set[str] = set()
         """Clients that may be owed something, and wait for SUBACK."""
-        self._strangers: dict[str, None] = {}
+        self._unknown_sessions: dict[str, None] = {}
         """Clients that came in sessions of which this node, just started, knew nothing; as long as somebody
         may keep something for them."""
-        self.giving = Giving(core, failover, self._clients)
-        self.attempts = Attempts(core, failover, self._clients, self.giving)
+        self.redelivery = ClientRedelivery(core, failover, self._clients)
+        self.attempts = Attempts(core, failover, self._clients, self.redelivery)
 
     def expect(self, client: str, sure: bool = True) -> None:
         """The client was elsewhere, or its session here is lost; or it goes on, as `accepted` or `goes_on`
@@ -76,7 +76,7 @@ class Returns:
         if entry is not None:
             self._core.sessions.returned(client, None)
             self._close(entry)
-            self.giving.forget(client, entry)
+            self.redelivery.forget(client, entry)
 
     def _forget(self, client: str, entry: Newcomer) -> None:
         if self._clients.get(client) is entry:
@@ -85,12 +85,12 @@ class Returns:
     def expects(self, client: str) -> bool:
         return client in self._clients
 
-    def owes(self, client: str) -> bool:
+    def has_pending(self, client: str) -> bool:
         """Whether it left before it had all that it is owed, or heard that it is subscribed."""
         entry = self._clients.get(client)
         if entry is None or entry.last is None:
             return entry is not None
-        return entry.interrupted or not entry.last.done or entry.last.owes
+        return entry.interrupted or not entry.last.done or entry.last.has_pending
 
     @property
     def subscribes(self) -> bool:
@@ -98,17 +98,17 @@ class Returns:
         return bool(self._subscribing)
 
     @property
-    def _young(self) -> bool:
+    def _warming_up(self) -> bool:
         """Whether others may know of a dead node that was never heard of here; or it of one that lives."""
         unheard = not all(map(self._failover.mesh.knows, self._core.neighbours()))
-        return unheard or self._failover.young
+        return unheard or self._failover.warming_up
 
     # They come, and go
 
     def accepted(self, client: str) -> None:
         """A new session begins here."""
-        self._strangers.pop(client, None)
-        if self._young and client not in self._clients:
+        self._unknown_sessions.pop(client, None)
+        if self._warming_up and client not in self._clients:
             self.expect(client, sure=False)
         entry = self._clients.get(client)
         if entry is not None:
@@ -133,22 +133,22 @@ class Returns:
                 self._clients[client].older = True
             return
         if entry is None:
-            if record is not None and record.unknown and self._young:
-                self._note_stranger(client)
+            if record is not None and record.unknown and self._warming_up:
+                self._note_unknown_session(client)
             return
-        self.giving.suppress(client)
+        self.redelivery.suppress(client)
         if entry.last is None:
             self.none(client)
         elif entry.interrupted:
             entry.interrupted = False
             self._ask_again(client, pair)
 
-    def _note_stranger(self, client: str) -> None:
-        self._strangers[client] = None
-        if len(self._strangers) > MOST_STRANGERS:
-            del self._strangers[next(iter(self._strangers))]
-            self._core.counters.add("strangers_forgotten")  # it may miss what is kept for it elsewhere
-        self._core.call_later(self._failover.window, partial(self._strangers.pop, client, None))
+    def _note_unknown_session(self, client: str) -> None:
+        self._unknown_sessions[client] = None
+        if len(self._unknown_sessions) > MOST_UNKNOWN_SESSIONS:
+            del self._unknown_sessions[next(iter(self._unknown_sessions))]
+            self._core.counters.add("unknown_sessions_forgotten")  # it may miss what is kept for it elsewhere
+        self._core.call_later(self._failover.window, partial(self._unknown_sessions.pop, client, None))
 
     def subscribing(self, pair: Pair) -> None:
         """SUBSCRIBE is about to go to the broker."""
@@ -161,10 +161,12 @@ class Returns:
             if record is not None and record.returned is None:
                 self._core.sessions.returned(client, {})  # before its filters are written down
 
-    def begin(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand, timeout: float) -> bool:
+    def begin(
+        self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint, timeout: float
+    ) -> bool:
         """SUBACK came. False: it stands until all have heard."""
         self._subscribing.discard(pair.client.client_id)
-        return self.attempts.begin(pair, filters, stand, timeout)
+        return self.attempts.begin(pair, filters, hold_point, timeout)
 
     def ended(self, pair: Pair) -> None:
         record = self._core.interest.records.get(pair.client.client_id)
@@ -181,7 +183,7 @@ class Returns:
                 entry.interrupted = True
         self.attempts.interrupt(client)
         if entry is not None:
-            if entry.last is not None and entry.last.owes:
+            if entry.last is not None and entry.last.has_pending:
                 entry.interrupted = True
                 entry.last.interrupted()
             for tick, _ in entry.asked:
@@ -218,8 +220,8 @@ class Returns:
         """A client here was at another node before, as is heard now: what is kept for it there comes late if
         its session was not known here, and was not looked at when it subscribed."""
         record = self._core.interest.records.get(client)
-        if record is not None and client in self._strangers:
-            del self._strangers[client]
+        if record is not None and client in self._unknown_sessions:
+            del self._unknown_sessions[client]
             self._expect_late(record, older=True)
 
     def _expect_late(self, record: SessionRecord, older: bool = False) -> Newcomer:
@@ -249,7 +251,7 @@ class Returns:
         core, mesh = self._core, self._failover.mesh
         mesh.flush()
         number, nodes = self.attempts.new_round(), mesh.reachable()
-        again = self._agains[number] = _Again(client, pair, set(nodes), pair.stand_behind())
+        again = self._agains[number] = _Again(client, pair, set(nodes), pair.hold_behind())
         own_before = self._clients[client].own_before
         kept = self._failover.queues.take(client, own_before=own_before)
         again.held = [(core.node_id, held) for held in kept]
@@ -274,8 +276,8 @@ class Returns:
             if entry.last is not None:
                 entry.last.already(content for _, content in again.behind.behind if content is not None)
         ordered = in_order({held.id: held for _, held in again.held}.values())
-        self.late(again.client, ordered, self._core.node_id, stand=again.behind)
-        again.pair.go_on(again.behind)
+        self.late(again.client, ordered, self._core.node_id, hold_point=again.behind)
+        again.pair.end_hold(again.behind)
 
     # What others keep
 
@@ -307,7 +309,7 @@ class Returns:
             self.late(late.client, late.held, neighbour, late.own)
 
     def late(
-        self, client: str, held: list[Held], node: str, own: bool = False, stand: Stand | None = None
+        self, client: str, held: list[Held], node: str, own: bool = False, hold_point: HoldPoint | None = None
     ) -> None:
         """Publications for a client that came here, from one who was to keep them elsewhere; `own`: here, in
         an earlier session."""
@@ -319,6 +321,6 @@ class Returns:
         if not held:
             return
         # An origin that had no link to here yet has it kept by who holds for this node, too.
-        entry.sources.update((node, *self._failover.having.holders()))
+        entry.sources.update((node, *self._failover.receipts.holders()))
         if not self.attempts.late(client, held):
-            self.giving.late(client, held, node, own, stand)
+            self.redelivery.late(client, held, node, own, hold_point)

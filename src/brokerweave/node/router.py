@@ -12,14 +12,14 @@ import zlib
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 
-from brokerweave.cooperation.api import Route, Strategy
 from brokerweave.errors import LocalProtocolError
 from brokerweave.mqtt.frames import RouteCache
 from brokerweave.mqtt.topics import validate_topic
+from brokerweave.plugin import Route, Strategy
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RouteGroup:
     """Where the frames of some topics go next: `hops` are (neighbour id, QoS cap)."""
 
     hops: tuple[tuple[str, int], ...]
@@ -60,7 +60,7 @@ class Router:
         self._lanes = lanes
         self._failed = failed
         self._capacity = cache_entries
-        self._groups: dict[Group, Group] = {}
+        self._groups: dict[RouteGroup, RouteGroup] = {}
         self._caches: dict[str | None, RouteCache] = {}
         self._guarded: dict[Hashable, RouteCache] = {}
 
@@ -69,7 +69,7 @@ class Router:
         cache = self._caches.get(came_from)
         if cache is None:
 
-            def resolve(topic: bytes, retain: bool) -> Group | None:
+            def resolve(topic: bytes, retain: bool) -> RouteGroup | None:
                 return self._resolve(topic, retain, came_from)
 
             cache = self._caches[came_from] = RouteCache(resolve, self._capacity)
@@ -80,7 +80,7 @@ class Router:
         cache = self._guarded.get(principal)
         if cache is None:
 
-            def resolve(topic: bytes, retain: bool) -> Group | None:
+            def resolve(topic: bytes, retain: bool) -> RouteGroup | None:
                 return self._resolve(topic, retain, None, admits)
 
             cache = self._guarded[principal] = RouteCache(resolve, topics)
@@ -103,7 +103,7 @@ class Router:
         retain: bool,
         came_from: str | None,
         admits: Callable[[str], bool] | None = None,
-    ) -> Group | None:
+    ) -> RouteGroup | None:
         try:
             text = topic.decode()
             validate_topic(text)
@@ -119,11 +119,11 @@ class Router:
             return self._group(route, came_from, lane, retain, share)
         except Exception as error:
             self._failed(error)
-            return self._shared(Group((), False, 0, False, share)) if share else None
+            return self._shared(RouteGroup((), False, 0, False, share)) if share else None
 
     def _group(
         self, route: Route, came_from: str | None, lane: int, retained: bool, share: float
-    ) -> Group | None:
+    ) -> RouteGroup | None:
         hops = tuple(
             (hop.neighbour, hop.qos)
             for hop in route.hops
@@ -134,16 +134,16 @@ class Router:
             raise LocalProtocolError(f"strategy {self._strategy.name} routes back to {came_from}")
         local = route.local and came_from is not None
         if came_from is None and (route.holds or any(hop.holds for hop in route.hops)):
-            return self._shared(_kept(route, Group(hops, local, lane, retained, share)))
+            return self._shared(_kept(route, RouteGroup(hops, local, lane, retained, share)))
         if not hops and not local and not retained:
-            return self._shared(Group((), False, 0, False, share)) if share else None
-        return self._shared(Group(hops, local, lane, retained, share))
+            return self._shared(RouteGroup((), False, 0, False, share)) if share else None
+        return self._shared(RouteGroup(hops, local, lane, retained, share))
 
-    def _shared(self, group: Group) -> Group:
+    def _shared(self, group: RouteGroup) -> RouteGroup:
         return self._groups.setdefault(group, group)
 
 
-def _kept(route: Route, group: Group) -> Group:
+def _kept(route: Route, group: RouteGroup) -> RouteGroup:
     """The group of messages that some nodes keep for clients of others."""
     keepers = tuple((hop.neighbour, hop.holds) for hop in route.hops if hop.holds)
     sure = dict(group.hops) | {neighbour: 2 for neighbour, _ in keepers}

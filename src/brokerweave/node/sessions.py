@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from brokerweave.cooperation.api import Timer
+from brokerweave.plugin import Timer
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import Name, SessionRecord, state_of
 
@@ -49,7 +49,7 @@ class Sessions:
             if failover is not None and pair.connect is not None:
                 # It asks for a session that its broker lost meanwhile, or had yet to say what it wants: what
                 # it missed it is still to get.
-                asks = not pair.connect.clean_start or failover.returns.owes(client_id)
+                asks = not pair.connect.clean_start or failover.returns.has_pending(client_id)
                 record.lost = record.lost or asks
             self.forget(record, left=not record.lost)
             record.owner = None  # whose end says nothing of this session: its broker has ended it
@@ -130,7 +130,7 @@ class Sessions:
         self._core.interest.add(record, filters.items())
         if record.unknown and self._core.settings.unknown_session == "flood":
             self._core.interest.flood(record)
-        record.stored = self._core.daybook.keeps
+        record.stored = self._core.wal.keeps
         self._had += len(record.had)
         self._bound_had(record)
         if record.returned is not None and self._core.failover is not None:
@@ -160,7 +160,7 @@ class Sessions:
         if fresh:
             record.had.update(dict.fromkeys(fresh))
             self._had += len(fresh)
-            self._core.daybook.note("had", client, fresh)
+            self._core.wal.note("had", client, fresh)
         self._bound_had(record)
 
     def _bound_had(self, record: SessionRecord) -> None:
@@ -184,8 +184,8 @@ class Sessions:
             self._core.host.warn(f"{goes_on}they count for other sites when it subscribes again")
 
     def _write(self, record: SessionRecord) -> None:
-        self._core.daybook.note("session", state_of(record, whole=not record.stored))
-        record.stored = self._core.daybook.keeps
+        self._core.wal.note("session", state_of(record, whole=not record.stored))
+        record.stored = self._core.wal.keeps
 
     def _expire_later(self, record: SessionRecord, away: float) -> None:
         if math.isinf(record.expiry):

@@ -1,9 +1,9 @@
 """What a node remembers over a restart, as plain data.
 
 Owns which of the core's state is kept: persistent sessions with their filters, neighbours and what they want,
-the duplicate window, dead letters. It is written when the daybook begins anew, and at a stop; what changes in
-between is in the daybook (`recovery` puts the two together). Journals and lane notes are kept beside it. Must
-not know: files, formats.
+the duplicate window, dead letters. It is written when a checkpoint empties the write-ahead log, and at a
+stop; what changes in between is in the write-ahead log (`recovery` puts the two together). Journals and lane
+notes are kept beside it. Must not know: files, formats.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from brokerweave.session.record import record_of, state_of
 def dump(core: NodeCore, dead_letters: DeadLetters) -> dict[str, Any]:
     """Sessions that end with their connection are not kept."""
     return {
-        "covers": core.daybook.last,
+        "covers": core.wal.last,
         "epoch": core.settings.epoch,
         "sessions": [state_of(record) for record in core.interest.records.values() if record.stored],
         "strategy": core.strategy.name,

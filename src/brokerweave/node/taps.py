@@ -28,7 +28,7 @@ class Tap:
         )
 
 
-class Tape(Protocol):
+class TapRecorder(Protocol):
     """Where publications are recorded. A disk that fails is its own affair: nothing here raises."""
 
     def record(self, client: str, version: int, count: int, blob: bytes, resent: Sequence[int]) -> None:
@@ -39,8 +39,8 @@ class Tape(Protocol):
 
 
 class Taps:
-    def __init__(self, taps: Sequence[Tap], tape: Tape, random: Random) -> None:
-        self.tape = tape
+    def __init__(self, taps: Sequence[Tap], recorder: TapRecorder, random: Random) -> None:
+        self.recorder = recorder
         self._taps = tuple(taps)
         self._random = random
 
@@ -56,4 +56,6 @@ class Taps:
         if kept:
             frames = split(blob)
             again = [place for place, index in enumerate(kept) if index in resent]
-            self.tape.record(client, version, len(kept), b"".join([frames[index] for index in kept]), again)
+            self.recorder.record(
+                client, version, len(kept), b"".join([frames[index] for index in kept]), again
+            )

@@ -36,7 +36,7 @@ Edge = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LinkRecord:
     """One node's links. `counter` orders the records of an epoch, and is ahead of every counter that the node
     had seen (a Lamport clock); `cut` is the counter at which a link last went; `links` are (neighbour, the
     counter at which the link came up), sorted."""
@@ -79,11 +79,11 @@ class Tree:
 class LinkStates:
     def __init__(self, node_id: str, epoch: int) -> None:
         self.node_id = node_id
-        self.records: dict[str, Record] = {node_id: Record(node_id, epoch, 1, 0, ())}
+        self.records: dict[str, LinkRecord] = {node_id: LinkRecord(node_id, epoch, 1, 0, ())}
         self.refused = 0
         """Records for which there was no room."""
         self._up: dict[str, int] = {}
-        self.returned: list[Record] = []
+        self.returned: list[LinkRecord] = []
         """Of nodes that the last tree reached again: a neighbour may have forgotten what this node kept."""
         self._clock = 1
         self._unreachable: dict[str, float] = {}
@@ -91,7 +91,7 @@ class LinkStates:
         """Nodes whose record came since the last tree, known or not."""
 
     @property
-    def own(self) -> Record:
+    def own(self) -> LinkRecord:
         return self.records[self.node_id]
 
     def link_up(self, neighbour: str) -> None:
@@ -101,17 +101,17 @@ class LinkStates:
     def link_down(self, neighbour: str) -> None:
         self._up.pop(neighbour, None)
 
-    def renew(self) -> Record | None:
+    def renew(self) -> LinkRecord | None:
         """The own record, if links came or went since it was made last."""
         before, links = self.own, tuple(sorted(self._up.items()))
         if links == before.links:
             return None
         self._clock += 1
         cut = before.cut if set(before.links) <= set(links) else self._clock
-        self.records[self.node_id] = Record(self.node_id, before.epoch, self._clock, cut, links)
+        self.records[self.node_id] = LinkRecord(self.node_id, before.epoch, self._clock, cut, links)
         return self.own
 
-    def take(self, records: Iterable[Record]) -> list[Record]:
+    def take(self, records: Iterable[LinkRecord]) -> list[LinkRecord]:
         """Keep the records that are newer than the known ones, and return them: others need them too."""
         fresh = []
         for record in records:
@@ -124,7 +124,7 @@ class LinkStates:
                 # From an earlier life of this node whose clock was ahead: outdo it.
                 self._clock += 1
                 known = self.own
-                self.records[self.node_id] = Record(
+                self.records[self.node_id] = LinkRecord(
                     self.node_id, record.epoch, self._clock, self._clock, known.links
                 )
                 fresh.append(self.own)
@@ -204,7 +204,7 @@ def _spanning(links: list[tuple[int, str, str]]) -> set[Edge]:
     return edges
 
 
-def encode(records: Iterable[Record]) -> Iterator[bytes]:
+def encode(records: Iterable[LinkRecord]) -> Iterator[bytes]:
     """Payloads of as many control packets as it takes. Big-endian: format u8, records u16, then for each:
     id (u8 length, UTF-8), epoch u64, counter u64, cut u64, links u16, and for each link: id, since u64."""
     waiting = list(records)
@@ -219,7 +219,7 @@ def encode(records: Iterable[Record]) -> Iterator[bytes]:
         yield b"".join(parts)
 
 
-def decode(payload: bytes) -> list[Record]:
+def decode(payload: bytes) -> list[LinkRecord]:
     """Raises `RemoteProtocolError` for anything that `encode` does not write."""
     try:
         version, count = _HEAD.unpack_from(payload)
@@ -236,7 +236,7 @@ def decode(payload: bytes) -> list[Record]:
     return records
 
 
-def _read_record(data: bytes, position: int) -> tuple[int, Record]:
+def _read_record(data: bytes, position: int) -> tuple[int, LinkRecord]:
     position, node = _read_name(data, position)
     epoch, counter, cut, count = _RECORD.unpack_from(data, position)
     position += _RECORD.size
@@ -250,7 +250,7 @@ def _read_record(data: bytes, position: int) -> tuple[int, Record]:
     numbers = [epoch, counter, cut, *(since for _, since in links)]
     if count > MAX_LINKS or sorted(set(names)) != names or node in names or max(numbers) > _MAX_NUMBER:
         raise RemoteProtocolError(f"a record of {node!r} that no node writes")
-    return position, Record(node, epoch, counter, cut, tuple(links))
+    return position, LinkRecord(node, epoch, counter, cut, tuple(links))
 
 
 def _name(name: str) -> bytes:

@@ -26,7 +26,7 @@ _TALK = struct.Struct(">?II")
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ViewMark:
     """The view in which a lane is used from here on; runs up to `boundary` follow once more, as floods."""
 
     view: bytes
@@ -43,14 +43,14 @@ class Talk:
     heard: int
 
 
-def encode_mark(mark: Mark) -> bytes:
+def encode_mark(mark: ViewMark) -> bytes:
     return _MARK.pack(mark.view, mark.boundary)
 
 
-def decode_mark(payload: bytes) -> Mark:
+def decode_mark(payload: bytes) -> ViewMark:
     if len(payload) != _MARK.size:
         raise RemoteProtocolError("a view of the tree that cannot be read")
-    return Mark(*_MARK.unpack(payload))
+    return ViewMark(*_MARK.unpack(payload))
 
 
 def encode_settled(view: bytes, complete: bool) -> bytes:
@@ -79,7 +79,7 @@ class PeerLane:
     __slots__ = ("mark", "said", "stash", "stashed")
 
     def __init__(self) -> None:
-        self.mark = Mark(NO_VIEW, 0)
+        self.mark = ViewMark(NO_VIEW, 0)
         self.stash: list[tuple[int, list[Run]]] = []
         """Batches that came before both nodes see the same tree: (first, runs)."""
         self.stashed = 0

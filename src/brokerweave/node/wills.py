@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerweave.cooperation.api import Timer
 from brokerweave.mqtt.packets import Will
 from brokerweave.mqtt.properties import Property, get_int
+from brokerweave.plugin import Timer
 from brokerweave.session.pair import Pair
 
 

@@ -306,8 +306,10 @@ class Wiring:
         """Neighbours that get everything: in the tree, or owed, while not all is known that they want."""
         mine = self._tree.neighbours(self._core.node_id)
         unknown = [n for n in mine if self.peers[n].joined and not self._knows(n)]
-        owed = [n.id for n in self._core.neighbour_table.all() if n.active and n.id not in self._tree.nodes]
-        return unknown + [n for n in owed if self.peers[n].unknown]
+        pending = [
+            n.id for n in self._core.neighbour_table.all() if n.active and n.id not in self._tree.nodes
+        ]
+        return unknown + [n for n in pending if self.peers[n].unknown]
 
     def _refresh_routes(self) -> None:
         self._core.router.everything = tuple(self._unknown())

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from brokerweave.pipeline.jobs.bronze import BronzeJob
     from brokerweave.pipeline.lake.compaction import Compacted
-    from brokerweave.pipeline.payloads.rules import Rule
+    from brokerweave.pipeline.payloads.rules import PayloadRule
     from brokerweave.pipeline.sinks import Sink
     from brokerweave.pipeline.supervisor import Job
 
@@ -68,14 +68,14 @@ def session(settings: PipelineSettings) -> Iterator[SparkSession]:
             spark.stop()
 
 
-def rules(settings: PipelineSettings) -> tuple[Rule, ...]:
+def rules(settings: PipelineSettings) -> tuple[PayloadRule, ...]:
     """How payloads are read."""
-    from brokerweave.pipeline.payloads.rules import Rule
+    from brokerweave.pipeline.payloads.rules import PayloadRule
 
     given = settings.payloads
-    return tuple(Rule(one.name, one.topics, one.format, one.fields, one.event_time) for one in given) or (
-        Rule(),
-    )
+    return tuple(
+        PayloadRule(one.name, one.topics, one.format, one.fields, one.event_time) for one in given
+    ) or (PayloadRule(),)
 
 
 def sink(settings: PipelineSettings, layer: str) -> Sink:

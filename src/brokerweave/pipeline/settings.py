@@ -25,7 +25,7 @@ from brokerweave.config.values import (
     TEXT,
     Address,
     BadValue,
-    Kind,
+    ValueKind,
     about,
     choice,
     integer,
@@ -83,10 +83,10 @@ def _read_fields(value: object) -> Mapping[str, str]:
     return MappingProxyType(dict(value))
 
 
-FIELDS = Kind("members and types", str, _read_fields)
-TRIGGER = Kind("available-now or an interval", str, _read_trigger)
-NODES = Kind("addresses", str, _read_nodes)
-LAYER_NAMES = Kind("layers", str, _read_layers)
+FIELDS = ValueKind("members and types", str, _read_fields)
+TRIGGER = ValueKind("available-now or an interval", str, _read_trigger)
+NODES = ValueKind("addresses", str, _read_nodes)
+LAYER_NAMES = ValueKind("layers", str, _read_layers)
 
 
 @dataclass(frozen=True, slots=True)

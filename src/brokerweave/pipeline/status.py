@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     from brokerweave.pipeline.sinks import Sink, Written
-    from brokerweave.pipeline.supervisor import Stream
+    from brokerweave.pipeline.supervisor import JobStream
 
 STALE = 15.0
 """Seconds after which a status that nobody renewed counts as that of a pipeline that ended."""
 
 
 @dataclass(slots=True)
-class Progress:
+class StreamProgress:
     """What the listener heard of one stream."""
 
     batch: int = -1
@@ -52,7 +52,7 @@ class Board:
 
     def __init__(self, progressed: Callable[[str], None] = lambda name: None) -> None:
         self._lock = threading.Lock()
-        self._progress: dict[str, Progress] = {}
+        self._progress: dict[str, StreamProgress] = {}
         self._written: dict[str, int] = {}
         """By batches whose end was not heard of yet."""
         self._open = 0
@@ -76,7 +76,7 @@ class Board:
     def heard(self, name: str, batch: int, seconds: float) -> None:
         """The listener's word. Rows are counted by sinks: Spark counts one again for every look at it."""
         with self._lock:
-            known = self._progress.setdefault(name, Progress())
+            known = self._progress.setdefault(name, StreamProgress())
             known.batch, known.batch_seconds, known.at = batch, seconds, time.time()
             known.rows = self._written.pop(name, 0)
             known.rows_per_second = known.rows / seconds if seconds else 0.0
@@ -84,19 +84,19 @@ class Board:
 
     def wrote(self, name: str, rows: int) -> None:
         with self._lock:
-            self._progress.setdefault(name, Progress()).rows_total += rows
+            self._progress.setdefault(name, StreamProgress()).rows_total += rows
             self._written[name] = rows
 
-    def progress(self, name: str) -> Progress:
+    def progress(self, name: str) -> StreamProgress:
         with self._lock:
-            return self._progress.get(name, Progress())
+            return self._progress.get(name, StreamProgress())
 
 
 def listener(board: Board) -> StreamingQueryListener:
     """What Spark calls after each batch."""
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
-    class Listener(StreamingQueryListener):
+    class QueryListener(StreamingQueryListener):
         def onQueryStarted(self, event: Any) -> None:
             board.began()
 
@@ -110,7 +110,7 @@ def listener(board: Board) -> StreamingQueryListener:
         def onQueryTerminated(self, event: Any) -> None:
             board.ended()
 
-    return Listener()
+    return QueryListener()
 
 
 class CountedSink:
@@ -128,7 +128,7 @@ class CountedSink:
 
 
 def snapshot(
-    streams: Iterable[Stream], board: Board, *, running: bool, lags: Mapping[str, Mapping[str, Any]]
+    streams: Iterable[JobStream], board: Board, *, running: bool, lags: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """The status file: `pipeline status` adds what it can ask itself."""
     rows = []
@@ -218,7 +218,7 @@ def serve_metrics(address: Address, current: Callable[[], Mapping[str, Any]]) ->
     except ImportError:
         raise ConfigError("metrics need prometheus-client: pip install 'brokerweave[spark]'") from None
 
-    class Pipeline(Collector):
+    class PipelineCollector(Collector):
         def collect(self) -> Iterable[Any]:
             status = current()
             for name, key, help_text, labels, rows in _families(status):
@@ -230,7 +230,7 @@ def serve_metrics(address: Address, current: Callable[[], Mapping[str, Any]]) ->
                 yield family
 
     registry = CollectorRegistry()
-    registry.register(Pipeline())
+    registry.register(PipelineCollector())
     try:
         server, thread = start_http_server(address.port, address.host, registry)
     except OSError as error:

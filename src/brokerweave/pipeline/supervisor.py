@@ -63,7 +63,7 @@ class Job(Protocol):
 
 
 @dataclass(slots=True)
-class Stream:
+class JobStream:
     """A job and how it fares. `state`: waiting, starting, running, done, failed, away, abandoned."""
 
     job: Job
@@ -102,10 +102,10 @@ class Supervisor:
     patience: float = 10.0
     """Seconds that a drain waits for a node that does not answer."""
     clock: Callable[[], float] = time.monotonic
-    streams: list[Stream] = field(init=False)
+    streams: list[JobStream] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.streams = [Stream(job) for job in self.jobs]
+        self.streams = [JobStream(job) for job in self.jobs]
         self._stop = threading.Event()
         self._beginning = threading.Lock()
         self._pool = ThreadPoolExecutor(max(4, len(self.streams) + 2), "pipeline")
@@ -143,7 +143,7 @@ class Supervisor:
                 stream.starting = self._pool.submit(self._start, stream.job)
         self.tick()
 
-    def _may_start(self, stream: Stream) -> bool:
+    def _may_start(self, stream: JobStream) -> bool:
         if self.clock() < stream.due:
             return False
         if self.interval is not None:
@@ -181,7 +181,7 @@ class Supervisor:
                 "each node needs an id of its own, and its address only once"
             )
 
-    def _see_start(self, stream: Stream) -> None:
+    def _see_start(self, stream: JobStream) -> None:
         assert stream.starting is not None
         if not stream.starting.done():
             return
@@ -195,7 +195,7 @@ class Supervisor:
         stream.query, stream.starting, stream.state = stream.starting.result(), None, "running"
         self.say(f"{stream.job.name}: running")
 
-    def _see_run(self, stream: Stream) -> None:
+    def _see_run(self, stream: JobStream) -> None:
         assert stream.query is not None
         if stream.query.isActive:
             return
@@ -209,7 +209,7 @@ class Supervisor:
         else:
             self._failed(stream, BrokerweaveError("the stream ended without a reason"))
 
-    def _failed(self, stream: Stream, error: BaseException) -> None:
+    def _failed(self, stream: JobStream, error: BaseException) -> None:
         stream.query = stream.starting = None
         if self.stopping:
             stream.state = "done"
@@ -249,7 +249,7 @@ class Supervisor:
             if ready and stream.job.name in gone:
                 self._leave(stream)
 
-    def _leave(self, stream: Stream) -> None:
+    def _leave(self, stream: JobStream) -> None:
         if stream.query is not None:
             _end_query(stream.query, STOP_SECONDS)
         stream.query, stream.starting, stream.state = None, None, "abandoned"
@@ -260,7 +260,7 @@ class Supervisor:
         with contextlib.suppress(RuntimeError):  # the pool is shut down: the end reports it
             self._pool.submit(_quietly, job.report)
 
-    def _report(self, stream: Stream) -> Future[None]:
+    def _report(self, stream: JobStream) -> Future[None]:
         return self._pool.submit(_quietly, stream.job.report)
 
     def _end(self) -> None:
@@ -282,7 +282,7 @@ class Supervisor:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _queries(streams: Sequence[Stream]) -> Iterator[Query]:
+def _queries(streams: Sequence[JobStream]) -> Iterator[Query]:
     return (stream.query for stream in streams if stream.query is not None)
 
 

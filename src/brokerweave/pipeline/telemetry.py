@@ -65,7 +65,7 @@ _PLOTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class TelemetryTables:
     """After MQTT2EdgePeer's Fig. 3.4. `cluster` has the rows `total` and `average`."""
 
     nodes: DataFrame
@@ -154,13 +154,13 @@ def over_time(rated: DataFrame, seconds: float) -> DataFrame:
     )
 
 
-def tables(rows: DataFrame, seconds: float = 10.0) -> Tables:
+def tables(rows: DataFrame, seconds: float = 10.0) -> TelemetryTables:
     """All three. `seconds`: how long a stretch of `over_time` is."""
     said = samples(rows).cache()
     ours = f.col("node").isNotNull() & f.col("time").isNotNull()
     rated = with_rates(said.where(ours)).cache()
     nodes = per_node(rated).cache()
-    return Tables(nodes, per_cluster(nodes), over_time(rated, seconds), said.where(~ours).count())
+    return TelemetryTables(nodes, per_cluster(nodes), over_time(rated, seconds), said.where(~ours).count())
 
 
 def plots(time_table: DataFrame) -> dict[str, str]:
@@ -177,7 +177,7 @@ def plots(time_table: DataFrame) -> dict[str, str]:
     return charts
 
 
-def write(found: Tables, folder: Path) -> list[Path]:
+def write(found: TelemetryTables, folder: Path) -> list[Path]:
     """The tables as CSV and the plots as SVG."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []

@@ -1,4 +1,4 @@
-"""When a running node saves its state as a whole, so that its daybook begins anew.
+"""When a running node saves its state as a whole, so that its write-ahead log begins anew.
 
 Owns the moment, and that dead letters are written down as they come and go. Invariants: never in the turn in
 which something was written down, since that is not in its outboxes yet; a disk that failed is asked again
@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from brokerweave.links.dead_letters import DeadLetters, plain
 from brokerweave.node import state
+from brokerweave.node.checkpointer import Checkpointer
 from brokerweave.node.core import NodeCore
-from brokerweave.node.keeper import Keeper
 from brokerweave.runtime.status import outboxes
 
 RETRY_SECONDS = 1.0
@@ -22,20 +22,20 @@ RETRY_SECONDS = 1.0
 
 class Checkpoints:
     def __init__(
-        self, core: NodeCore, keeper: Keeper, letters: DeadLetters, stopping: Callable[[], bool]
+        self, core: NodeCore, checkpointer: Checkpointer, letters: DeadLetters, stopping: Callable[[], bool]
     ) -> None:
         self._core = core
-        self._keeper = keeper
+        self._checkpointer = checkpointer
         self._letters = letters
         self._stopping = stopping
         self._due: asyncio.Handle | None = None
 
     def begin(self) -> None:
         """From here on everything that changes is written down as it does."""
-        daybook, letters = self._core.daybook, self._letters
-        letters.added = lambda letter: daybook.note("letter", *plain(letter))
-        letters.removed = lambda letter_id: daybook.note("letter gone", letter_id)
-        daybook.grown = self._save_soon
+        wal, letters = self._core.wal, self._letters
+        letters.added = lambda letter: wal.note("letter", *plain(letter))
+        letters.removed = lambda letter_id: wal.note("letter gone", letter_id)
+        wal.grown = self._save_soon
         self.save(sync=True)  # this start's epoch, too
 
     def _save_soon(self) -> None:
@@ -46,5 +46,5 @@ class Checkpoints:
         self._due = None
         self._core.retained.commit()  # what a failing disk did not take before
         dump = functools.partial(state.dump, self._core, self._letters)
-        if not self._keeper.checkpoint(dump, outboxes(self._core), sync) and not self._stopping():
+        if not self._checkpointer.checkpoint(dump, outboxes(self._core), sync) and not self._stopping():
             self._due = asyncio.get_running_loop().call_later(RETRY_SECONDS, self.save)

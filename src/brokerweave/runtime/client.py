@@ -41,7 +41,7 @@ _EVERY_TYPE = 0xFFFE
 _READ = 65_536
 
 
-class Refused(Unavailable):
+class ConnectRefused(Unavailable):
     """The broker answered CONNECT with a refusal."""
 
     def __init__(self, reason_code: int) -> None:
@@ -85,7 +85,8 @@ class Client:
         timeout: float = 5.0,
         proxied: bool = False,
     ) -> Self:
-        """Connect and wait for CONNACK. Raises `Refused`, or `Unavailable` if there is no sound answer."""
+        """Connect and wait for CONNACK. Raises `ConnectRefused`, or `Unavailable` if there is no sound
+        answer."""
         try:
             async with asyncio.timeout(timeout):
                 reader, writer = await open_streams(address)
@@ -111,7 +112,7 @@ class Client:
             client.send(packet)
             client.connack = await client.answer(ConnAck)
             if client.connack.reason_code:
-                raise Refused(client.connack.reason_code)
+                raise ConnectRefused(client.connack.reason_code)
         except BaseException:
             await client.abort()
             raise

@@ -15,13 +15,13 @@ from brokerweave.config.values import ID, BadValue
 from brokerweave.errors import ConfigError
 from brokerweave.node.core import NodeCore
 from brokerweave.runtime.admin import Command
-from brokerweave.runtime.neighbours import Links
+from brokerweave.runtime.neighbours import NodeLinks
 
 log = logging.getLogger("brokerweave.node")
 
 
 class Configured:
-    def __init__(self, core: NodeCore, links: Links) -> None:
+    def __init__(self, core: NodeCore, links: NodeLinks) -> None:
         self._core = core
         self._links = links
         self._named: set[str] = set()

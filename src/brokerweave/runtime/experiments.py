@@ -18,7 +18,7 @@ from brokerweave.config import BrokerAddress
 from brokerweave.errors import Unavailable
 from brokerweave.mqtt.packets import Packet, PubAck, PubComp, Publish, PubRec, PubRel, Subscription, Will
 from brokerweave.mqtt.properties import Property
-from brokerweave.runtime.client import Client, Refused
+from brokerweave.runtime.client import Client, ConnectRefused
 
 T = TypeVar("T")
 F = TypeVar("F")
@@ -102,7 +102,7 @@ async def open_highest(bench: Bench) -> Client:
     for version in (5, 4, 3):
         try:
             return await bench.open(version=version)
-        except Refused as error:
+        except ConnectRefused as error:
             if error.reason_code not in _WRONG_VERSION:
                 raise
             failure = error

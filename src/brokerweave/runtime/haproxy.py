@@ -27,7 +27,7 @@ _ANYWHERE = ("0.0.0.0", "::", "*")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Server:
+class HaproxyServer:
     """A node as the balancer sees it: where clients go, and where to ask whether they should."""
 
     id: str
@@ -35,7 +35,7 @@ class Server:
     health: Address
 
     @classmethod
-    def parse(cls, text: str) -> Server:
+    def parse(cls, text: str) -> HaproxyServer:
         """Read ID=HOST:PORT,HOST:PORT. Raises `ConfigError`."""
         name, equals, rest = text.partition("=")
         clients, comma, health = rest.partition(",")
@@ -47,7 +47,7 @@ class Server:
             raise ConfigError(f"--server {text!r}: each part should be {bad}") from None
 
     @classmethod
-    def checked(cls, name: str, clients: Address, health: Address | None) -> Server:
+    def checked(cls, name: str, clients: Address, health: Address | None) -> HaproxyServer:
         """Raises `ConfigError` if a balancer could not use it."""
         if health is None:
             raise ConfigError(f'node {name} has no health port; write health = "HOST:PORT" under its [node]')
@@ -61,7 +61,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class HaproxyOptions:
     listen: Address
     max_connections: int | None = None
     """None leaves it to HAProxy, which takes what its limit of open files allows."""
@@ -71,7 +71,7 @@ class Options:
     """Seconds between two checks of a node that is up; a failing one is asked again after a fifth."""
 
 
-def configuration(servers: Iterable[Server], options: Options) -> str:
+def configuration(servers: Iterable[HaproxyServer], options: HaproxyOptions) -> str:
     """The whole file. Raises `ConfigError` without servers, or when two have one id."""
     chosen = sorted(servers)
     if not chosen:
@@ -94,7 +94,7 @@ def _milliseconds(seconds: float) -> str:
     return f"{max(1, round(seconds * 1000))}ms"
 
 
-def _line(server: Server) -> str:
+def _line(server: HaproxyServer) -> str:
     elsewhere = f" addr {server.health.host}" if server.health.host != server.clients.host else ""
     return f"    server {server.id} {server.clients}{elsewhere} port {server.health.port}"
 

@@ -19,7 +19,7 @@ MAX_CALLERS = 64
 _METHODS = (b"GET ", b"HEAD ", b"OPTIONS ")
 
 
-class Health:
+class NodeHealth:
     """`started` and `draining` are the node's to set, `recovering` is a strategy's: it answers whether what
     clients are owed is still being gathered here."""
 
@@ -53,7 +53,7 @@ class Health:
 class _Caller(asyncio.Protocol):
     """One connection: one question, one answer."""
 
-    def __init__(self, health: Health, callers: set[_Caller]) -> None:
+    def __init__(self, health: NodeHealth, callers: set[_Caller]) -> None:
         self._health = health
         self._callers = callers
         self._request = b""

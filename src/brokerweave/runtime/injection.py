@@ -15,7 +15,7 @@ from typing import Protocol, cast
 from brokerweave.config import BrokerAddress, LinksSection
 from brokerweave.errors import BrokerweaveError, RemoteProtocolError
 from brokerweave.links.abilities import BrokerAbilities
-from brokerweave.links.injector import Injector, State
+from brokerweave.links.injector import Injector, InjectorState
 from brokerweave.node.core import NodeCore
 from brokerweave.runtime.dialing import dial
 from brokerweave.runtime.probe import Essentials, probe_essentials
@@ -202,7 +202,7 @@ class Injection:
                 self.losses += 1
                 if injector.reason:
                     log.info("injector %d: %s", lane, injector.reason)
-                if injector.state is not State.REFUSED:
+                if injector.state is not InjectorState.REFUSED:
                     pause = self._config.reconnect_min
             await asyncio.sleep(pause * (0.5 + self.host.core.random.random() / 2))
             pause = min(pause * 2, self._config.reconnect_max)

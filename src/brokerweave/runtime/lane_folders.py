@@ -2,7 +2,7 @@
 
 Owns which folder is whose, and the note in it. Invariants: a lane whose outbox is durable goes on, after a
 restart, where it stood; a neighbour that was removed leaves nothing behind. Must not know: what a lane sends,
-when the daybook is emptied.
+when the write-ahead log is emptied.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from brokerweave.links.lane import Lane
-from brokerweave.node.keeper import Keeper
+from brokerweave.node.checkpointer import Checkpointer
 from brokerweave.runtime.journal import Note
 from brokerweave.runtime.storage import Storage
 
 
 class LaneFolders:
-    def __init__(self, storage: Storage, keeper: Keeper, acknowledged: Callable[[], bool]) -> None:
+    def __init__(
+        self, storage: Storage, checkpointer: Checkpointer, acknowledged: Callable[[], bool]
+    ) -> None:
         """`acknowledged`: whether new lanes are; without acknowledgements there is nothing to keep."""
         self._storage = storage
-        self._keeper = keeper
+        self._checkpointer = checkpointer
         self._acknowledged = acknowledged
         self._notes: dict[tuple[str, int], Note] = {}
 
@@ -27,7 +29,7 @@ class LaneFolders:
         """A neighbour's lane, as an earlier start left it."""
         acknowledged = self._acknowledged()
         folder = f"lanes/{neighbour}/{index}"
-        lane = Lane(self._keeper.outbox(folder, acknowledged), acknowledged=acknowledged)
+        lane = Lane(self._checkpointer.outbox(folder, acknowledged), acknowledged=acknowledged)
         note = self._storage.note(f"{folder}/taken") if acknowledged else None
         if note is not None:
             self._notes[neighbour, index] = note

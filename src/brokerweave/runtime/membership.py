@@ -22,7 +22,7 @@ from typing import Any
 from brokerweave.config import Address, NodeConfig
 from brokerweave.errors import RemoteProtocolError, Unavailable
 from brokerweave.membership import events
-from brokerweave.membership.events import Event, Watcher
+from brokerweave.membership.events import MembershipEvent, Watcher
 from brokerweave.membership.exchange import Exchange
 from brokerweave.membership.members import Address as MemberAddress
 from brokerweave.membership.members import Claim, Member
@@ -43,7 +43,7 @@ _LOUD = (events.Suspected, events.Died, events.Conflict)
 
 
 class Membership:
-    """Implements `membership.events.Host`."""
+    """Implements `membership.events.SwimHost`."""
 
     def __init__(
         self, config: NodeConfig, key: bytes, random: Random, watcher: Watcher, warn: Callable[[str], None]
@@ -61,7 +61,7 @@ class Membership:
         self._speaks = False
         """Whether there is a `swim` yet, and still."""
         self._armed = 0.0
-        self._happened: deque[Event] = deque()
+        self._happened: deque[MembershipEvent] = deque()
         self._calling: set[MemberAddress] = set()
         self._accepted = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -183,7 +183,7 @@ class Membership:
             self._calling.add(address)
             self._spawn(self._call(address))
 
-    def happened(self, event: Event) -> None:
+    def happened(self, event: MembershipEvent) -> None:
         member = event.member
         level = logging.WARNING if isinstance(event, _LOUD) else logging.INFO
         log.log(level, "node %s %s", member.id, type(event).__name__.lower())

@@ -17,7 +17,7 @@ from typing import Protocol, cast
 from brokerweave.config import Address, LinksSection
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.connection import LinkConnection
-from brokerweave.links.handshake import Acceptor, Dialer, Identity
+from brokerweave.links.handshake import Acceptor, Dialer, NodeIdentity
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node.carriers import CarrierHost, Carriers
 from brokerweave.node.core import NodeCore
@@ -42,7 +42,7 @@ class LinkHost(CarrierHost, Protocol):
 class LinkSocket(asyncio.Protocol):
     """One connection, dialed or accepted."""
 
-    def __init__(self, links: Links, connection: LinkConnection, dialed: bool) -> None:
+    def __init__(self, links: NodeLinks, connection: LinkConnection, dialed: bool) -> None:
         self.connection = connection
         self.dialed = dialed
         self.peer: tuple[str, int] | None = None
@@ -119,8 +119,8 @@ class LinkSocket(asyncio.Protocol):
             self._transport.abort()
 
 
-class Links:
-    def __init__(self, host: LinkHost, config: LinksSection, identity: Identity) -> None:
+class NodeLinks:
+    def __init__(self, host: LinkHost, config: LinksSection, identity: NodeIdentity) -> None:
         self.host = host
         self.config = config
         self.sockets: set[LinkSocket] = set()

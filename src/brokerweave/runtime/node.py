@@ -21,37 +21,37 @@ from typing import TypeVar
 import uvloop
 
 from brokerweave.config import Address, NodeConfig, claim_admin_folder, reload
-from brokerweave.cooperation import registry
-from brokerweave.cooperation.api import Strategy
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.dead_letters import DeadLetters
-from brokerweave.links.handshake import Identity
-from brokerweave.links.injector import Injector, State
+from brokerweave.links.handshake import NodeIdentity
+from brokerweave.links.injector import Injector, InjectorState
 from brokerweave.links.lane import Lane
 from brokerweave.membership.events import Nobody, Watcher
 from brokerweave.membership.meta import Meta
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
+from brokerweave.node.checkpointer import Checkpointer
 from brokerweave.node.core import NodeCore
-from brokerweave.node.keeper import Keeper
 from brokerweave.node.members import MemberLinks
 from brokerweave.node.taps import Taps
+from brokerweave.plugin import Strategy, registry
 from brokerweave.runtime import dead_letter_commands, logs, settings
 from brokerweave.runtime.acl_file import load_acl
 from brokerweave.runtime.admin import AdminServer
 from brokerweave.runtime.checkpoints import Checkpoints
+from brokerweave.runtime.client_listener import ClientListener
 from brokerweave.runtime.clock import CHECK_SECONDS, Clock
 from brokerweave.runtime.configured import Configured
-from brokerweave.runtime.door import Door
 from brokerweave.runtime.flight import FlightChild
-from brokerweave.runtime.health import Health
+from brokerweave.runtime.health import NodeHealth
 from brokerweave.runtime.injection import Injection
 from brokerweave.runtime.kafka import KafkaChild
 from brokerweave.runtime.lane_folders import LaneFolders
 from brokerweave.runtime.membership import Membership
-from brokerweave.runtime.neighbours import Links
+from brokerweave.runtime.neighbours import NodeLinks
+from brokerweave.runtime.problems import Problems
 from brokerweave.runtime.recording import Recording
 from brokerweave.runtime.retained import RetainedReader
 from brokerweave.runtime.retained_store import SqliteStore
@@ -61,7 +61,6 @@ from brokerweave.runtime.sessions import RuntimeSessions
 from brokerweave.runtime.status import neighbour_rows, status
 from brokerweave.runtime.storage import Storage
 from brokerweave.runtime.telemetry import Telemetry
-from brokerweave.runtime.trouble import Trouble
 
 log = logging.getLogger("brokerweave.node")
 
@@ -77,28 +76,28 @@ def run(config: NodeConfig) -> int:
 
 
 class Node:
-    """Implements the hosts that core, door, links and injection ask for."""
+    """Implements the hosts that core, client listener, links and injection ask for."""
 
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
         self.random = Random(secrets.randbits(64))
         self.started = time.time()
-        self.trouble = Trouble()
-        self.warn = self.trouble.warn
-        self.task_failed = self.trouble.task_failed
-        self.door = Door(self)
-        self.open_broker = self.door.open_broker
-        self.write_client = self.door.write_client
-        self.write_broker = self.door.write_broker
-        self.hang_up = self.door.hang_up
+        self.problems = Problems()
+        self.warn = self.problems.warn
+        self.task_failed = self.problems.task_failed
+        self.client_listener = ClientListener(self)
+        self.open_broker = self.client_listener.open_broker
+        self.write_client = self.client_listener.write_client
+        self.write_broker = self.client_listener.write_broker
+        self.hang_up = self.client_listener.hang_up
         self._clock = Clock()
         self.now = self._clock.now
-        self.health = Health(self._broker_is_up)
+        self.health = NodeHealth(self._broker_is_up)
         self.dead_letters = DeadLetters()
         self.storage: Storage
-        self.keeper: Keeper
+        self.checkpointer: Checkpointer
         self.core: NodeCore
-        self.links: Links
+        self.links: NodeLinks
         self.injection: Injection
         self.retained_store: SqliteStore
         self.retained_reader: RetainedReader
@@ -115,7 +114,9 @@ class Node:
         self._stopping = asyncio.Event()
 
     async def serve(self) -> int:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: self.trouble.loop_failed(context))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: self.problems.loop_failed(context)
+        )
         self._follow_clock()
         admin = AdminServer(
             self.config.admin_socket,
@@ -161,14 +162,14 @@ class Node:
         await self._listen()
         if self.membership is not None:
             await self.membership.start()
-            self._meta = own_meta(self, self.door.address[1])
+            self._meta = own_meta(self, self.client_listener.address[1])
             self.announce()
         if self.flight is not None:
             self.flight.start()
         if self.kafka is not None:
             self.kafka.start()
         if self.config.telemetry.interval:
-            self._telemetry = Telemetry(self, self.door.address, self.config)
+            self._telemetry = Telemetry(self, self.client_listener.address, self.config)
             self._telemetry.start()
         if self.config.node.admin_socket is None:
             claim_admin_folder()
@@ -184,15 +185,17 @@ class Node:
 
     def _build(self) -> None:
         node, links = self.config.node, self.config.links
-        self.keeper = Keeper(
+        self.checkpointer = Checkpointer(
             self.storage, settings.bounds(self.config), lambda: secrets.randbits(62) + 1, self.warn
         )
-        stored = self.keeper.recover()
+        stored = self.checkpointer.recover()
         epoch = max(int(time.time() * 1000), int(stored.get("epoch", 0)) + 1)
         login = node.broker_username, read_password(node.broker_password_file)
         strategy = registry.strategy(node.strategy)
         self._build_core(strategy, epoch, login)
-        self._checkpoints = Checkpoints(self.core, self.keeper, self.dead_letters, self._stopping.is_set)
+        self._checkpoints = Checkpoints(
+            self.core, self.checkpointer, self.dead_letters, self._stopping.is_set
+        )
         if self.config.taps:
             self._record()
         if stored:
@@ -202,8 +205,10 @@ class Node:
                 self.storage.reject_state(error)
         self._checkpoints.begin()
         cycles = self.core.wiring.enabled
-        identity = Identity(node.id, epoch, strategy.name, links.sessions, read_key(node.key_file), cycles)
-        self.links = Links(self, links, identity)
+        identity = NodeIdentity(
+            node.id, epoch, strategy.name, links.sessions, read_key(node.key_file), cycles
+        )
+        self.links = NodeLinks(self, links, identity)
         self._configured = Configured(self.core, self.links)
         self.injection = Injection(
             self,
@@ -226,7 +231,7 @@ class Node:
             Injector(
                 f"brokerweave-{node.id}-{lane}",
                 BrokerAbilities(),
-                self.keeper.outbox(f"injectors/{lane}", durable=True),
+                self.checkpointer.outbox(f"injectors/{lane}", durable=True),
                 self.dead_letters,
                 username=username,
                 password=password,
@@ -234,9 +239,9 @@ class Node:
             )
             for lane in range(links.sessions)
         ]
-        self._lane_folders = LaneFolders(self.storage, self.keeper, lambda: self.config.links.qos > 0)
+        self._lane_folders = LaneFolders(self.storage, self.checkpointer, lambda: self.config.links.qos > 0)
         self.retained_store = SqliteStore(self.storage.folder / "retained.db", self.warn)
-        sessions = RuntimeSessions(self.door)
+        sessions = RuntimeSessions(self.client_listener)
         self.core = NodeCore(
             settings.core_settings(self.config, epoch, issubclass(strategy, Mesh)),
             self.config.limits,
@@ -246,13 +251,13 @@ class Node:
             self._lane_folders.lane,
             injectors,
             self.retained_store,
-            self.keeper.daybook,
+            self.checkpointer.wal,
         )
         if self.core.failover is not None and not self.storage.temporary:
             self.core.failover.keep_in(self.storage.journal("held"))
         if isinstance(self.core.strategy, Mesh):
             self.health.recovering = self.core.strategy.recovering
-        self.core.plugins.report = self.trouble.report
+        self.core.plugins.report = self.problems.report
         self.core.admission.replace(load_acl(self.config))
 
     def _become_member(self) -> None:
@@ -291,7 +296,7 @@ class Node:
             self._configured.add(neighbour.id, neighbour.address)
         if node.health is not None:
             self._health_server = await _bind("health", node.health, self.health.listen(*node.health))
-        await _bind("listen", node.listen, self.door.listen())
+        await _bind("listen", node.listen, self.client_listener.listen())
 
     def _follow_clock(self) -> None:
         self.call_later(CHECK_SECONDS, self._follow_clock)
@@ -312,14 +317,14 @@ class Node:
         self.health.draining = True
 
     def _broker_is_up(self) -> bool:
-        return any(injector.state is State.READY for injector in self.core.injectors)
+        return any(injector.state is InjectorState.READY for injector in self.core.injectors)
 
     async def _drain(self) -> None:
         """Clients leave first, then what is owed gets its time, then neighbours hear good-bye."""
         self.core.plugins.tell(lambda listener: listener.node_stopping())
-        self.door.close()
+        self.client_listener.close()
         deadline = self.now() + self.config.limits.drain
-        while self._owes_the_living() and self.now() < deadline:  # noqa: ASYNC110 (no one event ends it)
+        while self._has_pending_for_live() and self.now() < deadline:  # noqa: ASYNC110 (no one event ends it)
             await asyncio.sleep(DRAIN_POLL_SECONDS)
         if self.membership is not None:
             await self.membership.stop()
@@ -330,7 +335,7 @@ class Node:
             self._health_server.close()
             self.health.hang_up()
 
-    def _owes_the_living(self) -> bool:
+    def _has_pending_for_live(self) -> bool:
         """Whether anything waits for a neighbour or broker that is there to take it."""
         lanes = [
             lane
@@ -386,7 +391,7 @@ class Node:
     def remember_taken(self, neighbour: str, index: int, lane: Lane) -> None:
         self._lane_folders.note_taken(neighbour, index, lane)
 
-    # What the core asks, beside what the door does
+    # What the core asks, beside what the client listener does
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         return asyncio.get_running_loop().call_later(seconds, callback)
@@ -405,7 +410,7 @@ class Node:
 
     def forget_lanes(self, neighbour: str) -> None:
         self._lane_folders.delete(neighbour)
-        self._checkpoints.save()  # the daybook may name them still
+        self._checkpoints.save()  # the write-ahead log may name them still
 
 
 T = TypeVar("T")

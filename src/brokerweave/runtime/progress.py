@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from brokerweave.links.progress import Mark, Step
+from brokerweave.links.progress import HandshakeMark, Step
 
 _PLACE = struct.Struct(">QIBB2x")
 _SESSION = _PLACE.pack(0, 0, 1, 0)
@@ -31,19 +31,19 @@ class FileProgress:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self.session = os.pread(self._descriptor, _PLACE.size, 0) == _SESSION
 
-    def session_stands(self) -> None:
+    def session_established(self) -> None:
         if not self.session:
             self.session = True
             self._waiting[0] = _SESSION
             self.flush()
 
-    def marks(self) -> list[Mark]:
+    def marks(self) -> list[HandshakeMark]:
         stored = os.pread(self._descriptor, _PLACE.size << 16, 0)
         found = []
         for packet_id in range(1, len(stored) // _PLACE.size):
             record, offset, step, qos = _PLACE.unpack_from(stored, packet_id * _PLACE.size)
             if step and step in _STEPS:
-                found.append(Mark(packet_id, record, offset, Step(step), qos))
+                found.append(HandshakeMark(packet_id, record, offset, Step(step), qos))
         return found
 
     def put(self, packet_id: int, record: int, offset: int, step: Step, qos: int = 0) -> None:

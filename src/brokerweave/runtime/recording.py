@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from brokerweave.config import EdgeLogSection
 from brokerweave.edgelog.folder import Sync
 from brokerweave.edgelog.layout import Position
-from brokerweave.edgelog.writer import Counts, LogWriter, Policy
+from brokerweave.edgelog.writer import LogWriter, Policy, WriterCounts
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.runtime.admin import Command
 
@@ -33,7 +33,7 @@ class RecordingHost(Protocol):
 
 
 class Recording:
-    """Implements `node.taps.Tape`."""
+    """Implements `node.taps.TapRecorder`."""
 
     def __init__(self, host: RecordingHost, settings: EdgeLogSection, folder: Path, node_id: str) -> None:
         """Raises `BrokerweaveError` if the log cannot be used; a disk that is full is tried again later."""
@@ -140,7 +140,7 @@ class Recording:
         return self._writer.status()
 
     def counters(self) -> dict[str, int]:
-        counts = self._writer.counts if self._writer is not None else Counts()
+        counts = self._writer.counts if self._writer is not None else WriterCounts()
         return {
             "edge_log_recorded": counts.recorded,
             "edge_log_unrecorded": counts.unrecorded + self._missed,

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from brokerweave.config import LimitsSection
-from brokerweave.cooperation.api import SessionState, Side
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import Passage
 from brokerweave.mqtt.packets import ConnAck, Disconnect
 from brokerweave.node.core import NodeCore
+from brokerweave.plugin import SessionState, Side
 from brokerweave.runtime.sockets import has_ended, lead, write_now
 from brokerweave.runtime.traffic import Traffic
 from brokerweave.session import proxy_header
@@ -33,7 +33,7 @@ SERVER_SHUTTING_DOWN = 0x8B
 
 
 class RelayHost(Protocol):
-    """What a relay needs of the node's door."""
+    """What a relay needs of the client listener."""
 
     @property
     def core(self) -> NodeCore: ...
@@ -197,7 +197,7 @@ class ClientConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._write_paused = False
         self._drop_deadline()
-        if self._broker is not None and not self._broker.standing:
+        if self._broker is not None and not self._broker.held_back:
             self._broker.resume_reading()
 
     def eof_received(self) -> bool:
@@ -255,8 +255,8 @@ class ClientConnection(asyncio.Protocol):
     def write_own(self, data: bytes) -> None:
         """Write what the pair had kept back, or an answer of our own; the broker may be read again."""
         self.write(data)
-        if self._broker is not None and self._broker.standing and not self.pair.wants_broker_pause:
-            self._broker.standing = False
+        if self._broker is not None and self._broker.held_back and not self.pair.wants_broker_pause:
+            self._broker.held_back = False
             if not self._write_paused:
                 self._broker.resume_reading()
 
@@ -264,7 +264,7 @@ class ClientConnection(asyncio.Protocol):
         if self._broker is not None:
             self._broker.write(data)
 
-    # The door calls
+    # The client listener calls
 
     def proxy_header(self) -> bytes:
         """Who the client is, for a broker that takes the PROXY protocol."""
@@ -367,8 +367,8 @@ class BrokerConnection(asyncio.Protocol):
         "_file",
         "_transport",
         "data_received",
+        "held_back",
         "passage",
-        "standing",
         "write_paused",
     )
 
@@ -380,7 +380,7 @@ class BrokerConnection(asyncio.Protocol):
         self._file = -1
         self._transport: asyncio.Transport | None = None
         self.write_paused = False
-        self.standing = False
+        self.held_back = False
         """Not read because too much stands behind a SUBACK."""
 
     def connection_made(self, base: asyncio.BaseTransport) -> None:
@@ -403,7 +403,7 @@ class BrokerConnection(asyncio.Protocol):
         if watched or pair.error is not None:
             client.check()
         if pair.wants_broker_pause:
-            self.standing = True
+            self.held_back = True
             self.pause_reading()
         client.open_passages()
 

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from brokerweave.config import NodeConfig
 from brokerweave.errors import BrokerweaveError, Unavailable
-from brokerweave.links.injector import State
+from brokerweave.links.injector import InjectorState
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Publish
 from brokerweave.node.core import NodeCore
@@ -124,7 +124,7 @@ class RetainedReader:
 
     async def _broker_ready(self) -> None:
         core = self._host.core
-        while not all(i.state is State.READY for i in core.injectors):  # noqa: ASYNC110 (no one event ends it)
+        while not all(i.state is InjectorState.READY for i in core.injectors):  # noqa: ASYNC110 (no one event ends it)
             await asyncio.sleep(POLL)
 
     # First contact

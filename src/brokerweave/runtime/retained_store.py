@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from brokerweave.node.retained import Entry
+from brokerweave.node.retained import RetainedEntry
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS retained (
@@ -70,13 +70,16 @@ class SqliteStore:
         except sqlite3.Error as error:
             self._failed(error)
 
-    def load(self) -> Iterator[tuple[str, Entry]]:
+    def load(self) -> Iterator[tuple[str, RetainedEntry]]:
         columns = "topic, stamp, tag, origin, version, dead, born, expires, size"
         for row in self._db.execute(f"SELECT {columns} FROM retained"):
             topic, stamp, tag, origin, version, dead, born, expires, size = row
-            yield topic, Entry(stamp, tag + _UNSIGNED, origin, version, bool(dead), born, expires, size)
+            yield (
+                topic,
+                RetainedEntry(stamp, tag + _UNSIGNED, origin, version, bool(dead), born, expires, size),
+            )
 
-    def put(self, topic: str, entry: Entry, frame: bytes | None) -> None:
+    def put(self, topic: str, entry: RetainedEntry, frame: bytes | None) -> None:
         values = (entry.stamp, entry.tag - _UNSIGNED, entry.origin, entry.version, entry.dead)
         self._pending[topic] = (topic, *values, entry.born, entry.expires, entry.size, frame)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokerweave.config import Address
-from brokerweave.membership.members import State
+from brokerweave.membership.members import MemberState
 from brokerweave.membership.meta import Meta
 from brokerweave.membership.presets import MOST_META
 
@@ -48,7 +48,7 @@ def server_rows(node: Node) -> list[dict[str, str | None]]:
     rows = []
     for member in node.membership.swim.members():
         meta = Meta.decode(member.meta)
-        if member.state is not State.LEFT and meta.clients is not None:
+        if member.state is not MemberState.LEFT and meta.clients is not None:
             rows.append(
                 _row(member.id, Address(*meta.clients), Address(*meta.health) if meta.health else None)
             )

@@ -12,12 +12,12 @@ import logging
 from typing import Protocol, cast
 
 from brokerweave.config import NodeConfig
-from brokerweave.cooperation.api import Listener, Session, SessionState, Side
 from brokerweave.errors import BrokerweaveError, LocalProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import Frame, Scanner
 from brokerweave.mqtt.packets import Connect, Disconnect, Packet
 from brokerweave.node.core import NodeCore
+from brokerweave.plugin import Listener, Session, SessionState, Side
 from brokerweave.runtime.dialing import dial
 from brokerweave.runtime.relay import ClientConnection
 from brokerweave.session import proxy_header
@@ -39,7 +39,7 @@ class SessionsHost(Protocol):
 
 
 class RuntimeSessions:
-    """Implements `cooperation.api.SessionManager`."""
+    """Implements `plugin.SessionManager`."""
 
     def __init__(self, host: SessionsHost) -> None:
         self._host = host

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from brokerweave.config import NodeConfig
+from brokerweave.node.checkpointer import Bounds
 from brokerweave.node.core import Settings
-from brokerweave.node.keeper import Bounds
 from brokerweave.node.retained import RetainedSettings
 from brokerweave.node.taps import Tap
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import brokerweave
-from brokerweave.links.injector import State
+from brokerweave.links.injector import InjectorState
 from brokerweave.links.outbox import Outbox
 from brokerweave.mqtt import frames
 from brokerweave.node.core import NodeCore
@@ -43,18 +43,18 @@ def status(node: Node) -> dict[str, Any]:
             "data_dir": str(node.storage.folder),
             "broker": {
                 "address": str(node.config.node.broker),
-                "reachable": any(i.state is State.READY for i in core.injectors),
+                "reachable": any(i.state is InjectorState.READY for i in core.injectors),
                 "abilities": asdict(essentials) if essentials else {},
             },
         },
         "sessions": {
-            "open": len(node.door.relays),
+            "open": len(node.client_listener.relays),
             "accepted": core.counters["accepted_connections"],
             "refused": core.counters["refused_clients"] + core.counters["refused_connections_full"],
             "remembered": len(core.interest.records),
             "flooding": len(core.interest.flooded),
         },
-        "traffic": node.door.traffic.totals(node.door.relays),
+        "traffic": node.client_listener.traffic.totals(node.client_listener.relays),
         "links": neighbour_rows(node),
         "tree": {"nodes": core.wiring.nodes, "settled": core.wiring.settled},
         "injectors": _injector_rows(node),
@@ -66,9 +66,9 @@ def status(node: Node) -> dict[str, Any]:
             "refused_older_than_window": core.window.refused_old,
             "cluster_overflows": core.confirmations.overflows,
             "dead_letters": len(node.dead_letters),
-            "internal_errors": node.trouble.internal_errors,
-            "disk_failures": core.daybook.failures
-            + node.keeper.failures
+            "internal_errors": node.problems.internal_errors,
+            "disk_failures": core.wal.failures
+            + node.checkpointer.failures
             + node.storage.failures
             + node.retained_store.failures
             + sum(box.journal_failures for box in outboxes(core)),
@@ -85,7 +85,7 @@ def status(node: Node) -> dict[str, Any]:
         "edge_log": node.recording.status() if node.recording else None,
         "flight": node.flight.status() if node.flight else None,
         "drops": drops,
-        "warnings": [*node.trouble.warnings, *_unguarded(node)],
+        "warnings": [*node.problems.warnings, *_unguarded(node)],
     }
 
 

@@ -1,10 +1,10 @@
-"""The node's folder: the daybook, the state it continues, journals and notes of lanes and injectors.
+"""The node's folder: the write-ahead log, the state it continues, journals and notes of lanes and injectors.
 
 Owns `data_dir` and who may use it: one node at a time, by a lock that dies with the process. Invariants: a
 disk that fails degrades a lane to memory, loudly, and never stops relaying; a damaged state file is moved
 aside, not silently replaced. Must not know: what the state means.
 
-    data_dir/lock  state.json  daybook/{*.log, trimmed}  held/{*.log, trimmed}
+    data_dir/lock  state.json  write-ahead log/{*.log, trimmed}  held/{*.log, trimmed}
              lanes/NEIGHBOUR/INDEX/{*.log, trimmed, taken}  injectors/LANE/{*.log, trimmed, progress}
 """
 

@@ -1,8 +1,9 @@
 """The node's own numbers as MQTT messages, at an interval (MQTT2EdgePeer 2.5.3).
 
-Owns one client connection, from the node to its own door: so the messages meet the same access list, taps,
-strategy and broker as anybody's, and nothing in the relay knows of them. Invariants: without an interval none
-of this runs; a broker that is away only costs the messages of that time. Must not know: who reads them.
+Owns one client connection, from the node to its own client listener: so the messages meet the same access
+list, taps, strategy and broker as anybody's, and nothing in the relay knows of them. Invariants: without an
+interval none of this runs; a broker that is away only costs the messages of that time. Must not know: who
+reads them.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ VERSION = 1
 
 
 class Telemetry:
-    def __init__(self, node: Node, door: Address, config: NodeConfig) -> None:
-        self._node, self._door = node, door
+    def __init__(self, node: Node, client_listener: Address, config: NodeConfig) -> None:
+        self._node, self._client_listener = node, client_listener
         self._interval = config.telemetry.interval
         self._topic = config.telemetry.topic.replace("{node}", config.node.id)
         self._username, self._password_file = config.node.broker_username, config.node.broker_password_file
@@ -60,7 +61,7 @@ class Telemetry:
     async def _connect(self) -> Client:
         password = self._password_file.read_bytes().splitlines()[:1] if self._password_file else []
         return await Client.connect(
-            self._door,
+            self._client_listener,
             client_id=f"brokerweave-telemetry-{self._node.core.node_id}",
             username=self._username,
             password=password[0] if password else None,

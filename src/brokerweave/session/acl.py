@@ -27,7 +27,7 @@ _SUBSTITUTE = re.compile("%[uc]")
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AclRule:
     topic_filter: str
     access: int
     """The bits of what is granted; 0 denies both."""
@@ -38,7 +38,7 @@ class Acl:
 
     __slots__ = ("_by_client_id", "_patterns", "_users")
 
-    def __init__(self, users: Mapping[str | None, Iterable[Rule]], patterns: Iterable[Rule]) -> None:
+    def __init__(self, users: Mapping[str | None, Iterable[AclRule]], patterns: Iterable[AclRule]) -> None:
         self._users = {user: _denials_first(rules) for user, rules in users.items()}
         self._patterns = _denials_first(patterns)
         self._by_client_id = any("%c" in rule.topic_filter for rule in self._patterns)
@@ -71,8 +71,8 @@ class Acl:
 
 def parse(text: str) -> Acl:
     """Raises ValueError that says the line and what to write there."""
-    users: dict[str | None, list[Rule]] = {}
-    patterns: list[Rule] = []
+    users: dict[str | None, list[AclRule]] = {}
+    patterns: list[AclRule] = []
     user: str | None = None
     for number, line in enumerate(text.split("\n"), 1):
         words = line.strip()
@@ -100,7 +100,7 @@ def _username(rest: str) -> str:
     return rest
 
 
-def _rule(keyword: str, rest: str) -> Rule:
+def _rule(keyword: str, rest: str) -> AclRule:
     if not rest:
         raise ValueError(f"'{keyword}' needs a topic filter: write {keyword} read some/topic/#")
     access, _, topic_filter = rest.partition(" ")
@@ -110,10 +110,10 @@ def _rule(keyword: str, rest: str) -> Rule:
     if access not in _ACCESS:
         raise ValueError(f"should say {_ACCESS_WORDS} before a filter with spaces; not {access[:40]!r}")
     validate_filter(topic_filter)
-    return Rule(topic_filter, _ACCESS[access])
+    return AclRule(topic_filter, _ACCESS[access])
 
 
-def _denials_first(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+def _denials_first(rules: Iterable[AclRule]) -> tuple[AclRule, ...]:
     return tuple(sorted(rules, key=lambda rule: rule.access != 0))
 
 
@@ -121,7 +121,7 @@ def _holds_wildcard(name: str) -> bool:
     return "+" in name or "#" in name
 
 
-def _filled(rule: Rule, username: str | None, client_id: str) -> str | None:
+def _filled(rule: AclRule, username: str | None, client_id: str) -> str | None:
     """A pattern's filter for one client; None where it says nothing about it.
 
     A client id that only the broker knows (3.1.1, an empty one) is granted nothing by it, and denied what

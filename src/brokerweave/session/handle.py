@@ -5,8 +5,8 @@ Invariant: a state changes only along the table below; anything else is a bug in
 
 from __future__ import annotations
 
-from brokerweave.cooperation.api import SessionState, Side
 from brokerweave.errors import LocalProtocolError
+from brokerweave.plugin import SessionState, Side
 
 _NEXT = {
     SessionState.CLOSED: (SessionState.ESTABLISHED,),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from brokerweave.cooperation.api import Listener
 from brokerweave.mqtt.packets import Publish
+from brokerweave.plugin import Listener
+from brokerweave.session.hold_points import HeldAck, HoldPoint
 from brokerweave.session.record import SessionRecord
 from brokerweave.session.recorder import RecorderHost
 from brokerweave.session.redelivery import RedeliveryHost
-from brokerweave.session.standing import HeldAck, Stand
 from brokerweave.session.unconfirmed import UnconfirmedHost
 
 if TYPE_CHECKING:
@@ -25,8 +25,9 @@ class PairHost(RecorderHost, RedeliveryHost, UnconfirmedHost, Protocol):
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
         """The broker accepted the client: the record its session goes on with."""
 
-    def granted(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand) -> bool:
-        """The broker granted filters. False: the stream to the client stands until `pair.go_on(stand)`."""
+    def granted(self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint) -> bool:
+        """The broker granted filters. False: the stream to the client stands until
+        `pair.end_hold(hold_point)`."""
 
     def withdrawn(self, pair: Pair, filters: list[str]) -> None: ...
 
@@ -76,7 +77,7 @@ class PairHost(RecorderHost, RedeliveryHost, UnconfirmedHost, Protocol):
     def listener_failed(self, listener: Listener, error: Exception) -> None: ...
 
 
-class Limits(Protocol):
+class SessionLimits(Protocol):
     @property
     def max_packet(self) -> int: ...
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerweave.cooperation.api import Listener, Reject, Side
 from brokerweave.mqtt.packets import Packet, PubAck, PubComp, Publish, PubRec, PubRel
+from brokerweave.plugin import Listener, Reject, Side
 from brokerweave.session.handle import SessionHandle
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brokerweave.cooperation.api import Listener, Side
 from brokerweave.errors import BrokerweaveError, LocalProtocolError, RemoteProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import Frame, Passage, RouteCache, Routed, Scanner
@@ -32,18 +31,19 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Property, get_int, get_str
+from brokerweave.plugin import Listener, Side
 from brokerweave.session import attention
 from brokerweave.session.asked import Asked
 from brokerweave.session.attention import ABOUT_FILTERS, ACTED_ON, ANSWERED, ANSWERS, DELIVERS
 from brokerweave.session.deliveries import read_answer
 from brokerweave.session.handle import SessionHandle
-from brokerweave.session.host import Limits, PairHost
+from brokerweave.session.hold_points import HeldAck, HoldPoint, HoldPoints
+from brokerweave.session.host import PairHost, SessionLimits
 from brokerweave.session.judgement import Judgement
 from brokerweave.session.phase import Phase
 from brokerweave.session.publications import Publications
 from brokerweave.session.record import SessionRecord, changed_expiry, expiry_of
 from brokerweave.session.redelivery import Redelivery
-from brokerweave.session.standing import HeldAck, Stand, Standing
 
 _CONNECT_BYTE = bytes((PacketType.CONNECT << 4,))
 _LARGEST_CONNECT = 1 << 20
@@ -61,13 +61,13 @@ class Pair:
     __slots__ = (
         "_asked",
         "_downstream",
+        "_hold_points",
         "_host",
         "_judgement",
         "_publications",
         "_recorder",
         "_redelivery",
         "_session_expiry",
-        "_standing",
         "_unconfirmed",
         "_upstream",
         "_will_discarded",
@@ -91,7 +91,7 @@ class Pair:
         identifier: int,
         host: PairHost,
         routes: RouteCache,
-        limits: Limits,
+        limits: SessionLimits,
         session_expiry: float,
         listeners: tuple[Listener, ...] = (),
         cluster: bool = False,
@@ -140,11 +140,11 @@ class Pair:
         wanted = attention.from_broker(self._listens(Side.BROKER), cluster, mesh)
         self._downstream = Scanner(wanted, limits.max_packet)
         self._asked: Asked | None = None
-        self._standing: Standing | None = None
+        self._hold_points: HoldPoints | None = None
         self._redelivery: Redelivery | None = None
         if mesh:
-            self._standing = Standing()
-            self._redelivery = Redelivery(host, self, self._standing, limits.client_queue)
+            self._hold_points = HoldPoints()
+            self._redelivery = Redelivery(host, self, self._hold_points, limits.client_queue)
 
     # What the other layers ask
 
@@ -154,9 +154,9 @@ class Pair:
         return self._redelivery.unanswered if self._redelivery is not None else set()
 
     @property
-    def standing(self) -> set[bytes]:
+    def held_contents(self) -> set[bytes]:
         """In a mesh: content of what the broker delivered, and stands."""
-        return self._standing.contents if self._standing is not None else set()
+        return self._hold_points.contents if self._hold_points is not None else set()
 
     @property
     def will(self) -> Will | None:
@@ -198,7 +198,7 @@ class Pair:
     @property
     def wants_broker_pause(self) -> bool:
         """True while the broker must not be read: too much stands behind a SUBACK."""
-        return self._standing is not None and self._standing.size > self.limits.client_queue
+        return self._hold_points is not None and self._hold_points.size > self.limits.client_queue
 
     @property
     def upstream_open(self) -> bool:
@@ -209,7 +209,7 @@ class Pair:
     def downstream_open(self) -> bool:
         """The same for the broker's."""
         written = self._recorder is None or not self._recorder.unwritten
-        return self.phase is Phase.ACCEPTED and written and not self._standing and self.error is None
+        return self.phase is Phase.ACCEPTED and written and not self._hold_points and self.error is None
 
     def passage(self, side: Side, attend: Callable[[bytes], None]) -> Passage:
         """What takes a side's chunks, and calls `attend` with those that need a look."""
@@ -357,8 +357,8 @@ class Pair:
         whole, items = self._downstream.feed(chunk)
         if items:
             whole = self._broker_items(whole, items)
-        elif self._standing:
-            whole = self._standing.through(whole)
+        elif self._hold_points:
+            whole = self._hold_points.through(whole)
         if self._downstream.error is not None:
             self._fail(Side.BROKER, self._downstream.error)
         if self._recorder is not None:
@@ -382,8 +382,8 @@ class Pair:
             if goes is not None:
                 out.append(self._pass(whole[done : item.at]))
                 done = item.at
-                if isinstance(goes, Stand):
-                    self._stand_at(goes)
+                if isinstance(goes, HoldPoint):
+                    self._hold_at(goes)
                 else:
                     done += len(item.data)
                     out.append(goes)
@@ -391,9 +391,9 @@ class Pair:
                 end = item.at + len(item.data)
                 out.append(self._pass(whole[done:end]))
                 done = end
-                self._stand_at(redelivery.behind)
+                self._hold_at(redelivery.behind)
                 redelivery.behind = None
-        if done or self._standing:
+        if done or self._hold_points:
             out.append(self._pass(whole[done:]))
             whole = b"".join(out)
         if redelivery is not None:
@@ -401,7 +401,7 @@ class Pair:
             whole += redelivery.advance()
         return whole
 
-    def _broker_frame(self, frame: Frame) -> Stand | bytes | None:
+    def _broker_frame(self, frame: Frame) -> HoldPoint | bytes | None:
         """Act on one frame from the broker. None: it keeps its place in the stream, which may have to stand
         there first; or what goes to the client at once, in its stead."""
         judgement = self._judgement
@@ -431,23 +431,23 @@ class Pair:
         return overtakes
 
     def _pass(self, data: bytes) -> bytes:
-        return self._standing.through(data) if self._standing else data
+        return self._hold_points.through(data) if self._hold_points else data
 
     def release(self, ack: HeldAck) -> None:
         """The cluster has a publication, or is not waited for any longer: its acknowledgement may go."""
         if self._unconfirmed is not None and self.phase is Phase.ACCEPTED:
             self._unconfirmed.release(ack)
 
-    def _stand_at(self, stand: Stand) -> None:
-        if self._standing is None:
-            self._standing = Standing()
-        self._standing.add(stand)
+    def _hold_at(self, hold_point: HoldPoint) -> None:
+        if self._hold_points is None:
+            self._hold_points = HoldPoints()
+        self._hold_points.add(hold_point)
 
-    def go_on(self, stand: Stand) -> None:
+    def end_hold(self, hold_point: HoldPoint) -> None:
         """The filters at a stand are known everywhere, or not waited for any longer; or there is nothing to
         redeliver. Does nothing where a queue is on its way: the stream goes on behind it."""
-        if self._standing is not None and self.phase is Phase.ACCEPTED and stand.queue is None:
-            data = self._standing.go_on(stand)
+        if self._hold_points is not None and self.phase is Phase.ACCEPTED and hold_point.queue is None:
+            data = self._hold_points.end_hold(hold_point)
             if self._redelivery is not None:
                 data += self._redelivery.advance()
             if data:
@@ -455,17 +455,17 @@ class Pair:
 
     # What the client missed (in a mesh)
 
-    def stand_behind(self) -> Stand:
+    def hold_behind(self) -> HoldPoint:
         """For the host while it is told of CONNACK (`accepted`) or SUBACK (`granted`): the stream stands
-        behind that packet until `redeliver(..., stand)` is through, or `go_on(stand)`."""
+        behind that packet until `redeliver(..., hold_point)` is through, or `end_hold(hold_point)`."""
         if self._redelivery is None:
             raise LocalProtocolError("only in a mesh the stream stands behind a packet")
-        return self._redelivery.stand_behind()
+        return self._redelivery.hold_behind()
 
     def redeliver(
-        self, publishes: list[Publish], done: Callable[[], None], stand: Stand | None = None
+        self, publishes: list[Publish], done: Callable[[], None], hold_point: HoldPoint | None = None
     ) -> None:
-        """Send these to the client in their order, at `stand`; without it, behind what came so far.
+        """Send these to the client in their order, at `hold_point`; without it, behind what came so far.
 
         Their QoS is that of the delivery; packet ids are the node's. `done` is called when the client has
         answered all of them and the stream goes on; never, if the client leaves before.
@@ -473,7 +473,7 @@ class Pair:
         if self._redelivery is None:
             raise LocalProtocolError("only in a mesh a pair redelivers")
         if self.phase is Phase.ACCEPTED:
-            self._redelivery.send(publishes, done, stand)
+            self._redelivery.send(publishes, done, hold_point)
 
     def ask_broker(self, done: Callable[[], object]) -> None:
         """Ask the broker for a sign of life: when `done` is called, all that it had delivered before is here.
@@ -529,11 +529,11 @@ class Pair:
         self.record = self._host.accepted(self, packet.session_present)
         self._publications.accepted(self.record, held)
 
-    def _suback(self, packet: SubAck) -> Stand | None:
+    def _suback(self, packet: SubAck) -> HoldPoint | None:
         """Where the stream must stand until the filters are known everywhere; None if it need not."""
         granted = self._asked.granted(packet) if self._asked is not None else []
-        stand = Stand()
-        return stand if granted and not self._host.granted(self, granted, stand) else None
+        hold_point = HoldPoint()
+        return hold_point if granted and not self._host.granted(self, granted, hold_point) else None
 
     def _unsuback(self, packet: UnsubAck) -> None:
         gone = self._asked.withdrawn(packet) if self._asked is not None else []

@@ -17,12 +17,12 @@ from brokerweave.mqtt.frames import RouteCache, Routed
 from brokerweave.mqtt.packets import Publish, PubRel
 from brokerweave.mqtt.properties import Property, get_int, without
 from brokerweave.session.aliases import Aliases
+from brokerweave.session.hold_points import HeldAck
 from brokerweave.session.host import PairHost
 from brokerweave.session.kept_back import KeptBack
 from brokerweave.session.phase import Phase
 from brokerweave.session.record import SessionRecord
 from brokerweave.session.recorder import Recorder
-from brokerweave.session.standing import HeldAck
 from brokerweave.session.unconfirmed import Unconfirmed, size_of
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from brokerweave.mqtt.packets import (
 )
 from brokerweave.mqtt.properties import Property, get_int, without
 from brokerweave.session.deliveries import Deliveries, Delivery, read_answer
-from brokerweave.session.standing import Stand, Standing
+from brokerweave.session.hold_points import HoldPoint, HoldPoints
 
 if TYPE_CHECKING:
     from brokerweave.session.pair import Pair
@@ -87,6 +87,7 @@ class Redelivery:
         "_asking",
         "_bytes",
         "_deliveries",
+        "_hold_points",
         "_host",
         "_in_flight",
         "_largest",
@@ -95,7 +96,6 @@ class Redelivery:
         "_most",
         "_pair",
         "_pings",
-        "_standing",
         "_swallowed",
         "_unwanted_ids",
         "_version",
@@ -105,11 +105,11 @@ class Redelivery:
         "unwanted",
     )
 
-    def __init__(self, host: RedeliveryHost, pair: Pair, standing: Standing, limit: int) -> None:
+    def __init__(self, host: RedeliveryHost, pair: Pair, hold_points: HoldPoints, limit: int) -> None:
         """`limit`: bytes in flight, and of the topics behind the broker's aliases."""
         self._host = host
         self._pair = pair
-        self._standing = standing
+        self._hold_points = hold_points
         self._deliveries = Deliveries(limit)
         self._limit = limit
         self._version = 4
@@ -123,7 +123,7 @@ class Redelivery:
         self._swallowed = False
         self.busy = False
         """While the pair acts on a chunk from the broker: its bytes go first."""
-        self.behind: Stand | None = None
+        self.behind: HoldPoint | None = None
         """Where the stream is to stand as soon as the frame that the pair acts on has gone."""
         self.unwanted: dict[bytes, int] | None = None
         """Content of what the broker is about to deliver, and the client has from the node, each as often as
@@ -145,24 +145,24 @@ class Redelivery:
             self._most = get_int(connect.properties, Property.RECEIVE_MAXIMUM, _MOST)
             self._largest = get_int(connect.properties, Property.MAXIMUM_PACKET_SIZE, 0)
 
-    def stand_behind(self) -> Stand:
+    def hold_behind(self) -> HoldPoint:
         if not self.busy:
             raise LocalProtocolError("the stream stands behind a CONNACK or SUBACK while that is acted on")
         if self.behind is None:
-            self.behind = Stand()
+            self.behind = HoldPoint()
         return self.behind
 
-    def send(self, publishes: list[Publish], done: Callable[[], None], stand: Stand | None) -> None:
-        """At `stand`; without it, behind what came so far."""
-        if stand is None:
+    def send(self, publishes: list[Publish], done: Callable[[], None], hold_point: HoldPoint | None) -> None:
+        """At `hold_point`; without it, behind what came so far."""
+        if hold_point is None:
             if self.busy:
-                stand = self.stand_behind()
+                hold_point = self.hold_behind()
             else:
-                stand = Stand()
-                self._standing.add(stand)
-        if stand.queue is not None or stand.over:
+                hold_point = HoldPoint()
+                self._hold_points.add(hold_point)
+        if hold_point.queue is not None or hold_point.over:
             raise LocalProtocolError("a stand has one queue, and goes on when that is through")
-        stand.queue = Queue(publishes, done)
+        hold_point.queue = Queue(publishes, done)
         data = self.advance()
         if data:
             self._host.write_client(self._pair, data)
@@ -171,7 +171,7 @@ class Redelivery:
     def left(self) -> int:
         """Publications that the client was to get and has not answered."""
         unanswered = sum(content is not None for content, _ in self._in_flight.values())
-        return unanswered + sum(len(queue.left) for queue in self._standing.queues)
+        return unanswered + sum(len(queue.left) for queue in self._hold_points.queues)
 
     @property
     def unanswered(self) -> set[bytes]:
@@ -192,12 +192,12 @@ class Redelivery:
         answers = len(parts)
         self._advancing = True  # `done` may ask for more
         self._note_written()
-        while (stand := self._standing.first) is not None and (queue := stand.queue) is not None:
+        while (hold_point := self._hold_points.first) is not None and (queue := hold_point.queue) is not None:
             self._fill(queue, parts)
             if queue.left or self._in_flight:
                 break
-            stand.queue = None
-            parts.append(self._standing.go_on(stand))
+            hold_point.queue = None
+            parts.append(self._hold_points.end_hold(hold_point))
             self._note_written()
             queue.done()
         self._advancing = False
@@ -206,9 +206,9 @@ class Redelivery:
         return b"".join(parts)
 
     def _note_written(self) -> None:
-        if self._standing.delivered:
-            self._deliveries.written(self._standing.delivered)
-            self._standing.delivered = []
+        if self._hold_points.delivered:
+            self._deliveries.written(self._hold_points.delivered)
+            self._hold_points.delivered = []
 
     def after_client(self) -> bytes:
         """A chunk of the client's may have made room for more. Returns what the broker should hear: that the
@@ -289,7 +289,7 @@ class Redelivery:
             delivery = self._deliveries.read(frame.data, filters, self._host.keeps)
             if self.unwanted and self._has_already(frame, delivery):
                 return b""
-            if not self._standing.delivers(delivery):
+            if not self._hold_points.delivers(delivery):
                 self._deliveries.written((delivery,))
             return None
         if kind == PacketType.PINGRESP:
@@ -306,7 +306,7 @@ class Redelivery:
                 self.for_broker.append(codec.encode(PubComp(packet_id), self._version))
                 return b""
             self._deliveries.released(packet_id)
-        return frame.data if self._standing and kind in _OVERTAKES else None
+        return frame.data if self._hold_points and kind in _OVERTAKES else None
 
     def _has_already(self, frame: Frame, delivery: Delivery) -> bool:
         """Whether the client has from the node what the broker delivers: then it is answered here, and the

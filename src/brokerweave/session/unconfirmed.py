@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import PubAck, PubComp, Publish, PubRec, PubRel
-from brokerweave.session.standing import HeldAck, HeldAcks
+from brokerweave.session.hold_points import HeldAck, HeldAcks
 
 if TYPE_CHECKING:
     from brokerweave.session.pair import Pair

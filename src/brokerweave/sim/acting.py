@@ -178,10 +178,10 @@ class Actor:
         if not broker.host.up:
             return
         if not keep_state:
-            self._sim.ledger.broker_lost_state(name)
+            self._sim.checker.broker_lost_state(name)
             self._sim.gone.add(name)
         if self._sim.cares:
-            self._sim.ledger.outages.site_dies(name)
+            self._sim.checker.outages.site_dies(name)
         broker.die(keep_state)
         self._world.later(down, lambda: self._start_broker(name))
 
@@ -225,8 +225,8 @@ class Actor:
         if self._healed or not neighbours or name in self._moving:
             return
         old = neighbours[int(where * len(neighbours))]
-        self._sim.owed.unlinked(name, old)
-        self._sim.ledger.wiring_changes()
+        self._sim.expected.unlinked(name, old)
+        self._sim.checker.wiring_changes()
         topology.remove(name, old)
         behind = topology.component(name)
         others = [other for other in self._sim.names if other not in behind]
@@ -271,6 +271,6 @@ class Actor:
                 return
             new = apart[0] if apart else new
         self._world.note("schedule", f"{name} is linked with {new}")
-        self._sim.ledger.wiring_changes()
+        self._sim.checker.wiring_changes()
         self._sim.topology.add(name, new)
         self._sim.nodes[name].add(new)

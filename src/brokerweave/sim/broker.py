@@ -35,8 +35,8 @@ from brokerweave.mqtt.packets import (
 from brokerweave.mqtt.properties import Property, get_int
 from brokerweave.mqtt.topics import matches
 from brokerweave.session.record import expiry_of
-from brokerweave.sim.pipes import End, Handler
-from brokerweave.sim.world import Event, Host
+from brokerweave.sim.pipes import Handler, PipeEnd
+from brokerweave.sim.world import ScheduledEvent, VirtualHost
 
 _ALL_TYPES = 0xFFFE
 _MAX_PACKET = 1 << 20
@@ -45,7 +45,7 @@ _IN_FLIGHT = 20
 
 
 @dataclass(slots=True)
-class Session:
+class ModelSession:
     client_id: str
     persistent: bool
     filters: dict[str, int] = field(default_factory=dict)
@@ -54,20 +54,20 @@ class Session:
     """Packet id -> the message, None once its PUBREC came."""
     taken: set[int] = field(default_factory=set)
     """QoS 2 packet ids taken and not yet released."""
-    connection: Connection | None = None
+    connection: ModelConnection | None = None
     last_id: int = 0
-    will: tuple[Event, Will] | None = None
+    will: tuple[ScheduledEvent, Will] | None = None
     """It waits for its delay."""
 
 
-class Connection:
+class ModelConnection:
     """One client's connection at the broker."""
 
-    def __init__(self, broker: ModelBroker, end: End) -> None:
+    def __init__(self, broker: ModelBroker, end: PipeEnd) -> None:
         self.broker = broker
         self.end = end
         self.version = 4
-        self.session: Session | None = None
+        self.session: ModelSession | None = None
         self.will: Will | None = None
         self._scanner = Scanner(_ALL_TYPES, _MAX_PACKET)
 
@@ -94,14 +94,14 @@ class Connection:
 class ModelBroker:
     def __init__(
         self,
-        host: Host,
+        host: VirtualHost,
         took: Callable[[str, Publish], None],
         passed_on: Callable[[str, Publish], None],
         session_over: Callable[[str], None],
     ) -> None:
         """`took` hears of each publication taken (by whom), `passed_on` of each session it was given to."""
         self.host = host
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, ModelSession] = {}
         self.retained: dict[str, Publish] = {}
         self._took = took
         self._passed_on = passed_on
@@ -110,8 +110,8 @@ class ModelBroker:
     def retained_payloads(self) -> dict[str, bytes] | None:
         return {topic: m.payload for topic, m in self.retained.items()} if self.host.up else None
 
-    def accept(self, end: End) -> Handler:
-        return Connection(self, end)
+    def accept(self, end: PipeEnd) -> Handler:
+        return ModelConnection(self, end)
 
     def die(self, keep_state: bool) -> None:
         self.host.die()
@@ -126,7 +126,7 @@ class ModelBroker:
 
     # What connections bring
 
-    def packet(self, connection: Connection, packet: Packet) -> None:
+    def packet(self, connection: ModelConnection, packet: Packet) -> None:
         session = connection.session
         if isinstance(packet, Connect):
             self._connect(connection, packet)
@@ -161,7 +161,7 @@ class ModelBroker:
                 connection.end.close()
         self._pump(session)
 
-    def gone(self, connection: Connection) -> None:
+    def gone(self, connection: ModelConnection) -> None:
         session = connection.session
         if session is None or session.connection is not connection:
             return
@@ -170,7 +170,7 @@ class ModelBroker:
         if not session.persistent:
             self._end(session)
 
-    def _connect(self, connection: Connection, packet: Connect) -> None:
+    def _connect(self, connection: ModelConnection, packet: Connect) -> None:
         connection.version = packet.version
         old = self.sessions.get(packet.client_id)
         if old is not None and old.connection is not None:  # [MQTT-3.1.4-2]
@@ -180,7 +180,7 @@ class ModelBroker:
         if old is not None and (packet.clean_start or not old.persistent):
             self._end(old)
             old = None
-        session = old or Session(packet.client_id, False)
+        session = old or ModelSession(packet.client_id, False)
         if session.will is not None:  # [MQTT-3.1.3-9]
             session.will[0].cancel()
             session.will = None
@@ -193,14 +193,14 @@ class ModelBroker:
         for packet_id, message in session.sent.items():  # [MQTT-4.4.0-1]
             connection.send(PubRel(packet_id) if message is None else replace(message, dup=True))
 
-    def _end(self, session: Session) -> None:
+    def _end(self, session: ModelSession) -> None:
         del self.sessions[session.client_id]
         if session.will is not None:
             session.will[0].cancel()
             self._publish_will(session, session.will[1])
         self._session_over(session.client_id)
 
-    def _publish(self, connection: Connection, session: Session, packet: Publish) -> None:
+    def _publish(self, connection: ModelConnection, session: ModelSession, packet: Publish) -> None:
         if packet.qos == 2:
             new = packet.packet_id not in session.taken
             session.taken.add(packet.packet_id)
@@ -212,7 +212,7 @@ class ModelBroker:
         self._took(session.client_id, packet)
         self.route(packet)
 
-    def _send_will(self, connection: Connection) -> None:
+    def _send_will(self, connection: ModelConnection) -> None:
         will, connection.will = connection.will, None
         session = connection.session
         if will is None or session is None:
@@ -223,7 +223,7 @@ class ModelBroker:
         else:
             self._publish_will(session, will)
 
-    def _publish_will(self, session: Session, will: Will) -> None:
+    def _publish_will(self, session: ModelSession, will: Will) -> None:
         session.will = None
         message = Publish(will.topic, will.payload, will.qos, will.retain)
         self._took(session.client_id, message)
@@ -242,7 +242,7 @@ class ModelBroker:
             if granted:
                 self._give(session, message, min(max(granted), message.qos), retain=False)
 
-    def _give(self, session: Session, message: Publish, qos: int, retain: bool) -> None:
+    def _give(self, session: ModelSession, message: Publish, qos: int, retain: bool) -> None:
         if session.connection is None and qos == 0:
             return
         given = Publish(message.topic, message.payload, qos, retain)
@@ -251,7 +251,7 @@ class ModelBroker:
         session.queue.append(given)
         self._pump(session)
 
-    def _pump(self, session: Session) -> None:
+    def _pump(self, session: ModelSession) -> None:
         connection = session.connection
         if connection is None or connection.end.closed:
             return
@@ -263,7 +263,7 @@ class ModelBroker:
                 session.sent[session.last_id] = message
             connection.send(message)
 
-    def _subscribe(self, connection: Connection, session: Session, packet: Subscribe) -> None:
+    def _subscribe(self, connection: ModelConnection, session: ModelSession, packet: Subscribe) -> None:
         for subscription in packet.subscriptions:
             session.filters[subscription.topic_filter] = subscription.qos
         connection.send(SubAck(packet.packet_id, tuple(s.qos for s in packet.subscriptions)))

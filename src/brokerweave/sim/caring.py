@@ -10,7 +10,7 @@ from brokerweave.links.journal import Journal
 from brokerweave.node.core import NodeCore
 
 
-def keep_in(core: NodeCore, journal: Journal) -> None:
+def keep_in(core: NodeCore, journal: Journal | None) -> None:
     """What is kept is on disk from now on."""
     if core.failover is not None:
         core.failover.keep_in(journal)
@@ -28,7 +28,7 @@ def keeps_for_any(core: NodeCore, content: bytes) -> bool:
 def has_to_tell(core: NodeCore, client: str, other: str) -> bool:
     """Whether a node has yet to tell another what its client has, or cannot."""
     care = core.failover
-    return care is None or care.having.receipts.waits_for(client) or other not in care.mesh.reachable()
+    return care is None or care.receipts.outbox.waits_for(client) or other not in care.mesh.reachable()
 
 
 def pushing(core: NodeCore) -> bool:

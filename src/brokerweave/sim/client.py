@@ -33,8 +33,8 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Properties, Property
-from brokerweave.sim.pipes import End, Handler, Network
-from brokerweave.sim.world import Host, World
+from brokerweave.sim.pipes import Handler, PipeEnd, StreamNetwork
+from brokerweave.sim.world import VirtualHost, World
 
 _GOODBYE = codec.encode(Disconnect(), 4)
 """The same bytes in both versions."""
@@ -79,7 +79,7 @@ class ModelClient:
     def __init__(
         self,
         world: World,
-        network: Network,
+        network: StreamNetwork,
         observer: Observer,
         name: str,
         site: str,
@@ -88,7 +88,7 @@ class ModelClient:
         will_topic: str | None,
         will_delay: int = 0,
     ) -> None:
-        self.host = Host(world, name)
+        self.host = VirtualHost(world, name)
         self.host.start()
         self.name = name
         self.site = site
@@ -109,7 +109,7 @@ class ModelClient:
         self._delayed: list[bytes] = []
         """Wills that were to wait for a return, up to that of this connection."""
         self._random = world.random(f"client/{name}")
-        self._connection: _Connection | None = None
+        self._connection: _ClientSide | None = None
         self._connects = 0
         self._made = 0
         self._last_id = 0
@@ -201,8 +201,8 @@ class ModelClient:
     def _retry(self) -> None:
         self.host.later(_RETRY * (0.5 + self._random.random()), self._connect)
 
-    def _made_connection(self, end: End) -> Handler:
-        self._connection = connection = _Connection(self, end)
+    def _made_connection(self, end: PipeEnd) -> Handler:
+        self._connection = connection = _ClientSide(self, end)
         self._connects += 1
         will = None
         if self._will_topic is not None:
@@ -343,8 +343,8 @@ class ModelClient:
             self._connection.end.write(codec.encode(packet, self.version))
 
 
-class _Connection:
-    def __init__(self, client: ModelClient, end: End) -> None:
+class _ClientSide:
+    def __init__(self, client: ModelClient, end: PipeEnd) -> None:
         self.end = end
         self._client = client
         self._scanner = Scanner(_ALL_TYPES, 1 << 20)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from brokerweave.node.router import Group
+from brokerweave.node.router import RouteGroup
 from brokerweave.sim.facts import Facts
 
 
@@ -18,7 +18,7 @@ from brokerweave.sim.facts import Facts
 class _Sending:
     at: float
     origin: str
-    group: Group
+    group: RouteGroup
     away: frozenset[str]
     """Out of reach of the origin."""
 
@@ -36,7 +36,7 @@ class Copies:
         self._sendings: defaultdict[bytes, list[_Sending]] = defaultdict(list)
         self._arrived: set[tuple[str, bytes]] = set()
 
-    def sent(self, origin: str, payload: bytes, group: Group) -> None:
+    def sent(self, origin: str, payload: bytes, group: RouteGroup) -> None:
         away = frozenset(n for n in self._facts.barriers if not self._facts.reaches(origin, n))
         self._sendings[payload].append(_Sending(self._facts.now, origin, group, away))
 

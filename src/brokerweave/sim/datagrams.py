@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from brokerweave.sim.world import Host, World
+from brokerweave.sim.world import VirtualHost, World
 
 Address = tuple[str, int]
 
@@ -34,7 +34,7 @@ class Faults:
 class Owner(Protocol):
     """Whoever has an address."""
 
-    host: Host
+    host: VirtualHost
 
     def received(self, data: bytes, source: Address) -> None: ...
 
@@ -49,7 +49,7 @@ class _Port:
         self.waiting = 0
 
 
-class Network:
+class DatagramNetwork:
     def __init__(self, world: World, faults: Faults) -> None:
         self.faults = faults
         self._world = world

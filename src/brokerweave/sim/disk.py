@@ -16,13 +16,13 @@ from brokerweave.links.progress import MemoryProgress
 from brokerweave.node.retained import MemoryStore
 from brokerweave.sim.world import Killed
 
-DAYBOOK = "daybook"
+WAL = "daybook"
 HELD = "held"
 """The journal of what a node of a mesh keeps for clients of others."""
 
 
 class DiskJournal(MemoryJournal):
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: SimDisk) -> None:
         super().__init__()
         self._disk = disk
 
@@ -47,7 +47,7 @@ class DiskJournal(MemoryJournal):
 
 
 class DiskProgress(MemoryProgress):
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: SimDisk) -> None:
         super().__init__()
         self._disk = disk
 
@@ -64,7 +64,7 @@ class DiskProgress(MemoryProgress):
 class DiskStore(MemoryStore):
     """What was not committed is gone with the process."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: SimDisk) -> None:
         super().__init__()
         self._disk = disk
         self._committed = dict(self._kept)
@@ -83,8 +83,8 @@ class DiskStore(MemoryStore):
         self._kept = dict(self._committed)
 
 
-class Disk:
-    """Implements `node.keeper.Storage`."""
+class SimDisk:
+    """Implements `node.checkpointer.Storage`."""
 
     temporary = False
 

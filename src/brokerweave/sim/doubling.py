@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from brokerweave.links.run import Run
 from brokerweave.mqtt.packets import Publish
-from brokerweave.sim.facts import Facts, Publication, Visit
+from brokerweave.sim.facts import Facts, ModelPublication, Visit
 from brokerweave.sim.promises import Broken
 from brokerweave.sim.watching import Key
 
@@ -28,26 +28,28 @@ class Doubling:
             raise Broken(f"{node} floods {payload!r} twice while the tree stays the same")
         self._floods.add((node, view, key))
 
-    def check_forwarded(self, node: str, publication: Publication, before: list[Visit], run: Run) -> None:
+    def check_forwarded(
+        self, node: str, publication: ModelPublication, before: list[Visit], run: Run
+    ) -> None:
         """Its own node forwards a publication again."""
         facts, payload = self._facts, publication.payload
         if not publication.resent:
             raise Broken(f"{node} forwards {payload!r} twice, though its publisher sent it once")
         if facts.cares and run.sender is not None and run.blob[0] & DUP:
             # To those who may not have had it; who has knows it again by these two.
-            facts.excuses["sent again, and marked so"] += 1
+            facts.allowances["sent again, and marked so"] += 1
             return
         if publication.qos == 2:
             killed = [end for end in facts.ends_since(node, before[0].at) if not facts.keeps_ids(end)]
             if not killed:
                 raise Broken(f"{node} forwards the QoS 2 message {payload!r} again after its publisher did")
             # Rows "crash" (without its disk) and "failing disk".
-            facts.excuses["doubled: QoS 2 publisher sent again to a killed node"] += 1
+            facts.allowances["doubled: QoS 2 publisher sent again to a killed node"] += 1
         else:
-            facts.excuses["doubled: QoS 1 publisher sent again"] += 1
+            facts.allowances["doubled: QoS 1 publisher sent again"] += 1
 
     def check_passed_on(
-        self, node: str, came_from: str, publication: Publication, since: float, run: Run
+        self, node: str, came_from: str, publication: ModelPublication, since: float, run: Run
     ) -> None:
         """The same message under the same number again: only a node that forgot may let it pass (rows
         "crash", without its disk, and "failing disk"; row "QoS 0" for what shares a run with QoS 1)."""
@@ -59,16 +61,16 @@ class Doubling:
         if not run.max_qos and same_way and not any(end.disk_failed for end in forgot):
             raise Broken(f"{text}, though it is QoS 0")
         if not run.max_qos and not same_way and not all(end.graceful for end in ends):
-            facts.excuses["doubled: QoS 0, by another way, to a node that was killed"] += 1  # row "QoS 0"
+            facts.allowances["doubled: QoS 0, by another way, to a node that was killed"] += 1  # row "QoS 0"
             return
         if not forgot:
             raise Broken(f"{text}, though it should remember it")
         if any(not end.disk_kept for end in forgot):
-            facts.excuses["doubled: a node lost its disk"] += 1
+            facts.allowances["doubled: a node lost its disk"] += 1
         elif any(end.disk_failed for end in forgot):
-            facts.excuses["doubled: a node was killed while its disk failed"] += 1
+            facts.allowances["doubled: a node was killed while its disk failed"] += 1
         elif facts.ends_since(came_from, since):
-            facts.excuses["doubled: both ends of a link were restarted"] += 1
+            facts.allowances["doubled: both ends of a link were restarted"] += 1
         else:
             raise Broken(f"{text}, though {came_from} knew how far it had got")
 
@@ -79,7 +81,7 @@ class Doubling:
         asked = sum(visit.local for visit in facts.visits[site, payload])
         if facts.publications[payload].retain and len(takes) > asked:
             # Row "retained": all brokers end with the same message, whatever that takes.
-            facts.excuses["retained: injected again to correct a broker"] += 1
+            facts.allowances["retained: injected again to correct a broker"] += 1
             return
         if not asked:
             raise Broken(f"{site} injects {payload!r}, which it was not to")
@@ -97,7 +99,7 @@ class Doubling:
         if len(takes) - asked > restarts + losses + cuts:
             raise Broken(f"the broker of {site} got {payload!r} (QoS {message.qos}) {len(takes)} times")
         name = "node restarted" if restarts else "broker lost its state" if losses else "QoS 1 cut"
-        facts.excuses[f"doubled: in flight to the broker, {name}"] += 1
+        facts.allowances[f"doubled: in flight to the broker, {name}"] += 1
 
     def _copies(self, site: str, payload: bytes, times: list[float]) -> int:
         """How many copies for its broker a node had got by each of these times, in sum: a publisher that

@@ -19,7 +19,7 @@ from brokerweave.sim.world import World
 
 
 @dataclass(slots=True)
-class Publication:
+class ModelPublication:
     payload: bytes
     client: str
     number: int
@@ -74,7 +74,7 @@ class Facts:
         self,
         world: World,
         promises: Promises,
-        excuses: Counter[str],
+        allowances: Counter[str],
         *,
         cluster: bool,
         cares: bool,
@@ -84,7 +84,7 @@ class Facts:
         clients that lose their site. `cyclic`: whether they take care of cycles."""
         self.world = world
         self.promises = promises
-        self.excuses = excuses
+        self.allowances = allowances
         """How often something was let pass, by reason."""
         self.cluster = cluster
         self.cares = cares
@@ -93,7 +93,7 @@ class Facts:
         """Of all nodes: which run with `subscribe = "barrier"`."""
         self.counts: Counter[str] = Counter()
         # Messages
-        self.publications: dict[bytes, Publication] = {}
+        self.publications: dict[bytes, ModelPublication] = {}
         self.visits: defaultdict[tuple[str, bytes], list[Visit]] = defaultdict(list)
         self.takes: defaultdict[tuple[str, bytes], list[float]] = defaultdict(list)
         """When a broker got a message from its node."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokerweave.errors import RemoteProtocolError
-from brokerweave.links.injector import Injector, State
-from brokerweave.sim.pipes import End, Handler
+from brokerweave.links.injector import Injector, InjectorState
+from brokerweave.sim.pipes import Handler, PipeEnd
 
 if TYPE_CHECKING:
     from brokerweave.sim.node import SimNode
@@ -24,7 +24,7 @@ class _Socket:
     def __init__(self, node: SimNode, injector: Injector) -> None:
         self._node = node
         self._injector = injector
-        self._end: End | None = None
+        self._end: PipeEnd | None = None
         self._pause = node.options.reconnect_min
         self._stopped = False
         self._connect()
@@ -33,7 +33,7 @@ class _Socket:
         node = self._node
         node.network.connect(node.host, f"{node.name}/broker", self._made, self._failed)
 
-    def _made(self, end: End) -> Handler:
+    def _made(self, end: PipeEnd) -> Handler:
         self._end = end
         end.write(self._injector.connected(self._node.now()))
         return self
@@ -62,7 +62,7 @@ class _Socket:
         self._injector.disconnected(self._node.now())
         self._node.watcher.injector_lost(self._node)
         self._node.injection.losses += 1
-        if self._injector.state is not State.REFUSED:
+        if self._injector.state is not InjectorState.REFUSED:
             self._pause = self._node.options.reconnect_min
         self._failed()
 
@@ -92,7 +92,7 @@ class _Socket:
             self._end.close()
 
 
-class Injection:
+class SimInjection:
     def __init__(self, node: SimNode) -> None:
         self._node = node
         self._sockets = [_Socket(node, injector) for injector in node.core.injectors]

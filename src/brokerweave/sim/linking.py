@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.connection import LinkConnection
-from brokerweave.links.handshake import Acceptor, Dialer, Identity
+from brokerweave.links.handshake import Acceptor, Dialer, NodeIdentity
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node.carriers import Carriers
-from brokerweave.sim.pipes import End, Handler
+from brokerweave.sim.pipes import Handler, PipeEnd
 
 if TYPE_CHECKING:
     from brokerweave.sim.node import SimNode
@@ -25,7 +25,7 @@ WRITE_INTERVAL = 0.005
 class Socket:
     """One connection, dialed or accepted; implements `Carrier`."""
 
-    def __init__(self, links: Links, end: End, connection: LinkConnection, dialed: bool) -> None:
+    def __init__(self, links: SimLinks, end: PipeEnd, connection: LinkConnection, dialed: bool) -> None:
         self.end = end
         self.connection = connection
         self.dialed = dialed
@@ -75,7 +75,7 @@ class Socket:
 class Dialing:
     """Keeps one lane to one neighbour connected until it is cancelled."""
 
-    def __init__(self, links: Links, neighbour: str, lane: int) -> None:
+    def __init__(self, links: SimLinks, neighbour: str, lane: int) -> None:
         self._links = links
         self._neighbour = neighbour
         self._lane = lane
@@ -100,7 +100,7 @@ class Dialing:
             node.host, f"{self._neighbour}/link", lambda end: self._made(end, handshake), self.ended
         )
 
-    def _made(self, end: End, handshake: Dialer) -> Handler:
+    def _made(self, end: PipeEnd, handshake: Dialer) -> Handler:
         links = self._links
         socket = Socket(links, end, links.connection(handshake), dialed=True)
         socket.peer = (self._neighbour, self._lane)
@@ -123,8 +123,8 @@ class Dialing:
         node.host.later(pause, self._again)
 
 
-class Links:
-    def __init__(self, node: SimNode, identity: Identity) -> None:
+class SimLinks:
+    def __init__(self, node: SimNode, identity: NodeIdentity) -> None:
         self.node = node
         self.identity = identity
         self.sockets: dict[Socket, None] = {}
@@ -155,7 +155,7 @@ class Links:
             socket.connection.close()
             socket.close()
 
-    def accept(self, end: End) -> Handler:
+    def accept(self, end: PipeEnd) -> Handler:
         handshake = Acceptor(self.identity, self.carriers.admit, self.node.random.randbytes)
         socket = Socket(self, end, self.connection(handshake), dialed=False)
         self.sockets[socket] = None

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from brokerweave.sim.run import Options, Outcome, run
+from brokerweave.sim.run import SeedOutcome, SimOptions, run
 from brokerweave.sim.shrink import shrink
 
 PROCESSES = 2
@@ -21,21 +21,21 @@ _TOGETHER = 5
 
 
 @dataclass(slots=True)
-class Summary:
+class SeedSummary:
     seeds: int = 0
-    failed: list[Outcome] = field(default_factory=list)
-    excuses: Counter[str] = field(default_factory=Counter)
+    failed: list[SeedOutcome] = field(default_factory=list)
+    allowances: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: SeedOutcome) -> None:
         self.seeds += 1
-        self.excuses.update(outcome.excuses)
+        self.allowances.update(outcome.allowances)
         self.counts.update(outcome.counts)
         if outcome.problem:
             self.failed.append(outcome)
 
 
-def outcomes(seeds: Iterable[int], options: Options, processes: int = PROCESSES) -> Iterator[Outcome]:
+def outcomes(seeds: Iterable[int], options: SimOptions, processes: int = PROCESSES) -> Iterator[SeedOutcome]:
     """Run each seed. What held comes back without its schedule and trace, which nobody needs."""
     job = partial(_one, options)
     if processes <= 1:
@@ -45,16 +45,16 @@ def outcomes(seeds: Iterable[int], options: Options, processes: int = PROCESSES)
         yield from pool.imap(job, seeds, chunksize=_TOGETHER)
 
 
-def summary(seeds: Iterable[int], options: Options, processes: int = PROCESSES) -> Summary:
-    total = Summary()
+def summary(seeds: Iterable[int], options: SimOptions, processes: int = PROCESSES) -> SeedSummary:
+    total = SeedSummary()
     for outcome in outcomes(seeds, options, processes):
         total.add(outcome)
     return total
 
 
-def _one(options: Options, seed: int) -> Outcome:
+def _one(options: SimOptions, seed: int) -> SeedOutcome:
     outcome = run(seed, options)
     return outcome if outcome.problem else replace(outcome, actions=[], trace=[])
 
 
-__all__ = ["Summary", "outcomes", "shrink", "summary"]
+__all__ = ["SeedSummary", "outcomes", "shrink", "summary"]

@@ -13,10 +13,10 @@ from typing import Any
 
 from brokerweave.errors import ConfigError
 from brokerweave.membership import events
-from brokerweave.membership.members import State
+from brokerweave.membership.members import MemberState
 from brokerweave.membership.presets import PRESETS
-from brokerweave.membership.wire import Entry
-from brokerweave.sim.datagrams import Faults, Network
+from brokerweave.membership.wire import TableEntry
+from brokerweave.sim.datagrams import DatagramNetwork, Faults
 from brokerweave.sim.membership_node import MemberNode
 from brokerweave.sim.world import World
 
@@ -27,7 +27,7 @@ PATIENCE = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class MembershipOptions:
     nodes: int = 100
     preset: str = "lan"
     loss: float = 0.05
@@ -69,7 +69,7 @@ class Spread:
 
 
 @dataclass(slots=True)
-class Result:
+class MembershipResult:
     options: dict[str, Any]
     bytes_per_node_second: float = 0.0
     """Of datagrams' contents, sent, while nothing happened."""
@@ -90,18 +90,20 @@ class Result:
 
 
 class MembershipRun:
-    def __init__(self, options: Options, progress: Callable[[float], None] = lambda part: None) -> None:
+    def __init__(
+        self, options: MembershipOptions, progress: Callable[[float], None] = lambda part: None
+    ) -> None:
         options.check()
         self.options = options
-        self.result = Result(asdict(options))
+        self.result = MembershipResult(asdict(options))
         self.world = World(str(options.seed))
-        self.network = Network(
+        self.network = DatagramNetwork(
             self.world, Faults(options.loss, options.doubled, options.delay, options.jitter)
         )
         self._progress = progress
         self._random = self.world.random("scenario")
         self._waiting: set[str] = set()
-        self._awaited: tuple[type[events.Event], str] | None = None
+        self._awaited: tuple[type[events.MembershipEvent], str] | None = None
         self._last = 0.0
         self._acquainted = False
         preset = PRESETS[options.preset]
@@ -111,7 +113,7 @@ class MembershipRun:
         ]
         self._by_id = {node.id: node for node in self.nodes}
 
-    def run(self) -> Result:
+    def run(self) -> MembershipResult:
         if not self._acquainted:
             self.acquaint()
         self.let_pass(SETTLE)
@@ -138,7 +140,7 @@ class MembershipRun:
         self._acquainted = True
         for node in self.nodes:
             node.start()
-        table = [Entry(State.ALIVE, 0, node.claim()) for node in self.nodes]
+        table = [TableEntry(MemberState.ALIVE, 0, node.claim()) for node in self.nodes]
         for node in self.nodes:
             node.act(lambda now, node=node: node.swim.merge(table, "sim", now))  # type: ignore[misc]
 
@@ -177,7 +179,7 @@ class MembershipRun:
 
     # Watching
 
-    def _measure(self, spread: Spread, awaited: type[events.Event], about: MemberNode) -> None:
+    def _measure(self, spread: Spread, awaited: type[events.MembershipEvent], about: MemberNode) -> None:
         """Wait until all others have heard."""
         begun = self.world.elapsed
         self._awaited = (awaited, about.id)
@@ -190,7 +192,7 @@ class MembershipRun:
             spread.times.append(self._last - begun)
         self._awaited = None
 
-    def _happened(self, node: MemberNode, event: events.Event) -> None:
+    def _happened(self, node: MemberNode, event: events.MembershipEvent) -> None:
         member = event.member
         if (type(event), member.id) == self._awaited:
             self._waiting.discard(node.id)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from brokerweave.membership import events
-from brokerweave.membership.members import State
+from brokerweave.membership.members import MemberState
 from brokerweave.membership.presets import LAN
-from brokerweave.sim.datagrams import Faults, Network
+from brokerweave.sim.datagrams import DatagramNetwork, Faults
 from brokerweave.sim.membership_node import MemberNode
 from brokerweave.sim.promises import Broken
 from brokerweave.sim.world import World
@@ -39,7 +39,7 @@ class FaultyMembers:
             delay=0.0005,
             jitter=random.choice((0.002, 0.02)),
         )
-        self.network = Network(self.world, faults)
+        self.network = DatagramNetwork(self.world, faults)
         self.nodes = [
             MemberNode(self.world, self.network, number, LAN, self._happened)
             for number in range(random.choice(SIZES))
@@ -145,7 +145,7 @@ class FaultyMembers:
                 member = node.swim.member(other.id)
                 if member is None:
                     return f"{node.id} does not know {other.id}"
-                if member.state is not State.ALIVE or member.boot != other.boot:
+                if member.state is not MemberState.ALIVE or member.boot != other.boot:
                     return (
                         f"{node.id} holds {other.id} for {member.state.name.lower()} ({member.incarnation})"
                     )
@@ -153,7 +153,7 @@ class FaultyMembers:
                     return f"{node.id} knows old metadata of {other.id}"
         return ""
 
-    def _happened(self, node: MemberNode, event: events.Event) -> None:
+    def _happened(self, node: MemberNode, event: events.MembershipEvent) -> None:
         member = event.member
         self.world.note(node.id, f"{type(event).__name__} {member.id} {member.incarnation}")
         about = self._by_id[member.id]

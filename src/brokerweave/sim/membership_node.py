@@ -10,25 +10,27 @@ from collections.abc import Callable
 from math import inf
 
 from brokerweave.errors import RemoteProtocolError
-from brokerweave.membership.events import Event
+from brokerweave.membership.events import MembershipEvent
 from brokerweave.membership.members import Address, Claim
 from brokerweave.membership.presets import Preset
 from brokerweave.membership.swim import Swim
-from brokerweave.sim.datagrams import Network
-from brokerweave.sim.world import Host, World
+from brokerweave.sim.datagrams import DatagramNetwork
+from brokerweave.sim.world import VirtualHost, World
 
 KEY = b"the cluster's key"
-Watch = Callable[["MemberNode", Event], None]
+Watch = Callable[["MemberNode", MembershipEvent], None]
 
 
 class MemberNode:
-    """Implements `membership.events.Host`."""
+    """Implements `membership.events.SwimHost`."""
 
-    def __init__(self, world: World, network: Network, number: int, preset: Preset, watch: Watch) -> None:
+    def __init__(
+        self, world: World, network: DatagramNetwork, number: int, preset: Preset, watch: Watch
+    ) -> None:
         self.number = number
         self.id = f"n{number}"
         self.address: Address = (f"10.0.{number >> 8}.{number & 255}", 7946)
-        self.host = Host(world, self.id)
+        self.host = VirtualHost(world, self.id)
         self.swim: Swim
         self.boot = 0
         self._world = world
@@ -68,7 +70,7 @@ class MemberNode:
         network = self._network
         self.host.later(4 * network.delay(), lambda: self._exchange(address))
 
-    def happened(self, event: Event) -> None:
+    def happened(self, event: MembershipEvent) -> None:
         self._watch(self, event)
 
     # Inside

@@ -11,28 +11,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from brokerweave.cooperation.api import Strategy
 from brokerweave.errors import BrokerweaveError
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.dead_letters import DeadLetters, plain
-from brokerweave.links.handshake import Identity
+from brokerweave.links.handshake import NodeIdentity
 from brokerweave.links.injector import Injector
 from brokerweave.links.lane import Lane
 from brokerweave.links.outbox import Outbox
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
+from brokerweave.node.checkpointer import Bounds, Checkpointer
 from brokerweave.node.core import NodeCore, Settings
-from brokerweave.node.keeper import Bounds, Keeper
+from brokerweave.plugin import Strategy
 from brokerweave.session.pair import Pair
 from brokerweave.sim import caring
-from brokerweave.sim.disk import HELD, Disk
-from brokerweave.sim.injecting import Injection
-from brokerweave.sim.linking import Links
-from brokerweave.sim.pipes import End, Handler, Network
-from brokerweave.sim.reading import RetainedReader
+from brokerweave.sim.disk import HELD, SimDisk
+from brokerweave.sim.injecting import SimInjection
+from brokerweave.sim.linking import SimLinks
+from brokerweave.sim.pipes import Handler, PipeEnd, StreamNetwork
+from brokerweave.sim.reading import SimRetainedReader
 from brokerweave.sim.relaying import Relay
-from brokerweave.sim.watching import WatchedCore, WatchedDeadLetters, WatchedOutbox, Watcher
-from brokerweave.sim.world import Event, Host, World
+from brokerweave.sim.watching import SimWatcher, WatchedCore, WatchedDeadLetters, WatchedOutbox
+from brokerweave.sim.world import ScheduledEvent, VirtualHost, World
 
 KEY = b"the shared key"
 
@@ -56,7 +56,7 @@ class NodeOptions:
     reconnect_max: float = 2.0
     outbox_memory: int = 64 << 10
     outbox_disk: int = 1 << 20
-    daybook_bytes: int = 8 << 10
+    wal_bytes: int = 8 << 10
     window: int = 10_000
     forget_after: float = 3600.0
     session_expiry: float = 3600.0
@@ -75,7 +75,7 @@ class SimNode:
     """Implements `NodeHost` and `CarrierHost`."""
 
     def __init__(
-        self, world: World, network: Network, watcher: Watcher, name: str, options: NodeOptions
+        self, world: World, network: StreamNetwork, watcher: SimWatcher, name: str, options: NodeOptions
     ) -> None:
         self.world = world
         self.network = network
@@ -84,8 +84,8 @@ class SimNode:
         """Topic to payload of what the broker retains; None while it is down."""
         self.name = name
         self.options = options
-        self.host = Host(world, name)
-        self.disk = Disk(self._killed_in_write)
+        self.host = VirtualHost(world, name)
+        self.disk = SimDisk(self._killed_in_write)
         self.mid_write = False
         """Whether the last kill came in the middle of something."""
         self.clock_offset = 0.0
@@ -93,15 +93,15 @@ class SimNode:
         self.neighbours: list[str] = []
         """Those it is configured to dial."""
         self.core: NodeCore
-        self.links: Links
-        self.injection: Injection
+        self.links: SimLinks
+        self.injection: SimInjection
         self.dead_letters: DeadLetters
         self.relays: dict[Pair, Relay] = {}
         self.random: Random = world.random(f"node/{name}")
         self.outboxes: list[WatchedOutbox] = []
-        self.keeper: Keeper
-        self.reader: RetainedReader
-        self._checkpointing: Event | None = None
+        self.checkpointer: Checkpointer
+        self.reader: SimRetainedReader
+        self._checkpointing: ScheduledEvent | None = None
         self._removed: set[str] = set()
         """Neighbours whose removal this node may forget: it was down, or ended meanwhile, or its disk failed.
         Then a restart brings them back, and their operator removes them again (guarantees: failing disk)."""
@@ -124,14 +124,12 @@ class SimNode:
         self.watcher.node_starts(self)
         options, self.disk.failed = self.options, self.disk.failing
         self.disk.ever_failed = self.disk.failing
-        settings = Bounds(
-            options.window, True, options.outbox_memory, options.outbox_disk, options.daybook_bytes
-        )
-        self.keeper = Keeper(
+        settings = Bounds(options.window, True, options.outbox_memory, options.outbox_disk, options.wal_bytes)
+        self.checkpointer = Checkpointer(
             self.disk, settings, lambda: self.random.getrandbits(62) + 1, self.warn, WatchedOutbox
         )
         self.disk.retained.crash()
-        stored = self.keeper.recover()
+        stored = self.checkpointer.recover()
         self._epoch = max(int(self.now() * 1000), self._epoch + 1, int(stored.get("epoch", 0)) + 1)
         self.dead_letters = WatchedDeadLetters(self.watcher, self.name)
         abilities = BrokerAbilities(version=options.injector_version)
@@ -168,7 +166,7 @@ class SimNode:
             self._make_lane,
             injectors,
             self.disk.retained,
-            self.keeper.daybook,
+            self.checkpointer.wal,
             self.watcher,
         )
         if options.strategy.traits.keeps_for_absent:
@@ -182,10 +180,10 @@ class SimNode:
         removed = set(self._removed)
         self._keep_changes()
         cycles = options.cycles
-        identity = Identity(self.name, self._epoch, options.strategy.name, options.lanes, KEY, cycles)
-        self.links = Links(self, identity)
-        self.injection = Injection(self)
-        self.reader = RetainedReader(self)
+        identity = NodeIdentity(self.name, self._epoch, options.strategy.name, options.lanes, KEY, cycles)
+        self.links = SimLinks(self, identity)
+        self.injection = SimInjection(self)
+        self.reader = SimRetainedReader(self)
         for neighbour in removed & set(self.core.neighbours()):
             self.core.remove_neighbour(neighbour)  # its operator comes to that now
         for neighbour in self.neighbours:
@@ -219,7 +217,7 @@ class SimNode:
     def lose_disk(self) -> None:
         """Only while the node is down."""
         self.watcher.disk_lost(self)
-        self.disk = Disk(self._killed_in_write)
+        self.disk = SimDisk(self._killed_in_write)
 
     # Neighbours
 
@@ -255,7 +253,7 @@ class SimNode:
     def now(self) -> float:
         return self.clock_offset + self.world.now * self.clock_rate
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Event:
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> ScheduledEvent:
         return self.host.later(seconds / self.clock_rate, callback)
 
     def lane_ready(self, neighbour: str, lane: int) -> None:
@@ -290,7 +288,7 @@ class SimNode:
 
     def forget_lanes(self, neighbour: str) -> None:
         self.disk.delete(f"lanes/{neighbour}")
-        self._checkpoint()  # the daybook may name them still
+        self._checkpoint()  # the write-ahead log may name them still
 
     def remember_taken(self, neighbour: str, index: int, lane: Lane) -> None:
         self.disk.write_note(f"lanes/{neighbour}/{index}/taken", lane.snapshot())
@@ -309,7 +307,7 @@ class SimNode:
         return lane
 
     def _outbox(self, folder: str) -> Outbox:
-        outbox = self.keeper.outbox(folder, durable=True)
+        outbox = self.checkpointer.outbox(folder, durable=True)
         assert isinstance(outbox, WatchedOutbox)
         outbox.watch(self.watcher, self.name, folder)
         self.outboxes.append(outbox)
@@ -318,10 +316,10 @@ class SimNode:
     # What a crash must not lose
 
     def _keep_changes(self) -> None:
-        daybook, letters = self.core.daybook, self.dead_letters
-        letters.added = lambda letter: daybook.note("letter", *plain(letter))
-        letters.removed = lambda letter_id: daybook.note("letter gone", letter_id)
-        daybook.grown = self._checkpoint_soon
+        wal, letters = self.core.wal, self.dead_letters
+        letters.added = lambda letter: wal.note("letter", *plain(letter))
+        letters.removed = lambda letter_id: wal.note("letter gone", letter_id)
+        wal.grown = self._checkpoint_soon
         self._checkpoint()
 
     def _checkpoint_soon(self) -> None:
@@ -334,10 +332,10 @@ class SimNode:
         self.core.retained.commit()
         lanes = [lane.outbox for n in self.core.neighbour_table.all() for lane in n.lanes]
         outboxes = lanes + [injector.outbox for injector in self.core.injectors]
-        if self.keeper.checkpoint(lambda: state.dump(self.core, self.dead_letters), outboxes, True):
+        if self.checkpointer.checkpoint(lambda: state.dump(self.core, self.dead_letters), outboxes, True):
             self._removed.clear()
         else:
             self._checkpointing = self.host.later(CHECKPOINT_RETRY, self._checkpoint)
 
-    def _accept_client(self, end: End) -> Handler:
+    def _accept_client(self, end: PipeEnd) -> Handler:
         return Relay(self, end)

@@ -11,32 +11,35 @@ from collections.abc import Iterable
 from brokerweave.mqtt.topics import matches
 from brokerweave.node.gates import SETTLE_LIMIT
 from brokerweave.sim.client import ModelClient
-from brokerweave.sim.facts import Facts, Publication
-from brokerweave.sim.owed import Owed
+from brokerweave.sim.expected import Expected
+from brokerweave.sim.facts import Facts, ModelPublication
 from brokerweave.sim.promises import Broken
 from brokerweave.sim.retained import compared
 
 
 class Order:
-    def __init__(self, facts: Facts, owed: Owed) -> None:
+    def __init__(self, facts: Facts, expected: Expected) -> None:
         self._facts = facts
-        self._owed = owed
+        self._expected = expected
         self._last: dict[tuple[str, str, str, int], int] = {}
         self._subscribed: dict[tuple[str, str], float] = {}
         """When a client got a subscription that it did not have, or had at another site."""
         self._granted_at: dict[tuple[str, str], str] = {}
 
     def granted(self, client: ModelClient, topic_filter: str) -> None:
-        """To be told before `owed` is."""
+        """To be told before `expected` is."""
         key = (client.name, topic_filter)
-        if topic_filter not in self._owed.filters(client.name) or self._granted_at.get(key) != client.site:
+        if (
+            topic_filter not in self._expected.filters(client.name)
+            or self._granted_at.get(key) != client.site
+        ):
             self._subscribed[key] = self._facts.now
         self._granted_at[key] = client.site
 
     def forwarded(self, node: str, payload: bytes, to: Iterable[str], keepers: Iterable[str] = ()) -> None:
         """The node that a message was published at sends it to these; in a mesh `keepers` are to keep it."""
 
-    def check(self, client: ModelClient, publication: Publication, qos: int) -> None:
+    def check(self, client: ModelClient, publication: ModelPublication, qos: int) -> None:
         """A client got a message for the first time."""
         stream = (client.name, publication.client, publication.topic, publication.qos)
         last = self._last.get(stream, 0)
@@ -48,9 +51,9 @@ class Order:
             raise Broken(
                 f"{client.name} got {publication.payload!r} on {publication.topic} after number {last}"
             )
-        self._facts.excuses[f"order: {why}"] += 1
+        self._facts.allowances[f"order: {why}"] += 1
 
-    def _why(self, client: ModelClient, publication: Publication, last: int, qos: int) -> str:
+    def _why(self, client: ModelClient, publication: ModelPublication, last: int, qos: int) -> str:
         """Why it may come after number `last` of its publisher; empty if it may not."""
         facts = self._facts
         if publication.resent and facts.drops[publication.payload]:
@@ -71,7 +74,7 @@ class Order:
             return "the wiring changed while it was on its way"
         return self._why_in_cycles(client, publication) if facts.cyclic else ""
 
-    def _why_in_cycles(self, client: ModelClient, publication: Publication) -> str:
+    def _why_in_cycles(self, client: ModelClient, publication: ModelPublication) -> str:
         """Where nodes take care of cycles order can break, also in a tree, when links fail in quick
         succession."""
         facts = self._facts
@@ -85,7 +88,7 @@ class Order:
             return "subscribed while it was stuck at a link that failed"
         return ""
 
-    def _first_by_comparison(self, client: ModelClient, publication: Publication, last: int) -> bool:
+    def _first_by_comparison(self, client: ModelClient, publication: ModelPublication, last: int) -> bool:
         """Whether a site got number `last` of a publisher first because its index lacked it, and has this one
         only as its publisher sent it again."""
         visits = self._facts.visits
@@ -93,7 +96,7 @@ class Order:
         copies = [visit.key for visit in visits[client.site, publication.payload] if not visit.repair]
         return bool(later) and later[0].repair and publication.keys[0] not in copies
 
-    def _came_in_turn(self, site: str, publication: Publication, last: int) -> bool:
+    def _came_in_turn(self, site: str, publication: ModelPublication, last: int) -> bool:
         """Whether the broker has a message twice, and had it before number `last` of its publisher."""
         # From its publisher as from its node: between a client and its broker nodes change nothing (row
         # "transparency").
@@ -102,7 +105,7 @@ class Order:
         later = heard[site, f"{publication.client}:{last}".encode()]
         return len(takes) > 1 and bool(later) and takes[0] <= later[0]
 
-    def _was_for_nobody(self, client: ModelClient, publication: Publication, last: int) -> bool:
+    def _was_for_nobody(self, client: ModelClient, publication: ModelPublication, last: int) -> bool:
         """Whether the publisher's broker had a message in its turn, its node passed it on only as it was sent
         again, at QoS 1 and behind number `last`, and the client subscribed to it meanwhile."""
         visits, site = self._facts.visits, publication.site
@@ -112,7 +115,7 @@ class Order:
             return False
         return self._came_in_turn(site, publication, last) and self._subscribed_since(client, publication)
 
-    def _found_at_a_later_start(self, site: str, publication: Publication) -> bool:
+    def _found_at_a_later_start(self, site: str, publication: ModelPublication) -> bool:
         """Whether a broker has a message only since a node, which could not read at one start what it owed,
         was started once more."""
         facts, payload = self._facts, publication.payload
@@ -123,18 +126,18 @@ class Order:
             for end in facts.ends[node]
         )
 
-    def _subscribed_while_stuck(self, client: ModelClient, publication: Publication) -> bool:
+    def _subscribed_while_stuck(self, client: ModelClient, publication: ModelPublication) -> bool:
         """Whether a client's site got a message only as a flood, and the client subscribed to it, by whatever
         filter, after it was published."""
         visits = self._facts.visits[client.site, publication.payload]
         first = [visit for visit in visits if visit.local][:1]
         return any(visit.flood for visit in first) and self._subscribed_since(client, publication)
 
-    def _subscribed_since(self, client: ModelClient, publication: Publication) -> bool:
+    def _subscribed_since(self, client: ModelClient, publication: ModelPublication) -> bool:
         """Whether a client subscribed to a message, by whatever filter, after it was published."""
         since = [
             self._subscribed[client.name, topic_filter]
-            for topic_filter in self._owed.filters(client.name)
+            for topic_filter in self._expected.filters(client.name)
             if matches(topic_filter, publication.topic)
         ]
         return bool(since) and min(since) > publication.at

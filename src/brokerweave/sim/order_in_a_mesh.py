@@ -12,15 +12,15 @@ from collections.abc import Iterable
 from math import inf
 
 from brokerweave.sim.client import ModelClient
-from brokerweave.sim.facts import Facts, Publication
+from brokerweave.sim.expected import Expected
+from brokerweave.sim.facts import Facts, ModelPublication
 from brokerweave.sim.order import Order
-from brokerweave.sim.owed import Owed
-from brokerweave.sim.redelivery import Redelivery
+from brokerweave.sim.redelivery import RedeliveryRules
 
 
 class OrderInAMesh(Order):
-    def __init__(self, facts: Facts, owed: Owed, redelivery: Redelivery) -> None:
-        super().__init__(facts, owed)
+    def __init__(self, facts: Facts, expected: Expected, redelivery: RedeliveryRules) -> None:
+        super().__init__(facts, expected)
         self._redelivery = redelivery
         self._came_blind: dict[str, float] = {}
         """By client: until when it was at a site that had not reached all others when it subscribed there."""
@@ -40,7 +40,7 @@ class OrderInAMesh(Order):
         self._waited[payload].update(each for each in to if not self._facts.reaches(node, each))
         self._kept[payload].update((node, *keepers))
 
-    def _why(self, client: ModelClient, publication: Publication, last: int, qos: int) -> str:
+    def _why(self, client: ModelClient, publication: ModelPublication, last: int, qos: int) -> str:
         later = f"{publication.client}:{last}".encode()
         if set(self._facts.publications[later].sites) != {publication.site}:
             return "its publisher lost its site, and sent the later one elsewhere"
@@ -51,7 +51,7 @@ class OrderInAMesh(Order):
             or super()._why(client, publication, last, qos)
         )
 
-    def _why_redelivered(self, client: ModelClient, publication: Publication, qos: int) -> str:
+    def _why_redelivered(self, client: ModelClient, publication: ModelPublication, qos: int) -> str:
         """It was given to a client that had missed it, and the later one came in its turn."""
         facts = self._facts
         if not self._redelivery.was_given(client.name, publication.payload):
@@ -65,7 +65,9 @@ class OrderInAMesh(Order):
             return "the link with its origin, or who kept it, failed before its subscriber had it"
         return "at QoS 0 it had been lost, and was redelivered" if qos == 0 else ""
 
-    def _why_behind_redelivered(self, client: ModelClient, publication: Publication, later: bytes) -> str:
+    def _why_behind_redelivered(
+        self, client: ModelClient, publication: ModelPublication, later: bytes
+    ) -> str:
         """The later one was given to a client that had missed it, and the broker of its site had not got, or
         was not to get, this one."""
         if not self._redelivery.was_given(client.name, later):
@@ -78,13 +80,13 @@ class OrderInAMesh(Order):
             return "it waited in a session that its node had forgotten while a later one was redelivered"
         return ""
 
-    def _in_forgotten_session(self, client: ModelClient, publication: Publication) -> bool:
+    def _in_forgotten_session(self, client: ModelClient, publication: ModelPublication) -> bool:
         """Whether a broker had it in a client's session when its node had come back without its disk."""
         forgot = any(not end.disk_kept for end in self._facts.ends[client.site][-1:])
         had = client.site in self._facts.given_at[client.name, publication.payload]
         return forgot and had and client.persistent
 
-    def _why_by_its_broker(self, client: ModelClient, publication: Publication, later: bytes) -> str:
+    def _why_by_its_broker(self, client: ModelClient, publication: ModelPublication, later: bytes) -> str:
         if self._subscribed_since(client, publication) and self._stuck(publication, client.site):
             return "subscribed while it was stuck at a link that failed"
         if self._came_before_its_broker_had(client, publication, later):
@@ -95,17 +97,17 @@ class OrderInAMesh(Order):
         return ""
 
     def _came_before_its_broker_had(
-        self, client: ModelClient, publication: Publication, later: bytes
+        self, client: ModelClient, publication: ModelPublication, later: bytes
     ) -> bool:
         """Whether a client had a later message at another site, before the broker of this one, where it
         subscribed since, had an earlier one."""
         takes = self._facts.takes[client.site, publication.payload]
         since = [at for (name, _), at in self._subscribed.items() if name == client.name]
         came = max(since, default=0.0)
-        had = self._redelivery.doubts.got_at(client.name, later)
+        had = self._redelivery.repeats.got_at(client.name, later)
         return self._subscribed_since(client, publication) and bool(takes) and had < min(came, takes[0])
 
-    def _stuck(self, publication: Publication, site: str) -> bool:
+    def _stuck(self, publication: ModelPublication, site: str) -> bool:
         """Whether a message had to wait for the link from its origin to a site, which failed, or an end of
         which was killed before the other noticed."""
         return site in self._waited[publication.payload] or any(

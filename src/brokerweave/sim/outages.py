@@ -12,21 +12,21 @@ from collections.abc import Mapping
 
 from brokerweave.mqtt.content import content_hash
 from brokerweave.sim import caring
-from brokerweave.sim.disk import DAYBOOK, HELD
-from brokerweave.sim.doubts import NOTICED, Losses
+from brokerweave.sim.disk import HELD, WAL
+from brokerweave.sim.expected import Expected, ExpectedDelivery
+from brokerweave.sim.expected_in_one_hop import ExpectedInOneHop
 from brokerweave.sim.facts import Facts, NodeEnd
 from brokerweave.sim.node import SimNode
-from brokerweave.sim.owed import Debt, Owed
-from brokerweave.sim.owed_in_one_hop import OwedInOneHop
 from brokerweave.sim.promises import Broken
-from brokerweave.sim.redelivery import Redelivery
-from brokerweave.sim.watching import WatchedOutbox, copies, in_daybook, in_journal
+from brokerweave.sim.redelivery import RedeliveryRules
+from brokerweave.sim.repeat_allowances import NOTICED, Losses
+from brokerweave.sim.watching import WatchedOutbox, copies, in_journal, in_wal
 
 
 class Outages:
-    def __init__(self, facts: Facts, owed: Owed, redelivery: Redelivery) -> None:
+    def __init__(self, facts: Facts, expected: Expected, redelivery: RedeliveryRules) -> None:
         self._facts = facts
-        self._owed = owed
+        self._expected = expected
         self._redelivery = redelivery
         self.losses = Losses(1)
         self.unread: set[bytes] = set()
@@ -45,16 +45,16 @@ class Outages:
         if facts.cares and not graceful:
             self.site_dies(node.name)
         if facts.cares and disk.failed:
-            self._redelivery.doubts.disk_failed([*_kept_for_others(node), *_sent_again(node, written)])
+            self._redelivery.repeats.disk_failed([*_kept_for_others(node), *_sent_again(node, written)])
             self.unread.update(self._held_in_memory(node))  # row "failing disk"
         facts.ends[node.name].append(end)
         if disk.failed or not facts.promises.interest_survives_restart:
-            self._owed.node_forgot(node.name)
+            self._expected.node_forgot(node.name)
 
     def _undo(self, node: SimNode) -> None:
         """A node was killed in the middle of a turn: what it had not written down did not happen."""
         journals = node.disk.journals.items()
-        written = {copy for n, j in journals if n != HELD for copy in copies(j, n == DAYBOOK)}
+        written = {copy for n, j in journals if n != HELD for copy in copies(j, n == WAL)}
         for (name, payload), visits in self._facts.visits.items():
             while name == node.name and visits and visits[-1].at == self._facts.now:
                 origin, epoch, _, sequence = visits[-1].key
@@ -84,15 +84,15 @@ class Outages:
         facts = self._facts
         ends = facts.ends[node.name]
         facts.starts[node.name] = facts.now
-        if isinstance(self._owed, OwedInOneHop):
-            self._owed.restarted(node.name)
+        if isinstance(self._expected, ExpectedInOneHop):
+            self._expected.restarted(node.name)
         if ends:
             ends[-1].restarted = facts.now
         if node.disk.failing and ends:  # row "failing disk"
             ends[-1].disk_failed = True
-            self._owed.node_forgot(node.name)
-            for payload, _ in in_daybook(node.disk.journals.get(DAYBOOK)):
-                facts.drop(node.name, DAYBOOK, [payload], "on a disk that failed at the start")
+            self._expected.node_forgot(node.name)
+            for payload, _ in in_wal(node.disk.journals.get(WAL)):
+                facts.drop(node.name, WAL, [payload], "on a disk that failed at the start")
                 facts.unread[payload][node.name] = facts.now
             kept = _kept_for_others(node)
             self.unread.update(p for p in facts.publications if any(p in record for record in kept))
@@ -104,24 +104,24 @@ class Outages:
         if ends:
             ends[-1].disk_kept = False
         for name, journal in node.disk.journals.items():
-            if name not in (DAYBOOK, HELD):
+            if name not in (WAL, HELD):
                 facts.drop(node.name, name, list(in_journal(journal)), "disk lost")
-        daybook = node.disk.journals.get(DAYBOOK)
-        facts.drop(node.name, DAYBOOK, [payload for payload, _ in in_daybook(daybook)], "disk lost")
-        self._owed.node_forgot(node.name)
+        wal = node.disk.journals.get(WAL)
+        facts.drop(node.name, WAL, [payload for payload, _ in in_wal(wal)], "disk lost")
+        self._expected.node_forgot(node.name)
 
     def site_dies(self, site: str) -> None:
         """In a mesh a node, or a broker, is about to die: before anything is lost."""
         facts = self._facts
         facts.deaths[site].append(facts.now)
         for client in facts.sites_clients(site):
-            self._redelivery.doubts.ending(client, facts.publications)
+            self._redelivery.repeats.ending(client, facts.publications)
 
-    def own_copies_lost(self, debt: Debt, payload: bytes) -> set[str]:
+    def own_copies_lost(self, delivery: ExpectedDelivery, payload: bytes) -> set[str]:
         """The sites that a subscriber was at, if their nodes or brokers died since a message was published,
         or so shortly before that they were taken for alive: with that goes what they had for it."""
         facts = self._facts
-        sites = {debt.path[-1], *facts.given_at[debt.client, payload]}
+        sites = {delivery.path[-1], *facts.given_at[delivery.client, payload]}
         since = facts.publications[payload].at - NOTICED
         return {site for site in sites if any(at >= since for at in facts.deaths[site])}
 
@@ -129,11 +129,11 @@ class Outages:
 def _written(node: SimNode) -> defaultdict[str, set[bytes]]:
     """What each outbox of a node has on disk."""
     written: defaultdict[str, set[bytes]] = defaultdict(set)
-    for payload, owing in in_daybook(node.disk.journals.get(DAYBOOK)):
-        for name in owing:
+    for payload, outboxes in in_wal(node.disk.journals.get(WAL)):
+        for name in outboxes:
             written[name].add(payload)
     for name, journal in node.disk.journals.items():
-        if name not in (DAYBOOK, HELD):
+        if name not in (WAL, HELD):
             written[name].update(in_journal(journal))
     return written
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-from brokerweave.sim.world import START, Host, Mortal, World
+from brokerweave.sim.world import START, Mortal, VirtualHost, World
 
 BUFFER = 64 << 10
 """Bytes on the way in one direction before its writer should stop."""
@@ -47,7 +47,7 @@ class Wire:
     rate: float = 0.0
     """Bytes per second; 0: as fast as you like."""
     blocked: bool = False
-    ends: list[End] = field(default_factory=list)
+    ends: list[PipeEnd] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.delay = self.usual
@@ -74,14 +74,14 @@ class Wire:
                 end.cut(half_open)
 
 
-class End(Mortal):
+class PipeEnd(Mortal):
     """One end of a connection. `first` marks the dialing one."""
 
-    def __init__(self, owner: Host, wire: Wire, first: bool) -> None:
+    def __init__(self, owner: VirtualHost, wire: Wire, first: bool) -> None:
         self.owner = owner
         self.wire = wire
         self.first = first
-        self.peer: End
+        self.peer: PipeEnd
         self.handler: Handler | None = None
         self.closed = False
         """Nothing can be written or will be read any more."""
@@ -238,16 +238,16 @@ class End(Mortal):
             self.wire.ends.remove(self)
 
 
-Accept = Callable[[End], Handler]
+Accept = Callable[[PipeEnd], Handler]
 
 
-class Network:
+class StreamNetwork:
     def __init__(self, world: World, delay: Callable[[str, str], float]) -> None:
         """`delay` gives a wire's one-way delay in seconds, by the names of its two hosts."""
         self.world = world
         self._delay = delay
         self._wires: dict[tuple[str, str], Wire] = {}
-        self._listening: dict[str, tuple[Host, Accept]] = {}
+        self._listening: dict[str, tuple[VirtualHost, Accept]] = {}
 
     def wire(self, one: str, other: str) -> Wire:
         key = (one, other) if one < other else (other, one)
@@ -260,11 +260,11 @@ class Network:
     def wires(self) -> list[Wire]:
         return list(self._wires.values())
 
-    def listen(self, port: str, host: Host, accept: Accept) -> None:
+    def listen(self, port: str, host: VirtualHost, accept: Accept) -> None:
         self._listening[port] = (host, accept)
 
     def connect(
-        self, host: Host, port: str, made: Callable[[End], Handler], failed: Callable[[], None]
+        self, host: VirtualHost, port: str, made: Callable[[PipeEnd], Handler], failed: Callable[[], None]
     ) -> None:
         """Open a connection; exactly one of the two is called, unless the host dies meanwhile."""
         target, accept = self._listening[port]
@@ -277,7 +277,7 @@ class Network:
             if not target.up:
                 host.later(wire.latency(0), failed)
                 return
-            near, far = End(host, wire, first=True), End(target, wire, first=False)
+            near, far = PipeEnd(host, wire, first=True), PipeEnd(target, wire, first=False)
             near.peer, far.peer = far, near
             target.run(lambda: far.attach(accept(far)))
             host.later(wire.latency(0), lambda: near.attach(made(near)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from brokerweave.links.injector import State
+from brokerweave.links.injector import InjectorState
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Publish
 from brokerweave.node.retained_check import Found
@@ -25,7 +25,7 @@ HOLD = 10.0
 ANSWER = 0.1
 
 
-class RetainedReader:
+class SimRetainedReader:
     def __init__(self, node: SimNode) -> None:
         self._node = node
         self._losses = -1
@@ -37,7 +37,7 @@ class RetainedReader:
 
     def _look(self) -> None:
         node = self._node
-        ready = all(injector.state is State.READY for injector in node.core.injectors)
+        ready = all(injector.state is InjectorState.READY for injector in node.core.injectors)
         if ready and node.injection.losses != self._losses:
             self._losses = node.injection.losses
             self._first_contact()

@@ -1,8 +1,8 @@
 """In a mesh: what a node gives to a client that came back, and the client, or its broker, has.
 
 Owns why a client may get something twice because a node thought that it had missed it. Invariant: what a
-client has is given to it again only for a reason, which explains one repetition (`Doubts`). Must not know: in
-what order it comes (`order_in_a_mesh`).
+client has is given to it again only for a reason, which explains one repetition (`RepeatAllowances`). Must
+not know: in what order it comes (`order_in_a_mesh`).
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 from math import inf
 
 from brokerweave.sim.client import ModelClient
-from brokerweave.sim.doubts import Doubts
 from brokerweave.sim.facts import Facts
 from brokerweave.sim.promises import Broken
+from brokerweave.sim.repeat_allowances import RepeatAllowances
 from brokerweave.sim.retained import compared
 
 
-class Redelivery:
+class RedeliveryRules:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        self.doubts = Doubts({}, lambda node, other: False)
+        self.repeats = RepeatAllowances({}, lambda node, other: False)
         self._redelivered: dict[tuple[str, bytes], str] = {}
         """What nodes gave to a client, and why its broker may give it, too."""
-        self._excused: set[tuple[str, bytes]] = set()
+        self._allowed: set[tuple[str, bytes]] = set()
         """What was given to a client again, for a reason, and is on its way."""
 
     def was_given(self, client: str, payload: bytes) -> bool:
@@ -35,14 +35,14 @@ class Redelivery:
         for payload in filter(None, payloads):
             key = (client_id, payload)
             if facts.deliveries[key]:
-                if key not in self._excused:  # else it was given before, and did not arrive
-                    why = self.doubts.explain(*key) or self._came_another_way(payload)
+                if key not in self._allowed:  # else it was given before, and did not arrive
+                    why = self.repeats.explain(*key) or self._came_another_way(payload)
                     why = why or self._forgot_session(node, *key) or self._forgot_others(node, *key)
                     why = why or self._had_before_a_kill(node, *key)
                     if not why:
                         raise Broken(f"{node} gives {payload!r} to {client_id}, which has it")
-                    facts.excuses[f"doubled: {why}"] += 1
-                    self._excused.add(key)
+                    facts.allowances[f"doubled: {why}"] += 1
+                    self._allowed.add(key)
                 self._redelivered.pop(key, None)
             else:
                 self._redelivered[key] = self._why_broker_may_give(node, payload)
@@ -58,28 +58,28 @@ class Redelivery:
         return ""
 
     def delivered(self, client: ModelClient, payload: bytes) -> None:
-        self._excused.discard((client.name, payload))
-        self.doubts.delivered(client.name, payload, self._facts.now, client.site)
+        self._allowed.discard((client.name, payload))
+        self.repeats.delivered(client.name, payload, self._facts.now, client.site)
 
     def check_delivered_again(self, client: ModelClient, payload: bytes) -> None:
         """It came to a client from its broker, and because it missed it."""
         facts = self._facts
         publication = facts.publications[payload]
         if publication.is_will and facts.first_hand[publication.site, payload]:
-            facts.excuses["doubled: a will of a node that died before its broker"] += 1
+            facts.allowances["doubled: a will of a node that died before its broker"] += 1
         elif why := self._redelivered.pop((client.name, payload)):
             # Who sent it sends it to the site, too, once it can.
-            facts.excuses[f"doubled: {why}"] += 1
-        elif why := self.doubts.explain(client.name, payload) or self._came_another_way(payload):
-            facts.excuses[f"doubled: {why}"] += 1
+            facts.allowances[f"doubled: {why}"] += 1
+        elif why := self.repeats.explain(client.name, payload) or self._came_another_way(payload):
+            facts.allowances[f"doubled: {why}"] += 1
         elif compared(facts, client.site, publication):
-            facts.excuses["doubled: its broker had lost what it was to retain, and got it again"] += 1
+            facts.allowances["doubled: its broker had lost what it was to retain, and got it again"] += 1
         elif any(
             end.ever_failed or end.disk_failed or not end.disk_kept for end in facts.ends[client.site][-1:]
         ):
             # Row "failing disk", also at its start: it knew where the client was before, and took its session
             # for a new one.
-            facts.excuses["doubled: its node had forgotten a session that the broker had"] += 1
+            facts.allowances["doubled: its node had forgotten a session that the broker had"] += 1
         else:
             raise Broken(f"{client.name} got {payload!r} from its broker, and redelivered")
 
@@ -91,7 +91,7 @@ class Redelivery:
         forgot = [end.at for end in facts.ends[node] if end.disk_failed or not end.disk_kept]
         lost = any(at > max(facts.broker_losses[node], default=0.0) for at in forgot)
         session = any(c.name == client_id and c.persistent for c in facts.sites_clients(node))
-        known = lost and session and self.doubts.got_here(client_id, payload, node, facts.starts[node])
+        known = lost and session and self.repeats.got_here(client_id, payload, node, facts.starts[node])
         return "its node had forgotten a session that the broker had" if known else ""
 
     def _had_before_a_kill(self, node: str, client_id: str, payload: bytes) -> str:
@@ -99,10 +99,10 @@ class Redelivery:
         node, before that had passed it on. Sent again, the broker delivers it to nobody, and its node, which
         does not know who had it, gives it to those who subscribed since."""
         facts, started = self._facts, self._facts.starts[node]
-        publication, got_at = facts.publications[payload], self.doubts.got_at(client_id, payload)
+        publication, got_at = facts.publications[payload], self.repeats.got_at(client_id, payload)
         sent_again = publication.qos == 2 and publication.resent
         clean = any(c.name == client_id and not c.persistent for c in facts.sites_clients(node))
-        here = self.doubts.got_here(client_id, payload, node, 0.0)
+        here = self.repeats.got_here(client_id, payload, node, 0.0)
         taken = any(at < started for at in facts.first_hand[node, payload])
         passed_on = any(visit.at < started for visit in facts.visits[node, payload])
         if sent_again and clean and here and got_at < started and taken and not passed_on:

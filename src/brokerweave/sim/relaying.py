@@ -12,7 +12,7 @@ from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import ConnAck, Disconnect
 from brokerweave.session.pair import Pair
 from brokerweave.session.phase import Phase
-from brokerweave.sim.pipes import End, Handler
+from brokerweave.sim.pipes import Handler, PipeEnd
 
 if TYPE_CHECKING:
     from brokerweave.sim.node import SimNode
@@ -24,13 +24,13 @@ _UNAVAILABLE_5 = 0x88
 class Relay:
     """The client's half, and the owner of the pair."""
 
-    def __init__(self, node: SimNode, end: End) -> None:
+    def __init__(self, node: SimNode, end: PipeEnd) -> None:
         self.node = node
         self.end_of_client = end
         self.pair: Pair = node.core.new_pair()
-        self._broker: End | None = None
+        self._broker: PipeEnd | None = None
         self._early: list[bytes] = []
-        self._standing = False
+        self._held_back = False
         """The broker is not read because too much stands behind a SUBACK."""
         node.relays[self.pair] = self
 
@@ -55,14 +55,14 @@ class Relay:
         self.end()
 
     def writable_again(self) -> None:
-        if self._broker is not None and not self._standing:
+        if self._broker is not None and not self._held_back:
             self._broker.resume()
 
     def write_own(self, data: bytes) -> None:
         """Write what the pair had kept back; the broker may be read again."""
         self.end_of_client.write(data)
-        if self._standing and not self.pair.wants_broker_pause:
-            self._standing = False
+        if self._held_back and not self.pair.wants_broker_pause:
+            self._held_back = False
             if self._broker is not None and self.end_of_client.writable:
                 self._broker.resume()
 
@@ -78,7 +78,7 @@ class Relay:
         node = self.node
         node.network.connect(node.host, f"{node.name}/broker", self._broker_connected, self._unreachable)
 
-    def _broker_connected(self, end: End) -> Handler:
+    def _broker_connected(self, end: PipeEnd) -> Handler:
         if self.pair.phase is Phase.ENDED:
             end.close()
         else:
@@ -103,8 +103,8 @@ class Relay:
             return
         self._resume_reading()
         if self.pair.wants_broker_pause:
-            self._standing = True
-        if self._broker is not None and (self._standing or not self.end_of_client.writable):
+            self._held_back = True
+        if self._broker is not None and (self._held_back or not self.end_of_client.writable):
             self._broker.pause()
 
     def _resume_reading(self) -> None:
@@ -141,7 +141,7 @@ class Relay:
 
 
 class _BrokerHalf:
-    def __init__(self, relay: Relay, end: End) -> None:
+    def __init__(self, relay: Relay, end: PipeEnd) -> None:
         self._relay = relay
         self._end = end
 

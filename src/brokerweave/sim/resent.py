@@ -6,7 +6,7 @@ what is given to a client that comes back (`redelivery`).
 
 from __future__ import annotations
 
-from brokerweave.sim.facts import Facts, Publication, Visit
+from brokerweave.sim.facts import Facts, ModelPublication, Visit
 from brokerweave.sim.promises import Broken
 from brokerweave.sim.watching import Key
 
@@ -16,7 +16,7 @@ class Resent:
         self._facts = facts
 
     def check_node(
-        self, node: str, came_from: str | None, publication: Publication, key: Key, before: list[Visit]
+        self, node: str, came_from: str | None, publication: ModelPublication, key: Key, before: list[Visit]
     ) -> None:
         """A node is about to act on a publication."""
         facts = self._facts
@@ -26,13 +26,15 @@ class Resent:
         if not others or publication.qos == 0 or key[1] == 0 or came_from is None:
             return  # what was sent again here goes on to the others, under its old name
         if any(end.at >= others[0].at for end in facts.ends[node]):
-            facts.excuses["doubled: sent again to a node that was restarted"] += 1  # it remembers in memory
+            facts.allowances["doubled: sent again to a node that was restarted"] += (
+                1  # it remembers in memory
+            )
         elif publication.is_will and self._lost_its_broker(publication):
-            facts.excuses["doubled: a will that a broker published which its node had lost"] += 1
+            facts.allowances["doubled: a will that a broker published which its node had lost"] += 1
         elif publication.is_will or publication.resent:
             raise Broken(f"{node} acts on {publication.payload!r} again, as {key} after {others[-1].key}")
 
-    def _lost_its_broker(self, will: Publication) -> bool:
+    def _lost_its_broker(self, will: ModelPublication) -> bool:
         """Whether a node lost its broker just when that published a will: it may have died before."""
         facts = self._facts
         published = list(facts.first_hand[will.site, will.payload])
@@ -47,14 +49,14 @@ class Resent:
         before = [visit.at for visit in from_node if not visit.repair]
         if not before:  # row "retained": who sent what an index lacked is not known
             if from_node:
-                facts.excuses["doubled: sent again to a site that had got it by comparison"] += 1
+                facts.allowances["doubled: sent again to a site that had got it by comparison"] += 1
             return
         publication = facts.publications[payload]
         if any(end.at >= before[0] for end in facts.ends[site]):
-            facts.excuses["doubled: sent again to a node that was restarted"] += 1
+            facts.allowances["doubled: sent again to a node that was restarted"] += 1
         elif publication.is_will and any(end.at >= publication.at for end in facts.ends[site]):
             # Row "will": the node was restarted, and does not know what its broker is about to publish.
-            facts.excuses["doubled: a will that a broker published since its node was restarted"] += 1
+            facts.allowances["doubled: a will that a broker published since its node was restarted"] += 1
         else:
             raise Broken(f"the broker of {site} got {payload!r} from its publisher, after it had it")
 

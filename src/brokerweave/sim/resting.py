@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from brokerweave.mqtt.topics import matches
 from brokerweave.sim import caring
-from brokerweave.sim.ledger import INJECTOR
-from brokerweave.sim.owed_any_way import way
+from brokerweave.sim.checker import INJECTOR
+from brokerweave.sim.expected_any_way import way
 from brokerweave.sim.schedule import TOPICS
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _hops(simulation: Simulation, name: str) -> dict[str, dict[str, int]]:
 def _retained(simulation: Simulation) -> str:
     """Every broker retains the same, the newest, and no node doubts that."""
     first = simulation.names[0]
-    unsure = simulation.ledger.retained.unsure_topics()
+    unsure = simulation.checker.retained.unsure_topics()
 
     def sure(name: str) -> dict[str, bytes]:
         held = simulation.brokers[name].retained_payloads() or {}
@@ -146,7 +146,7 @@ def _retained(simulation: Simulation) -> str:
         if sure(name) != sure(first):
             return f"the broker of {name} retains {sure(name)}, that of {first} {sure(first)}"
     for topic, payload in sure(first).items():
-        newer = simulation.ledger.retained.newer_than(payload)
+        newer = simulation.checker.retained.newer_than(payload)
         if newer is not None:
             return f"{topic} ends with {payload!r}, though {newer!r} came after it"
     return ""

@@ -7,10 +7,10 @@ it gets it by comparison. Must not know: how indexes are compared.
 from __future__ import annotations
 
 from brokerweave.sim.deletions import Deletions
-from brokerweave.sim.facts import Facts, Publication
+from brokerweave.sim.facts import Facts, ModelPublication
 
 
-class Retained:
+class RetainedRules:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self.deletions = Deletions()
@@ -37,10 +37,10 @@ class Retained:
             )
         }
 
-    def _killed_before_ack(self, publication: Publication) -> bool:
+    def _killed_before_ack(self, publication: ModelPublication) -> bool:
         return not publication.acknowledged and self._facts.killed_since(publication.site, publication.at)
 
-    def _nobody_has(self, publication: Publication) -> bool:
+    def _nobody_has(self, publication: ModelPublication) -> bool:
         """Whether all sites that had a message died with it, but for nodes that could not read, or write,
         their disks: it is at their brokers only."""
         facts, payload = self._facts, publication.payload
@@ -60,7 +60,7 @@ class Retained:
             return False
         if payload not in self._nowhere:
             self._nowhere.add(payload)
-            facts.excuses["retained: lost by disks that failed, and with sites that died"] += 1
+            facts.allowances["retained: lost by disks that failed, and with sites that died"] += 1
         return True
 
     def newer_than(self, payload: bytes) -> bytes | None:
@@ -87,7 +87,7 @@ class Retained:
         return not any(end.mid_write or not end.disk_kept for end in between)
 
 
-def compared(facts: Facts, site: str, publication: Publication) -> bool:
+def compared(facts: Facts, site: str, publication: ModelPublication) -> bool:
     """Whether a site has a message because its index, or its broker, lacked what it was to retain."""
     visits, takes = facts.visits[site, publication.payload], facts.takes[site, publication.payload]
     dropped = any(node == site for node, _ in facts.drops[publication.payload])

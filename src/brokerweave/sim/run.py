@@ -11,30 +11,29 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from brokerweave.cooperation import registry
-from brokerweave.cooperation.api import Wiring
 from brokerweave.errors import ConfigError
 from brokerweave.mqtt.topics import matches
 from brokerweave.node.tree import Tree
+from brokerweave.plugin import Wiring, registry
 from brokerweave.sim import caring, schedule, topology
 from brokerweave.sim.acting import Actor
 from brokerweave.sim.broker import ModelBroker
+from brokerweave.sim.checker import Checker
 from brokerweave.sim.client import ModelClient
 from brokerweave.sim.copies import Copies
-from brokerweave.sim.doubts import Doubts, Losses
+from brokerweave.sim.expected import Expected
+from brokerweave.sim.expected_any_way import ExpectedAnyWay
+from brokerweave.sim.expected_in_one_hop import ExpectedInOneHop
 from brokerweave.sim.facts import Facts
-from brokerweave.sim.ledger import Ledger
 from brokerweave.sim.linking import Socket
 from brokerweave.sim.node import NodeOptions, SimNode
-from brokerweave.sim.owed import Owed
-from brokerweave.sim.owed_any_way import OwedAnyWay
-from brokerweave.sim.owed_in_one_hop import OwedInOneHop
-from brokerweave.sim.pipes import Network
+from brokerweave.sim.pipes import StreamNetwork
 from brokerweave.sim.promises import Broken, Promises
+from brokerweave.sim.repeat_allowances import Losses, RepeatAllowances
 from brokerweave.sim.resting import left_behind, unrest
 from brokerweave.sim.schedule import Action
 from brokerweave.sim.watching import QUEUE_FULL
-from brokerweave.sim.world import Host, World
+from brokerweave.sim.world import VirtualHost, World
 
 CARE = {"copies": 2, "window": 30.0, "client_bytes": 1 << 20, "max_bytes": 8 << 20}
 """Options of a strategy whose nodes keep messages for clients that lose their site."""
@@ -50,7 +49,7 @@ _WIDE, _NEAR = 0.02, 0.0005
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SimOptions:
     strategy: str = registry.DEFAULT
     nodes: int = 4
     faults: frozenset[str] = frozenset(schedule.FAULTS)
@@ -62,27 +61,27 @@ class Options:
 
 
 @dataclass(slots=True)
-class Outcome:
+class SeedOutcome:
     seed: int
     problem: str = ""
     """Empty if everything held."""
     at: float = 0.0
     actions: list[Action] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
-    excuses: dict[str, int] = field(default_factory=dict)
+    allowances: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
 
 
 class Simulation:
     """Sites, clients and what watches them."""
 
-    def __init__(self, seed: int, options: Options) -> None:
+    def __init__(self, seed: int, options: SimOptions) -> None:
         self.world = world = World(str(seed))
         self.options = options
         random = world.random("sites")
         self.names = [chr(ord("a") + n) if n < 26 else f"n{n}" for n in range(options.nodes)]
         self.topology = topology.Topology(self.names)
-        self.network = Network(world, _delay)
+        self.network = StreamNetwork(world, _delay)
         strategy = registry.strategy(options.strategy)
         self.traits = traits = strategy.traits
         self.cares = cares = traits.keeps_for_absent
@@ -93,18 +92,25 @@ class Simulation:
         self.is_tree = wiring not in topology.CYCLIC
         self.cyclic = (options.cycles or not self.is_tree) and traits.wiring is Wiring.TREE
         """Whether nodes take care of cycles."""
-        self.owed = Owed(self.topology, self.leads, self.calm, self.firm)
+        self.expected = Expected(self.topology, self.leads, self.calm, self.firm)
         if self.cyclic:
-            self.owed = OwedAnyWay(self.topology, self.leads, self.calm, self.firm, self.tree, self.linked)
+            self.expected = ExpectedAnyWay(
+                self.topology, self.leads, self.calm, self.firm, self.tree, self.linked
+            )
         elif traits.wiring is Wiring.FULL:
-            self.owed = OwedInOneHop(self.topology, self.leads, self.calm, self.firm)
+            self.expected = ExpectedInOneHop(self.topology, self.leads, self.calm, self.firm)
         self._calm_at = world.now + CALM_SECONDS
         cluster = random.random() < 0.3 or cares
         self.facts = Facts(
-            world, options.promises, self.owed.excuses, cluster=cluster, cares=cares, cyclic=self.cyclic
+            world,
+            options.promises,
+            self.expected.allowances,
+            cluster=cluster,
+            cares=cares,
+            cyclic=self.cyclic,
         )
         self.facts.reaches = lambda node, other: node == other or self.linked(node, other)
-        self.ledger = Ledger(self.facts, self.owed)
+        self.checker = Checker(self.facts, self.expected)
         copies = kept_copies(seed)
         self.nodes: dict[str, SimNode] = {}
         self.brokers: dict[str, ModelBroker] = {}
@@ -128,7 +134,7 @@ class Simulation:
             plan.name: ModelClient(
                 world,
                 self.network,
-                self.ledger,
+                self.checker,
                 plan.name,
                 plan.site,
                 plan.version,
@@ -144,17 +150,17 @@ class Simulation:
 
     def _watch_care(self, copies: int) -> None:
         facts = self.facts
-        doubts = Doubts(self.nodes, self._sound)
-        doubts.ended = lambda node, since: any(end.at >= since for end in facts.ends[node])
-        self.ledger.redelivery.doubts = doubts
-        self.ledger.outages.losses = Losses(copies)
-        self.ledger.copies = Copies(facts, copies)
+        repeats = RepeatAllowances(self.nodes, self._sound)
+        repeats.ended = lambda node, since: any(end.at >= since for end in facts.ends[node])
+        self.checker.redelivery.repeats = repeats
+        self.checker.outages.losses = Losses(copies)
+        self.checker.copies = Copies(facts, copies)
         facts.sites_clients = lambda site: [c for c in self.clients.values() if c.site == site]
         facts.site_died = self._site_died
         facts.is_up = lambda node: self.nodes[node].up
         facts.whereabouts = self._whereabouts
-        if isinstance(self.owed, OwedInOneHop):
-            self.owed.called_away = self._called_away
+        if isinstance(self.expected, ExpectedInOneHop):
+            self.expected.called_away = self._called_away
         for client in self.clients.values():
             client.balance = self._balance
 
@@ -177,19 +183,19 @@ class Simulation:
         return self.world.random(f"balance/{client.name}/{self.world.now}").choice(well or [client.site])
 
     def _build_site(self, name: str, options: NodeOptions) -> None:
-        world, ledger = self.world, self.ledger
-        host = Host(world, f"{name}/broker")
+        world, checker = self.world, self.checker
+        host = VirtualHost(world, f"{name}/broker")
         host.start()
         broker = ModelBroker(
             host,
-            lambda client, message: ledger.took(name, client, message),
-            lambda client, message: ledger.passed_on(name, client, message),
-            ledger.session_forgotten,
+            lambda client, message: checker.took(name, client, message),
+            lambda client, message: checker.passed_on(name, client, message),
+            checker.session_forgotten,
         )
         self.brokers[name] = broker
         self.network.listen(f"{name}/broker", host, broker.accept)
         self.facts.barriers[name] = options.barrier_timeout is not None
-        self.nodes[name] = SimNode(world, self.network, ledger, name, options)
+        self.nodes[name] = SimNode(world, self.network, checker, name, options)
         self.nodes[name].read_broker = broker.retained_payloads
 
     def calm(self) -> bool:
@@ -218,7 +224,7 @@ class Simulation:
     def leads(
         self, name: str, to: str | None, client: str, topic_filter: str, qos: int, for_good: bool
     ) -> bool:
-        """For `Owed`: whether a node routes what a filter matches towards `to`."""
+        """For `Expected`: whether a node routes what a filter matches towards `to`."""
         node = self.nodes[name]
         if not node.up or (for_good and to is not None and not self._sound(node, self.nodes[to])):
             return False
@@ -251,7 +257,7 @@ def kept_copies(seed: int) -> int:
     return 2 + seed % 2
 
 
-def plan(seed: int, options: Options) -> list[Action]:
+def plan(seed: int, options: SimOptions) -> list[Action]:
     """The schedule that a seed and options make."""
     if options.wiring not in topology.WIRINGS:
         raise ConfigError(f"wiring {options.wiring!r} is not known; known are {', '.join(topology.WIRINGS)}")
@@ -271,11 +277,11 @@ def plan(seed: int, options: Options) -> list[Action]:
     return sorted(actions, key=lambda action: action.at)
 
 
-def run(seed: int, options: Options, actions: list[Action] | None = None) -> Outcome:
+def run(seed: int, options: SimOptions, actions: list[Action] | None = None) -> SeedOutcome:
     """Carry out a schedule, the seed's own unless another is given."""
     actions = plan(seed, options) if actions is None else actions
     simulation = Simulation(seed, options)
-    outcome = Outcome(seed, actions=actions)
+    outcome = SeedOutcome(seed, actions=actions)
     try:
         _carry_out(simulation, actions)
     except Broken as broken:
@@ -288,11 +294,11 @@ def run(seed: int, options: Options, actions: list[Action] | None = None) -> Out
         )
     outcome.at = simulation.world.elapsed
     outcome.trace = simulation.world.lines()
-    outcome.excuses = dict(simulation.facts.excuses)
+    outcome.allowances = dict(simulation.facts.allowances)
     outcome.counts = {
         **simulation.facts.counts,
-        "promised": simulation.owed.promised,
-        "unsettled": simulation.owed.unsettled,
+        "promised": simulation.expected.promised,
+        "unsettled": simulation.expected.unsettled,
         "events": simulation.world.events,
     }
     return outcome
@@ -313,7 +319,7 @@ def _carry_out(simulation: Simulation, actions: list[Action]) -> None:
                     problem = outbox.bound_broken()
                     if problem is not None:
                         raise Broken(f"{node.name} {outbox.place}: {problem}")
-        simulation.owed.look()
+        simulation.expected.look()
         world.later(LOOK_SECONDS, look)
 
     world.later(LOOK_SECONDS, look)
@@ -345,44 +351,48 @@ def _wait(simulation: Simulation, what: str, bound: float, problem: Callable[[],
 
 
 def _check_debts(simulation: Simulation) -> None:
-    facts, outages = simulation.facts, simulation.ledger.outages
-    for payload, debt in simulation.owed.open():
-        if facts.deliveries[debt.client, payload] or not facts.publications[payload].acknowledged:
+    facts, outages = simulation.facts, simulation.checker.outages
+    for payload, delivery in simulation.expected.open():
+        if facts.deliveries[delivery.client, payload] or not facts.publications[payload].acknowledged:
             continue
-        if facts.publications[payload].is_will and not facts.had(debt.path[0], payload):
-            facts.excuses["lost: a will of a node that was killed"] += 1  # row "will" of docs/guarantees.md
+        if facts.publications[payload].is_will and not facts.had(delivery.path[0], payload):
+            facts.allowances["lost: a will of a node that was killed"] += (
+                1  # row "will" of docs/guarantees.md
+            )
             continue
         since = facts.publications[payload].at
-        own = outages.own_copies_lost(debt, payload)
+        own = outages.own_copies_lost(delivery, payload)
         if simulation.cares and outages.losses.too_many(since, own):
-            facts.excuses["lost: as many sites died as there were copies"] += 1
+            facts.allowances["lost: as many sites died as there were copies"] += 1
             continue
-        few = simulation.ledger.copies.few(payload, debt.path[-1])
+        few = simulation.checker.copies.few(payload, delivery.path[-1])
         if few and outages.losses.all_of(few - own, since):
-            facts.excuses["lost: others were out of reach, and all sites died that had it"] += 1
+            facts.allowances["lost: others were out of reach, and all sites died that had it"] += 1
             continue
-        if debt.known_to and outages.losses.all_of(debt.known_to, since):
-            facts.excuses["lost: all sites died that knew what its subscriber wants"] += 1
+        if delivery.known_to and outages.losses.all_of(delivery.known_to, since):
+            facts.allowances["lost: all sites died that knew what its subscriber wants"] += 1
             continue
-        had = [node for node in debt.path if facts.had(node, payload)] or [debt.path[0]]
+        had = [node for node in delivery.path if facts.had(node, payload)] or [delivery.path[0]]
         holders = had[-1:]
         if simulation.cyclic:
             holders = simulation.names  # what way it took is not told
         elif any(end.mid_write for end in facts.ends[had[-1]]):
             holders = had[-2:]  # killed while it took the message: the one before may still have had it
-        causes = [debt.doubt] if debt.doubt else []
+        causes = [delivery.allowance] if delivery.allowance else []
         if payload in outages.unread:
             causes.append("kept on a disk that failed")  # row "failing disk"
         causes += [cause for node, cause in facts.drops[payload] if node in holders]
         # In a mesh it was sent to where its subscriber had come, which may not have heard SUBACK yet.
-        meant = [cause for node, cause in facts.drops[payload] if (debt.client, node) in facts.meant[payload]]
+        meant = [
+            cause for node, cause in facts.drops[payload] if (delivery.client, node) in facts.meant[payload]
+        ]
         causes += [cause for cause in meant if cause == QUEUE_FULL]
         if not causes:
             raise Broken(
-                f"{payload!r} ({facts.publications[payload].topic}) never reached {debt.client} "
-                f"({debt.topic_filter} at {debt.path[-1]}); {had[-1]} had it last"
+                f"{payload!r} ({facts.publications[payload].topic}) never reached {delivery.client} "
+                f"({delivery.topic_filter} at {delivery.path[-1]}); {had[-1]} had it last"
             )
-        facts.excuses[f"lost: {causes[-1]}"] += 1
+        facts.allowances[f"lost: {causes[-1]}"] += 1
 
 
 def _delay(one: str, other: str) -> float:
@@ -390,4 +400,4 @@ def _delay(one: str, other: str) -> float:
     return _NEAR if "/" in one + other or "-" in one + other else _WIDE
 
 
-__all__ = ["Options", "Outcome", "plan", "replace", "run"]
+__all__ = ["SeedOutcome", "SimOptions", "plan", "replace", "run"]

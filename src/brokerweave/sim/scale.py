@@ -17,13 +17,12 @@ from itertools import accumulate, groupby
 from random import Random
 from typing import Any
 
-from brokerweave.cooperation import registry
-from brokerweave.cooperation.api import Wiring
 from brokerweave.errors import ConfigError
 from brokerweave.mqtt.trie import FilterTrie
+from brokerweave.plugin import Wiring, registry
 from brokerweave.session.pair import Pair
-from brokerweave.sim.scale_node import ScaleClient, ScaleLink, ScaleNode, Traffic
-from brokerweave.sim.scale_shapes import HUB, SHAPES, FullMesh, Tree
+from brokerweave.sim.scale_node import ScaleClient, ScaleLink, ScaleNode, ScaleTraffic
+from brokerweave.sim.scale_shapes import HUB, SHAPES, FullMesh, TreeShape
 from brokerweave.sim.world import World
 
 BARRIER_TIMEOUT = 0.5
@@ -43,7 +42,7 @@ MOVED_AFTER, DEAD_AFTER = 1.0, 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ScaleOptions:
     nodes: int = 100
     shape: str = "binary"
     strategy: str = registry.DEFAULT
@@ -74,7 +73,7 @@ class Options:
 
 
 @dataclass(slots=True)
-class Phase:
+class ScalePhase:
     """What links carried while something went on."""
 
     changes: int = 0
@@ -88,14 +87,14 @@ class Phase:
 
 
 @dataclass(slots=True)
-class Result:
+class ScaleResult:
     options: dict[str, Any]
     hops: int = 0
     """From one end of the tree to the other."""
-    subscribing: Phase = field(default_factory=Phase)
-    churn: Phase = field(default_factory=Phase)
-    returned: Phase = field(default_factory=Phase)
-    probe: Phase = field(default_factory=Phase)
+    subscribing: ScalePhase = field(default_factory=ScalePhase)
+    churn: ScalePhase = field(default_factory=ScalePhase)
+    returned: ScalePhase = field(default_factory=ScalePhase)
+    probe: ScalePhase = field(default_factory=ScalePhase)
     probe_known: int = 0
     """Nodes that know the way to the probe's filter, all of them if it settled (PF knows no filters)."""
     suback_after: float = 0.0
@@ -121,7 +120,7 @@ class Result:
 class _Wishes:
     """What clients want and publish: filters chosen by rank, from one seed."""
 
-    def __init__(self, options: Options, random: Random) -> None:
+    def __init__(self, options: ScaleOptions, random: Random) -> None:
         self._random = random
         self._wide = options.wide
         zones = -(-options.filters // ZONE)
@@ -140,13 +139,13 @@ class _Wishes:
 
 
 class ScaleRun:
-    def __init__(self, options: Options, progress: Callable[[float], None] = lambda part: None) -> None:
+    def __init__(self, options: ScaleOptions, progress: Callable[[float], None] = lambda part: None) -> None:
         options.check()
         self.options = options
-        self.result = Result(asdict(options))
+        self.result = ScaleResult(asdict(options))
         self.world = world = World(str(options.seed))
         self.random = world.random("scale")
-        self.traffic = Traffic()
+        self.traffic = ScaleTraffic()
         self.traffic.injected = self._injected
         self.traffic.suback = self._suback
         self._progress = progress
@@ -169,13 +168,13 @@ class ScaleRun:
             for number in range(options.nodes)
         ]
         self.full = self.traits.wiring is Wiring.FULL
-        self.tree: Tree | FullMesh
+        self.tree: TreeShape | FullMesh
         if self.full:
             self.tree = FullMesh(options.nodes)
             self._all_live()
         else:
             shape = HUB if self.traits.wiring is Wiring.STAR else options.shape
-            self.tree = Tree(options.nodes, shape, world.random("tree"))
+            self.tree = TreeShape(options.nodes, shape, world.random("tree"))
         self.result.hops = self.tree.diameter()
         self.links = [
             ScaleLink(self.nodes[child], self.nodes[parent], options.delay)
@@ -190,7 +189,7 @@ class ScaleRun:
 
     # The scenario
 
-    def run(self) -> Result:
+    def run(self) -> ScaleResult:
         result, at = self.result, self._at
         self._begin()
         self._stream(self.options.churn, SUBSCRIBED, CALM, self._churn)
@@ -229,7 +228,7 @@ class ScaleRun:
             self._spread(LINKED, SUBSCRIBED, arrivals)
 
     def _failing(self) -> list[ScaleLink]:
-        if isinstance(self.tree, Tree):
+        if isinstance(self.tree, TreeShape):
             return [self.links[self.tree.middle()]]
         return [link for link in self.links if self.nodes[0] in link.nodes]
 
@@ -360,7 +359,7 @@ class ScaleRun:
 
     # Measuring
 
-    def _measure(self, phase: Phase, end: float, begin: Callable[[], None] = lambda: None) -> None:
+    def _measure(self, phase: ScalePhase, end: float, begin: Callable[[], None] = lambda: None) -> None:
         """Let time pass and note what it took."""
         before = self._sums()
         begin()
@@ -374,7 +373,7 @@ class ScaleRun:
         sent = sum(each[name] for each in counters for name in self.traits.counts_told)
         return self._changes, sent, self.traffic.interest_packets, self.traffic.other_packets
 
-    def _settle(self, phase: Phase, since: float, until: float) -> None:
+    def _settle(self, phase: ScalePhase, since: float, until: float) -> None:
         """How long news travelled; none if it still does."""
         last = max(self.traffic.interest_at - self._zero - since, 0.0)
         if until - since - last > 4 * self.options.delay:

@@ -15,12 +15,11 @@ from functools import lru_cache, partial
 from random import Random
 from typing import ClassVar
 
-from brokerweave.cooperation.api import Strategy
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.connection import BatchArrived, ControlArrived, Established, LinkConnection
 from brokerweave.links.connection import Event as LinkEvent
 from brokerweave.links.dead_letters import DeadLetters
-from brokerweave.links.handshake import Acceptor, Dialer, Identity
+from brokerweave.links.handshake import Acceptor, Dialer, NodeIdentity
 from brokerweave.links.injector import Injector
 from brokerweave.links.lane import Lane, Resume
 from brokerweave.links.outbox import Outbox
@@ -41,9 +40,10 @@ from brokerweave.mqtt.packets import (
 )
 from brokerweave.node.carriers import Carriers
 from brokerweave.node.core import OWN_TOPICS, NodeCore, Settings
+from brokerweave.plugin import Strategy
 from brokerweave.session.pair import Pair
 from brokerweave.sim.node import NodeLimits
-from brokerweave.sim.world import Event, World
+from brokerweave.sim.world import ScheduledEvent, World
 
 _LIMITS = NodeLimits()
 _ABILITIES = BrokerAbilities(version=4)
@@ -60,7 +60,7 @@ _encode = lru_cache(KNOWN)(codec.encode)
 
 
 @dataclass(slots=True)
-class Traffic:
+class ScaleTraffic:
     """What all links of a run carried so far, and what reached brokers and clients."""
 
     interest_packets: int = 0
@@ -83,7 +83,7 @@ class ScaleNode:
     def __init__(
         self,
         world: World,
-        traffic: Traffic,
+        traffic: ScaleTraffic,
         random: Random,
         number: int,
         strategy: type[Strategy],
@@ -118,7 +118,7 @@ class ScaleNode:
             [self._injector],
         )
         self.carriers = Carriers(self.core, self)
-        self.identity = Identity(self.name, 1, strategy.name, 1)
+        self.identity = NodeIdentity(self.name, 1, strategy.name, 1)
         self._ready: dict[str, None] = {}
         self._injector.connected(world.now)
         self._injector.receive(_CONNACK, world.now)
@@ -135,9 +135,9 @@ class ScaleNode:
     def now(self) -> float:
         return self.world.now
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Event:
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> ScheduledEvent:
         if seconds >= _FOREVER:
-            return Event(callback)  # which is not to come: a mesh would have a million of them
+            return ScheduledEvent(callback)  # which is not to come: a mesh would have a million of them
         return self.world.later(seconds, callback)
 
     def lane_ready(self, neighbour: str, lane: int) -> None:
@@ -196,7 +196,7 @@ class ScaleNode:
         self.world.note(self.name, message)
 
 
-class _Connection(LinkConnection):
+class _CachingConnection(LinkConnection):
     """Decodes once what many are told: whole control packets mean the same wherever they arrive."""
 
     __slots__ = ()
@@ -214,7 +214,7 @@ class _Connection(LinkConnection):
         return events
 
 
-class End:
+class LinkEnd:
     """One node's end of a link; implements `Carrier`."""
 
     __slots__ = ("_delay", "_far", "connection", "dialed", "node", "peer")
@@ -225,13 +225,13 @@ class End:
         self.peer: tuple[str, int] | None = None
         self.node = node
         self._delay = delay
-        self._far: End | None = None
+        self._far: LinkEnd | None = None
 
     @property
     def writable(self) -> bool:
         return True
 
-    def attach(self, far: End) -> None:
+    def attach(self, far: LinkEnd) -> None:
         self._far = far
 
     def received(self, data: bytes) -> None:
@@ -266,7 +266,7 @@ class ScaleLink:
     def __init__(self, dialer: ScaleNode, dialed: ScaleNode, delay: float) -> None:
         self.nodes = dialer, dialed
         self._delay = delay
-        self._ends: tuple[End, ...] = ()
+        self._ends: tuple[LinkEnd, ...] = ()
 
     def connect(self) -> None:
         dialer, dialed = self.nodes
@@ -275,8 +275,8 @@ class ScaleLink:
         call = Dialer(dialer.identity, 0, resume, dialed.name, dialer.random.randbytes)
         answer = Acceptor(dialed.identity, dialed.carriers.admit, dialed.random.randbytes)
         now = dialer.world.now
-        near = End(dialer, LinkConnection(call, now), True, self._delay)
-        far = End(dialed, LinkConnection(answer, now), False, self._delay)
+        near = LinkEnd(dialer, LinkConnection(call, now), True, self._delay)
+        far = LinkEnd(dialed, LinkConnection(answer, now), False, self._delay)
         near.attach(far)
         far.attach(near)
         near.peer = (dialed.name, 0)
@@ -291,9 +291,9 @@ class ScaleLink:
         for node, other in (self.nodes, self.nodes[::-1]):
             node.core.add_neighbour(other.name)
             resume = node.core.neighbour_table[other.name].lanes[0].resume()
-            connection = _Connection(_Shaken(resume), now)  # type: ignore[arg-type]
+            connection = _CachingConnection(_Shaken(resume), now)  # type: ignore[arg-type]
             connection.established = True
-            ends.append(End(node, connection, node is self.nodes[0], self._delay))
+            ends.append(LinkEnd(node, connection, node is self.nodes[0], self._delay))
         near, far = ends
         near.attach(far)
         far.attach(near)
@@ -337,7 +337,7 @@ class ScaleClient:
         self.pair.from_broker(_CONNACK)
 
     def subscribe(self, *filters: str) -> bool:
-        """True: SUBACK went to the client at once; else `Traffic.suback` tells when."""
+        """True: SUBACK went to the client at once; else `ScaleTraffic.suback` tells when."""
         self.filters.update(filters)
         asked = tuple(Subscription(each, 0) for each in filters)
         self.pair.from_client(codec.encode(Subscribe(1, asked), 4))

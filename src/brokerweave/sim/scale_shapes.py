@@ -17,7 +17,7 @@ SHAPES = ("row", "binary", "star", "random", HUB)
 with all."""
 
 
-class Tree:
+class TreeShape:
     def __init__(self, nodes: int, shape: str, random: Random) -> None:
         hubs = isqrt(nodes)
         parent_of: dict[str, Callable[[int], int]] = {
@@ -59,7 +59,7 @@ class Tree:
 
 
 class FullMesh:
-    """As `Tree`, where everybody is linked with everybody."""
+    """As `TreeShape`, where everybody is linked with everybody."""
 
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes

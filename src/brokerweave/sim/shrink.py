@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from brokerweave.sim.run import Options, Outcome, run
+from brokerweave.sim.run import SeedOutcome, SimOptions, run
 from brokerweave.sim.schedule import Action
 
 _DETAIL = re.compile(r"b'[^']*'|\d+|\{[^}]*\}|\([^)]*\)|\b[a-z](-\d+)?\b")
@@ -21,12 +21,12 @@ def kind_of(problem: str) -> str:
     return _DETAIL.sub("_", problem)
 
 
-def shrink(failed: Outcome, options: Options, attempts: int = 400) -> Outcome:
+def shrink(failed: SeedOutcome, options: SimOptions, attempts: int = 400) -> SeedOutcome:
     """The failure again, with as few actions as `attempts` runs could find."""
     best = failed
     wanted = kind_of(failed.problem)
 
-    def fails(actions: list[Action]) -> Outcome | None:
+    def fails(actions: list[Action]) -> SeedOutcome | None:
         outcome = run(failed.seed, options, actions)
         return outcome if outcome.problem and kind_of(outcome.problem) == wanted else None
 
@@ -35,7 +35,9 @@ def shrink(failed: Outcome, options: Options, attempts: int = 400) -> Outcome:
     return _reduce(best, fails, attempts)
 
 
-def _reduce(best: Outcome, fails: Callable[[list[Action]], Outcome | None], attempts: int) -> Outcome:
+def _reduce(
+    best: SeedOutcome, fails: Callable[[list[Action]], SeedOutcome | None], attempts: int
+) -> SeedOutcome:
     size = max(len(best.actions) // 2, 1)
     while attempts > 0:
         at, found = 0, False

@@ -1,7 +1,7 @@
 """Where the simulator looks into a node: thin subclasses that report and change nothing.
 
-Owns the list of what can be seen (`Watcher`). Invariant: each override calls the real method with what it was
-given and returns what that returned. Must not know: what is promised.
+Owns the list of what can be seen (`SimWatcher`). Invariant: each override calls the real method with what it
+was given and returns what that returned. Must not know: what is promised.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from brokerweave.mqtt.frames import publish_head, split
 from brokerweave.mqtt.packets import Publish
 from brokerweave.node.arrivals import Arrivals
 from brokerweave.node.core import NodeCore
-from brokerweave.node.daybook import OWN, RunEntry, decode_entry
 from brokerweave.node.outgoing import Outgoing
-from brokerweave.node.router import Group
+from brokerweave.node.router import RouteGroup
+from brokerweave.node.write_ahead_log import OWN, RunEntry, decode_entry
 from brokerweave.sim.disk import DiskJournal
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ _RUN_BYTES = 1_000
 """More than a run of a simulated client takes."""
 
 
-class Watcher(Protocol):
+class SimWatcher(Protocol):
     def dispatched(
-        self, node: str, came_from: str | None, payload: bytes, key: Key, group: Group, run: Run
+        self, node: str, came_from: str | None, payload: bytes, key: Key, group: RouteGroup, run: Run
     ) -> None:
         """A node put a message where its route says."""
 
@@ -107,7 +107,7 @@ class WatchedOutgoing(Outgoing):
         super().__init__(core)
         self._watched = core
 
-    def dispatch(self, run: Run, group: Group, *rest: Any, **named: Any) -> list[str]:
+    def dispatch(self, run: Run, group: RouteGroup, *rest: Any, **named: Any) -> list[str]:
         core, watcher, lane = self._watched, self._watched.watcher, max(group.lane, 0)
         flood = run.flood and (rest or (OWN,))[0] == OWN
         for number, payload in enumerate(payloads(run)):
@@ -120,7 +120,7 @@ class WatchedOutgoing(Outgoing):
 
 
 class WatchedOutbox(Outbox):
-    def watch(self, watcher: Watcher, node: str, name: str) -> None:
+    def watch(self, watcher: SimWatcher, node: str, name: str) -> None:
         self._watcher = watcher
         self._node = node
         self.place = name
@@ -158,7 +158,7 @@ class WatchedOutbox(Outbox):
         largest = max((run.size for run, _ in self._memory), default=0)
         if self._memory_used > self.memory_bytes + largest:
             return f"{self._memory_used} bytes in memory, {self.memory_bytes} allowed"
-        # What lies in memory may be in the journal as well, since the daybook was begun anew.
+        # What lies in memory may be in the journal as well, since the write-ahead log was begun anew.
         allowed = self.disk_bytes + self.memory_bytes + _RUN_BYTES
         if self._journal is not None and self._journal.size > allowed:
             return f"{self._journal.size} bytes on disk, {allowed} allowed"
@@ -166,7 +166,7 @@ class WatchedOutbox(Outbox):
 
 
 class WatchedDeadLetters(DeadLetters):
-    def __init__(self, watcher: Watcher, node: str) -> None:
+    def __init__(self, watcher: SimWatcher, node: str) -> None:
         super().__init__()
         self._watcher = watcher
         self._node = node
@@ -186,21 +186,21 @@ def in_journal(journal: DiskJournal) -> Iterator[bytes]:
         yield from payloads(decode_record(record))
 
 
-def copies(journal: DiskJournal, daybook: bool) -> Iterator[tuple[bytes, str, int, int]]:
+def copies(journal: DiskJournal, wal: bool) -> Iterator[tuple[bytes, str, int, int]]:
     """Each message in a journal with its origin, epoch and sequence: one that was resent has several."""
     for data in journal.contents():
-        entry = decode_entry(data) if daybook else RunEntry(decode_record(data), OWN, ())
+        entry = decode_entry(data) if wal else RunEntry(decode_record(data), OWN, ())
         if isinstance(entry, RunEntry):
             run = entry.run
             for number, payload in enumerate(payloads(run)):
                 yield payload, run.origin, run.epoch, run.first + number
 
 
-def in_daybook(journal: DiskJournal | None) -> Iterator[tuple[bytes, tuple[str, ...]]]:
-    """Each message that the daybook has, and the outboxes that owe it."""
+def in_wal(journal: DiskJournal | None) -> Iterator[tuple[bytes, tuple[str, ...]]]:
+    """Each message that the write-ahead log has, and the outboxes that owe it."""
     for data in journal.contents() if journal is not None else ():
         entry = decode_entry(data)
         if isinstance(entry, RunEntry):
-            owing = tuple(name for name, _ in entry.destinations)
+            outboxes = tuple(name for name, _ in entry.destinations)
             for payload in payloads(entry.run):
-                yield payload, owing
+                yield payload, outboxes

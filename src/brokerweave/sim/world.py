@@ -18,7 +18,7 @@ START = 1_000_000.0
 """Seconds on the clock when a run begins: far from 0, as on a real one."""
 
 
-class Event:
+class ScheduledEvent:
     """Something that is to happen; implements the plug-in API's `Timer`."""
 
     __slots__ = ("callback",)
@@ -30,12 +30,12 @@ class Event:
         self.callback = None
 
 
-class _HostEvent(Event):
+class _HostEvent(ScheduledEvent):
     """Something that is to happen on a host."""
 
     __slots__ = ("host", "life")
 
-    def __init__(self, callback: Callable[[], None], host: Host) -> None:
+    def __init__(self, callback: Callable[[], None], host: VirtualHost) -> None:
         self.callback = callback
         self.host = host
         self.life = host.life
@@ -66,14 +66,14 @@ class World:
         self.now = START
         self.events = 0
         self.trace: deque[tuple[float, str, str]] = deque(maxlen=trace_lines)
-        self._heap: list[tuple[float, int, Event]] = []
+        self._heap: list[tuple[float, int, ScheduledEvent]] = []
         self._made = 0
 
     def random(self, name: str) -> Random:
         return Random(f"{self.seed}/{name}")
 
-    def later(self, seconds: float, callback: Callable[[], None]) -> Event:
-        event = Event(callback)
+    def later(self, seconds: float, callback: Callable[[], None]) -> ScheduledEvent:
+        event = ScheduledEvent(callback)
         self._made += 1
         heappush(self._heap, (self.now + seconds, self._made, event))
         return event
@@ -103,7 +103,7 @@ class World:
         return [f"{at:9.3f}  {who:<10} {text}" for at, who, text in self.trace]
 
 
-class Host:
+class VirtualHost:
     """A machine: its timers die with it, and wait while it is frozen (as by SIGSTOP)."""
 
     def __init__(self, world: World, name: str) -> None:
@@ -129,7 +129,7 @@ class Host:
             end.owner_died()
         self.ends.clear()
 
-    def later(self, seconds: float, callback: Callable[[], None]) -> Event:
+    def later(self, seconds: float, callback: Callable[[], None]) -> ScheduledEvent:
         """Do something on this host, unless it died in between."""
         event = _HostEvent(callback, self)
         self.world.later(seconds if seconds > 0.0 else 0.0, event.due)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from brokerweave.bench import figures
-from brokerweave.bench.figures import Distribution, Indexes, Phase, Usage
+from brokerweave.bench.figures import Distribution, EventPhase, Indexes, Usage
 from brokerweave.bench.folder import Measurement, RunFolder
 from brokerweave.errors import ConfigError
 from tests.unit.bench.test_trust import INDEXES, MEASUREMENT, RUN
@@ -68,7 +68,7 @@ def test_indexes_come_back_as_written_and_are_out_of_date_when_measurements_are_
     folder.begin_measurement()
     folder.end_measurement(MEASUREMENT)
     assert not figures.up_to_date(folder)
-    phases = (Phase("before", 7.0, Distribution(1, 2.0), Distribution()),)
+    phases = (EventPhase("before", 7.0, Distribution(1, 2.0), Distribution()),)
     indexes = replace(INDEXES, usage=(Usage("load/0", 0.5, 0.6, 7),), noise=None, phases=phases)
     figures.write(folder, [indexes])
     assert figures.read(folder) == [indexes]

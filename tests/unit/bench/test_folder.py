@@ -14,19 +14,19 @@ from brokerweave.bench.folder import (
     RESOURCES,
     SENDS,
     Bottleneck,
-    Counters,
-    Event,
+    EdgeServer,
     Measurement,
-    Run,
+    RunEvent,
     RunFolder,
-    Server,
+    RunInfo,
     Times,
+    WindowCounts,
     log_writer,
     read_log,
 )
 from brokerweave.errors import ConfigError
 
-RUN = Run("limit", {"topics": 5}, {"cores": 2}, {"mosquitto": "2"}, "abc", "2026-01-01T00:00:00+00:00")
+RUN = RunInfo("limit", {"topics": 5}, {"cores": 2}, {"mosquitto": "2"}, "abc", "2026-01-01T00:00:00+00:00")
 MEASUREMENT = Measurement(
     id=1,
     name="C sf",
@@ -34,10 +34,10 @@ MEASUREMENT = Measurement(
     interval_s=0.05,
     times=Times(1, 4, 1),
     window_ns=(10**9, 5 * 10**9),
-    servers=(Server("site1", 0.1, {"broker": 7}), Server("site2")),
-    counters=Counters(sent=4000, egress_per_s=1.5),
+    servers=(EdgeServer("site1", 0.1, {"broker": 7}), EdgeServer("site2")),
+    counters=WindowCounts(sent=4000, egress_per_s=1.5),
     bottleneck=Bottleneck(tool=True, reason="late"),
-    events=(Event(2 * 10**9, "killed site1/node"),),
+    events=(RunEvent(2 * 10**9, "killed site1/node"),),
 )
 
 

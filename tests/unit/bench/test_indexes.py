@@ -10,7 +10,7 @@ import pytest
 
 from brokerweave.bench import indexes
 from brokerweave.bench.figures import Indexes
-from brokerweave.bench.folder import MACHINE, RECEIVES, RESOURCES, SENDS, Event, Measurement, Times
+from brokerweave.bench.folder import MACHINE, RECEIVES, RESOURCES, SENDS, Measurement, RunEvent, Times
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -120,7 +120,7 @@ def test_jitter_needs_a_schedule_and_a_message_before() -> None:
 
 def test_latency_and_jitter_are_told_apart_before_during_and_after_a_kill() -> None:
     """At 500 ms, of 2 s: what comes then is 40 ms late, and what never came in the window is of its end."""
-    killed = replace(MEASUREMENT, events=(Event(BEGIN + 500 * MS, "killed"),))
+    killed = replace(MEASUREMENT, events=(RunEvent(BEGIN + 500 * MS, "killed"),))
     late = {5: 40, 19: 700}
     found, _ = computed(sends(20), [receive(n, 100 * n + late.get(n, 1)) for n in range(20)], (), killed)
     before, during, after = found.phases

@@ -6,15 +6,15 @@ import os
 
 import pytest
 
-from brokerweave.bench.folder import Bottleneck, Counters, Measurement, Server, Times
+from brokerweave.bench.folder import Bottleneck, EdgeServer, Measurement, Times, WindowCounts
 from brokerweave.bench.limit import chosen_search, in_doubt, outcome_of, rest
-from brokerweave.bench.load.driver import MOVED, Target, late_reason
+from brokerweave.bench.load.driver import MOVED, LoadTarget, late_reason
 from brokerweave.bench.scenario import PRESETS
 from brokerweave.errors import ConfigError
 
 
 def missed(egress: float, late: int, reason: str | None = None) -> bool:
-    counters = Counters(sent=1000, late_sends=late, ingress_per_s=1000, egress_per_s=egress)
+    counters = WindowCounts(sent=1000, late_sends=late, ingress_per_s=1000, egress_per_s=egress)
     trouble = Bottleneck(tool=late > 10 or bool(reason), reason=reason or late_reason(counters))
     measurement = Measurement(
         1, "x", 1000, 0.05, Times(1, 1, 1), (0, 1), counters=counters, bottleneck=trouble
@@ -44,9 +44,9 @@ def test_where_quotas_were_lost_even_a_success_is_in_doubt_whatever_else_happene
 
 def test_servers_that_never_come_to_rest_are_said_and_not_waited_for_without_end() -> None:
     said: list[str] = []
-    rest(Target({}), said.append, limit=0.0)
+    rest(LoadTarget({}), said.append, limit=0.0)
     assert said == []
-    rest(Target({}, (Server("a", None, {"broker": os.getpid()}),)), said.append, limit=0.0)
+    rest(LoadTarget({}, (EdgeServer("a", None, {"broker": os.getpid()}),)), said.append, limit=0.0)
     assert "still busy after 0 s" in said[0]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from brokerweave.bench.folder import Times
-from brokerweave.bench.scenario import Group, Place, Scenario, from_dict, load_file, times
+from brokerweave.bench.scenario import ClientGroup, Place, Scenario, from_dict, load_file, times
 from brokerweave.errors import ConfigError
 
 TEXT = """
@@ -54,7 +54,7 @@ def test_a_file_says_everything_and_is_called_after_itself(tmp_path: Path) -> No
     assert scenario.name == "mine"
     assert scenario.times == Times(10, 60, 10)
     assert scenario.places[0] == Place("a", quota=0.1, front="node")
-    assert scenario.groups[3] == Group("b", "t6", 1, 1, latency=True)
+    assert scenario.groups[3] == ClientGroup("b", "t6", 1, 1, latency=True)
     assert scenario.rate == pytest.approx(2000)
 
 
@@ -123,7 +123,9 @@ def test_what_is_wrong_is_said_in_one_line_with_the_files_name(
 
 def test_a_load_without_anybody_to_hear_it_is_refused() -> None:
     with pytest.raises(ConfigError, match="subscriber"):
-        Scenario("x", (Place("a"),), (Group("a", "t", publishers=1), Group("a", "u", subscribers=1)))
+        Scenario(
+            "x", (Place("a"),), (ClientGroup("a", "t", publishers=1), ClientGroup("a", "u", subscribers=1))
+        )
 
 
 def test_times_may_be_written_as_a_sum() -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from brokerweave.bench.figures import Distribution, Indexes, Result, Usage
-from brokerweave.bench.folder import MACHINE, Bottleneck, Counters, Measurement, Run, Times
+from brokerweave.bench.figures import Distribution, Indexes, RunResult, Usage
+from brokerweave.bench.folder import MACHINE, Bottleneck, Measurement, RunInfo, Times, WindowCounts
 from brokerweave.bench.trust import DOUBTED, ONCE, TRUSTED, apart, causes, differences, judge
 
 INDEXES = Indexes(
@@ -16,18 +16,18 @@ INDEXES = Indexes(
     ingress_per_s=100.0, egress_per_s=200.0, ingress_least=100.0, egress_least=200.0,
     kept_up=1.0, latency=Distribution(), jitter=Distribution(), usage=(), noise=0.01,
 )  # fmt: skip
-COUNTED = Counters(sent=400, received=800)
+COUNTED = WindowCounts(sent=400, received=800)
 MEASUREMENT = Measurement(1, "C sf", 100.0, 0.1, Times(1, 4, 1), (0, 4 * 10**9), counters=COUNTED)
 MISSED = replace(MEASUREMENT, rate=103.0, counters=replace(COUNTED, ingress_per_s=103.0, egress_per_s=150.0))
-RUN = Run("patterns", {"qos": 0}, {"cores": 2}, {"mosquitto": "2"}, "abc", "2026-01-01")
+RUN = RunInfo("patterns", {"qos": 0}, {"cores": 2}, {"mosquitto": "2"}, "abc", "2026-01-01")
 
 
 def result(
     egress: float = 200.0, *, noise: float | None = 0.01, late: int = 0, **bottleneck: int | str
-) -> Result:
+) -> RunResult:
     indexes = replace(INDEXES, egress_per_s=egress, ingress_per_s=egress / 2, noise=noise, late_sends=late)
     measurement = replace(MEASUREMENT, bottleneck=Bottleneck(**bottleneck))  # type: ignore[arg-type]
-    return Result("C sf", 10, 0, measurement, indexes, 5, searched=True, miss=MISSED)
+    return RunResult("C sf", 10, 0, measurement, indexes, 5, searched=True, miss=MISSED)
 
 
 def test_two_runs_within_a_tenth_are_trusted_even_on_a_noisy_machine() -> None:
@@ -50,7 +50,7 @@ def test_two_runs_within_a_tenth_are_trusted_even_on_a_noisy_machine() -> None:
     ],
 )
 def test_two_runs_more_than_a_tenth_apart_are_not_trusted_and_the_reason_is_said(
-    other: Result, words: str
+    other: RunResult, words: str
 ) -> None:
     (verdict,) = judge([result(200), other])
     assert verdict.state == DOUBTED
@@ -59,7 +59,7 @@ def test_two_runs_more_than_a_tenth_apart_are_not_trusted_and_the_reason_is_said
 
 
 def test_a_machine_that_was_slower_in_one_run_is_known_by_what_a_delivery_cost() -> None:
-    def costing(cpu: float, egress: float) -> Result:
+    def costing(cpu: float, egress: float) -> RunResult:
         found = result(egress)
         usage = (
             Usage("site1/broker", cpu, cpu, 1),

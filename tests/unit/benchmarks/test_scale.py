@@ -4,11 +4,11 @@ from dataclasses import fields
 
 from benchmarks import scale
 
-from brokerweave.sim.scale import Options
+from brokerweave.sim.scale import ScaleOptions
 
 
 def test_every_case_is_made_of_options_that_a_run_has() -> None:
-    known = {each.name for each in fields(Options)}
+    known = {each.name for each in fields(ScaleOptions)}
     assert all(case.keys() <= known for case in scale.cases())
 
 
@@ -18,7 +18,7 @@ def test_a_case_is_named_by_its_arguments_without_the_defaults() -> None:
 
 
 def test_what_is_left_out_as_default_is_the_default() -> None:
-    default = Options()
+    default = ScaleOptions()
     left_out = {"shape": default.shape, "strategy": default.strategy, "wide": default.wide}
     assert scale.key({**left_out, "churn": default.churn, "barrier": default.barrier}) == ""
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from brokerweave.cli import main
-from brokerweave.cooperation.api import Route
 from brokerweave.cooperation.sf import SubscriptionFlooding
+from brokerweave.plugin import Route
 
 
 def run(*arguments: str) -> int:

@@ -13,7 +13,7 @@ from brokerweave.config import (
     Address,
     LimitsSection,
     LinksSection,
-    Tap,
+    TapSection,
     claim_admin_folder,
     default_admin_socket,
     explain,
@@ -79,7 +79,7 @@ def test_a_neighbour_flag_adds_to_the_file_and_replaces_an_equal_id(tmp_path: Pa
 def test_taps_come_from_the_file_and_from_flags(tmp_path: Path) -> None:
     text = '[[tap]]\ntopics = ["s/#"]\nexclude = ["s/x"]\nsample = 0.5\n[[tap]]\ntopics = ["a", "b"]\n'
     config = load(write(tmp_path, NODE + text), {"tap": ["c/+"]})
-    assert config.taps == (Tap(("s/#",), ("s/x",), 0.5), Tap(("a", "b")), Tap(("c/+",)))
+    assert config.taps == (TapSection(("s/#",), ("s/x",), 0.5), TapSection(("a", "b")), TapSection(("c/+",)))
     shown = {key: (value, source) for key, value, source in explain(config)}
     assert shown["tap.1"][0] == "s/# without s/x, 0.5 of them"
     assert shown["tap.3"] == ("c/+", "--tap")

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 
-from brokerweave.cooperation.api import Cut, Strategy, Timer
 from brokerweave.mqtt.packets import Packet
+from brokerweave.plugin import Cut, OptionValue, Strategy, Timer
 
 
 class FakeContext:
@@ -20,6 +20,7 @@ class FakeContext:
         self._network = network
         self.node_id = node_id
         self.random = network.random
+        self.options: dict[str, OptionValue] = {}
         self.known: list[str] = []
         self.route_changes = 0
 
@@ -36,9 +37,6 @@ class FakeContext:
             self._network.log.append((self.node_id, neighbour, packet))
 
     def keep(self, neighbour: str, changes: Mapping[str, int | None]) -> None: ...
-
-    def option(self, name: str) -> float:
-        raise NotImplementedError("no strategy under test has options")
 
     def cut(self, neighbour: str) -> Cut:
         return Cut(1, (0, 0))

@@ -6,9 +6,9 @@ import pytest
 
 from brokerweave.cooperation import adverts
 from brokerweave.cooperation.adverts import Advert, Digest, Heard, Message, Pull, Told
-from brokerweave.cooperation.api import Cut
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt.packets import PingReq, Publish
+from brokerweave.plugin import Cut
 
 
 @pytest.mark.parametrize(

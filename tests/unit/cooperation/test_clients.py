@@ -111,7 +111,7 @@ def test_a_client_that_one_node_lost_is_where_another_named_it_before() -> None:
     table.put("b", "c", 3, {"t": 2})
     table.moved = lambda client, before, now: moves.append((client, before, now))
     table.lose("a", "c")
-    assert (table.home("c"), moves, table.adrift("a")) == ("b", [("c", "a", "b")], False)
+    assert (table.home("c"), moves, table.orphaned("a")) == ("b", [("c", "a", "b")], False)
 
 
 def test_where_a_client_was_counts_though_it_is_heard_later_than_where_it_is() -> None:

@@ -6,9 +6,8 @@ import pytest
 from examples.json_validator import JsonValidator
 from examples.strategy_hub import Hub
 
-from brokerweave.cooperation import registry
-from brokerweave.cooperation.api import Hop, Route, Session, SessionManager, SessionState, Side
 from brokerweave.mqtt.packets import Packet, PacketType, PingReq, Publish
+from brokerweave.plugin import Hop, Route, Session, SessionManager, SessionState, Side, registry
 from tests.unit.cooperation.network import Network
 
 

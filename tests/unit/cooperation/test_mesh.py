@@ -11,9 +11,9 @@ import pytest
 
 from brokerweave.cooperation import adverts
 from brokerweave.cooperation.adverts import Digest
-from brokerweave.cooperation.api import Hop, Route
 from brokerweave.cooperation.mesh import DIGEST_SECONDS, RECOVER_SECONDS, Mesh
 from brokerweave.errors import RemoteProtocolError
+from brokerweave.plugin import Hop, Route
 from tests.unit.node.mesh_sites import DEAD_SECONDS, OPTIONS, Guest, kill, mesh_of, strategy
 from tests.unit.node.network import Network
 
@@ -333,11 +333,11 @@ def test_a_client_that_its_site_gives_up_for_another_is_owed_until_that_one_is_h
     Guest(mesh, "e", "c").subscribe("t")
     mesh.settle()
     table = strategy(mesh, "p").table
-    assert (table.home("c"), table.adrift("d")) == (None, True)
+    assert (table.home("c"), table.orphaned("d")) == (None, True)
     assert "d" in strategy(mesh, "p").route("t", None).holds
     mesh.link("e", "p")
     mesh.settle()
-    assert (table.home("c"), table.adrift("d")) == ("e", False)
+    assert (table.home("c"), table.orphaned("d")) == ("e", False)
 
 
 def test_a_client_that_went_elsewhere_while_a_link_was_down_is_owed_until_that_site_is_heard(
@@ -353,7 +353,7 @@ def test_a_client_that_went_elsewhere_while_a_link_was_down_is_owed_until_that_s
     mesh.link("d", "p")
     mesh.settle()
     table = strategy(mesh, "p").table
-    assert (table.home("c"), table.adrift("d")) == (None, True)
+    assert (table.home("c"), table.orphaned("d")) == (None, True)
     assert "d" in strategy(mesh, "p").route("t", None).holds
 
 
@@ -374,12 +374,12 @@ def test_what_a_restarted_neighbour_forgot_is_kept_until_the_window_is_over(mesh
     there.context.keep = lambda neighbour, changes: kept.update(changes)  # type: ignore[method-assign]
     life = adverts.Advert(adverts.WHOLE, 1, 10**18, adverts.UNKNOWN, ())
     there.packet_arrived("d", adverts.encode(life))
-    assert there.table.adrift("d")
+    assert there.table.orphaned("d")
     assert kept == {'["c"]': 0}  # so that it is elsewhere, after a restart, if another site says so
     for _ in range(61):
         mesh.advance(1.0)
     assert kept == {'["c"]': None, '["c","t"]': None}
-    assert not there.table.adrift("d")
+    assert not there.table.orphaned("d")
 
 
 def test_a_clock_that_was_set_does_not_make_others_forget_who_was_at_a_dead_site(mesh: Network) -> None:
@@ -429,9 +429,9 @@ def test_a_client_that_is_lost_again_is_owed_for_a_whole_window_more(mesh: Netwo
     again = adverts.Advert(adverts.WHOLE, 3, 10**18, adverts.UNKNOWN, ())
     there.packet_arrived("d", adverts.encode(again))
     mesh.advance(30.0)
-    assert there.table.adrift("d")
+    assert there.table.orphaned("d")
     mesh.advance(31.0)
-    assert not there.table.adrift("d")
+    assert not there.table.orphaned("d")
 
 
 def test_a_node_keeps_for_clients_of_one_that_has_not_told_them_since_its_link_is_up(mesh: Network) -> None:

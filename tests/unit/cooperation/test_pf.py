@@ -1,7 +1,7 @@
 """Publication flooding over the network of ILDM Fig. 6."""
 
-from brokerweave.cooperation.api import Hop, Route
 from brokerweave.cooperation.pf import PublicationFlooding
+from brokerweave.plugin import Hop, Route
 from tests.unit.cooperation.network import five_nodes
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from brokerweave.cooperation import registry
-from brokerweave.cooperation.api import Listener, Strategy
 from brokerweave.cooperation.pf import PublicationFlooding
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.errors import ConfigError
+from brokerweave.plugin import Listener, Strategy, registry
 
 
 class Hub(Strategy):
@@ -45,7 +44,7 @@ def test_an_unknown_name_like_no_other_is_answered_with_all_known_ones() -> None
 
 @pytest.mark.parametrize("name", [f"{__name__}:Watcher", f"{__name__}:registry", f"{__name__}:pytest.raises"])
 def test_what_is_not_a_strategy_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"not a subclass of brokerweave\.cooperation\.api\.Strategy"):
+    with pytest.raises(ConfigError, match=r"not a subclass of brokerweave\.plugin\.Strategy"):
         registry.strategy(name)
 
 
@@ -55,7 +54,7 @@ def test_a_class_without_a_name_is_refused_with_what_to_write() -> None:
 
 
 def test_a_strategy_is_not_a_listener() -> None:
-    with pytest.raises(ConfigError, match=r"not a subclass of brokerweave\.cooperation\.api\.Listener"):
+    with pytest.raises(ConfigError, match=r"not a subclass of brokerweave\.plugin\.Listener"):
         registry.listener(f"{__name__}:Hub")
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 
 from brokerweave.cooperation import sf
-from brokerweave.cooperation.api import Hop, Route
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.mqtt.packets import Subscribe, Subscription
 from brokerweave.mqtt.topics import covers
+from brokerweave.plugin import Hop, Route
 from tests.unit.cooperation.network import Network, five_nodes
 from tests.unit.cooperation.sf_helpers import assert_nothing_is_left, sent, two_nodes
 

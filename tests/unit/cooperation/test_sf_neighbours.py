@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from brokerweave.cooperation import sf
-from brokerweave.cooperation.api import Hop, Route
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt.packets import Packet, PingReq, Subscribe, Subscription, Unsubscribe
+from brokerweave.plugin import Hop, Route
 from tests.unit.cooperation.network import Network, five_nodes
 from tests.unit.cooperation.sf_helpers import assert_nothing_is_left, sent, strategy, sync, two_nodes, words
 

@@ -10,10 +10,10 @@ from random import Random
 import pytest
 
 from brokerweave.cooperation import sf
-from brokerweave.cooperation.api import Route
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.mqtt.topics import covers, matches
 from brokerweave.mqtt.trie import FilterTrie
+from brokerweave.plugin import Route
 from tests.unit.cooperation.network import Network
 
 FILTERS = (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from brokerweave.edgelog.folder import Disk
+from brokerweave.edgelog.folder import LogFiles
 from brokerweave.edgelog.layout import START, Position
 from brokerweave.edgelog.reader import LogReader, Skipped
-from brokerweave.edgelog.rows import Row, rows
+from brokerweave.edgelog.rows import LogRow, rows
 from brokerweave.edgelog.writer import LogWriter, Policy
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Publish
@@ -18,7 +18,7 @@ SMALL = Policy(fsync="never", max_bytes=1 << 20, min_free=0)
 SECOND = 1_000_000
 
 
-class FakeDisk(Disk):
+class FakeDisk(LogFiles):
     """Takes `room` bytes and no more; a write that does not fit leaves its beginning, as a real one does."""
 
     def __init__(self, room: int = 1 << 40) -> None:
@@ -53,7 +53,7 @@ def write_block(writer: LogWriter, *payloads: bytes, time: int = SECOND) -> None
     writer.flush()
 
 
-def read(folder: Path, after: Position = START, skipped: Skipped | None = None) -> list[Row]:
+def read(folder: Path, after: Position = START, skipped: Skipped | None = None) -> list[LogRow]:
     return [row for block in LogReader(folder).blocks(after, skipped=skipped) for row in rows(block, after)]
 
 

@@ -20,7 +20,7 @@ from brokerweave.failover.held import Held, hold
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.injections import InjectionLog
 from brokerweave.failover.queues import Queues
-from brokerweave.failover.receipts import Receipts
+from brokerweave.failover.receipt_outbox import ReceiptOutbox
 from brokerweave.failover.wire import (
     GOT,
     Ask,
@@ -157,7 +157,7 @@ class Node:
         self.name = name
         self.log = InjectionLog()
         self.queues = Queues(ROOM, ROOM, 1e9, early_seconds=1e9)
-        self.receipts = Receipts()
+        self.receipts = ReceiptOutbox()
         self.where = ("d", 0)
         self.known_dead: set[str] = set()
         self.sequences = [0] * LANES

@@ -264,12 +264,12 @@ def test_a_topic_under_several_filters_is_given_at_the_highest_qos() -> None:
 def test_what_the_client_did_not_ask_for_yet_is_left_for_its_next_subscribe() -> None:
     site = Site({"a": 1})
     first = site.comes_back()
-    owed = [held(1, topic="a"), held(2, topic="b")]
-    first.offer(owed)
+    pending = [held(1, topic="a"), held(2, topic="b")]
+    first.offer(pending)
     assert sequences(first.ready(0)) == [1]
     site.filters = {"b": 1, "#": 1}
     second = site.comes_back(before=first)
-    second.offer(owed)
+    second.offer(pending)
     assert sequences(second.ready(0)) == [2]
 
 

@@ -177,7 +177,7 @@ def test_what_a_client_gets_where_it_is_stays_until_that_node_has_its_receipt() 
     queues.routed("c", [held(1).id, held(2).id], "e")
     assert sequences(queues.take("c")) == [2]
     queues.received("c", [held(2).hash], now=2, home="e")
-    assert not queues.owes_any("c")
+    assert not queues.has_pending("c")
 
 
 def test_what_a_client_had_where_it_is_before_its_holder_was_started_is_not_owed_as_of_there() -> None:
@@ -282,12 +282,12 @@ def test_no_order_of_publications_receipts_and_restarts_loses_or_doubles(
         return Queues(ROOM, ROOM, 60, Shelf(journal, memory, slack, trim_after=1))
 
     queues = start()
-    owed: dict[str, list[tuple[str, Held]]] = {client: [] for client in CLIENTS}
+    pending: dict[str, list[tuple[str, Held]]] = {client: [] for client in CLIENTS}
     early: Counter[tuple[str, str, bytes]] = Counter()
     for number, (kind, client, home, text) in enumerate(operations):
         one = held(number, text)
         key = (client, home, one.hash)
-        mine = owed[client]
+        mine = pending[client]
         match kind:
             case "add":
                 queues.add(client, one, 0, home)
@@ -312,8 +312,8 @@ def test_no_order_of_publications_receipts_and_restarts_loses_or_doubles(
                 early.clear()
             case "flush":
                 queues.flush()
-        assert len(queues) == sum(map(len, owed.values()))
-    for client, entries in owed.items():
+        assert len(queues) == sum(map(len, pending.values()))
+    for client, entries in pending.items():
         # Rewriting puts old ones behind, and order is made again by sequence where the client comes back.
         given = sorted(queues.take(client), key=lambda one: one.id)
         assert given == [one for _, one in entries]

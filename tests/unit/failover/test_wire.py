@@ -11,7 +11,7 @@ from brokerweave.errors import RemoteProtocolError
 from brokerweave.failover import wire
 from brokerweave.failover.held import hold
 from brokerweave.failover.ids import MessageId
-from brokerweave.failover.wills import OwedWill
+from brokerweave.failover.wills import PendingWill
 from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.packets import Publish, Will
 from brokerweave.mqtt.properties import Property
@@ -25,7 +25,7 @@ DECODERS = [
     lambda payload: wire.decode_late(payload, 0.0),
     wire.decode_will,
 ]
-WILL = OwedWill("c", "d", 7, 5, Will("w", b"gone", 1, True, ((Property.WILL_DELAY_INTERVAL, 5),)), 60)
+WILL = PendingWill("c", "d", 7, 5, Will("w", b"gone", 1, True, ((Property.WILL_DELAY_INTERVAL, 5),)), 60)
 PAYLOADS = [
     wire.encode_receipts({"c": [b"12345678", b"12345678"], "b": [b"abcdefgh"]})[0],
     wire.encode_got({"c": [MessageId("p", 1, 0, 2)]})[0],
@@ -110,7 +110,7 @@ def test_publications_keep_qos_retain_and_properties(qos: int) -> None:
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_wills_read_back_equal(version: int) -> None:
-    old = OwedWill("c", "d", 7, version, Will("w", b"", 2))
+    old = PendingWill("c", "d", 7, version, Will("w", b"", 2))
     for change in (WILL, old, wire.Cleared("c", "d", 7)):
         assert wire.decode_will(wire.encode_will(change)) == change
 

@@ -10,7 +10,7 @@ from brokerweave.edgelog.layout import Damage, DamagedLog, Position
 from brokerweave.edgelog.reader import Skipped, TrimmedRows
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.flight import protocol
-from brokerweave.flight.protocol import LogState, Progress, ReadRequest
+from brokerweave.flight.protocol import BatchProgress, LogState, ReadRequest
 
 DAMAGE = Damage("0000000001-00000000000000000001.seg", 10, 90, 1, 5, None, "the checksum of a block is wrong")
 
@@ -60,8 +60,8 @@ def test_state_and_progress_arrive_as_they_were_sent() -> None:
     assert LogState.read(protocol.decode(protocol.encode(near.plain()))) == near
     older = {name: value for name, value in near.plain().items() if name not in {"folder", "mark"}}
     assert LogState.read(protocol.decode(protocol.encode(older))) == state
-    progress = Progress(Position(2, 9), Skipped(3, 4, Position(2, 7)))
-    assert Progress.decode(progress.encode()) == progress
+    progress = BatchProgress(Position(2, 9), Skipped(3, 4, Position(2, 7)))
+    assert BatchProgress.decode(progress.encode()) == progress
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from brokerweave.edgelog.readers import Readers
 from brokerweave.edgelog.writer import LogWriter
 from brokerweave.errors import Unavailable
 from brokerweave.kafka import feeder
-from brokerweave.kafka.feeder import Feeder, Target, TooLarge
-from brokerweave.kafka.records import Record
+from brokerweave.kafka.feeder import Feeder, RecordTarget, TooLarge
+from brokerweave.kafka.records import KafkaRecord
 from tests.unit.edgelog.logs import SMALL, write_block
 
 
@@ -23,7 +23,7 @@ class Model:
     """What a cluster is to the feeder: whole batches with a position, over any number of connections."""
 
     def __init__(self) -> None:
-        self.records: list[Record] = []
+        self.records: list[KafkaRecord] = []
         self.position = START
         self.names: set[str] = set()
         self.refuse: list[Exception] = []
@@ -35,7 +35,7 @@ class Model:
         """A payload that is refused, with everything that comes with it."""
 
     @contextmanager
-    def connect(self, name: str) -> Iterator[Target]:
+    def connect(self, name: str) -> Iterator[RecordTarget]:
         self.names.add(name)
         yield self
 
@@ -44,7 +44,7 @@ class Model:
             raise Unavailable("Kafka: nobody answers")
         return self.position
 
-    def send(self, records: Sequence[Record], reached: Position) -> None:
+    def send(self, records: Sequence[KafkaRecord], reached: Position) -> None:
         assert records
         if any(record.value == self.too_large for record in records):
             raise TooLarge(frozenset(record.position for record in records))

@@ -6,16 +6,16 @@ import json
 
 import pytest
 
-from brokerweave.edgelog.folder import Identity
-from brokerweave.edgelog.rows import Row
+from brokerweave.edgelog.folder import LogIdentity
+from brokerweave.edgelog.rows import LogRow
 from brokerweave.errors import ConfigError
 from brokerweave.kafka.records import TopicPattern, maker
 
-ROW = Row(3, 7, 1_700_000_000_123_456, "c", "s/1/t", b"x", 1, False, True, 9, (("unit", "C"),))
+ROW = LogRow(3, 7, 1_700_000_000_123_456, "c", "s/1/t", b"x", 1, False, True, 9, (("unit", "C"),))
 
 
-def make(pattern: str, row: Row = ROW) -> tuple[str, bytes, bytes]:
-    identity = Identity("0" * 32, "north", 3, 8)
+def make(pattern: str, row: LogRow = ROW) -> tuple[str, bytes, bytes]:
+    identity = LogIdentity("0" * 32, "north", 3, 8)
     record = maker(identity, TopicPattern(pattern, "north"))(row)
     assert record.position == row.position
     headers = dict(record.headers)

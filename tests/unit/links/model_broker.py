@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from brokerweave.links.dead_letters import DeadLetters
-from brokerweave.links.injector import BrokerAbilities, Injector, State
+from brokerweave.links.injector import BrokerAbilities, Injector, InjectorState
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
@@ -216,7 +216,7 @@ class World:
                 self.connect()
             self.turn()
             quiet = not self.to_broker and not self.to_injector and self.up
-            if self.injector.idle and quiet and self.injector.state is State.READY:
+            if self.injector.idle and quiet and self.injector.state is InjectorState.READY:
                 return
             self.now += 0.001
         raise AssertionError(f"still owed: {self.outbox.backlog_runs} runs; {self.injector.reason}")

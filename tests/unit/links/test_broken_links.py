@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from brokerweave.links.connection import AckArrived, BatchArrived, Established, LinkConnection
-from brokerweave.links.handshake import Acceptor, Dialer, Identity
+from brokerweave.links.handshake import Acceptor, Dialer, NodeIdentity
 from brokerweave.links.journal import MemoryJournal
 from brokerweave.links.lane import Lane
 from brokerweave.links.outbox import Outbox
@@ -30,7 +30,7 @@ class Node:
     """What the core and the shell of a node do with a lane, and no more."""
 
     def __init__(self, name: str, stream: int) -> None:
-        self.identity = Identity(name, 1, "sf", 1, b"key")
+        self.identity = NodeIdentity(name, 1, "sf", 1, b"key")
         self.journal = MemoryJournal()
         self.window = DuplicateWindow(10_000)
         self.delivered: list[Run] = []

@@ -13,10 +13,10 @@ from brokerweave.links.connection import (
     Established,
     Event,
     LinkConnection,
+    LinkRefused,
     PeerLeft,
-    Refused,
 )
-from brokerweave.links.handshake import Acceptor, Dialer, Identity
+from brokerweave.links.handshake import Acceptor, Dialer, NodeIdentity
 from brokerweave.links.lane import Resume
 from brokerweave.links.wire import encode_ack, encode_batch
 from brokerweave.mqtt import codec
@@ -31,12 +31,12 @@ def nonce(size: int) -> bytes:
 
 
 def dialing(key: bytes | None = b"key") -> LinkConnection:
-    me = Identity("a", 7, "sf", 2, key)
+    me = NodeIdentity("a", 7, "sf", 2, key)
     return LinkConnection(Dialer(me, 1, Resume(11, 1), "b", nonce), 0.0, ping_interval=10.0)
 
 
 def listening(key: bytes | None = b"key") -> LinkConnection:
-    me = Identity("b", 8, "sf", 2, key)
+    me = NodeIdentity("b", 8, "sf", 2, key)
     return LinkConnection(Acceptor(me, lambda hello: Resume(22, 1), nonce), 0.0, ping_interval=10.0)
 
 
@@ -71,8 +71,8 @@ def test_both_sides_are_established_with_the_others_resume(key: bytes | None) ->
 def test_a_refusal_is_an_event_at_both_ends() -> None:
     left, right = dialing(b"other"), listening()
     [at_left], [at_right] = exchange(left, right)
-    assert isinstance(at_left, Refused)
-    assert isinstance(at_right, Refused)
+    assert isinstance(at_left, LinkRefused)
+    assert isinstance(at_right, LinkRefused)
     assert not at_left.retry
     assert left.closed
     assert right.closed
@@ -196,7 +196,7 @@ def test_any_bytes_from_a_stranger_are_waited_for_refused_or_the_peers_fault(dat
     except RemoteProtocolError:
         assert right.closed
         return
-    assert all(isinstance(event, Refused) for event in events)
+    assert all(isinstance(event, LinkRefused) for event in events)
 
 
 @given(st.binary(max_size=100))

@@ -13,14 +13,14 @@ from brokerweave.links.handshake import (
     Dialer,
     HandshakeRefused,
     Hello,
-    Identity,
+    NodeIdentity,
 )
 from brokerweave.links.lane import Resume
 from brokerweave.mqtt.packets import Auth, ConnAck, Connect, Disconnect, Packet
 from brokerweave.mqtt.properties import Property, get_bytes
 
-A = Identity("a", 7, "sf", 2, b"the key")
-B = Identity("b", 8, "sf", 2, b"the key")
+A = NodeIdentity("a", 7, "sf", 2, b"the key")
+B = NodeIdentity("b", 8, "sf", 2, b"the key")
 FROM_A = Resume(11, 1, 22, 5)
 FROM_B = Resume(22, 3, 11, 0)
 
@@ -32,14 +32,14 @@ def random_bytes() -> Callable[[int], bytes]:
     return lambda size: next(numbers).to_bytes(size, "big")
 
 
-def dial(me: Identity = A, lane: int = 1, expected: str = "b") -> Dialer:
+def dial(me: NodeIdentity = A, lane: int = 1, expected: str = "b") -> Dialer:
     return Dialer(me, lane, FROM_A, expected, random_bytes())
 
 
 class Listening:
     """An acceptor that remembers whom it admitted."""
 
-    def __init__(self, me: Identity = B, refusal: HandshakeRefused | None = None) -> None:
+    def __init__(self, me: NodeIdentity = B, refusal: HandshakeRefused | None = None) -> None:
         self.admitted: list[Hello] = []
         self.refusal = refusal
         self.side = Acceptor(me, self.admit, random_bytes())
@@ -75,7 +75,7 @@ def converse(
     return outcome[0], outcome[1]
 
 
-def hello(me: Identity, resume: Resume) -> Hello:
+def hello(me: NodeIdentity, resume: Resume) -> Hello:
     return Hello(me.node_id, me.epoch, me.strategy, 1, me.lanes, resume)
 
 
@@ -86,7 +86,7 @@ def test_both_sides_learn_who_the_other_is_and_where_to_go_on(key: bytes | None)
     assert listening.admitted == [hello(A, FROM_A)]
 
 
-def strangers() -> list[tuple[Identity, Identity, str]]:
+def strangers() -> list[tuple[NodeIdentity, NodeIdentity, str]]:
     return [
         (replace(A, key=b"other"), B, "different keys"),
         (replace(A, key=None), B, "asks for a key"),
@@ -101,7 +101,7 @@ def strangers() -> list[tuple[Identity, Identity, str]]:
 
 @pytest.mark.parametrize(("dialing", "listening", "reason"), strangers())
 def test_each_mismatch_is_one_line_at_both_ends_and_admits_nobody(
-    dialing: Identity, listening: Identity, reason: str
+    dialing: NodeIdentity, listening: NodeIdentity, reason: str
 ) -> None:
     acceptor = Listening(listening)
     for said in converse(dial(dialing), acceptor):
@@ -265,7 +265,7 @@ def test_an_impossible_field_is_the_peers_fault(name: str, value: str) -> None:
 def test_a_peer_whose_id_could_not_be_configured_is_not_admitted(node_id: str) -> None:
     """An id names a folder of the node that takes the call."""
     listening = Listening(replace(B, key=None))
-    connect = dial(Identity(node_id, 7, "sf", 2)).start()
+    connect = dial(NodeIdentity(node_id, 7, "sf", 2)).start()
     assert connect is not None
     with pytest.raises(RemoteProtocolError):
         listening.side.receive(connect)

@@ -3,7 +3,7 @@
 import pytest
 
 from brokerweave.errors import RemoteProtocolError
-from brokerweave.links.inflight import MAX_PACKET_ID, Inflight, Ledger, Message, Stage, read_message
+from brokerweave.links.inflight import MAX_PACKET_ID, Inflight, Message, OpenRuns, Stage, read_message
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import PingReq, Publish
 
@@ -65,12 +65,12 @@ def test_a_frame_that_is_no_publish_cannot_be_read() -> None:
 
 
 def test_runs_are_reported_complete_in_their_order_only() -> None:
-    ledger = Ledger()
-    ledger.opened(7, 2)
-    ledger.opened(8, 1)
-    ledger.opened(9, 1)
-    assert ledger.ended(8) is None
-    assert ledger.ended(7) is None
-    assert sum(ledger._left.values()) == 2
-    assert ledger.ended(7) == 8
-    assert ledger.ended(9) == 9
+    open_runs = OpenRuns()
+    open_runs.opened(7, 2)
+    open_runs.opened(8, 1)
+    open_runs.opened(9, 1)
+    assert open_runs.ended(8) is None
+    assert open_runs.ended(7) is None
+    assert sum(open_runs._left.values()) == 2
+    assert open_runs.ended(7) == 8
+    assert open_runs.ended(9) == 9

@@ -4,7 +4,7 @@ import pytest
 
 from brokerweave.links.injector import BrokerAbilities
 from brokerweave.links.sender import UNPROVEN
-from brokerweave.links.suspects import CAPACITY, HOLD, QUARANTINE_AFTER, Suspects, Verdict
+from brokerweave.links.suspects import CAPACITY, HOLD, QUARANTINE_AFTER, Suspects, SuspectVerdict
 from brokerweave.mqtt.packets import Publish
 from tests.unit.links.model_broker import ModelBroker, World, message
 
@@ -316,13 +316,13 @@ def test_a_ping_asks_for_a_proof_when_much_qos_0_was_written() -> None:
 def test_a_topic_that_comes_out_of_quarantine_has_one_attempt() -> None:
     suspects = Suspects()
     for _ in range(QUARANTINE_AFTER):
-        assert suspects.verdict(b"t", 0.0) is not Verdict.QUARANTINED
+        assert suspects.verdict(b"t", 0.0) is not SuspectVerdict.QUARANTINED
         suspects.blame(b"t", 0.0)
-    assert suspects.verdict(b"t", HOLD - 1) is Verdict.QUARANTINED
-    assert suspects.verdict(b"t", HOLD) is Verdict.ALONE
-    assert suspects.verdict(b"t", HOLD + 1) is Verdict.ALONE
+    assert suspects.verdict(b"t", HOLD - 1) is SuspectVerdict.QUARANTINED
+    assert suspects.verdict(b"t", HOLD) is SuspectVerdict.ALONE
+    assert suspects.verdict(b"t", HOLD + 1) is SuspectVerdict.ALONE
     suspects.blame(b"t", HOLD + 1)
-    assert suspects.verdict(b"t", HOLD + 2) is Verdict.QUARANTINED
+    assert suspects.verdict(b"t", HOLD + 2) is SuspectVerdict.QUARANTINED
 
 
 def test_a_pubrec_that_the_broker_repeats_by_itself_spares_the_message() -> None:
@@ -347,7 +347,7 @@ def test_suspicion_passes_with_time_and_is_bounded() -> None:
     for n in range(CAPACITY + 10):
         suspects.suspect(b"%d" % n, 0.0)
     assert len(suspects) == CAPACITY
-    assert suspects.verdict(b"0", 0.0) is Verdict.TRUSTED
-    assert suspects.verdict(b"500", 0.0) is Verdict.ALONE
+    assert suspects.verdict(b"0", 0.0) is SuspectVerdict.TRUSTED
+    assert suspects.verdict(b"500", 0.0) is SuspectVerdict.ALONE
     suspects.forget_old(HOLD)
     assert len(suspects) == 0

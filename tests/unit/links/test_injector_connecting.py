@@ -4,7 +4,7 @@ import pytest
 
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.dead_letters import DeadLetters
-from brokerweave.links.injector import BrokerAbilities, Injector, State
+from brokerweave.links.injector import BrokerAbilities, Injector, InjectorState
 from brokerweave.links.outbox import Outbox
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import ConnAck, Connect, Disconnect, PingReq, SubAck
@@ -67,18 +67,18 @@ def test_a_session_that_was_not_asked_for_is_not_believed() -> None:
         world = World(abilities=abilities)
         world.connect()
         answer(world, ConnAck(0, session_present=True), abilities.version)
-        assert world.injector.state is State.READY
+        assert world.injector.state is InjectorState.READY
 
 
 def test_a_refusal_is_told_in_one_line() -> None:
     world = World()
     world.connect()
     answer(world, ConnAck(0x05))
-    assert world.injector.state is State.REFUSED
+    assert world.injector.state is InjectorState.REFUSED
     assert world.injector.reason == "the broker refused the connection: not authorized"
     assert world.injector.wants_reconnect
     world.cut()
-    assert world.injector.state is State.REFUSED
+    assert world.injector.state is InjectorState.REFUSED
 
 
 def test_a_3_1_1_broker_that_refuses_mqtt_5_is_asked_again_in_3_1_1() -> None:
@@ -151,7 +151,7 @@ def test_a_quiet_connection_is_kept_alive() -> None:
     world.injector.tick(world.now)
     assert world.injector.poll(world.now) == b""
     world.pass_time(600)
-    assert world.injector.state is State.READY
+    assert world.injector.state is InjectorState.READY
     assert not world.injector.wants_reconnect
 
 

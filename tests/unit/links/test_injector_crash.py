@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokerweave.links.injector import BrokerAbilities, Injector, State
+from brokerweave.links.injector import BrokerAbilities, Injector, InjectorState
 from brokerweave.links.journal import MemoryJournal
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.progress import MemoryProgress, Step
@@ -95,7 +95,7 @@ def test_what_was_in_flight_is_known_again_when_the_disk_gives_it_only_later(
     world.connect()
     for _ in range(3):
         world.turn()
-    assert world.injector.state is State.READY
+    assert world.injector.state is InjectorState.READY
     assert world.broker.payloads() == before
     world.journal.failing = False
     world.submit(message("new", 2))

@@ -290,7 +290,7 @@ def test_whatever_happens_kept_runs_come_out_in_order_and_bounds_hold(
     assert sum(outbox.dropped.values()) == appended - len(kept)
 
 
-def test_what_the_daybook_has_is_not_written_again_until_it_is_settled() -> None:
+def test_what_the_write_ahead_log_has_is_not_written_again_until_it_is_settled() -> None:
     journal = MemoryJournal()
     outbox = Outbox(1, journal)
     for number in (3, 5, 9):
@@ -307,7 +307,7 @@ def test_what_the_daybook_has_is_not_written_again_until_it_is_settled() -> None
 def test_before_anything_goes_to_disk_alone_what_is_before_it_goes_there_too() -> None:
     journal = MemoryJournal()
     outbox = Outbox(1, journal, memory_bytes=2 * SIZE)
-    outbox.booked_as = "lanes/b/0"
+    outbox.wal_name = "lanes/b/0"
     outbox.next_number = lambda: 8
     for number in (3, 5, 7):
         assert outbox.append(run(number), number)
@@ -317,7 +317,7 @@ def test_before_anything_goes_to_disk_alone_what_is_before_it_goes_there_too() -
     assert (journal.records, journal.last) == (0, 8)
 
 
-def test_a_disk_that_does_not_take_what_the_daybook_has_leaves_it_there() -> None:
+def test_a_disk_that_does_not_take_what_the_write_ahead_log_has_leaves_it_there() -> None:
     journal = MemoryJournal()
     outbox = Outbox(1, journal)
     outbox.append(run(3), 3)

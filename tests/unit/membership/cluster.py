@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from brokerweave.membership.events import Event
+from brokerweave.membership.events import MembershipEvent
 from brokerweave.membership.members import Address, Claim
 from brokerweave.membership.presets import LAN, Preset
 from brokerweave.membership.swim import Swim
@@ -20,7 +20,7 @@ class Node:
         self.address: Address = (f"10.0.0.{number}", 7946)
         self.sent: list[tuple[bytes, Address]] = []
         self.called: list[Address] = []
-        self.events: list[Event] = []
+        self.events: list[MembershipEvent] = []
         self.now = 100.0
         claim = Claim(name, boot or number, self.address, ("10.0.0.1", 7000))
         self.swim = Swim(claim, key, preset, Random(name), self, self.now)
@@ -31,7 +31,7 @@ class Node:
     def exchange(self, address: Address) -> None:
         self.called.append(address)
 
-    def happened(self, event: Event) -> None:
+    def happened(self, event: MembershipEvent) -> None:
         self.events.append(event)
 
     def pass_time(self, seconds: float) -> None:

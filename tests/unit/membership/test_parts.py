@@ -10,8 +10,8 @@ import pytest
 
 from brokerweave.membership.agenda import Agenda
 from brokerweave.membership.gossip import Gossip, Subject
-from brokerweave.membership.health import Health
-from brokerweave.membership.members import Claim, Members, Record, State
+from brokerweave.membership.health import LocalHealth
+from brokerweave.membership.members import Claim, MemberRecord, Members, MemberState
 from brokerweave.membership.presets import LAN, PRESETS, Preset
 from brokerweave.membership.suspicion import Suspicion
 
@@ -74,7 +74,7 @@ def test_a_suspicion_that_nobody_could_confirm_is_short() -> None:
 
 
 def test_health_stays_within_its_bounds_and_scales_times() -> None:
-    health = Health(3)
+    health = LocalHealth(3)
     health.change(-1)
     assert health.scaled(0.5) == 0.5
     health.change(9)
@@ -115,7 +115,7 @@ def table(count: int) -> Members:
     members = Members(Random(1))
     for number in range(count):
         claim = Claim(f"n{number}", number + 1, ("10.0.0.1", number + 1))
-        members.put(Record(claim, 0))
+        members.put(MemberRecord(claim, 0))
     return members
 
 
@@ -133,7 +133,7 @@ def test_each_round_probes_everyone_once_and_rounds_differ_in_order() -> None:
 def test_who_came_in_the_middle_of_a_round_is_probed_within_it() -> None:
     members = table(10)
     targets(members, 25)
-    members.put(Record(Claim("new", 99, ("10.0.0.1", 99)), 0))
+    members.put(MemberRecord(Claim("new", 99, ("10.0.0.1", 99)), 0))
     assert "new" in targets(members, 6)
 
 
@@ -141,11 +141,11 @@ def test_the_dead_are_neither_probed_nor_chosen() -> None:
     members = table(6)
     record = members.get("n3")
     assert record is not None
-    members.move(record, State.DEAD)
+    members.move(record, MemberState.DEAD)
     assert "n3" not in targets(members, 20)
     assert all("n3" not in [r.claim.id for r in members.choose(5)] for _ in range(10))
     assert (members.here, [r.claim.id for r in members.dead]) == (5, ["n3"])
-    members.move(record, State.ALIVE)
+    members.move(record, MemberState.ALIVE)
     assert "n3" in targets(members, 12)
 
 

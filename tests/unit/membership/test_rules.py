@@ -8,7 +8,7 @@ import pytest
 
 from brokerweave.errors import LocalProtocolError
 from brokerweave.membership import wire
-from brokerweave.membership.members import Claim, State
+from brokerweave.membership.members import Claim, MemberState
 from brokerweave.membership.presets import LAN
 from brokerweave.membership.rules import CONFLICT_SECONDS
 from tests.unit.membership.cluster import Node, acquaint, deliver, talk, together
@@ -73,8 +73,8 @@ def test_an_accusation_counts_unless_its_number_is_lower(
 def test_only_a_higher_number_brings_a_member_back(accusation: wire.Update, heard: str) -> None:
     a, _ = two()
     tell(a, wire.Alive(B, 3), accusation)
-    assert tell(a, wire.Alive(B, 3), wire.Refuted("b", B.boot, 3)) == []
-    assert tell(a, wire.Refuted("b", B.boot, 4)) == [heard]
+    assert tell(a, wire.Alive(B, 3), wire.RefutedUpdate("b", B.boot, 3)) == []
+    assert tell(a, wire.RefutedUpdate("b", B.boot, 4)) == [heard]
     assert a.state("b") == "ALIVE"
 
 
@@ -106,8 +106,8 @@ def test_the_dead_who_are_heard_to_have_left_are_told_of_once() -> None:
 def test_metadata_has_a_number_of_its_own_and_goes_through_to_a_suspect() -> None:
     a, _ = two()
     tell(a, wire.Suspect("b", 0, "c"))
-    assert tell(a, wire.Meta("b", B.boot, 2, b"new")) == ["Changed b"]
-    assert tell(a, wire.Meta("b", B.boot, 1, b"old"), wire.Meta("b", 7, 9, b"another life")) == []
+    assert tell(a, wire.MetaUpdate("b", B.boot, 2, b"new")) == ["Changed b"]
+    assert tell(a, wire.MetaUpdate("b", B.boot, 1, b"old"), wire.MetaUpdate("b", 7, 9, b"another life")) == []
     member = a.swim.member("b")
     assert member is not None
     assert (member.meta, member.state.name, member.incarnation) == (b"new", "SUSPECT", 0)
@@ -115,7 +115,7 @@ def test_metadata_has_a_number_of_its_own_and_goes_through_to_a_suspect() -> Non
 
 def test_an_older_claim_does_not_take_newer_metadata_back() -> None:
     a, _ = two()
-    tell(a, wire.Meta("b", B.boot, 2, b"new"))
+    tell(a, wire.MetaUpdate("b", B.boot, 2, b"new"))
     tell(a, wire.Alive(B, 5))
     member = a.swim.member("b")
     assert member is not None
@@ -260,5 +260,5 @@ def test_whoever_holds_an_older_life_tells_the_new_one_of_it() -> None:
 
 def test_who_is_dead_only_in_anothers_table_may_still_object() -> None:
     a, _ = two()
-    a.swim.merge([wire.Entry(State.DEAD, 0, B)], "c", a.now)
+    a.swim.merge([wire.TableEntry(MemberState.DEAD, 0, B)], "c", a.now)
     assert a.hears() == ["Suspected b"]

@@ -8,14 +8,14 @@ import pytest
 
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.membership import exchange, wire
-from brokerweave.membership.members import State
+from brokerweave.membership.members import MemberState
 from brokerweave.membership.presets import LAN, MOST_DATAGRAM
 from brokerweave.membership.seal import MAC
 from tests.unit.membership.cluster import Node, acquaint, deliver, talk, together
 
 
 def kinds(node: Node) -> list[str]:
-    return [wire.Kind(data[1]).name for data, _ in node.sent]
+    return [wire.MessageKind(data[1]).name for data, _ in node.sent]
 
 
 def cluster(names: str) -> list[Node]:
@@ -50,7 +50,7 @@ def test_a_probe_that_is_not_answered_is_repeated_and_asked_of_others_before_any
     a = nodes[0]
     a.swim.check("b", a.now)
     a.pass_time(2 * LAN.probe_timeout)
-    others = [to for data, to in a.sent if data[1] == wire.Kind.REQUEST]
+    others = [to for data, to in a.sent if data[1] == wire.MessageKind.REQUEST]
     assert len(others) == LAN.relays
     assert ("10.0.0.98", 7946) not in others
     assert a.state("b") == "ALIVE"
@@ -197,7 +197,7 @@ def test_garbage_strangers_and_replays_change_nothing_and_are_counted() -> None:
 def test_an_authentic_datagram_of_another_make_is_refused_as_a_whole() -> None:
     a, b = cluster("ab")
     good = wire.encode_update(wire.Dead("b", 50, "c"))
-    a.swim.handle(b.swim._seal.close(wire.Kind.GOSSIP, ord("a"), good + b"\xee"), b.address, a.now)
+    a.swim.handle(b.swim._seal.close(wire.MessageKind.GOSSIP, ord("a"), good + b"\xee"), b.address, a.now)
     assert a.state("b") == "ALIVE"
     assert a.swim.refused["malformed"] == 1
 
@@ -341,4 +341,4 @@ def test_a_good_bye_is_not_taken_for_a_death() -> None:
     assert all(node.hears() == ["Left d"] for node in nodes[:3])
     together(10.0, *nodes[:3], step=0.05)
     assert all(node.hears() == [] for node in nodes[:3])
-    assert all(node.swim.members()[0].state is State.ALIVE for node in nodes[:3])
+    assert all(node.swim.members()[0].state is MemberState.ALIVE for node in nodes[:3])

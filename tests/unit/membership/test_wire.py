@@ -5,48 +5,48 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerweave.membership import wire
-from brokerweave.membership.members import Claim, State
+from brokerweave.membership.members import Claim, MemberState
 from brokerweave.membership.presets import MOST_DATAGRAM
 
 CLAIM = Claim("site-b", 7, ("10.0.0.2", 7946), ("fe80::1%eth0", 7000), 3, b"\x00digest")
 UPDATES: list[wire.Update] = [
     wire.Alive(CLAIM, 5),
     wire.Alive(Claim("c", 1, ("::1", 1)), 0),
-    wire.Refuted("site-b", 7, 6),
+    wire.RefutedUpdate("site-b", 7, 6),
     wire.Suspect("site-b", 6, "a"),
     wire.Dead("site-b", 6, "a"),
     wire.Gone("site-b", 6),
-    wire.Meta("site-b", 7, 4, b"x" * 128),
+    wire.MetaUpdate("site-b", 7, 4, b"x" * 128),
 ]
-BODIES: list[tuple[wire.Kind, wire.Body]] = [
-    (wire.Kind.PING, wire.Ping(1, 2, 3, State.SUSPECT)),
-    (wire.Kind.ACK, 1),
-    (wire.Kind.REQUEST, wire.Request(1, "site-b")),
-    (wire.Kind.NACK, 0xFFFFFFFF),
-    (wire.Kind.GOSSIP, None),
+BODIES: list[tuple[wire.MessageKind, wire.Body]] = [
+    (wire.MessageKind.PING, wire.Ping(1, 2, 3, MemberState.SUSPECT)),
+    (wire.MessageKind.ACK, 1),
+    (wire.MessageKind.REQUEST, wire.Request(1, "site-b")),
+    (wire.MessageKind.NACK, 0xFFFFFFFF),
+    (wire.MessageKind.GOSSIP, None),
 ]
 
 
-def encoded(kind: wire.Kind, body: wire.Body, updates: list[wire.Update]) -> bytes:
+def encoded(kind: wire.MessageKind, body: wire.Body, updates: list[wire.Update]) -> bytes:
     return wire.encode_body(kind, body) + b"".join(map(wire.encode_update, updates))
 
 
 @pytest.mark.parametrize(("kind", "body"), BODIES)
-def test_what_is_said_in_a_datagram_is_what_is_read(kind: wire.Kind, body: wire.Body) -> None:
+def test_what_is_said_in_a_datagram_is_what_is_read(kind: wire.MessageKind, body: wire.Body) -> None:
     assert wire.decode_datagram(kind, encoded(kind, body, UPDATES)) == (kind, body, UPDATES)
 
 
 @pytest.mark.parametrize(("kind", "body"), BODIES)
 @pytest.mark.parametrize("update", UPDATES)
 def test_a_datagram_that_is_cut_short_anywhere_is_malformed_or_ends_before_the_update(
-    kind: wire.Kind, body: wire.Body, update: wire.Update
+    kind: wire.MessageKind, body: wire.Body, update: wire.Update
 ) -> None:
     start, whole = len(encoded(kind, body, [])), encoded(kind, body, [update])
     for size in range(len(whole)):
         if size == start:
             assert wire.decode_datagram(kind, whole[:size]) == (kind, body, [])
         else:
-            with pytest.raises(wire.Malformed):
+            with pytest.raises(wire.MalformedMessage):
                 wire.decode_datagram(kind, whole[:size])
 
 
@@ -54,7 +54,7 @@ def test_a_datagram_that_is_cut_short_anywhere_is_malformed_or_ends_before_the_u
 def test_any_bytes_are_either_read_or_malformed(kind: int, data: bytes) -> None:
     try:
         known, body, updates = wire.decode_datagram(kind, data)
-    except wire.Malformed:
+    except wire.MalformedMessage:
         return
     assert encoded(known, body, updates) == data
 
@@ -64,13 +64,15 @@ def test_an_id_that_could_not_name_a_folder_is_malformed(name: str) -> None:
     data = wire.encode_update(wire.Gone("a", 1)).replace(
         b"\x01a", bytes([len(name.encode())]) + name.encode()
     )
-    with pytest.raises(wire.Malformed):
-        wire.decode_datagram(wire.Kind.GOSSIP, data)
+    with pytest.raises(wire.MalformedMessage):
+        wire.decode_datagram(wire.MessageKind.GOSSIP, data)
 
 
 def test_more_metadata_than_is_allowed_is_malformed() -> None:
-    with pytest.raises(wire.Malformed):
-        wire.decode_datagram(wire.Kind.GOSSIP, wire.encode_update(wire.Meta("a", 1, 1, b"x" * 129)))
+    with pytest.raises(wire.MalformedMessage):
+        wire.decode_datagram(
+            wire.MessageKind.GOSSIP, wire.encode_update(wire.MetaUpdate("a", 1, 1, b"x" * 129))
+        )
 
 
 def test_the_longest_claim_fits_into_a_datagram_twice_over() -> None:
@@ -79,8 +81,11 @@ def test_the_longest_claim_fits_into_a_datagram_twice_over() -> None:
 
 
 def test_a_table_is_read_as_it_was_written_and_not_if_it_is_cut() -> None:
-    entries = [wire.Entry(State.LEFT, 9, CLAIM), wire.Entry(State.ALIVE, 0, Claim("c", 1, ("::1", 1)))]
+    entries = [
+        wire.TableEntry(MemberState.LEFT, 9, CLAIM),
+        wire.TableEntry(MemberState.ALIVE, 0, Claim("c", 1, ("::1", 1))),
+    ]
     data = wire.encode_table(entries)
     assert wire.decode_table(data) == entries
-    with pytest.raises(wire.Malformed):
+    with pytest.raises(wire.MalformedMessage):
         wire.decode_table(data[:-1])

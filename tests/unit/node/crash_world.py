@@ -21,7 +21,7 @@ from brokerweave.config import LimitsSection
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.dead_letters import DeadLetters, plain
-from brokerweave.links.injector import Injector, State
+from brokerweave.links.injector import Injector, InjectorState
 from brokerweave.links.lane import Lane
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.run import Run
@@ -41,8 +41,8 @@ from brokerweave.mqtt.packets import (
 )
 from brokerweave.mqtt.properties import Property
 from brokerweave.node import state
+from brokerweave.node.checkpointer import Bounds, Checkpointer
 from brokerweave.node.core import NodeCore, Settings
-from brokerweave.node.keeper import Bounds, Keeper
 from brokerweave.runtime.journal import Note
 from brokerweave.runtime.storage import Storage
 from brokerweave.session.pair import Pair
@@ -145,10 +145,10 @@ class Site:
         self.storage = Storage(folder, self.warnings.append)
         world.site = self
         bounds = Bounds(window=10_000, ordered=True, outbox_memory=1 << 20, outbox_disk=1 << 20)
-        self.keeper = Keeper(self.storage, bounds, lambda: world.epoch + 10, self.warnings.append)
-        stored = self.keeper.recover()
+        self.checkpointer = Checkpointer(self.storage, bounds, lambda: world.epoch + 10, self.warnings.append)
+        stored = self.checkpointer.recover()
         self.letters = DeadLetters()
-        outbox = self.keeper.outbox("injectors/0", durable=True)
+        outbox = self.checkpointer.outbox("injectors/0", durable=True)
         progress = self.storage.progress("injectors/0/progress")
         self.injector = Injector("n", BrokerAbilities(version=5), outbox, self.letters, progress=progress)
         world.epoch += 1
@@ -161,11 +161,11 @@ class Site:
             self,
             self._make_lane,
             [self.injector],
-            daybook=self.keeper.daybook,
+            wal=self.checkpointer.wal,
         )
         if stored:
             state.load(self.core, self.letters, stored)
-        self.letters.added = lambda letter: self.core.daybook.note("letter", *plain(letter))
+        self.letters.added = lambda letter: self.core.wal.note("letter", *plain(letter))
         self.checkpoint()
         self.pair = self.core.new_pair()
         for peer in world.peers.values():
@@ -201,7 +201,7 @@ class Site:
 
     def _make_lane(self, neighbour: str, index: int) -> Lane:
         folder = f"lanes/{neighbour}/{index}"
-        lane = Lane(self.keeper.outbox(folder, durable=True))
+        lane = Lane(self.checkpointer.outbox(folder, durable=True))
         note = self.storage.note(f"{folder}/taken")
         assert note is not None
         self.notes[neighbour] = note
@@ -214,7 +214,7 @@ class Site:
     def checkpoint(self) -> None:
         boxes = [n.lanes[0].outbox for n in self.core.neighbour_table.all()] + [self.injector.outbox]
         dump = functools.partial(state.dump, self.core, self.letters)
-        self.keeper.checkpoint(dump, boxes, sync=False)
+        self.checkpointer.checkpoint(dump, boxes, sync=False)
 
     def exchange(self, peer: Peer) -> bool:
         """One turn on a link; whether anything moved."""
@@ -245,7 +245,7 @@ class Site:
     def settle(self) -> None:
         for _ in range(1_000):
             moved = [self.exchange(peer) for peer in self.world.peers.values()]
-            if not any([*moved, self.inject()]) and self.injector.state is State.READY:
+            if not any([*moved, self.inject()]) and self.injector.state is InjectorState.READY:
                 return
         raise AssertionError("never quiet")
 

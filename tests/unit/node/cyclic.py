@@ -16,7 +16,6 @@ from functools import partial
 from random import Random
 from typing import cast
 
-from brokerweave.cooperation.api import Strategy
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.links.injector import Injector
 from brokerweave.links.journal import MemoryJournal
@@ -28,6 +27,7 @@ from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import split
 from brokerweave.mqtt.packets import Packet, Publish
 from brokerweave.node.core import NodeCore, Settings
+from brokerweave.plugin import Strategy
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
 from tests.unit.node.network import Limits, Timer

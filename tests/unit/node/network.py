@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from brokerweave.cooperation.api import Strategy
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.errors import LocalProtocolError
 from brokerweave.links.abilities import BrokerAbilities
@@ -39,6 +38,7 @@ from brokerweave.mqtt.packets import (
     Subscription,
 )
 from brokerweave.node.core import NodeCore, Settings
+from brokerweave.plugin import Strategy
 from brokerweave.session.pair import Pair
 
 

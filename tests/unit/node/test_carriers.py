@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from brokerweave.links.connection import Established, LinkConnection
-from brokerweave.links.handshake import Dialer, Identity
+from brokerweave.links.handshake import Dialer, NodeIdentity
 from brokerweave.links.journal import MemoryJournal
 from brokerweave.links.lane import Lane, Resume
 from brokerweave.links.outbox import Outbox
@@ -45,7 +45,7 @@ class Host:
 def dialed(core: NodeCore) -> Socket:
     """A connection on which the handshake has said where the lane to b goes on."""
     resume = core.neighbour_table["b"].lanes[0].resume()
-    handshake = Dialer(Identity("a", 1, "sf", 1), 0, resume, "b", bytes)
+    handshake = Dialer(NodeIdentity("a", 1, "sf", 1), 0, resume, "b", bytes)
     return Socket(LinkConnection(handshake, 0.0))
 
 

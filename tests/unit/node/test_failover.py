@@ -155,10 +155,10 @@ def test_a_holder_that_was_out_of_reach_hears_afterwards_what_clients_have(mesh:
     assert holder not in strategy(mesh, "d").live
     client.delivered(b"1", 1)
     mesh.settle()
-    assert failover(mesh, holder).queues.owes_any("c")
+    assert failover(mesh, holder).queues.has_pending("c")
     mesh.link("d", holder)
     mesh.settle()
-    assert not failover(mesh, holder).queues.owes_any("c")
+    assert not failover(mesh, holder).queues.has_pending("c")
 
 
 def test_a_holder_that_gets_late_what_a_client_has_by_now_is_told_so() -> None:
@@ -171,7 +171,7 @@ def test_a_holder_that_gets_late_what_a_client_has_by_now_is_told_so() -> None:
     Guest(mesh, near, "publisher").publish("t", b"1")
     mesh.settle()
     kill(mesh, "d")
-    failover(mesh, home).young = False  # else all hear it at once
+    failover(mesh, home).warming_up = False  # else all hear it at once
     back = Guest(mesh, home, "c")
     back.subscribe("t")
     mesh.settle()
@@ -181,7 +181,7 @@ def test_a_holder_that_gets_late_what_a_client_has_by_now_is_told_so() -> None:
     mesh.link(near, late)
     mesh.settle()
     assert mesh.nodes[late].core.counters["late_publications"] == 1
-    assert not any(failover(mesh, name).queues.owes_any("c") for name in mesh.nodes)
+    assert not any(failover(mesh, name).queues.has_pending("c") for name in mesh.nodes)
 
 
 def test_what_is_published_where_a_client_comes_back_is_kept_until_the_client_has_it(mesh: Network) -> None:
@@ -197,12 +197,12 @@ def test_what_is_published_where_a_client_comes_back_is_kept_until_the_client_ha
     publisher.broker(PubAck(7))
     back.broker(Publish("t", b"1", 1, packet_id=1))
     mesh.settle()
-    assert failover(mesh, holder).queues.owes_any("c")
+    assert failover(mesh, holder).queues.has_pending("c")
     mesh.advance(1.0)
     assert back.payloads() == [b"1"]
     back.send(PubAck(1))
     mesh.settle()
-    assert not failover(mesh, holder).queues.owes_any("c")
+    assert not failover(mesh, holder).queues.has_pending("c")
 
 
 def test_what_is_published_where_a_clients_site_is_known_by_hearsay_only_comes_when_it_is_linked() -> None:
@@ -225,7 +225,7 @@ def test_what_is_published_where_a_clients_site_is_known_by_hearsay_only_comes_w
     publisher.publish("t", b"2")
     mesh.settle()
     assert publisher.acknowledged() == [101, 102]
-    failover(mesh, "e").young = False
+    failover(mesh, "e").warming_up = False
     mesh.link("e", "p")
     mesh.settle()
     mesh.advance(1.0)
@@ -233,7 +233,7 @@ def test_what_is_published_where_a_clients_site_is_known_by_hearsay_only_comes_w
     assert injected(mesh, "e") == []
     back.answer_all()
     mesh.settle()
-    assert not any(failover(mesh, name).queues.owes_any("c") for name in "hp")
+    assert not any(failover(mesh, name).queues.has_pending("c") for name in "hp")
 
 
 @pytest.mark.parametrize("others", [False, True])
@@ -259,7 +259,7 @@ def test_what_a_client_had_where_it_was_a_holder_that_was_started_since_does_not
     mesh.stuck.clear()
     mesh.advance(1.0)
     assert back.payloads() == []
-    assert not started.queues.owes_any("c")
+    assert not started.queues.has_pending("c")
 
 
 def test_what_a_client_had_before_who_keeps_it_hears_of_its_new_session_is_not_given_once_more() -> None:
@@ -282,7 +282,7 @@ def test_what_a_client_had_before_who_keeps_it_hears_of_its_new_session_is_not_g
     mesh.settle()
     mesh.stuck.clear()
     mesh.settle()
-    assert not failover(mesh, "h").queues.owes_any("c")
+    assert not failover(mesh, "h").queues.has_pending("c")
     assert mesh.nodes["h"].core.counters["late_publications"] == 0
 
 
@@ -317,7 +317,7 @@ class TestAPublicationThatIsResent:
         restarted.resends.senders, restarted.started = Senders(), mesh.nodes[holder].core.now()
         mesh.link(near, holder)
         mesh.settle()
-        assert not failover(mesh, holder).queues.owes_any("c")
+        assert not failover(mesh, holder).queues.has_pending("c")
 
     @pytest.mark.parametrize("at_home", [False, True])
     def test_is_not_kept_for_who_has_it_by_who_did_not_hear_of_the_first_one(
@@ -339,7 +339,7 @@ class TestAPublicationThatIsResent:
         again.publish("t", b"1", packet_id=7, dup=True)
         mesh.settle()
         assert again.acknowledged() == [7]
-        assert not failover(mesh, holder).queues.owes_any("c")
+        assert not failover(mesh, holder).queues.has_pending("c")
 
     def test_is_not_kept_again_for_who_has_the_first_one(self) -> None:
         """The other holder died, too, and nobody knows that yet: its publisher's node keeps what it can."""
@@ -358,7 +358,7 @@ class TestAPublicationThatIsResent:
         again.publish("t", b"1", packet_id=7, dup=True)
         mesh.settle()
         assert again.acknowledged() == [7]
-        assert not failover(mesh, left).queues.owes_any("c")
+        assert not failover(mesh, left).queues.has_pending("c")
 
     def test_does_not_reach_a_broker_that_has_it(self, mesh: Network) -> None:
         Guest(mesh, "e", "subscriber").subscribe("t")
@@ -443,14 +443,14 @@ class TestQueuesOnDisk:
         kept = self.kill(mesh, holder)
         client.delivered(b"1", 1)
         mesh.settle()
-        assert not self.restart(mesh, holder, journal, kept).queues.owes_any("c")
+        assert not self.restart(mesh, holder, journal, kept).queues.has_pending("c")
 
     def test_keep_what_a_client_has_not_got_while_its_holder_was_away(self) -> None:
         """Its broker has it, and may die with it."""
         journal = MemoryJournal()
         mesh, holder, _ = self.prepare(journal)
         kept = self.kill(mesh, holder)
-        assert self.restart(mesh, holder, journal, kept).queues.owes_any("c")
+        assert self.restart(mesh, holder, journal, kept).queues.has_pending("c")
 
     def kill(self, mesh: Network, holder: str) -> dict[str, int]:
         """What it knew of d's clients."""
@@ -471,7 +471,7 @@ class TestQueuesOnDisk:
         restarted.keep_in(journal)
         mesh.nodes[holder].core.add_neighbour("d")
         strategy(mesh, holder).neighbour_recalled("d", kept)
-        assert restarted.queues.owes_any("c")
+        assert restarted.queues.has_pending("c")
         mesh.advance(0.1)
         mesh.link(holder, "d")
         mesh.settle()
@@ -493,7 +493,7 @@ def test_of_what_was_published_at_qos_0_nobody_is_told_who_has_it(mesh: Network,
     holders = [failover(mesh, name) for name in strategy(mesh, "d").holders("d")]
     assert sum(len(holder.queues) for holder in holders) == qos
     client.broker(Publish("t", b"1"))
-    assert failover(mesh, "d").having.receipts.waiting == bool(qos)
+    assert failover(mesh, "d").receipts.outbox.waiting == bool(qos)
     mesh.settle()
     assert sum(len(holder.queues) for holder in holders) == 0
 

@@ -34,7 +34,7 @@ def start(mesh: Network, name: str, others: str, copies: int = 2) -> None:
     mesh.advance(1.0)
 
 
-def owed_at(mesh: Network, name: str, client: str = "c") -> list[bytes]:
+def pending_at(mesh: Network, name: str, client: str = "c") -> list[bytes]:
     return [held.publish.payload for held in failover(mesh, name).queues.take(client)]
 
 
@@ -53,7 +53,7 @@ def undelivered(names: str, copies: int) -> tuple[Network, Guest]:
 def test_a_node_that_comes_to_hold_for_another_gets_what_is_kept_for_its_clients() -> None:
     mesh, _ = undelivered("dp", copies=3)
     start(mesh, "n", "dp", copies=3)
-    assert owed_at(mesh, "n") == [b"1"]
+    assert pending_at(mesh, "n") == [b"1"]
 
 
 def test_all_who_kept_a_message_may_die_once_others_have_it() -> None:
@@ -74,7 +74,7 @@ def test_a_new_holder_hears_what_the_client_got_since() -> None:
     start(mesh, "n", "dp", copies=3)
     client.delivered(b"1", 1)
     mesh.settle()
-    assert owed_at(mesh, "n") == owed_at(mesh, "p") == []
+    assert pending_at(mesh, "n") == pending_at(mesh, "p") == []
 
 
 def test_a_receipt_that_overtakes_what_is_handed_over_is_not_forgotten() -> None:
@@ -89,7 +89,7 @@ def test_a_receipt_that_overtakes_what_is_handed_over_is_not_forgotten() -> None
     mesh.stuck.clear()
     mesh.settle()
     mesh.advance(1.0)
-    assert owed_at(mesh, "n") == owed_at(mesh, "p") == []
+    assert pending_at(mesh, "n") == pending_at(mesh, "p") == []
 
 
 def test_who_others_knew_for_a_holder_before_hears_what_clients_got_meanwhile() -> None:
@@ -109,11 +109,11 @@ def test_who_others_knew_for_a_holder_before_hears_what_clients_got_meanwhile() 
     mesh.settle()
     mesh.stuck.clear()
     mesh.settle()
-    assert not failover(mesh, "n").queues.owes_any("c")
+    assert not failover(mesh, "n").queues.has_pending("c")
     mesh.advance(UNDER_WAY_SECONDS + 0.1)
     another.publish("t", b"2")  # the same once more, which the client has not got yet
     mesh.settle()
-    assert failover(mesh, "n").queues.owes_any("c")
+    assert failover(mesh, "n").queues.has_pending("c")
 
 
 def test_what_is_kept_for_clients_of_a_dead_node_is_handed_over_as_well() -> None:
@@ -148,7 +148,7 @@ def test_what_is_given_for_a_node_that_is_taken_for_dead_and_lives_is_kept_only_
     late = hold(MessageId("x", 1, 0, 1), Publish("t", b"1", 1), 4, mesh.time - age)
     (page,) = wire.encode_handed("d", "c", dead, [(1, late)], mesh.time)
     failover(mesh, "n").take_over(wire.decode_handed(page, mesh.time), 0.0)
-    assert failover(mesh, "n").queues.owes("c", late.id) == kept
+    assert failover(mesh, "n").queues.is_pending("c", late.id) == kept
 
 
 def test_what_a_client_got_where_it_came_back_is_not_handed_over() -> None:
@@ -161,7 +161,7 @@ def test_what_a_client_got_where_it_came_back_is_not_handed_over() -> None:
     back.answer_all()
     start(mesh, "n", "pe")
     mesh.settle()
-    assert owed_at(mesh, "n") == []
+    assert pending_at(mesh, "n") == []
 
 
 def test_a_holder_that_is_told_to_give_to_nobody_it_knows_gives_nothing() -> None:
@@ -225,7 +225,7 @@ def test_what_has_gone_on_is_not_kept_because_a_holder_says_late_that_it_could_n
     (late,) = wire.encode_got({"d": [kept.id]})
     mesh.nodes["p"].core.controls[wire.UNHELD]("d", late)
     mesh.advance(1.0)
-    assert not failover(mesh, "p").queues.owes_any("c")
+    assert not failover(mesh, "p").queues.has_pending("c")
 
 
 def test_what_is_not_done_yet_is_shown() -> None:
@@ -252,7 +252,7 @@ def held_by_one_who_knows_nobody() -> tuple[Network, Guest]:
     client.subscribe("t")
     mesh.settle()
     mesh.advance(OPTIONS["window"] + 1.0)
-    assert failover(mesh, "d").having.holders() == ["e"]
+    assert failover(mesh, "d").receipts.holders() == ["e"]
     start(mesh, "a", "p")
     assert strategy(mesh, "p").holders("d") == ("a",)
     mesh.stuck.add(("a", "p"))
@@ -279,10 +279,10 @@ def test_who_keeps_what_a_holder_could_not_hears_that_its_client_has_it() -> Non
     mesh, client = held_by_one_who_knows_nobody()
     mesh.stuck.clear()
     mesh.settle()
-    assert failover(mesh, "p").queues.owes_any("c")
+    assert failover(mesh, "p").queues.has_pending("c")
     client.delivered(b"1", 1)
     mesh.settle()
-    assert not failover(mesh, "p").queues.owes_any("c")
+    assert not failover(mesh, "p").queues.has_pending("c")
 
 
 def test_who_keeps_what_a_holder_could_not_hears_that_its_client_had_it_before() -> None:
@@ -291,4 +291,4 @@ def test_who_keeps_what_a_holder_could_not_hears_that_its_client_had_it_before()
     mesh.settle()
     mesh.stuck.clear()
     mesh.settle()
-    assert not failover(mesh, "p").queues.owes_any("c")
+    assert not failover(mesh, "p").queues.has_pending("c")

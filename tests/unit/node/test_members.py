@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from brokerweave.membership.members import Address, Member, State
+from brokerweave.membership.members import Address, Member, MemberState
 from brokerweave.membership.meta import Meta
 from brokerweave.node.members import MemberLinks
 from tests.unit.node.mesh_sites import Guest, mesh_of, strategy
@@ -27,7 +27,7 @@ class Host:
         self.said.append(("tell", table))
 
 
-def member(name: str, port: int = 1, state: State = State.ALIVE, meta: bytes = b"") -> Member:
+def member(name: str, port: int = 1, state: MemberState = MemberState.ALIVE, meta: bytes = b"") -> Member:
     return Member(name, state, 1, 1, ("x", 1), ("x", port), meta, None)
 
 
@@ -68,7 +68,7 @@ def test_a_member_that_moved_is_dialed_where_it_is(bench: Bench) -> None:
 
 def test_a_dead_member_stays_a_neighbour_and_is_not_live(bench: Bench) -> None:
     bench.links.member_joined(member("z"))
-    bench.links.member_died(member("z", state=State.DEAD))
+    bench.links.member_died(member("z", state=MemberState.DEAD))
     assert bench.mesh.live == {"m"}
     assert bench.core.neighbours() == ("z",)
     assert bench.host.said[-1] == ("hang up", "z")
@@ -78,7 +78,7 @@ def test_a_dead_member_stays_a_neighbour_and_is_not_live(bench: Bench) -> None:
 
 def test_one_that_left_is_removed_when_nothing_is_owed_to_it(bench: Bench) -> None:
     bench.links.member_joined(member("z"))
-    bench.links.member_left(member("z", state=State.LEFT))
+    bench.links.member_left(member("z", state=MemberState.LEFT))
     bench.network.advance(1.5)
     assert bench.core.neighbours() == ()
 
@@ -86,7 +86,7 @@ def test_one_that_left_is_removed_when_nothing_is_owed_to_it(bench: Bench) -> No
 def test_one_whose_clients_are_waited_for_is_not_removed(bench: Bench) -> None:
     bench.links.member_joined(member("z"))
     bench.mesh.table.put("z", "c", 1, {"t": 1})
-    bench.links.member_left(member("z", state=State.LEFT))
+    bench.links.member_left(member("z", state=MemberState.LEFT))
     bench.network.advance(1.5)
     assert bench.core.neighbours() == ("z",)
     bench.mesh.table.drop("z", "c")

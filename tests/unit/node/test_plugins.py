@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from brokerweave.cooperation.api import Listener, Route, Strategy
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt.packets import Packet, Publish
 from brokerweave.node.counters import Counters
 from brokerweave.node.plugins import GuardedStrategy, Plugins
+from brokerweave.plugin import Listener, Route, Strategy
 from tests.unit.node.network import Client, Network
 
 

@@ -1,4 +1,4 @@
-"""What each entry of the daybook means after a crash."""
+"""What each entry of the write-ahead log means after a crash."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from brokerweave.links.wire import decode_record
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Publish
 from brokerweave.node import state
-from brokerweave.node.daybook import OWN, Daybook, RunEntry
 from brokerweave.node.recovery import Recovery
+from brokerweave.node.write_ahead_log import OWN, RunEntry, WriteAheadLog
 from tests.unit.links.runs import run
 from tests.unit.node.network import Network
 
@@ -26,7 +26,7 @@ SESSION = {"client": "c", "expiry": None, "since": None, "unknown": False, "filt
 class Restart:
     def __init__(self) -> None:
         self.journal = MemoryJournal()
-        self.daybook = Daybook(self.journal)
+        self.wal = WriteAheadLog(self.journal)
         self.posted: list[tuple[str, int, int]] = []
         self.window = DuplicateWindow(1_000)
 
@@ -47,14 +47,14 @@ def test_a_run_is_owed_by_each_destination_at_its_cap_and_is_known_when_it_comes
     restart: Restart,
 ) -> None:
     one = run(5)
-    restart.daybook.run(RunEntry(one, 1, (("lanes/b/0", 1), ("injectors/0", 2))))
+    restart.wal.run(RunEntry(one, 1, (("lanes/b/0", 1), ("injectors/0", 2))))
     restart.recover()
     assert restart.posted == [("lanes/b/0", 1, 1), ("injectors/0", 1, 2)]
     assert restart.window.accept(f"{one.origin}/1", one.epoch, one.first, one.count) == []
 
 
 def test_what_was_published_here_leaves_no_mark_in_the_window(restart: Restart) -> None:
-    restart.daybook.run(RunEntry(run(5), OWN, (("lanes/b/0", 1),)))
+    restart.wal.run(RunEntry(run(5), OWN, (("lanes/b/0", 1),)))
     restart.recover()
     assert restart.window.snapshot() == b""
 
@@ -64,7 +64,7 @@ def test_what_a_link_brought_to_be_retained_is_in_the_index_though_the_crash_cam
 ) -> None:
     brought = Publish("from/a/link", b"kept", 1, retain=True, packet_id=1)
     stamped = replace(run(1), blob=codec.encode(brought, 4), max_qos=1, stamp=5)
-    restart.daybook.run(RunEntry(stamped, 1, (("injectors/0", 2),)))
+    restart.wal.run(RunEntry(stamped, 1, (("injectors/0", 2),)))
     network = Network()
     network.add("a")
     core = network.nodes["a"].core
@@ -75,12 +75,12 @@ def test_what_a_link_brought_to_be_retained_is_in_the_index_though_the_crash_cam
 
 
 def test_a_session_is_what_its_notes_made_of_it(restart: Restart) -> None:
-    note = restart.daybook.note
+    note = restart.wal.note
     note("session", SESSION)
     note("filter", "c", "b", 2)
     note("unfilter", "c", "a")
     note("release", "c", 3)
-    restart.daybook.run(RunEntry(run(), OWN, (("lanes/b/0", 1),), "c", 4))
+    restart.wal.run(RunEntry(run(), OWN, (("lanes/b/0", 1),), "c", 4))
     note("take", "c", 5)
     note("had", "c", [("p", 1, 0, 7)])
     note("had", "c", [("p", 1, 0, 8)])
@@ -93,7 +93,7 @@ def test_a_session_is_what_its_notes_made_of_it(restart: Restart) -> None:
 
 
 def test_what_a_client_had_is_forgotten_with_what_it_was_owed(restart: Restart) -> None:
-    note = restart.daybook.note
+    note = restart.wal.note
     note("session", SESSION | {"returned": {}})
     note("had", "c", [("p", 1, 0, 7)])
     note("session", {"client": "c", "returned": None})
@@ -104,9 +104,9 @@ def test_what_a_client_had_is_forgotten_with_what_it_was_owed(restart: Restart) 
 
 
 def test_entries_that_the_state_covers_count_once(restart: Restart) -> None:
-    restart.daybook.note("session", SESSION)
+    restart.wal.note("session", SESSION)
     state = restart.recover()
-    restart.daybook.note("unfilter", "c", "a")
+    restart.wal.note("unfilter", "c", "a")
     state = restart.recover(state)
     assert state["sessions"][0]["filters"] == {}
     assert (restart.recovery.entries, state["covers"]) == (1, 2)
@@ -114,17 +114,17 @@ def test_entries_that_the_state_covers_count_once(restart: Restart) -> None:
 
 def test_dead_letters_come_back_under_their_ids(restart: Restart) -> None:
     for topic in ("x", "y"):
-        restart.daybook.note("letter", 1.0, topic, 1, 4, "refused", "")
-    restart.daybook.note("letter gone", 1)
+        restart.wal.note("letter", 1.0, topic, 1, 4, "refused", "")
+    restart.wal.note("letter gone", 1)
     letters = restart.recover()["dead_letters"]["letters"]
     assert [(letter["id"], letter["topic"]) for letter in letters] == [(2, "y")]
 
 
 def test_an_entry_that_makes_no_sense_is_counted_and_the_others_count(restart: Restart) -> None:
-    restart.daybook.note("no such kind", 1)
-    restart.daybook.note("filter", "nobody", "f", 1)
-    restart.daybook.run(RunEntry(run(), OWN, (("lanes/b/0", 1),), "nobody", 4))
-    restart.daybook.note("session", SESSION)
+    restart.wal.note("no such kind", 1)
+    restart.wal.note("filter", "nobody", "f", 1)
+    restart.wal.run(RunEntry(run(), OWN, (("lanes/b/0", 1),), "nobody", 4))
+    restart.wal.note("session", SESSION)
     assert restart.recover()["sessions"] == [SESSION]
     assert restart.recovery.damaged == 3
     assert restart.posted == [("lanes/b/0", 3, 1)]

@@ -19,7 +19,7 @@ from brokerweave.node.retained import (
     MemoryStore,
     RetainedIndex,
     RetainedSettings,
-    Verdict,
+    RetainedVerdict,
     time_of,
 )
 from brokerweave.node.retained_wire import answer, decode_have, encode_ask
@@ -33,7 +33,7 @@ def stamp(seconds: float, counter: int = 0) -> int:
 
 def offer(
     index: RetainedIndex, topic: str, payload: bytes, at: int, origin: str = "a", now: float = NOW
-) -> Verdict:
+) -> RetainedVerdict:
     frame = codec.encode(Publish(topic, payload, retain=True), 4)
     return index.offer(at, origin, frame, publish_head(frame, 4), 4, now, now)
 
@@ -75,18 +75,18 @@ class TestVersions:
 
     def test_of_one_stamp_a_deletion_wins(self, index: RetainedIndex) -> None:
         offer(index, "t", b"x", stamp(NOW), "z")
-        assert offer(index, "t", b"", stamp(NOW), "a") is Verdict.NEW
+        assert offer(index, "t", b"", stamp(NOW), "a") is RetainedVerdict.NEW
 
     def test_the_same_publication_is_known_and_an_older_one_stale(self, index: RetainedIndex) -> None:
-        assert offer(index, "t", b"x", stamp(2)) is Verdict.NEW
-        assert offer(index, "t", b"x", stamp(2)) is Verdict.KNOWN
-        assert offer(index, "t", b"x", stamp(1)) is Verdict.STALE
+        assert offer(index, "t", b"x", stamp(2)) is RetainedVerdict.NEW
+        assert offer(index, "t", b"x", stamp(2)) is RetainedVerdict.KNOWN
+        assert offer(index, "t", b"x", stamp(1)) is RetainedVerdict.STALE
 
     def test_equal_payloads_of_two_origins_at_one_time_are_two_publications(
         self, index: RetainedIndex
     ) -> None:
         offer(index, "t", b"x", stamp(1), "a")
-        assert offer(index, "t", b"x", stamp(1), "b") is not Verdict.KNOWN
+        assert offer(index, "t", b"x", stamp(1), "b") is not RetainedVerdict.KNOWN
 
     def test_survive_a_restart_and_the_clock_goes_on_after_them(self) -> None:
         store = MemoryStore()
@@ -122,8 +122,14 @@ class TestPurging:
         assert indexes[0].fingerprints == indexes[1].fingerprints
         kept = indexes[0].frame("t")
         assert kept is not None
-        assert indexes[1].offer(stamp(NOW), "a", kept, publish_head(kept, 5), 5, NOW, NOW) is Verdict.KNOWN
-        assert indexes[1].offer(stamp(NOW), "a", frame, publish_head(frame, 5), 5, NOW, NOW) is Verdict.STALE
+        assert (
+            indexes[1].offer(stamp(NOW), "a", kept, publish_head(kept, 5), 5, NOW, NOW)
+            is RetainedVerdict.KNOWN
+        )
+        assert (
+            indexes[1].offer(stamp(NOW), "a", frame, publish_head(frame, 5), 5, NOW, NOW)
+            is RetainedVerdict.STALE
+        )
 
 
 class TestComparing:

@@ -394,7 +394,7 @@ def test_a_node_that_lost_its_disk_gets_its_own_messages_back() -> None:
 def test_a_damaged_repair_is_counted_and_does_not_block_the_lane() -> None:
     sites = row("a", "b")
     broken = Run(BROKERS_OWN, 0, 0, 1, 4, 0, 2, 0.0, b"\x31\x05\x00\x09t", 7, repair=True)
-    sites.node("a").outgoing.owe("b", 0, broken)
+    sites.node("a").outgoing.enqueue("b", 0, broken)
     sites.rest()
     assert sites.node("b").counters["dropped_damaged"] == 1
     assert sites.node("a").neighbour_table["b"].backlog_bytes == 0

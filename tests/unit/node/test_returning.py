@@ -16,9 +16,9 @@ from brokerweave.mqtt.packets import Disconnect, PubAck, Publish, PubRec, SubAck
 from brokerweave.mqtt.properties import Property
 from brokerweave.node import returning, sessions, state
 from brokerweave.node.arrivals import ACK_DELAY
-from brokerweave.node.daybook import Daybook
 from brokerweave.node.failover import LEFT_SECONDS, PUSH_SECONDS, TICK_SECONDS
 from brokerweave.node.recovery import Recovery
+from brokerweave.node.write_ahead_log import WriteAheadLog
 from brokerweave.session.record import record_of, state_of
 from tests.unit.node.mesh_sites import (
     DEAD_SECONDS,
@@ -239,13 +239,13 @@ def test_what_is_kept_does_not_age_by_a_clock_that_is_set() -> None:
     Guest(mesh, publisher, "publisher").publish("t", b"1")
     mesh.advance(0.5)
     queues = failover(mesh, holder).queues
-    assert queues.owes_any("c")
+    assert queues.has_pending("c")
     mesh.time += 1000.0
     mesh.advance(DEAD_SECONDS)
-    assert queues.owes_any("c")
+    assert queues.has_pending("c")
     for _ in range(62):
         mesh.advance(1.0)
-    assert not queues.owes_any("c")
+    assert not queues.has_pending("c")
 
 
 def test_the_origin_keeps_for_clients_of_a_dead_node_that_holders_may_not_know(mesh: Network) -> None:
@@ -354,7 +354,7 @@ def test_who_keeps_something_for_a_client_tells_a_node_just_started_that_it_was_
 def test_sessions_that_a_node_just_started_did_not_know_are_bounded_and_what_that_costs_is_counted(
     mesh: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(returning, "MOST_STRANGERS", 2)
+    monkeypatch.setattr(returning, "MOST_UNKNOWN_SESSIONS", 2)
     sites = dict(zip(("c1", "c2", "c3"), "dep", strict=True))
     for client, site in sites.items():
         there = Guest(mesh, site, client, clean_start=False)
@@ -375,7 +375,7 @@ def test_sessions_that_a_node_just_started_did_not_know_are_bounded_and_what_tha
     mesh.advance(PUSH_SECONDS)
     given = {client: guest.payloads() for client, guest in back.items()}
     assert given == {"c1": [], "c2": [b"1"], "c3": [b"1"]}
-    assert mesh.nodes["new"].core.counters.others()["strangers_forgotten"] == 1
+    assert mesh.nodes["new"].core.counters.others()["unknown_sessions_forgotten"] == 1
 
 
 @pytest.mark.parametrize("back_before", [True, False])
@@ -511,7 +511,7 @@ class TestWhatAClientHadBeforeItsNewHomeWasKilled:
 
     def restarted(self, mesh: Network) -> tuple[Network, MessageId]:
         journal, core = MemoryJournal(), mesh.nodes["e"].core
-        core.daybook = core.interest._daybook = Daybook(journal)
+        core.wal = core.interest._wal = WriteAheadLog(journal)
         missed(mesh, b"1")
         back = Guest(mesh, "e", "c", clean_start=False)
         back.subscribe("t")
@@ -552,7 +552,7 @@ def test_what_clients_had_is_bounded_for_all_together_and_makes_room_when_one_is
 ) -> None:
     monkeypatch.setattr(sessions, "MOST_HAD", 2)
     core = mesh.nodes["e"].core
-    core.daybook = core.interest._daybook = Daybook(MemoryJournal())
+    core.wal = core.interest._wal = WriteAheadLog(MemoryJournal())
     had = {}
     for client in ("a", "b"):
         Guest(mesh, "e", client, clean_start=False)
@@ -614,10 +614,10 @@ def test_a_receipt_that_the_disk_has_not_taken_is_not_acknowledged(mesh: Network
     shelf._pending.append(b"what the disk did not take")
     client.delivered(b"1", 1)
     mesh.advance(0.5)
-    assert failover(mesh, "d").having.receipts.owes(holder)
+    assert failover(mesh, "d").receipts.outbox.has_unacknowledged(holder)
     shelf._pending.clear()
     mesh.advance(TICK_SECONDS)
-    assert not failover(mesh, "d").having.receipts.owes(holder)
+    assert not failover(mesh, "d").receipts.outbox.has_unacknowledged(holder)
 
 
 def test_what_is_published_at_a_site_that_was_started_since_is_kept_for_who_has_yet_to_come(

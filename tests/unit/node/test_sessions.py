@@ -22,14 +22,14 @@ from brokerweave.mqtt.packets import (
     Subscription,
 )
 from brokerweave.node import state
-from brokerweave.node.daybook import Daybook
 from brokerweave.node.recovery import Recovery
+from brokerweave.node.write_ahead_log import WriteAheadLog
 from brokerweave.session.pair import Pair
 from tests.unit.node.network import Network
 
 
 class Site:
-    """Node `a`, with a daybook, and a neighbour `b` that hears what `a` wants."""
+    """Node `a`, with a write-ahead log, and a neighbour `b` that hears what `a` wants."""
 
     def __init__(self, unknown_session: str = "warn") -> None:
         self.unknown_session = unknown_session
@@ -42,7 +42,7 @@ class Site:
         settings = {"unknown_session": self.unknown_session}
         self.network.nodes["a"] = type(self.network.nodes["a"])(self.network, "a", **settings)
         self.core = self.network.nodes["a"].core
-        self.core.daybook = self.core.interest._daybook = Daybook(self.journal)
+        self.core.wal = self.core.interest._wal = WriteAheadLog(self.journal)
         if stored:
             state.load(self.core, DeadLetters(), stored)
         self.network.link("a", "b")

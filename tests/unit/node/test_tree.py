@@ -9,7 +9,7 @@ import pytest
 
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.node import tree
-from brokerweave.node.tree import LinkStates, Record, Tree, decode, encode
+from brokerweave.node.tree import LinkRecord, LinkStates, Tree, decode, encode
 
 
 class Flood:
@@ -44,7 +44,7 @@ class Flood:
             self.sent += 1
             self.queues[source, target].append(payload)
 
-    def send_all(self, source: str, records: list[Record], but: str = "") -> None:
+    def send_all(self, source: str, records: list[LinkRecord], but: str = "") -> None:
         for one, other in list(self.queues):
             if one == source and other != but:
                 self.send(one, records, other)
@@ -144,14 +144,14 @@ def test_a_link_that_only_one_end_names_is_not_there() -> None:
     states.renew()
     assert states.tree(0.0).edges == frozenset()
     assert not states.linked("b")
-    states.take([Record("b", 1, 5, 0, (("a", 5),))])
+    states.take([LinkRecord("b", 1, 5, 0, (("a", 5),))])
     assert states.tree(0.0).edges == {("a", "b")}
     assert states.linked("b")
 
 
 def test_an_older_record_changes_nothing_and_is_not_passed_on() -> None:
     states = LinkStates("a", 1)
-    new, old = Record("b", 2, 1, 0, (("c", 1),)), Record("b", 1, 9, 0, ())
+    new, old = LinkRecord("b", 2, 1, 0, (("c", 1),)), LinkRecord("b", 1, 9, 0, ())
     assert states.take([new]) == [new]
     assert states.take([old, new]) == []
     assert states.records["b"] == new
@@ -159,7 +159,7 @@ def test_an_older_record_changes_nothing_and_is_not_passed_on() -> None:
 
 def test_a_node_outdoes_a_record_of_its_own_from_an_earlier_life() -> None:
     states = LinkStates("a", 1)
-    (outdone,) = states.take([Record("a", 7, 40, 0, (("z", 1),))])
+    (outdone,) = states.take([LinkRecord("a", 7, 40, 0, (("z", 1),))])
     assert outdone == states.own
     assert states.own.version > (7, 40)
     assert states.own.links == ()
@@ -225,19 +225,19 @@ def test_records_of_nodes_that_are_in_reach_again_are_told_for_those_who_forgot_
 def test_the_number_of_records_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree, "MAX_NODES", 10)
     states = LinkStates("a", 1)
-    states.take(Record(f"n{i}", 1, 1, 0, ()) for i in range(50))
+    states.take(LinkRecord(f"n{i}", 1, 1, 0, ()) for i in range(50))
     assert len(states.records) == 10
     assert states.refused == 41
 
 
 def test_records_read_back_as_they_were_written_over_several_packets() -> None:
-    records = [Record(f"n{i}", i, i + 1, i // 2, (("x", 3), ("ü", 9))) for i in range(1200)]
+    records = [LinkRecord(f"n{i}", i, i + 1, i // 2, (("x", 3), ("ü", 9))) for i in range(1200)]
     payloads = list(encode(records))
     assert len(payloads) == 3
     assert [record for payload in payloads for record in decode(payload)] == records
 
 
-VALID = next(encode([Record("a", 1, 2, 0, (("b", 1), ("c", 2)))]))
+VALID = next(encode([LinkRecord("a", 1, 2, 0, (("b", 1), ("c", 2)))]))
 
 
 @pytest.mark.parametrize(

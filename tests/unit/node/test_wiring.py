@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from brokerweave.cooperation.api import Strategy
 from brokerweave.cooperation.pf import PublicationFlooding
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt.packets import Publish
 from brokerweave.node.link_news import RECORDS_TOPIC
 from brokerweave.node.wiring import SETTLED_TOPIC, TALK_TOPIC
+from brokerweave.plugin import Strategy
 from tests.unit.node.cyclic import World
 
 Edge = tuple[str, str]

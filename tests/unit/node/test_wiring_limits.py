@@ -13,7 +13,7 @@ from brokerweave.mqtt.packets import Publish
 from brokerweave.node import gates, rerouting
 from brokerweave.node.core import NodeCore
 from brokerweave.node.gates import SETTLE_LIMIT
-from brokerweave.node.views import Mark, encode_mark
+from brokerweave.node.views import ViewMark, encode_mark
 from tests.unit.node.cyclic import LANES, World
 from tests.unit.node.retained_sites import Sites
 from tests.unit.node.test_wiring import check, counted, settled, tree_links
@@ -24,7 +24,9 @@ ROW = [("a", "b"), ("a", "c")]
 def sees_another_tree(world: World, name: str, neighbour: str) -> None:
     """What the neighbour sends from now on was sent in another view, as far as the node knows."""
     for lane in range(LANES):
-        world.core(name).wiring.mark_arrived(neighbour, lane, encode_mark(Mark(b"another tree     "[:16], 0)))
+        world.core(name).wiring.mark_arrived(
+            neighbour, lane, encode_mark(ViewMark(b"another tree     "[:16], 0))
+        )
 
 
 def test_each_neighbours_batches_wait_for_as_long_as_the_limit_says_and_not_for_anothers() -> None:
@@ -50,7 +52,7 @@ def test_a_limit_that_was_not_needed_does_not_end_the_next_wait() -> None:
     world.run(SETTLE_LIMIT - 1)
     seen = world.core("a").wiring
     for lane in range(LANES):
-        seen.mark_arrived("b", lane, encode_mark(Mark(seen.view, 0)))
+        seen.mark_arrived("b", lane, encode_mark(ViewMark(seen.view, 0)))
     sees_another_tree(world, "a", "b")
     world.nodes["b"].publish("t/1")
     world.run(SETTLE_LIMIT - 1)
@@ -161,11 +163,11 @@ def test_a_repair_passes_to_a_link_that_has_just_joined_though_floods_follow() -
     core = world.core("a")
     core.wiring.gates.hold("c")  # as if it had just joined
     for lane in range(LANES):
-        core.wiring.mark_arrived("b", lane, encode_mark(Mark(core.wiring.view, 1_000)))
+        core.wiring.mark_arrived("b", lane, encode_mark(ViewMark(core.wiring.view, 1_000)))
     frame = codec.encode(Publish("t/r", b"kept", 1, True, packet_id=1), 4)
     lane = core.lane_of("t/r")
     repair = Run("b", 0, 0, 1, 4, 1, 2, world.time, frame, stamp=1 << 20, repair=True)
-    world.core("b").outgoing.owe("a", lane, repair)
+    world.core("b").outgoing.enqueue("a", lane, repair)
     world.run(1)
     assert ("t/r", "kept") in world.nodes["a"].taken
     assert any(run.repair for run in core.neighbour_table["c"].lanes[lane].outbox.kept())
@@ -198,7 +200,7 @@ def test_a_qos_0_message_that_came_as_a_flood_is_known_when_it_comes_itself_behi
         frame = codec.encode(Publish("t/r", payload, 0, flood), 4)
         stamp = (1 << 20) + sequence if flood else 0  # who knows a newer one passes it on without
         run = Run("x", 1, sequence, 1, 4, 0, 2, world.time, frame, stamp, flood=flood, repair=flood)
-        world.core("b").outgoing.owe("a", lane, run)
+        world.core("b").outgoing.enqueue("a", lane, run)
         world.run(1)
         return [payload for topic, payload in world.nodes["a"].taken]
 

@@ -13,8 +13,8 @@ from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.pipeline.supervisor import (
     BACK_OFF_MAX,
     TRIES_OF_A_DRAIN,
+    JobStream,
     Query,
-    Stream,
     Supervisor,
     back_off,
 )
@@ -106,7 +106,7 @@ class Bench:
             self.supervisor.step()
         return [stream.state for stream in self.supervisor.streams]
 
-    def stream(self, number: int = 0) -> Stream:
+    def stream(self, number: int = 0) -> JobStream:
         return self.supervisor.streams[number]
 
 

@@ -10,7 +10,7 @@ from brokerweave.config import Address
 from brokerweave.errors import ConfigError
 from brokerweave.node.core import NodeCore
 from brokerweave.runtime.configured import Configured
-from brokerweave.runtime.neighbours import Links
+from brokerweave.runtime.neighbours import NodeLinks
 
 HERE, THERE = Address("b.example", 1884), Address("b.example", 1885)
 
@@ -47,7 +47,7 @@ class Dialing:
 class Site:
     def __init__(self) -> None:
         self.core, self.links = Core(), Dialing()
-        self.configured = Configured(cast(NodeCore, self.core), cast(Links, self.links))
+        self.configured = Configured(cast(NodeCore, self.core), cast(NodeLinks, self.links))
         self.commands = self.configured.commands(self.core.neighbour_table.ids)
 
 

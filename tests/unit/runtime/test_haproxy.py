@@ -11,11 +11,11 @@ import pytest
 from brokerweave.config import Address
 from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.runtime import haproxy
-from brokerweave.runtime.haproxy import Options, Server, configuration
+from brokerweave.runtime.haproxy import HaproxyOptions, HaproxyServer, configuration
 
-OPTIONS = Options(Address("127.0.0.1", 1883))
-A = Server.parse("a=127.0.0.1:2001,127.0.0.1:3001")
-B = Server.parse("b=10.0.0.2:2002,10.0.0.9:3002")
+OPTIONS = HaproxyOptions(Address("127.0.0.1", 1883))
+A = HaproxyServer.parse("a=127.0.0.1:2001,127.0.0.1:3001")
+B = HaproxyServer.parse("b=10.0.0.2:2002,10.0.0.9:3002")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_the_order_of_the_nodes_changes_nothing() -> None:
 
 def test_a_bound_on_connections_is_written_only_when_it_is_given() -> None:
     assert "maxconn" not in configuration([A], OPTIONS)
-    assert "    maxconn 77\n" in configuration([A], Options(OPTIONS.listen, max_connections=77))
+    assert "    maxconn 77\n" in configuration([A], HaproxyOptions(OPTIONS.listen, max_connections=77))
 
 
 def test_no_node_at_all_is_an_error() -> None:
@@ -58,7 +58,7 @@ def test_no_node_at_all_is_an_error() -> None:
 
 def test_two_nodes_of_one_id_are_an_error() -> None:
     with pytest.raises(ConfigError, match="node a is given twice"):
-        configuration([A, Server.parse("a=127.0.0.1:5,127.0.0.1:6")], OPTIONS)
+        configuration([A, HaproxyServer.parse("a=127.0.0.1:5,127.0.0.1:6")], OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -66,17 +66,17 @@ def test_two_nodes_of_one_id_are_an_error() -> None:
 )
 def test_a_server_that_cannot_be_read_is_refused_with_what_was_given(text: str) -> None:
     with pytest.raises(ConfigError, match="--server"):
-        Server.parse(text)
+        HaproxyServer.parse(text)
 
 
 def test_a_node_that_listens_everywhere_has_no_address_for_a_balancer() -> None:
     with pytest.raises(ConfigError, match="give --server a=HOST:PORT,HOST:PORT"):
-        Server.checked("a", Address("0.0.0.0", 1883), Address("127.0.0.1", 8080))
+        HaproxyServer.checked("a", Address("0.0.0.0", 1883), Address("127.0.0.1", 8080))
 
 
 def test_a_node_without_health_port_is_refused_with_what_to_write() -> None:
     with pytest.raises(ConfigError, match='health = "HOST:PORT"'):
-        Server.checked("a", Address("127.0.0.1", 1883), None)
+        HaproxyServer.checked("a", Address("127.0.0.1", 1883), None)
 
 
 def test_without_haproxy_the_file_is_written_unchecked(

@@ -7,13 +7,13 @@ import asyncio
 import pytest
 
 from brokerweave.runtime import health
-from brokerweave.runtime.health import Health, answer
+from brokerweave.runtime.health import NodeHealth, answer
 
 GET = b"GET / HTTP/1.0\r\nHost: a\r\n\r\n"
 
 
-def started(broker: bool = True) -> Health:
-    made = Health(lambda: broker)
+def started(broker: bool = True) -> NodeHealth:
+    made = NodeHealth(lambda: broker)
     made.started = True
     return made
 
@@ -26,7 +26,7 @@ def test_a_node_that_starts_is_not_asked_for_its_broker() -> None:
     def too_early() -> bool:
         raise AssertionError("there is no core yet")
 
-    assert Health(too_early).reason == "starting"
+    assert NodeHealth(too_early).reason == "starting"
 
 
 def test_a_site_without_its_broker_is_not_ready() -> None:
@@ -90,7 +90,7 @@ class Transport(asyncio.Transport):
         return self.closed
 
 
-def caller(node: Health) -> tuple[health._Caller, Transport]:
+def caller(node: NodeHealth) -> tuple[health._Caller, Transport]:
     made, transport = health._Caller(node, node._callers), Transport()
     made.connection_made(transport)
     return made, transport

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from brokerweave.links.progress import Mark, Step
+from brokerweave.links.progress import HandshakeMark, Step
 from brokerweave.runtime.progress import FileProgress
 
 
@@ -21,8 +21,8 @@ def test_marks_are_found_again_after_a_flush_and_not_before(tmp_path: Path) -> N
     progress.flush()
     progress.put(2, 102, 0, Step.SENT)
     assert opened(tmp_path / "p").marks() == [
-        Mark(1, 100, 0, Step.SENT),
-        Mark(65535, 101, 3, Step.RECEIVED, 2),
+        HandshakeMark(1, 100, 0, Step.SENT),
+        HandshakeMark(65535, 101, 3, Step.RECEIVED, 2),
     ]
     progress.put(1, 100, 0, Step.FREE)
     progress.flush()
@@ -32,7 +32,7 @@ def test_marks_are_found_again_after_a_flush_and_not_before(tmp_path: Path) -> N
 def test_the_session_is_known_once_it_stands(tmp_path: Path) -> None:
     progress = opened(tmp_path / "p")
     assert not progress.session
-    progress.session_stands()
+    progress.session_established()
     again = opened(tmp_path / "p")
     assert again.session
     assert again.marks() == []

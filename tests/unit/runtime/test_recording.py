@@ -55,19 +55,19 @@ async def test_a_full_disk_at_the_start_lets_the_node_relay_and_the_log_open_lat
 
     with monkeypatch.context() as patched:
         patched.setattr(folder, "write_identity", full)
-        tape = Recording(host, SETTINGS, tmp_path, "a")
-        tape.record("c", 4, 1, frames(b"missed"), ())
-        tape.write()
+        recorder = Recording(host, SETTINGS, tmp_path, "a")
+        recorder.record("c", 4, 1, frames(b"missed"), ())
+        recorder.write()
         host.fire()
-        assert tape.status()["recording"] is False
-        assert "No space left" in tape.status()["reason"]
+        assert recorder.status()["recording"] is False
+        assert "No space left" in recorder.status()["reason"]
         assert len(host.warnings) == 1
     host.fire()
-    tape.record("c", 4, 1, frames(b"kept"), ())
+    recorder.record("c", 4, 1, frames(b"kept"), ())
     host.fire()
     assert payloads(tmp_path) == [b"kept"]
-    assert tape.counters()["edge_log_unrecorded"] == 1
-    await tape.stop()
+    assert recorder.counters()["edge_log_unrecorded"] == 1
+    await recorder.stop()
 
 
 async def test_a_folder_that_cannot_be_used_is_a_mistake_at_the_start(tmp_path: Path) -> None:
@@ -78,15 +78,15 @@ async def test_a_folder_that_cannot_be_used_is_a_mistake_at_the_start(tmp_path: 
 
 async def test_a_block_is_written_in_time_and_synced_in_a_thread(tmp_path: Path) -> None:
     host = Host()
-    tape = Recording(host, EdgeLogSection(min_free=0), tmp_path, "a")
-    tape.record("c", 4, 1, frames(b"x"), ())
+    recorder = Recording(host, EdgeLogSection(min_free=0), tmp_path, "a")
+    recorder.record("c", 4, 1, frames(b"x"), ())
     host.fire()  # the block
     assert payloads(tmp_path) == []
     host.fire()  # the fsync
-    assert tape._syncing is not None
-    await asyncio.wait([tape._syncing])
+    assert recorder._syncing is not None
+    await asyncio.wait([recorder._syncing])
     assert payloads(tmp_path) == [b"x"]
-    await tape.stop()
+    await recorder.stop()
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), BrokerweaveError("damaged")])
@@ -97,19 +97,19 @@ async def test_any_error_after_the_start_is_tried_again(
     errors: list[Exception] = [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), error]
     write = folder.write_identity
 
-    def failing(path: Path, identity: folder.Identity) -> None:
+    def failing(path: Path, identity: folder.LogIdentity) -> None:
         if errors:
             raise errors.pop(0)
         write(path, identity)
 
     monkeypatch.setattr(folder, "write_identity", failing)
-    tape = Recording(host, SETTINGS, tmp_path, "a")
+    recorder = Recording(host, SETTINGS, tmp_path, "a")
     host.fire()
-    assert tape.status()["recording"] is False
+    assert recorder.status()["recording"] is False
     host.fire()
-    assert tape.status()["recording"] is True
+    assert recorder.status()["recording"] is True
     assert len(host.warnings) == 1
-    await tape.stop()
+    await recorder.stop()
 
 
 async def test_too_few_descriptors_at_the_start_are_no_mistake(
@@ -121,19 +121,19 @@ async def test_too_few_descriptors_at_the_start_are_no_mistake(
     with monkeypatch.context() as patched:
         patched.setattr(folder, "write_identity", none_left)
         host = Host()
-        tape = Recording(host, SETTINGS, tmp_path, "a")
+        recorder = Recording(host, SETTINGS, tmp_path, "a")
     host.fire()
-    assert tape.status()["recording"] is True
-    await tape.stop()
+    assert recorder.status()["recording"] is True
+    await recorder.stop()
 
 
 async def test_no_descriptor_for_an_fsync_is_said_once_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = Host()
-    tape = Recording(host, EdgeLogSection(min_free=0), tmp_path, "a")
-    tape.record("c", 4, 1, frames(b"x"), ())
-    tape.write()
+    recorder = Recording(host, EdgeLogSection(min_free=0), tmp_path, "a")
+    recorder.record("c", 4, 1, frames(b"x"), ())
+    recorder.write()
 
     def none_left(file: int) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -144,44 +144,44 @@ async def test_no_descriptor_for_an_fsync_is_said_once_and_tried_again(
             host.fire()
     assert len(host.warnings) == 1
     host.fire()
-    assert tape._syncing is not None
-    await asyncio.wait([tape._syncing])
+    assert recorder._syncing is not None
+    await asyncio.wait([recorder._syncing])
     assert payloads(tmp_path) == [b"x"]
-    await tape.stop()
+    await recorder.stop()
 
 
 async def test_a_clock_that_is_set_forward_takes_no_rows(tmp_path: Path) -> None:
     host = Host()
-    tape = Recording(host, SETTINGS, tmp_path, "a")
-    tape.record("c", 4, 1, frames(b"before"), ())
-    tape.write()
-    set_clock(host, tape, 30 * 86_400.0)
+    recorder = Recording(host, SETTINGS, tmp_path, "a")
+    recorder.record("c", 4, 1, frames(b"before"), ())
+    recorder.write()
+    set_clock(host, recorder, 30 * 86_400.0)
     host.fire()
     assert payloads(tmp_path) == [b"before"]
-    await tape.stop()
+    await recorder.stop()
 
 
 async def test_a_clock_that_is_set_back_does_not_keep_recording_from_going_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = Host()
-    tape = Recording(host, SETTINGS, tmp_path, "a")
+    recorder = Recording(host, SETTINGS, tmp_path, "a")
 
     def full(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr(folder.Disk, "write", full)
-        tape.record("c", 4, 1, frames(b"missed"), ())
-        tape.write()
-    set_clock(host, tape, -86_400.0)
+        patched.setattr(folder.LogFiles, "write", full)
+        recorder.record("c", 4, 1, frames(b"missed"), ())
+        recorder.write()
+    set_clock(host, recorder, -86_400.0)
     host.time += 2.0
-    tape.record("c", 4, 1, frames(b"kept"), ())
-    tape.write()
+    recorder.record("c", 4, 1, frames(b"kept"), ())
+    recorder.write()
     assert payloads(tmp_path) == [b"kept"]
-    await tape.stop()
+    await recorder.stop()
 
 
-def set_clock(host: Host, tape: Recording, step: float) -> None:
+def set_clock(host: Host, recorder: Recording, step: float) -> None:
     host.time += step
-    tape.clock_set(step)
+    recorder.clock_set(step)

@@ -9,10 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from brokerweave.node.retained import Entry
+from brokerweave.node.retained import RetainedEntry
 from brokerweave.runtime.retained_store import SqliteStore
 
-ENTRY = Entry(2**57, 2**64 - 1, "a", 5, False, 1.5, 0.0, 7)
+ENTRY = RetainedEntry(2**57, 2**64 - 1, "a", 5, False, 1.5, 0.0, 7)
 
 
 def test_what_is_committed_reads_back_equal_and_the_rest_is_not_there(tmp_path: Path) -> None:
@@ -97,10 +97,10 @@ KILLED = """
 import sys
 from pathlib import Path
 from brokerweave.runtime.retained_store import SqliteStore
-from brokerweave.node.retained import Entry
+from brokerweave.node.retained import RetainedEntry
 store = SqliteStore(Path(sys.argv[1]), print)
 for number in range(1, 1_000_000):
-    store.put("t", Entry(number, number, "a", 4, False, 0.0, 0.0, 1), b"%d" % number)
+    store.put("t", RetainedEntry(number, number, "a", 4, False, 0.0, 0.0, 1), b"%d" % number)
     store.commit()
     print(number, flush=True)
 """

@@ -70,7 +70,7 @@ def test_qos_0_that_stands_is_received_when_the_stream_goes_on(site: Site) -> No
     site.client(Subscribe(3, (Subscription("t", 0),)))
     site.broker(Publish("t", b"1"), SubAck(3, (0,)), Publish("t", b"2"))
     assert site.host.receipts == [named(b"1")]
-    site.pair.go_on(site.host.stands[0])
+    site.pair.end_hold(site.host.hold_points[0])
     assert site.host.receipts == [named(b"1"), named(b"2")]
 
 

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import pytest
 
-from brokerweave.cooperation.api import Listener, Reject, Session, SessionManager, Side
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import RouteCache, Routed, split
 from brokerweave.mqtt.packets import (
@@ -30,10 +29,11 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Property
+from brokerweave.plugin import Listener, Reject, Session, SessionManager, Side
+from brokerweave.session.hold_points import HeldAck, HoldPoint
 from brokerweave.session.pair import Pair
 from brokerweave.session.phase import Phase
 from brokerweave.session.record import SessionRecord
-from brokerweave.session.standing import HeldAck, Stand
 
 
 @dataclass
@@ -60,9 +60,9 @@ class Host:
     hung_up: list[bytes] = field(default_factory=list)
     barrier: bool = False
     is_superseded: bool = False
-    stands_behind: bool = False
-    behind: list[Stand] = field(default_factory=list)
-    stands: list[Stand] = field(default_factory=list)
+    holds_behind: bool = False
+    behind: list[HoldPoint] = field(default_factory=list)
+    hold_points: list[HoldPoint] = field(default_factory=list)
     acks: list[HeldAck] = field(default_factory=list)
     recorded: list[tuple[bytes, bool]] = field(default_factory=list)
     """The last byte of each publication, and whether it was resent."""
@@ -76,15 +76,15 @@ class Host:
         self.connects += 1
 
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
-        if self.stands_behind and session_present:
-            self.behind.append(pair.stand_behind())
+        if self.holds_behind and session_present:
+            self.behind.append(pair.hold_behind())
         return self.record
 
-    def granted(self, pair: Pair, filters: list[tuple[str, int]], stand: Stand) -> bool:
+    def granted(self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint) -> bool:
         self.granted_filters += filters
-        self.stands.append(stand)
-        if self.stands_behind:
-            self.behind.append(pair.stand_behind())
+        self.hold_points.append(hold_point)
+        if self.holds_behind:
+            self.behind.append(pair.hold_behind())
         return not self.barrier
 
     def withdrawn(self, pair: Pair, filters: list[str]) -> None:
@@ -584,7 +584,7 @@ class TestTheStreamStandsAtASuback:
         before, suback, after = Publish("x"), SubAck(3, (0,)), Publish("y")
         assert site.broker(before, suback, after) == codec.encode(before, site.version)
         assert site.broker(Publish("z")) == b""
-        site.pair.go_on(site.host.stands[0])
+        site.pair.end_hold(site.host.hold_points[0])
         expected = b"".join(codec.encode(p, site.version) for p in (suback, after, Publish("z")))
         assert b"".join(site.host.to_client) == expected
         assert site.broker(Publish("more")) == codec.encode(Publish("more"), site.version)
@@ -595,9 +595,9 @@ class TestTheStreamStandsAtASuback:
         for packet_id in (1, 2):
             site.client(Subscribe(packet_id, (Subscription("a", 0),)))
         assert site.broker(SubAck(1, (0,)), SubAck(2, (0,))) == b""
-        site.pair.go_on(site.host.stands[1])
+        site.pair.end_hold(site.host.hold_points[1])
         assert site.host.to_client == []
-        site.pair.go_on(site.host.stands[0])
+        site.pair.end_hold(site.host.hold_points[0])
         assert b"".join(site.host.to_client) == b"".join(
             codec.encode(SubAck(i, (0,)), site.version) for i in (1, 2)
         )
@@ -608,7 +608,7 @@ class TestTheStreamStandsAtASuback:
         site.client(Subscribe(3, (Subscription("a", 0),)))
         site.broker(SubAck(3, (0,)), Publish("x", bytes(5000)))
         assert site.pair.wants_broker_pause
-        site.pair.go_on(site.host.stands[0])
+        site.pair.end_hold(site.host.hold_points[0])
         assert not site.pair.wants_broker_pause
 
 

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import pytest
 
-from brokerweave.cooperation.api import Listener, Reject, Session, Side
 from brokerweave.errors import LocalProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
@@ -30,6 +29,7 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Properties, Property
+from brokerweave.plugin import Listener, Reject, Session, Side
 from tests.unit.session.test_pair import Site
 
 FIRST = 65535
@@ -42,19 +42,19 @@ class Bench(Site):
     def __init__(self, version: int, properties: Properties = (), session_present: bool = False) -> None:
         super().__init__(version, mesh=True)
         self.done = 0
-        self.host.stands_behind = session_present
+        self.host.holds_behind = session_present
         self.client(Connect("c", version, properties=properties))
         self.broker(ConnAck(session_present=session_present))
         self.host.to_client.clear()
 
     def subscribe(self, *behind: Packet) -> bytes:
-        self.host.stands_behind = True
+        self.host.holds_behind = True
         self.client(Subscribe(3, (Subscription("t", 2),)))
         return self.broker(SubAck(3, (2,)), *behind)
 
     def redeliver(self, *publishes: Publish, late: bool = False) -> None:
-        stand = None if late else self.host.behind[0]
-        self.pair.redeliver(list(publishes), self._done, stand)
+        hold_point = None if late else self.host.behind[0]
+        self.pair.redeliver(list(publishes), self._done, hold_point)
 
     def _done(self) -> None:
         self.done += 1
@@ -114,7 +114,7 @@ class TestThePlaceOfAQueue:
         assert bench.subscribe(Publish("t", b"live")) == b""
         bench.redeliver(missed(1))
         assert bench.written() == []
-        bench.pair.go_on(bench.host.stands[0])
+        bench.pair.end_hold(bench.host.hold_points[0])
         assert bench.written() == [SubAck(3, (2,)), sent(1, FIRST)]
         bench.client(PubAck(FIRST))
         assert bench.written() == [Publish("t", b"live")]
@@ -122,7 +122,7 @@ class TestThePlaceOfAQueue:
     def test_is_the_same_if_the_host_hears_of_it_last(self, bench: Bench) -> None:
         bench.host.barrier = True
         bench.subscribe(Publish("t", b"live"))
-        bench.pair.go_on(bench.host.stands[0])
+        bench.pair.end_hold(bench.host.hold_points[0])
         assert bench.written() == [SubAck(3, (2,))]
         bench.redeliver(missed(1))
         assert bench.written() == [sent(1, FIRST)]
@@ -147,7 +147,7 @@ class TestThePlaceOfAQueue:
 
     def test_is_none_if_there_is_nothing_to_redeliver(self, bench: Bench) -> None:
         bench.subscribe(Publish("t", b"live"))
-        bench.pair.go_on(bench.host.behind[0])
+        bench.pair.end_hold(bench.host.behind[0])
         assert bench.written() == [Publish("t", b"live")]
         bench.redeliver(late=True)
         assert bench.done == 1
@@ -155,7 +155,7 @@ class TestThePlaceOfAQueue:
     def test_is_kept_when_the_host_lets_go_on_what_a_queue_stands_at(self, bench: Bench) -> None:
         bench.subscribe(Publish("t", b"live"))
         bench.redeliver(missed(1))
-        bench.pair.go_on(bench.host.behind[0])
+        bench.pair.end_hold(bench.host.behind[0])
         assert bench.written() == [sent(1, FIRST)]
 
     def test_belongs_to_one_queue(self, bench: Bench) -> None:
@@ -166,7 +166,7 @@ class TestThePlaceOfAQueue:
 
     def test_is_asked_for_only_at_a_connack_or_suback(self, bench: Bench) -> None:
         with pytest.raises(LocalProtocolError):
-            bench.pair.stand_behind()
+            bench.pair.hold_behind()
 
     def test_exists_only_in_a_mesh(self) -> None:
         site = Site(4)
@@ -258,7 +258,7 @@ class TestTheExchanges:
         bench.redeliver(missed(1), missed(2, qos=2), missed(3), missed(4, qos=0))
         bench.client(PubAck(FIRST), PubRec(FIRST - 1))
         bench.pair.ended()
-        bench.pair.go_on(bench.host.behind[0])
+        bench.pair.end_hold(bench.host.behind[0])
         bench.redeliver(missed(5), late=True)
         assert sorted(bench.received) == sorted(content_hash("t", number) for number in (b"1", b"2", b"4"))
         assert bench.host.counters["redelivery_interrupted"] == 1

@@ -179,7 +179,7 @@ def test_any_cut_of_any_interleaving_gives_the_client_the_same(
     properties = ((Property.RECEIVE_MAXIMUM, most),) if version == 5 else ()
     pair.from_client(codec.encode(Connect("c", version, properties=properties), version))
     client.hear(pair.from_broker(codec.encode(ConnAck(), version)))
-    host.stands_behind = True
+    host.holds_behind = True
     pair.from_client(codec.encode(Subscribe(1, (Subscription("t", 2),)), version))
 
     names: dict[str, list[Publish]] = {
@@ -195,7 +195,7 @@ def test_any_cut_of_any_interleaving_gives_the_client_the_same(
 
     def go_on() -> None:
         done.append("went on")
-        pair.go_on(host.stands[0])
+        pair.end_hold(host.hold_points[0])
 
     def redeliver() -> None:
         done.append("asked")

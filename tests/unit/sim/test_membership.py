@@ -6,16 +6,16 @@ import pytest
 
 from brokerweave.errors import ConfigError
 from brokerweave.membership.presets import LAN, MOST_DATAGRAM
-from brokerweave.sim.membership import MembershipRun, Options, Result, percentile
+from brokerweave.sim.membership import MembershipOptions, MembershipResult, MembershipRun, percentile
 from brokerweave.sim.membership_node import MemberNode
 
 
-def run(**options: Any) -> Result:
-    return MembershipRun(Options(**options)).run()
+def run(**options: Any) -> MembershipResult:
+    return MembershipRun(MembershipOptions(**options)).run()
 
 
 def acquainted(**options: Any) -> MembershipRun:
-    scene = MembershipRun(Options(**{"nodes": 12, "loss": 0.05, **options}))
+    scene = MembershipRun(MembershipOptions(**{"nodes": 12, "loss": 0.05, **options}))
     scene.acquaint()
     scene.let_pass(2.0)
     return scene
@@ -133,7 +133,7 @@ def test_a_seed_that_restarts_alone_is_found_by_the_others() -> None:
 
 
 def test_a_cluster_grows_from_one_seed() -> None:
-    scene = MembershipRun(Options(nodes=12, loss=0.05))
+    scene = MembershipRun(MembershipOptions(nodes=12, loss=0.05))
     for node in scene.nodes:
         node.start()
         node.act(lambda now, node=node: node.swim.join([scene.nodes[0].address], now))  # type: ignore[misc]
@@ -145,7 +145,7 @@ def test_a_cluster_grows_from_one_seed() -> None:
 @pytest.mark.parametrize("wrong", [{"preset": "moon"}, {"nodes": 1}, {"loss": 1.0}])
 def test_options_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        MembershipRun(Options(**wrong))
+        MembershipRun(MembershipOptions(**wrong))
 
 
 def test_the_percentile_is_a_value_that_was_seen() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from brokerweave.sim.checker import Checker
 from brokerweave.sim.client import ModelClient
-from brokerweave.sim.facts import Facts, NodeEnd, Publication, Visit
-from brokerweave.sim.ledger import Ledger
+from brokerweave.sim.expected import Expected
+from brokerweave.sim.facts import Facts, ModelPublication, NodeEnd, Visit
 from brokerweave.sim.order import Order
-from brokerweave.sim.owed import Owed
-from brokerweave.sim.pipes import Network
+from brokerweave.sim.pipes import StreamNetwork
 from brokerweave.sim.promises import Broken, Promises
 from brokerweave.sim.topology import Topology
 from brokerweave.sim.world import World
@@ -22,11 +22,11 @@ class Behind:
 
     def __init__(self) -> None:
         world = World("1")
-        owed = Owed(Topology(["a", "b"]), lambda *way: True, lambda: True, lambda node: True)
-        self.facts = Facts(world, Promises(), owed.excuses, cluster=False, cares=False, cyclic=False)
-        network, ledger = Network(world, lambda one, other: 0.1), Ledger(self.facts, owed)
-        self._subscriber = ModelClient(world, network, ledger, "s", "a", 4, True, None)
-        self._order, self._owed, self._begun = Order(self.facts, owed), owed, world.now
+        expected = Expected(Topology(["a", "b"]), lambda *way: True, lambda: True, lambda node: True)
+        self.facts = Facts(world, Promises(), expected.allowances, cluster=False, cares=False, cyclic=False)
+        network, checker = StreamNetwork(world, lambda one, other: 0.1), Checker(self.facts, expected)
+        self._subscriber = ModelClient(world, network, checker, "s", "a", 4, True, None)
+        self._order, self._expected, self._begun = Order(self.facts, expected), expected, world.now
         self._got(2)
 
     def got_what_its_broker_has_since(self, taken: float) -> None:
@@ -44,7 +44,7 @@ class Behind:
         that on only at `passed_on`. The subscriber came 2 seconds after the beginning."""
         self.facts.world.run(2.0)
         self._order.granted(self._subscriber, "t")
-        self._owed.granted(self._subscriber, "t", 1, False)
+        self._expected.granted(self._subscriber, "t", 1, False)
         self.facts.first_hand["b", b"p:1"] += (1.0, 5.0)
         self.facts.first_hand["b", b"p:2"].append(3.0)
         self.facts.visits["b", b"p:2"].append(Visit(3.0, ("b", 1, 0, 1), None, False))
@@ -53,7 +53,7 @@ class Behind:
 
     def _got(self, number: int, at: float = 0.0) -> None:
         payload = f"p:{number}".encode()
-        publication = Publication(payload, "p", number, "b", "t", 1, False, False, at)
+        publication = ModelPublication(payload, "p", number, "b", "t", 1, False, False, at)
         self.facts.publications[payload] = publication
         self._order.check(self._subscriber, publication, 1)
 
@@ -61,7 +61,7 @@ class Behind:
 def test_what_a_node_could_not_read_at_one_start_may_come_late_after_the_next() -> None:
     behind = Behind()
     behind.got_what_its_broker_has_since(STARTED_AGAIN + 0.1)
-    assert sum(behind.facts.excuses.values()) == 1
+    assert sum(behind.facts.allowances.values()) == 1
 
 
 @pytest.mark.parametrize("taken", [UNREAD_SINCE - 2.0, UNREAD_SINCE + 0.1])
@@ -73,7 +73,7 @@ def test_what_its_broker_had_before_that_may_not(taken: float) -> None:
 def test_what_nobody_wanted_in_its_turn_may_come_late_to_who_subscribed_since_when_it_is_sent_again() -> None:
     behind = Behind()
     behind.got_what_was_sent_again(passed_on=5.0, published=1.0)
-    assert sum(behind.facts.excuses.values()) == 1
+    assert sum(behind.facts.allowances.values()) == 1
 
 
 @pytest.mark.parametrize(

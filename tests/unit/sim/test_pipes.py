@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from brokerweave.sim.pipes import BUFFER, End, Handler, Network
-from brokerweave.sim.world import Host, World
+from brokerweave.sim.pipes import BUFFER, Handler, PipeEnd, StreamNetwork
+from brokerweave.sim.world import VirtualHost, World
 
 
 @dataclass
 class Side:
-    end: End
+    end: PipeEnd
     got: bytes = b""
     ended: int = 0
     again: int = 0
@@ -33,12 +33,12 @@ class Two:
     sides: list[Side] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.network = Network(self.world, lambda one, other: 0.1)
-        self.hosts = [Host(self.world, name) for name in "ab"]
+        self.network = StreamNetwork(self.world, lambda one, other: 0.1)
+        self.hosts = [VirtualHost(self.world, name) for name in "ab"]
         for host in self.hosts:
             host.start()
 
-        def stand(end: End) -> Handler:
+        def stand(end: PipeEnd) -> Handler:
             self.sides.append(Side(end))
             return self.sides[-1]
 
@@ -136,7 +136,7 @@ def test_a_host_that_is_down_refuses_a_connection() -> None:
     two.hosts[1].die()
     refused: list[bool] = []
 
-    def made(end: End) -> Handler:
+    def made(end: PipeEnd) -> Handler:
         raise AssertionError("nobody listens")
 
     two.network.connect(two.hosts[0], "b", made, lambda: refused.append(True))

@@ -7,17 +7,17 @@ from collections import Counter
 import pytest
 
 from brokerweave.mqtt.packets import Publish
+from brokerweave.sim.checker import Checker
 from brokerweave.sim.client import ModelClient
+from brokerweave.sim.expected_in_one_hop import ExpectedInOneHop
 from brokerweave.sim.facts import Facts, NodeEnd
-from brokerweave.sim.ledger import Ledger
-from brokerweave.sim.owed_in_one_hop import OwedInOneHop
-from brokerweave.sim.pipes import Network
+from brokerweave.sim.pipes import StreamNetwork
 from brokerweave.sim.promises import Broken, Promises
 from brokerweave.sim.topology import Topology
 from brokerweave.sim.world import World
 
 PAYLOAD = b"p:1"
-EXCUSE = "doubled: its broker was given it for others, before its node was restarted"
+ALLOWANCE = "doubled: its broker was given it for others, before its node was restarted"
 
 
 class Site:
@@ -26,28 +26,28 @@ class Site:
     def __init__(self) -> None:
         self.world = World("a seed")
         names = ["a", "c"]
-        owed = OwedInOneHop(Topology(names), lambda *_: False, lambda: False, lambda node: True)
+        expected = ExpectedInOneHop(Topology(names), lambda *_: False, lambda: False, lambda node: True)
         self.facts = Facts(self.world, Promises(), Counter(), cluster=True, cares=True, cyclic=False)
-        self.ledger = Ledger(self.facts, owed)
-        network = Network(self.world, lambda one, other: 0.0)
-        self.client = ModelClient(self.world, network, self.ledger, "s-1", "c", 4, True, None)
-        publisher = ModelClient(self.world, network, self.ledger, "p", "a", 4, True, None)
+        self.checker = Checker(self.facts, expected)
+        network = StreamNetwork(self.world, lambda one, other: 0.0)
+        self.client = ModelClient(self.world, network, self.checker, "s-1", "c", 4, True, None)
+        publisher = ModelClient(self.world, network, self.checker, "p", "a", 4, True, None)
         self.facts.sites_clients = lambda site: [self.client] if site == "c" else []
-        self.ledger.made(publisher, PAYLOAD, "t", 1, False)
+        self.checker.made(publisher, PAYLOAD, "t", 1, False)
         self.facts.takes["c", PAYLOAD].append(1.0)
         self.facts.starts["c"] = 2.0
         message = Publish("t", PAYLOAD, 1)
-        self.ledger.passed_on("c", "s-1", message)
-        self.ledger.delivered(self.client, message)
+        self.checker.passed_on("c", "s-1", message)
+        self.checker.delivered(self.client, message)
 
     def give_again(self) -> None:
-        self.ledger.redelivering("c", "s-1", [PAYLOAD])
+        self.checker.redelivering("c", "s-1", [PAYLOAD])
 
 
 def test_what_a_broker_got_for_others_before_a_restart_may_be_given_once_more() -> None:
     site = Site()
     site.give_again()
-    assert site.facts.excuses[EXCUSE] == 1
+    assert site.facts.allowances[ALLOWANCE] == 1
 
 
 def test_not_what_its_origin_sent_there_for_the_client() -> None:
@@ -88,7 +88,7 @@ class TestASessionThatANodeDoesNotKnow:
         end.disk_kept = not lost
         site.facts.ends["c"].append(end)
         site.give_again()
-        assert site.facts.excuses["doubled: its node had forgotten a session that the broker had"] == 1
+        assert site.facts.allowances["doubled: its node had forgotten a session that the broker had"] == 1
 
     def test_is_known_where_its_disk_could_be_read(self, site: Site) -> None:
         site.facts.ends["c"].append(NodeEnd(site.world.now, False, False, False, False, frozenset()))

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from brokerweave.errors import ConfigError
-from brokerweave.sim.scale import Options, Result, ScaleRun
+from brokerweave.sim.scale import ScaleOptions, ScaleResult, ScaleRun
 from brokerweave.sim.scale_shapes import SHAPES
 
 SMALL = {"nodes": 12, "duration": 60.0, "filters": 10, "publications": 2.0}
 
 
-def run(**options: object) -> Result:
-    return ScaleRun(Options(**{**SMALL, **options})).run()  # type: ignore[arg-type]
+def run(**options: object) -> ScaleResult:
+    return ScaleRun(ScaleOptions(**{**SMALL, **options})).run()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -94,7 +94,7 @@ class TestMesh:
         assert result.probe_known == 12
 
     def test_clients_of_a_site_that_is_cut_off_are_elsewhere_and_stay_there(self) -> None:
-        scale = ScaleRun(Options(**{**SMALL, "strategy": "mesh"}))  # type: ignore[arg-type]
+        scale = ScaleRun(ScaleOptions(**{**SMALL, "strategy": "mesh"}))  # type: ignore[arg-type]
         result = scale.run()
         moved = scale.clients[0]
         homes = {node.core.strategy.table.home(moved.name) for node in scale.nodes}  # type: ignore[attr-defined]

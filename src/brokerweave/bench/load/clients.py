@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from brokerweave.bench.folder import HEADER
 from brokerweave.bench.load import wire
-from brokerweave.bench.load.plan import Client, WorkerPlan
+from brokerweave.bench.load.plan import PlannedClient, WorkerPlan
 from brokerweave.errors import RemoteProtocolError, Unavailable
 from brokerweave.mqtt import frames
 
@@ -24,13 +24,13 @@ _AT_ONCE = 100
 _PATIENCE = 60.0
 """Seconds that a broker may take for CONNACK or SUBACK: one held to a few per cent of a core is slow."""
 _PATIENCE_BACK = 5.0
-"""The same for one of several doors at which a client may come back."""
+"""The same for one of several addresses at which a client may come back."""
 
 
-class Connection:
+class LoadConnection:
     """One client's socket, and the bytes that it would not take yet."""
 
-    def __init__(self, client: Client, sock: socket.socket, wanted: int) -> None:
+    def __init__(self, client: PlannedClient, sock: socket.socket, wanted: int) -> None:
         self.client = client
         self._wanted = wanted
         self.away = True
@@ -95,13 +95,17 @@ class Connection:
         return f"{self.client.host}:{self.client.port}"
 
 
-class Publisher(Connection):
+class LoadPublisher(LoadConnection):
     """Sends, and at QoS 1 and 2 hears of it: `acknowledged(turn)` when a message has been taken over."""
 
     def __init__(
-        self, client: Client, sock: socket.socket, plan: WorkerPlan, acknowledged: Callable[[int], None]
+        self,
+        client: PlannedClient,
+        sock: socket.socket,
+        plan: WorkerPlan,
+        acknowledged: Callable[[int], None],
     ) -> None:
-        self._again: dict[bytes, bytes] | None = {} if plan.doors else None
+        self._again: dict[bytes, bytes] | None = {} if plan.addresses else None
         """What is to be sent again after a connection was lost: PUBLISH, or PUBREL after PUBREC."""
         super().__init__(client, sock, 1 << wire.PUBACK | 1 << wire.PUBREC | 1 << wire.PUBCOMP)
         self._qos = plan.qos
@@ -154,11 +158,11 @@ def _again(packet: bytes) -> bytes:
     return bytes((packet[0] | wire.DUP,)) + packet[1:] if packet[0] >> 4 == wire.PUBLISH else packet
 
 
-class Subscriber(Connection):
+class LoadSubscriber(LoadConnection):
     """Takes in deliveries, and answers those of QoS 1 and 2. `place` is its place among the worker's
     subscribers."""
 
-    def __init__(self, client: Client, sock: socket.socket, plan: WorkerPlan, place: int) -> None:
+    def __init__(self, client: PlannedClient, sock: socket.socket, plan: WorkerPlan, place: int) -> None:
         self.place = place
         qos = min(plan.qos, plan.subscriber_qos)
         super().__init__(client, sock, 1 << wire.PUBLISH | 1 << wire.PUBREL if qos else 0)
@@ -198,7 +202,7 @@ class Subscriber(Connection):
         return b"".join(headers)
 
 
-def opened(plan: WorkerPlan, clients: Sequence[Client]) -> list[socket.socket]:
+def opened(plan: WorkerPlan, clients: Sequence[PlannedClient]) -> list[socket.socket]:
     """Connected (and subscribed) sockets in the order of the clients, not blocking any more."""
     done: list[socket.socket] = []
     try:
@@ -212,14 +216,14 @@ def opened(plan: WorkerPlan, clients: Sequence[Client]) -> list[socket.socket]:
     return done
 
 
-def _open_some(plan: WorkerPlan, clients: Sequence[Client], done: list[socket.socket]) -> None:
+def _open_some(plan: WorkerPlan, clients: Sequence[PlannedClient], done: list[socket.socket]) -> None:
     """Ask for all first, then read the answers: a slow broker serves them in one go."""
     begun = len(done)
     for client in clients:
         sock = socket.create_connection((client.host, client.port), timeout=_PATIENCE)
         done.append(sock)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.sendall(wire.connect(f"{plan.label}-{client.number}", clean=not plan.doors))
+        sock.sendall(wire.connect(f"{plan.label}-{client.number}", clean=not plan.addresses))
     for sock in done[begun:]:
         _expect(sock, wire.CONNACK)
     for client, sock in zip(clients, done[begun:], strict=True):
@@ -231,12 +235,12 @@ def _open_some(plan: WorkerPlan, clients: Sequence[Client], done: list[socket.so
         sock.setblocking(False)
 
 
-def come_back(plan: WorkerPlan, client: Client, door: tuple[str, int]) -> socket.socket:
-    """A new connection of a client that lost its own; `OSError` or `Unavailable` if this door is shut.
+def come_back(plan: WorkerPlan, client: PlannedClient, address: tuple[str, int]) -> socket.socket:
+    """A new connection of a client that lost its own; `OSError` or `Unavailable` if this address refuses.
 
     SUBACK is not waited for: what the client missed may come before it.
     """
-    sock = socket.create_connection(door, timeout=_PATIENCE_BACK)
+    sock = socket.create_connection(address, timeout=_PATIENCE_BACK)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.sendall(wire.connect(f"{plan.label}-{client.number}", clean=False))

@@ -26,11 +26,11 @@ from brokerweave.bench import quota
 from brokerweave.bench.folder import (
     LOAD,
     Bottleneck,
-    Counters,
-    Event,
+    EdgeServer,
     Measurement,
+    RunEvent,
     RunFolder,
-    Server,
+    WindowCounts,
     kept_up,
 )
 from brokerweave.bench.load.plan import WorkerPlan, worker_plans
@@ -59,11 +59,11 @@ def silent(_text: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LoadTarget:
     """What is measured: where each place's clients connect, and the processes that serve them."""
 
     addresses: Mapping[str, tuple[str, int]]
-    servers: tuple[Server, ...] = ()
+    servers: tuple[EdgeServer, ...] = ()
 
     @property
     def processes(self) -> dict[str, int]:
@@ -72,7 +72,7 @@ class Target:
 
 def measure(
     scenario: Scenario,
-    target: Target,
+    target: LoadTarget,
     folder: RunFolder,
     show: Progress = silent,
     name: str = "",
@@ -90,7 +90,7 @@ def measure(
 
 
 def _measured(
-    scenario: Scenario, target: Target, folder: RunFolder, show: Progress, name: str
+    scenario: Scenario, target: LoadTarget, folder: RunFolder, show: Progress, name: str
 ) -> tuple[Measurement, bool]:
     """A measurement that does not count yet, and whether all processes stayed in their CPU groups."""
     number, path = folder.begin_measurement()
@@ -138,8 +138,8 @@ def _measured(
 class _Killer:
     """Ends places when their time has come, from a thread of its own; `events` says when that was."""
 
-    def __init__(self, kills: Sequence[Kill], servers: Sequence[Server], window: int) -> None:
-        self.events: list[Event] = []
+    def __init__(self, kills: Sequence[Kill], servers: Sequence[EdgeServer], window: int) -> None:
+        self.events: list[RunEvent] = []
         self._kills = sorted(kills, key=lambda kill: kill.at)
         self._pids = {server.name: list(server.pids.values()) for server in servers}
         self._window = window
@@ -155,7 +155,7 @@ class _Killer:
             for pid in self._pids.get(kill.place, []):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            self.events.append(Event(time.monotonic_ns(), f"killed {kill.place}"))
+            self.events.append(RunEvent(time.monotonic_ns(), f"killed {kill.place}"))
 
     def stop(self) -> None:
         self._end.set()
@@ -257,13 +257,15 @@ def _latencies(path: Path, plans: list[WorkerPlan]) -> np.ndarray[Any, Any]:
     return found
 
 
-def _counters(results: list[dict[str, Any]], scenario: Scenario, latencies: np.ndarray[Any, Any]) -> Counters:
+def _counters(
+    results: list[dict[str, Any]], scenario: Scenario, latencies: np.ndarray[Any, Any]
+) -> WindowCounts:
     total = {key: sum(result[key] for result in results) for key in results[0]}
     seconds = scenario.times.measured
     listening = sum(group.subscribers for group in scenario.groups if group.latency)
     some = latencies.size > 0
     p50, p99 = np.percentile(latencies, [50, 99]) / 1000 if some else (0.0, 0.0)
-    return Counters(
+    return WindowCounts(
         sent=total["sent"],
         acknowledged=total["acknowledged"],
         received=total["received"],
@@ -282,12 +284,12 @@ def _counters(results: list[dict[str, Any]], scenario: Scenario, latencies: np.n
     )
 
 
-def late_reason(counters: Counters) -> str:
+def late_reason(counters: WindowCounts) -> str:
     return f"{counters.late_sends / max(1, counters.sent):.1%} of the messages were sent late"
 
 
 def _bottleneck(
-    results: list[dict[str, Any]], counters: Counters, counts: Mapping[str, int], held: bool
+    results: list[dict[str, Any]], counters: WindowCounts, counts: Mapping[str, int], held: bool
 ) -> Bottleneck:
     reasons = [
         f"load process {number} used {result['cpu_share']:.0%} of a core"

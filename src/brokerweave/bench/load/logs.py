@@ -20,8 +20,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from brokerweave.bench.folder import L_CLIENT, LATE_NS, RECEIVES, SENDS, T_CLIENT, log_writer
-from brokerweave.bench.load.plan import Client, WorkerPlan
-from brokerweave.bench.load.tally import Deliveries, Tally
+from brokerweave.bench.load.plan import PlannedClient, WorkerPlan
+from brokerweave.bench.load.tally import DeliveryBlock, Tally
 from brokerweave.errors import RemoteProtocolError
 
 _MOST_WAITING = 1 << 28
@@ -62,7 +62,7 @@ class ReceiveLog:
             chunks.clear()
         self._waiting = 0
 
-    def _write(self, block: Deliveries) -> None:
+    def _write(self, block: DeliveryBlock) -> None:
         ours = (block.sent >= self._began) & (block.sent <= block.received)
         if not ours.all():
             block = block.where(ours)
@@ -82,7 +82,7 @@ class ReceiveLog:
         self._files.close()
 
 
-def _taken_apart(chunks: list[tuple[int, int, bytes]], length: int, payload: int) -> Deliveries:
+def _taken_apart(chunks: list[tuple[int, int, bytes]], length: int, payload: int) -> DeliveryBlock:
     counts = np.array([len(frames) // length for _, _, frames in chunks])
     joined = b"".join(frames for _, _, frames in chunks)
     if len(joined) != counts.sum() * length:
@@ -99,7 +99,7 @@ def _taken_apart(chunks: list[tuple[int, int, bytes]], length: int, payload: int
     )
     found = np.frombuffer(joined, dtype=layout)
     first = np.repeat(np.cumsum(counts) - counts, counts)
-    return Deliveries(
+    return DeliveryBlock(
         subscriber=np.repeat(np.array([place for _, place, _ in chunks]), counts),
         publisher=found["publisher"].astype(np.int64),
         message=found["message"].astype(np.int64),
@@ -113,7 +113,7 @@ class SendLog:
     """What publishers of one kind sent, in turn: message `n` was the `n // count`-th of publisher `n %
     count`."""
 
-    publishers: list[Client]
+    publishers: list[PlannedClient]
     interval: float
     began: int
     sent: array[int] = field(default_factory=lambda: array("q"))

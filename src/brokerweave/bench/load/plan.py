@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from brokerweave.bench.folder import L_CLIENT, T_CLIENT
-from brokerweave.bench.scenario import Group, Scenario
+from brokerweave.bench.scenario import ClientGroup, Scenario
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class PlannedClient:
     """`phase` is the part of an interval after which a publisher sends its first message."""
 
     number: int
@@ -37,7 +37,7 @@ class WorkerPlan:
     folder: str
     label: str
     """Begins every client id: two measurements never take each other's sessions."""
-    clients: tuple[Client, ...]
+    clients: tuple[PlannedClient, ...]
     topics: tuple[str, ...]
     copies: tuple[int, ...]
     """Subscribers of each topic."""
@@ -53,7 +53,7 @@ class WorkerPlan:
     warm_up: float
     measured: float
     cool_down: float
-    doors: tuple[tuple[str, int], ...] = ()
+    addresses: tuple[tuple[str, int], ...] = ()
     """Where a client that lost its connection may come back; none: it must not lose it."""
 
     def interval_of(self, kind: int) -> float:
@@ -69,10 +69,10 @@ class WorkerPlan:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> WorkerPlan:
         given = dict(value)
-        given["clients"] = tuple(Client(**each) for each in given["clients"])
+        given["clients"] = tuple(PlannedClient(**each) for each in given["clients"])
         given["topics"], given["copies"] = tuple(given["topics"]), tuple(given["copies"])
         given["publishers"] = tuple(tuple(each) for each in given["publishers"])
-        given["doors"] = tuple((host, port) for host, port in given["doors"])
+        given["addresses"] = tuple((host, port) for host, port in given["addresses"])
         return cls(**given)
 
 
@@ -83,7 +83,7 @@ def worker_plans(
     topics = tuple(dict.fromkeys(group.topic for group in scenario.groups))
     clients = _numbered(scenario, addresses, topics)
     copies = Counter(client.topic for client in clients if not client.publishes)
-    hands: list[list[Client]] = [[] for _ in range(scenario.workers)]
+    hands: list[list[PlannedClient]] = [[] for _ in range(scenario.workers)]
     for kind_of_work in (True, False):
         dealt = [c for c in clients if c.kind == T_CLIENT and c.publishes is kind_of_work]
         for place, client in enumerate(dealt):
@@ -113,7 +113,7 @@ def worker_plans(
             warm_up=scenario.times.warm_up,
             measured=scenario.times.measured,
             cool_down=scenario.times.cool_down,
-            doors=tuple(addresses.values()) if scenario.kills else (),
+            addresses=tuple(addresses.values()) if scenario.kills else (),
         )
         for number, hand in enumerate(hands)
         if hand
@@ -122,14 +122,14 @@ def worker_plans(
 
 def _numbered(
     scenario: Scenario, addresses: Mapping[str, tuple[str, int]], topics: tuple[str, ...]
-) -> list[Client]:
+) -> list[PlannedClient]:
     """All clients; those of one topic are never neighbours among the publishers while there are others."""
-    clients: list[Client] = []
+    clients: list[PlannedClient] = []
 
-    def add(group: Group, publishes: bool, phase: float = 0.0) -> None:
+    def add(group: ClientGroup, publishes: bool, phase: float = 0.0) -> None:
         host, port = addresses[group.place]
         topic = topics.index(group.topic)
-        clients.append(Client(len(clients), host, port, topic, group.kind, publishes, phase))
+        clients.append(PlannedClient(len(clients), host, port, topic, group.kind, publishes, phase))
 
     for latency in (False, True):
         groups = [group for group in scenario.groups if group.latency is latency]
@@ -141,7 +141,7 @@ def _numbered(
     return clients
 
 
-def _in_turn(groups: list[Group], counts: list[int]) -> list[Group]:
+def _in_turn(groups: list[ClientGroup], counts: list[int]) -> list[ClientGroup]:
     """Each group as often as it counts, one after the other in rounds."""
     return [
         group

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brokerweave.bench.folder import L_CLIENT, T_CLIENT
-from brokerweave.bench.load.plan import Client, WorkerPlan
+from brokerweave.bench.load.plan import PlannedClient, WorkerPlan
 
 Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Deliveries:
+class DeliveryBlock:
     """A block of deliveries, column by column, in the order of arrival at each subscriber."""
 
     subscriber: Numbers
@@ -30,9 +30,9 @@ class Deliveries:
     sent: Numbers
     received: Numbers
 
-    def where(self, mask: NDArray[np.bool_]) -> Deliveries:
+    def where(self, mask: NDArray[np.bool_]) -> DeliveryBlock:
         columns = (self.subscriber, self.publisher, self.message, self.sent, self.received)
-        return Deliveries(*(column[mask] for column in columns))
+        return DeliveryBlock(*(column[mask] for column in columns))
 
 
 class Tally:
@@ -65,10 +65,10 @@ class Tally:
             self._column[list(numbers)] = np.arange(len(numbers))
 
     @staticmethod
-    def _most(plan: WorkerPlan, client: Client) -> int:
+    def _most(plan: WorkerPlan, client: PlannedClient) -> int:
         return int(plan.total / plan.interval_of(client.kind)) + 3
 
-    def add(self, block: Deliveries) -> None:
+    def add(self, block: DeliveryBlock) -> None:
         kind = self._kind[block.subscriber][self._inside(block.received)]
         self.received += int(np.count_nonzero(kind == T_CLIENT))
         self.received_by_l += int(np.count_nonzero(kind == L_CLIENT))
@@ -77,7 +77,7 @@ class Tally:
     def _inside(self, times: Numbers) -> NDArray[np.bool_]:
         return (times >= self._begin) & (times < self._end)
 
-    def _note_order(self, block: Deliveries) -> None:
+    def _note_order(self, block: DeliveryBlock) -> None:
         row = self._first_row[block.subscriber] + self._column[block.publisher]
         order = np.argsort(row, kind="stable")
         block = block.where(order)  # type: ignore[arg-type]

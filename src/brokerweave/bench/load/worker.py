@@ -20,9 +20,9 @@ import time
 from typing import Any
 
 from brokerweave.bench.folder import L_CLIENT, T_CLIENT
-from brokerweave.bench.load.clients import Connection, Publisher, Subscriber, opened
+from brokerweave.bench.load.clients import LoadConnection, LoadPublisher, LoadSubscriber, opened
 from brokerweave.bench.load.logs import ReceiveLog, SendLog, write_sends
-from brokerweave.bench.load.plan import Client, WorkerPlan
+from brokerweave.bench.load.plan import PlannedClient, WorkerPlan
 from brokerweave.bench.load.returning import Returning
 from brokerweave.bench.load.sockets import retransmissions
 from brokerweave.bench.load.tally import Tally
@@ -38,14 +38,14 @@ _HASTE = -15
 """The load goes before everybody else where it may: it stands for machines of its own."""
 
 
-class Stream:
+class LoadStream:
     """The publishers of one kind, taking turns on one schedule."""
 
-    def __init__(self, clients: list[Client], interval: float) -> None:
+    def __init__(self, clients: list[PlannedClient], interval: float) -> None:
         self.clients = sorted(clients, key=lambda client: client.phase)
         self._interval = interval * 1e9
         self._count = len(clients)
-        self.publishers: list[Publisher] = []
+        self.publishers: list[LoadPublisher] = []
         self.log = SendLog(self.clients, interval, 0)
         self.next_due = 0
 
@@ -57,7 +57,7 @@ class Stream:
         message, of = divmod(turn, self._count)
         self.next_due = self.log.began + int((message + self.clients[of].phase) * self._interval)
 
-    def publish_due(self, now: int, backlogged: set[Connection]) -> None:
+    def publish_due(self, now: int, backlogged: set[LoadConnection]) -> None:
         sent = self.log.sent
         while self.next_due <= now:
             turn = len(sent)
@@ -78,26 +78,26 @@ class Worker:
     def __init__(self, plan: WorkerPlan) -> None:
         self.plan = plan
         self.streams = [
-            Stream(clients, plan.interval_of(kind))
+            LoadStream(clients, plan.interval_of(kind))
             for kind in (T_CLIENT, L_CLIENT)
             if (clients := [c for c in plan.clients if c.publishes and c.kind == kind])
         ]
         listening = [client for client in plan.clients if not client.publishes]
         self.subscribers = [
-            Subscriber(client, sock, plan, place)
+            LoadSubscriber(client, sock, plan, place)
             for place, (client, sock) in enumerate(zip(listening, opened(plan, listening), strict=True))
         ]
         for stream in self.streams:
             for client, sock in zip(stream.clients, opened(plan, stream.clients), strict=True):
-                stream.publishers.append(Publisher(client, sock, plan, stream.acknowledged))
-        everybody: list[Publisher | Subscriber] = [*self.subscribers]
+                stream.publishers.append(LoadPublisher(client, sock, plan, stream.acknowledged))
+        everybody: list[LoadPublisher | LoadSubscriber] = [*self.subscribers]
         everybody += [each for stream in self.streams for each in stream.publishers]
         self.by_file = {each.sock.fileno(): each for each in everybody}
         self._poll = select.epoll()
         for file in self.by_file:
             self._poll.register(file, select.EPOLLIN)
-        self._backlogged: set[Connection] = set()
-        self._returning = Returning(plan) if plan.doors else None
+        self._backlogged: set[LoadConnection] = set()
+        self._returning = Returning(plan) if plan.addresses else None
         self._arrived = 0
         self._last_arrival = 0
 
@@ -163,18 +163,18 @@ class Worker:
                 client.leave()
                 self._returning.wants(client)
 
-    def _take_in(self, client: Publisher | Subscriber) -> None:
+    def _take_in(self, client: LoadPublisher | LoadSubscriber) -> None:
         frames = client.receive()
         # An acknowledgement counts, too: more of what waits for one is under way.
         self._last_arrival = now = time.monotonic_ns()
-        if frames and isinstance(client, Subscriber):
+        if frames and isinstance(client, LoadSubscriber):
             self._arrived += len(frames) // client.length[0]
             self.log.add(now, client.place, frames)
         if client.backlog:
             self._backlogged.add(client)
 
     def _welcome(self) -> None:
-        """Clients that found another door."""
+        """Clients that found another address."""
         for client, sock in self._returning.back() if self._returning is not None else ():
             client.connected(sock)
             self.by_file[sock.fileno()] = client

@@ -26,7 +26,7 @@ _LABEL_WIDTH = 6.6
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ChartMark:
     """An upright line at a place that matters, with a word beside it."""
 
     at: float
@@ -103,7 +103,7 @@ def lines(
     up: str,
     drawn: Mapping[str, Points],
     *,
-    marks: Sequence[Mark] = (),
+    marks: Sequence[ChartMark] = (),
     dots: bool = False,
 ) -> str:
     """Values over something, such as time."""
@@ -202,7 +202,7 @@ def _across_axis(xs: _Scale) -> list[str]:
     return parts
 
 
-def _marks(marks: Sequence[Mark], xs: _Scale) -> list[str]:
+def _marks(marks: Sequence[ChartMark], xs: _Scale) -> list[str]:
     parts = []
     for number, mark in enumerate(marks):
         at = xs.place(mark.at)

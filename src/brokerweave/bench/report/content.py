@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from brokerweave.bench import figures, trust
-from brokerweave.bench.figures import Distribution, Indexes, Result
-from brokerweave.bench.folder import MACHINE, Measurement, Run, RunFolder
+from brokerweave.bench.figures import Distribution, Indexes, RunResult
+from brokerweave.bench.folder import MACHINE, Measurement, RunFolder, RunInfo
 from brokerweave.bench.report import pictures
 from brokerweave.bench.report.charts import number_text
 from brokerweave.bench.report.document import Chart, Document, Part, Section, Table, Text
-from brokerweave.bench.trust import DOUBTED, Verdict
+from brokerweave.bench.trust import DOUBTED, TrustVerdict
 
 _SINGLE = "S1"
 """The word in a name that says: one broker alone. Ratios are to the first name that has it."""
@@ -28,10 +28,10 @@ class Reported:
     """A run with its indexes, as read from its folder."""
 
     folder: RunFolder
-    run: Run
+    run: RunInfo
     measurements: Sequence[Measurement]
     indexes: Sequence[Indexes]
-    results: Sequence[Result]
+    results: Sequence[RunResult]
 
     @classmethod
     def of(cls, folder: RunFolder) -> Reported:
@@ -135,15 +135,15 @@ def _measured(of: Distribution, *values: float) -> list[str]:
     return [number_text(value) if of.count else "" for value in values]
 
 
-def _number(each: Result) -> str:
+def _number(each: RunResult) -> str:
     return f" #{each.repeat + 1}" if each.repeat else ""
 
 
-def _single(found: Sequence[Result]) -> str | None:
+def _single(found: Sequence[RunResult]) -> str | None:
     return next((each.name for each in found if _SINGLE in each.name.split()), None)
 
 
-def _single_beside(result: Result, found: Sequence[Result]) -> float:
+def _single_beside(result: RunResult, found: Sequence[RunResult]) -> float:
     """What the single broker delivered a second just before and just after, on average; then, of itself."""
     single = _single(found)
     if result.name == single:
@@ -155,7 +155,7 @@ def _single_beside(result: Result, found: Sequence[Result]) -> float:
     return _mean(before + [egress for number, egress in same if number > at][:1])
 
 
-def _over_bridges(result: Result, found: Sequence[Result]) -> str:
+def _over_bridges(result: RunResult, found: Sequence[RunResult]) -> str:
     """Beside the same brokers with the same clients, joined by bridges; empty where that was not measured."""
     twin = f"{result.name.partition(' ')[0]} {_BRIDGES}"
     egress = next((each.indexes.egress_per_s for each in found if each.name == twin and each.found), 0.0)
@@ -176,12 +176,12 @@ def _quota(measurement: Measurement) -> str:
     return " ".join("none" if each is None else f"{each:.0%}" for each in dict.fromkeys(quotas))
 
 
-def _warnings(verdicts: Sequence[Verdict]) -> list[Part]:
+def _warnings(verdicts: Sequence[TrustVerdict]) -> list[Part]:
     doubted = [each for each in verdicts if each.state == DOUBTED]
     return [Text(f"{_named(each)} is {DOUBTED}: {'; '.join(each.reasons)}", warning=True) for each in doubted]
 
 
-def _trust(verdicts: Sequence[Verdict]) -> Table:
+def _trust(verdicts: Sequence[TrustVerdict]) -> Table:
     rows = [
         [
             _named(each),
@@ -194,7 +194,7 @@ def _trust(verdicts: Sequence[Verdict]) -> Table:
     return Table(("name", "verdict", "runs differ by", "what was seen"), rows, numbers=False)
 
 
-def _named(verdict: Verdict) -> str:
+def _named(verdict: TrustVerdict) -> str:
     return f"{verdict.name} ({verdict.publishers} publishers)"
 
 
@@ -213,7 +213,7 @@ def _differences(one: Reported, other: Reported) -> Table:
     return Table(head, rows)
 
 
-def _compared(one: Result | None, other: Result | None) -> list[str]:
+def _compared(one: RunResult | None, other: RunResult | None) -> list[str]:
     cells = []
     for value in (
         lambda i: i.ingress_per_s,
@@ -229,9 +229,9 @@ def _compared(one: Result | None, other: Result | None) -> list[str]:
     return cells
 
 
-def _degradation(found: Sequence[Result]) -> Table:
+def _degradation(found: Sequence[RunResult]) -> Table:
     """From the fewest clients to the most (the thesis, Figure 5.13)."""
-    names: dict[str, list[Result]] = {}
+    names: dict[str, list[RunResult]] = {}
     for each in found:
         names.setdefault(each.name, []).append(each)
     rows = []
@@ -264,7 +264,7 @@ _FAILURE = (
 )
 
 
-def _failure_row(reported: Reported, each: Result) -> list[str]:
+def _failure_row(reported: Reported, each: RunResult) -> list[str]:
     """Throughput before the first event, the least tenth of a second after it, the window's last fifth."""
     measurement = each.measurement
     begin, end = measurement.window_ns
@@ -289,7 +289,7 @@ def _failure_row(reported: Reported, each: Result) -> list[str]:
     ]
 
 
-def _phases(found: Sequence[Result]) -> Table:
+def _phases(found: Sequence[RunResult]) -> Table:
     rows = []
     for each in found:
         for phase in each.indexes.phases:
@@ -307,7 +307,7 @@ def _phases(found: Sequence[Result]) -> Table:
     return Table([*head, "jitter p50 ms", "p90", "p99", "worst"], rows)
 
 
-def _near(reported: Reported, each: Result, *, folded: bool) -> Section:
+def _near(reported: Reported, each: RunResult, *, folded: bool) -> Section:
     measurement = each.measurement
     drawn = [
         *pictures.throughput(reported.folder, measurement),
@@ -341,7 +341,7 @@ def _usage(indexes: Indexes) -> Table:
     return Table(("process", "CPU, cores", "worst", "memory MiB, most"), rows)
 
 
-def _facts(runs: Sequence[tuple[str, Run]]) -> list[Part]:
+def _facts(runs: Sequence[tuple[str, RunInfo]]) -> list[Part]:
     """Every fact of each run; of two runs side by side."""
     names: dict[str, list[str]] = {}
     for place, (_, run) in enumerate(runs):

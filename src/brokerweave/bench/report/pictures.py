@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from brokerweave.bench import figures
-from brokerweave.bench.figures import Indexes, Result
+from brokerweave.bench.figures import Indexes, RunResult
 from brokerweave.bench.folder import MACHINE, Measurement, RunFolder
 from brokerweave.bench.report import charts
-from brokerweave.bench.report.charts import Mark
+from brokerweave.bench.report.charts import ChartMark
 from brokerweave.bench.report.distribution import Counted
 from brokerweave.bench.search import ENOUGH
 from brokerweave.errors import ConfigError
@@ -37,7 +37,7 @@ OVER_PUBLISHERS: Sequence[tuple[str, str, Value]] = (
 _BINS_IN_A_SECOND = 10
 
 
-def bars(found: Sequence[Result]) -> list[str]:
+def bars(found: Sequence[RunResult]) -> list[str]:
     """Throughput in, out, and latency, as in ILDM's Figs. 11 and 12. Of repetitions the first is drawn."""
     drawn = []
     for title, up, value in BARS:
@@ -49,7 +49,7 @@ def bars(found: Sequence[Result]) -> list[str]:
     return drawn
 
 
-def side_by_side(runs: Sequence[tuple[str, Sequence[Result]]]) -> list[str]:
+def side_by_side(runs: Sequence[tuple[str, Sequence[RunResult]]]) -> list[str]:
     """The same bars, with a group for each name and a series for each run."""
     drawn = []
     for title, up, value in BARS:
@@ -61,12 +61,12 @@ def side_by_side(runs: Sequence[tuple[str, Sequence[Result]]]) -> list[str]:
     return drawn
 
 
-def full_name(each: Result) -> str:
+def full_name(each: RunResult) -> str:
     """With the number of publishers where that tells results apart."""
     return each.name if each.searched else f"{each.name} ({each.publishers})"
 
 
-def over_publishers(found: Sequence[Result]) -> list[str]:
+def over_publishers(found: Sequence[RunResult]) -> list[str]:
     """How throughput, latency and jitter change with the number of clients (the thesis, 5.2 to 5.5)."""
     drawn = []
     for title, up, value in OVER_PUBLISHERS:
@@ -158,7 +158,9 @@ def throughput(folder: RunFolder, measurement: Measurement) -> list[str]:
     rows = timeline(folder, measurement)
     if not rows:
         return []
-    marks = [Mark((each.at_ns - measurement.window_ns[0]) / 1e9, each.what) for each in measurement.events]
+    marks = [
+        ChartMark((each.at_ns - measurement.window_ns[0]) / 1e9, each.what) for each in measurement.events
+    ]
 
     def line(name: str, scale: float) -> Points:
         return [(row["bin"] / _BINS_IN_A_SECOND, row[name] * scale) for row in rows if row[name] is not None]
@@ -184,7 +186,9 @@ def resources(folder: RunFolder, measurement: Measurement) -> list[str]:
         if ours:
             memory.setdefault(row["role"], []).append((row["second"], row["rss"] / 2**20))
     across = "seconds from the begin of the window"
-    marks = [Mark((each.at_ns - measurement.window_ns[0]) / 1e9, each.what) for each in measurement.events]
+    marks = [
+        ChartMark((each.at_ns - measurement.window_ns[0]) / 1e9, each.what) for each in measurement.events
+    ]
     drawn = [
         ("CPU", "cores", cpu),
         ("Memory", "MiB resident", memory),

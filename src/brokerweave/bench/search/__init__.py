@@ -1,7 +1,7 @@
 """Searching for the limit of performance (ILDM 5.3). Pure: a search asks for measurements and is told the
 outcome.
 
-A search is a generator: it yields the interval that it wants measured, gets an `Outcome`, and returns a
+A search is a generator: it yields the interval that it wants measured, gets an `SearchOutcome`, and returns a
 `Limit`. The same outcomes lead to the same questions, so a search that was interrupted is resumed by telling
 it again.
 """
@@ -16,7 +16,7 @@ ENOUGH = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SearchOutcome:
     """What came of one measurement. Rates in messages a second; `interval` in seconds, of one publisher."""
 
     interval: float
@@ -31,8 +31,8 @@ class Outcome:
     @property
     def fulfilled(self) -> float:
         """The smaller part: what t-clients got of theirs, or l-clients of theirs."""
-        owed = self.ingress * self.sp_ratio
-        return min(self.egress / owed, self.kept_up) if owed else 0.0
+        expected = self.ingress * self.sp_ratio
+        return min(self.egress / expected, self.kept_up) if expected else 0.0
 
     @property
     def under_limit(self) -> bool:
@@ -49,8 +49,8 @@ class Outcome:
 class Limit:
     """Where a search ended: the outcome with the smallest interval found to be under the limit, or None."""
 
-    best: Outcome | None
+    best: SearchOutcome | None
     measurements: int
 
 
-Search = Generator[float, Outcome, Limit]
+Search = Generator[float, SearchOutcome, Limit]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from math import inf, sqrt
 
-from brokerweave.bench.search import Limit, Outcome, Search
+from brokerweave.bench.search import Limit, Search, SearchOutcome
 
 PRECISION = 0.03
 """The rate of the nearest known miss, over that of the result, less one. Below 5 %, for what chance adds."""
@@ -53,7 +53,7 @@ class _State:
     def __init__(self, upwards: tuple[float, ...]) -> None:
         self._upwards = upwards
         self.good = 0.0
-        self.best: Outcome | None = None
+        self.best: SearchOutcome | None = None
         self._misses: list[float] = []
         self._in_a_row = 0
         self._misses_in_a_row = 0
@@ -63,7 +63,7 @@ class _State:
         """The nearest miss above `good`. One below it was chance, as the success above it shows."""
         return min((rate for rate in self._misses if rate > self.good), default=inf)
 
-    def note(self, rate: float, outcome: Outcome) -> None:
+    def note(self, rate: float, outcome: SearchOutcome) -> None:
         if not outcome.under_limit:
             self._misses.append(rate)
             self._in_a_row = 0
@@ -74,7 +74,7 @@ class _State:
         if rate > self.good:
             self.good, self.best = rate, outcome
 
-    def next_rate(self, rate: float, outcome: Outcome) -> float:
+    def next_rate(self, rate: float, outcome: SearchOutcome) -> float:
         if not self._misses:
             return rate * self._upwards[min(self._in_a_row, len(self._upwards)) - 1]
         # What was delivered is what can be served, if serving costs no more under pressure.

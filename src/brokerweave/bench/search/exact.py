@@ -6,7 +6,7 @@ so Step 1 goes on by halving until one is not.
 
 from __future__ import annotations
 
-from brokerweave.bench.search import Limit, Outcome, Search
+from brokerweave.bench.search import Limit, Search, SearchOutcome
 
 PARTS = 20
 """Step 3: with x the smallest interval of Step 1, neighbours are x / 40 apart, at most 5 % of the smaller."""
@@ -14,7 +14,7 @@ _MOST_STEPS = 30
 
 
 def exact(start: float = 0.001) -> Search:
-    known: dict[float, Outcome] = {}
+    known: dict[float, SearchOutcome] = {}
     interval = start
     for _ in range(_MOST_STEPS):  # Step 1
         known[interval] = yield interval
@@ -31,7 +31,7 @@ def exact(start: float = 0.001) -> Search:
     return Limit(_smallest(known), len(known))  # Step 5
 
 
-def _smallest(known: dict[float, Outcome]) -> Outcome | None:
+def _smallest(known: dict[float, SearchOutcome]) -> SearchOutcome | None:
     """The outcome with the smallest interval that is under the limit."""
     under = [interval for interval, outcome in known.items() if outcome.under_limit]
     return known[min(under)] if under else None

@@ -25,7 +25,7 @@ from brokerweave.pipeline.jobs.partials import KEY, MERGED_BY, MESSAGES, SCHEMA,
 from brokerweave.pipeline.jobs.silver import BYTES_A_BATCH, read_layer, resolved, start_stream
 from brokerweave.pipeline.lake import durable
 from brokerweave.pipeline.payloads.fields import column_of
-from brokerweave.pipeline.payloads.rules import META, Rule
+from brokerweave.pipeline.payloads.rules import META, PayloadRule
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -41,7 +41,7 @@ PARTIALS = SCHEMA
 class GoldOptions:
     """`rules` as silver has them; `window` and `lateness` in seconds."""
 
-    rules: tuple[Rule, ...] = (Rule(),)
+    rules: tuple[PayloadRule, ...] = (PayloadRule(),)
     window: float = 60.0
     lateness: float = 60.0
     bytes_a_batch: int = BYTES_A_BATCH
@@ -51,7 +51,7 @@ class GoldOptions:
             raise ConfigError(f"a window of {self.window} s: use a millisecond to 31 days")
 
 
-def fields_of(silver: pa.Schema, rules: Sequence[Rule]) -> list[str]:
+def fields_of(silver: pa.Schema, rules: Sequence[PayloadRule]) -> list[str]:
     """Silver's columns that are readings: numbers and truth values, but not times."""
     times = {column_of(rule.event_time) for rule in rules if rule.event_time is not None}
     return [

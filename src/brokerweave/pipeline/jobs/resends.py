@@ -31,7 +31,7 @@ OPEN_FOR = 86_400_000_000
 """µs, counted from the newest such copy."""
 
 
-class Sent(NamedTuple):
+class SentRow(NamedTuple):
     """One row, so far as the decision needs it; `received` in µs."""
 
     client: str
@@ -62,44 +62,44 @@ class Decision:
     """Positions of the batch that are not to go into silver, and the copies whose original may still come."""
 
     dropped: frozenset[tuple[str, int, int]]
-    open: tuple[Sent, ...]
+    open: tuple[SentRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ResendWindow:
     """µs between two rows of one message at most, and µs that two nodes' clocks may differ."""
 
     length: int = 900_000_000
     skew: int = 5_000_000
 
-    def original(self, one: Sent, copy: Sent) -> bool:
+    def original(self, one: SentRow, copy: SentRow) -> bool:
         """Whether an unmarked row can be what `copy` repeats."""
         if one.log_id == copy.log_id:
             return one.sequence < copy.sequence and copy.received - one.received <= self.length
         return -self.skew <= copy.received - one.received <= self.length
 
-    def near(self, one: Sent, other: Sent) -> bool:
+    def near(self, one: SentRow, other: SentRow) -> bool:
         return abs(one.received - other.received) <= self.length
 
 
 def decide(
-    batch: Iterable[Sent], silver: Iterable[Sent], open_before: Sequence[Sent], window: Window
+    batch: Iterable[SentRow], silver: Iterable[SentRow], open_before: Sequence[SentRow], window: ResendWindow
 ) -> Decision:
     """`batch` and `silver`: at least all rows of the messages that marked rows and `open_before` have."""
-    rows: dict[tuple[str, int, str, int], list[Sent]] = defaultdict(list)
+    rows: dict[tuple[str, int, str, int], list[SentRow]] = defaultdict(list)
     for row in batch:
         rows[row.message].append(row)
     positions = {row.position for each in rows.values() for row in each}
-    known: dict[tuple[str, int, str, int], list[Sent]] = defaultdict(list)
+    known: dict[tuple[str, int, str, int], list[SentRow]] = defaultdict(list)
     for row in silver:
         if row.position not in positions:  # a batch that is replayed may be there already
             known[row.message].append(row)
-    waiting: dict[tuple[str, int, str, int], list[Sent]] = defaultdict(list)
+    waiting: dict[tuple[str, int, str, int], list[SentRow]] = defaultdict(list)
     for row in open_before:
         waiting[row.message].append(row)
     dropped: set[tuple[str, int, int]] = set()
     found: set[tuple[str, int, int]] = set()
-    opened: list[Sent] = []
+    opened: list[SentRow] = []
     for message, own in rows.items():
         copies = sorted((row for row in own if row.dup), key=lambda row: row.order)
         originals = [row for row in own if not row.dup]
@@ -117,7 +117,7 @@ def decide(
 
 
 def _has_other(
-    copy: Sent, copies: list[Sent], originals: list[Sent], known: list[Sent], window: Window
+    copy: SentRow, copies: list[SentRow], originals: list[SentRow], known: list[SentRow], window: ResendWindow
 ) -> bool:
     """Whether another row of the same message stays, or has gone for one that did."""
     if any(window.original(row, copy) for row in originals):
@@ -129,8 +129,8 @@ def _has_other(
 
 
 def _still_open(
-    before: Sequence[Sent], found: set[tuple[str, int, int]], opened: list[Sent]
-) -> tuple[Sent, ...]:
+    before: Sequence[SentRow], found: set[tuple[str, int, int]], opened: list[SentRow]
+) -> tuple[SentRow, ...]:
     made = [row for row in before if row.position not in found] + opened
     if opened:
         newest = max(row.received for row in opened)

@@ -29,8 +29,8 @@ from brokerweave.edgelog.arrow import SCHEMA as BRONZE
 from brokerweave.errors import ConfigError
 from brokerweave.pipeline.jobs import checkpoints
 from brokerweave.pipeline.jobs.layer import Layer, read_schema, write_schema
-from brokerweave.pipeline.jobs.resends import Decision, Sent, Window, decide
-from brokerweave.pipeline.payloads.rules import ERROR, KEPT, META, Rule, RuleSet
+from brokerweave.pipeline.jobs.resends import Decision, ResendWindow, SentRow, decide
+from brokerweave.pipeline.payloads.rules import ERROR, KEPT, META, PayloadRule, RuleSet
 from brokerweave.pipeline.payloads.sparkplug import BIRTHS, Birth, births
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def start_stream(
 class SilverOptions:
     """`rules`: how payloads are read; `window`, `skew`: seconds, see `resends`."""
 
-    rules: tuple[Rule, ...] = (Rule(),)
+    rules: tuple[PayloadRule, ...] = (PayloadRule(),)
     window: float = 900.0
     skew: float = 5.0
     bytes_a_batch: int = BYTES_A_BATCH
@@ -92,7 +92,7 @@ class SilverOptions:
             raise ConfigError("silver needs rules, each with a name of its own")
 
 
-def resolved(lake: Path, rules: Sequence[Rule]) -> RuleSet:
+def resolved(lake: Path, rules: Sequence[PayloadRule]) -> RuleSet:
     """The rules with what was inferred so far. A rule whose columns are not known yet has none."""
     fields = read_schema(lake)["fields"]
     return RuleSet([rule.with_fields(fields.get(rule.name, {})) if rule.open else rule for rule in rules])
@@ -120,7 +120,7 @@ class SilverJob:
         self._sink = sink
         self._dead_letters = dead_letters
         self._options = options
-        self._window = Window(round(options.window * 1e6), round(options.skew * 1e6))
+        self._window = ResendWindow(round(options.window * 1e6), round(options.skew * 1e6))
         self._begun = begun
         self.done = done
 
@@ -143,7 +143,7 @@ class SilverJob:
         query = self.layer.claim()
         before = self.layer.before(batch_id)
         rules = self._rules(batch, before)
-        opened = [Sent(*each) for each in before.get("open", ())]
+        opened = [SentRow(*each) for each in before.get("open", ())]
         decision = self._resends(batch, opened)
         after = {"open": [list(each) for each in decision.open], "aliases": _latest(rules.aliases)}
         if after != {"open": before.get("open", []), "aliases": before.get("aliases", {})}:
@@ -201,7 +201,7 @@ class SilverJob:
                 )
         return known
 
-    def _resends(self, batch: DataFrame, opened: list[Sent]) -> Decision:
+    def _resends(self, batch: DataFrame, opened: list[SentRow]) -> Decision:
         hashed = batch.filter("qos > 0").withColumn("payload_hash", F.xxhash64("payload"))
         copies = _sent(hashed.filter("dup"))
         if not copies and not opened:
@@ -212,7 +212,7 @@ class SilverJob:
         silver = self._silver(spark, copies)
         return decide(rows, silver, opened, self._window)
 
-    def _silver(self, spark: SparkSession, copies: list[Sent]) -> list[Sent]:
+    def _silver(self, spark: SparkSession, copies: list[SentRow]) -> list[SentRow]:
         """Rows of silver that may be the same messages as some marked rows.
 
         Files are read as they lie there, also those of this very batch, or that a Delta log no longer lists:
@@ -298,11 +298,11 @@ def _only(rows: DataFrame, spark: SparkSession, messages: set[tuple[str, int, st
     return rows.join(F.broadcast(spark.createDataFrame(wanted)), list(MESSAGE), "left_semi")
 
 
-def _sent(rows: DataFrame) -> list[Sent]:
+def _sent(rows: DataFrame) -> list[SentRow]:
     table = rows.select(
         *[F.unix_micros("received").alias(name) if name == "received" else name for name in _SENT]
     ).toArrow()
-    return [Sent(*row.values()) for row in table.to_pylist()]
+    return [SentRow(*row.values()) for row in table.to_pylist()]
 
 
 def _with_births(batch: DataFrame, known: Mapping[str, Any]) -> dict[str, list[Birth]]:

@@ -33,7 +33,7 @@ ERROR = "_error"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PayloadRule:
     """How the payloads of some topics are read. `fields` None: from the first sample, then for ever."""
 
     name: str = "all"
@@ -78,7 +78,7 @@ class Rule:
             member: kind for member, kind in found.items() if _agrees(decoder("json", {member: kind}), others)
         }
 
-    def with_fields(self, fields: Mapping[str, str]) -> Rule:
+    def with_fields(self, fields: Mapping[str, str]) -> PayloadRule:
         """The rule with what was inferred."""
         return replace(self, fields=fields, inferred=True)
 
@@ -92,7 +92,7 @@ def _agrees(one: Decoder, others: pa.Schema) -> bool:
 class RuleSet:
     """Rules in order, all of whose columns are known. Goes to Spark's workers."""
 
-    rules: Sequence[Rule]
+    rules: Sequence[PayloadRule]
     aliases: Mapping[str, Any] = field(default_factory=dict)
     """What Sparkplug's births explained (`sparkplug.births`)."""
 
@@ -163,7 +163,7 @@ class RuleSet:
         return self.schema.append(pa.field(ERROR, pa.string())).append(pa.field("_payload", pa.binary()))
 
 
-def _time_column(rule: Rule) -> str | None:
+def _time_column(rule: PayloadRule) -> str | None:
     if rule.event_time is None:
         return "sp_time" if rule.payload == "sparkplug" else None
     return column_of(rule.event_time) if rule.payload in WITH_FIELDS else rule.event_time

@@ -21,7 +21,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.pipeline.lake import durable
 from brokerweave.pipeline.sinks import Written
-from brokerweave.pipeline.sinks.publishing import Commit, Publisher, Staging
+from brokerweave.pipeline.sinks.publishing import BatchPublisher, Commit, Staging
 from brokerweave.pipeline.sinks.staging import NO_VALUE, Layout, stage
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class DeltaSink:
 
     def _publish(self, table: DeltaTable, query: str, batch_id: int, staging: Staging) -> Written:
         known = table.transaction_version(query)
-        publisher = Publisher(self._folder, lambda commit: self._list(table, commit))
+        publisher = BatchPublisher(self._folder, lambda commit: self._list(table, commit))
         if known is not None and not publisher.knows(query) and batch_id <= known:
             if batch_id < known:
                 raise ConfigError(

@@ -19,7 +19,7 @@ from brokerweave.edgelog.layout import Position
 from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.kafka.cluster import Cluster
 from brokerweave.kafka.feeder import TooLarge
-from brokerweave.kafka.records import Record
+from brokerweave.kafka.records import KafkaRecord
 from brokerweave.pipeline.sinks import Written
 
 TRANSACTION_MS = 300_000
@@ -56,7 +56,7 @@ class KafkaSink:
                 raise Unavailable(f"batch {batch_id} of {query}: {error}; raise message.max.bytes") from error
         return Written(counted.rows, size=counted.bytes)
 
-    def _records(self, batch: DataFrame, query: str, batch_id: int) -> Iterator[Record]:
+    def _records(self, batch: DataFrame, query: str, batch_id: int) -> Iterator[KafkaRecord]:
         if self._key is not None and self._key not in batch.columns:
             raise ConfigError(f"no column {self._key} for Kafka's key; there are {', '.join(batch.columns)}")
         key = f.lit("") if self._key is None else f.coalesce(f.col(self._key).cast("string"), f.lit(""))
@@ -64,7 +64,7 @@ class KafkaSink:
         headers: list[tuple[str, str | bytes | None]] = [("query", query), ("batch", str(batch_id))]
         now = int(time() * 1000)
         for number, (name, text) in enumerate(batch.select(key, value).toLocalIterator()):
-            yield Record(self._topic, name.encode(), text.encode(), headers, now, Position(1, number))
+            yield KafkaRecord(self._topic, name.encode(), text.encode(), headers, now, Position(1, number))
 
 
 class _Counted:
@@ -72,7 +72,7 @@ class _Counted:
         self.rows = 0
         self.bytes = 0
 
-    def each(self, records: Iterator[Record]) -> Iterator[Record]:
+    def each(self, records: Iterator[KafkaRecord]) -> Iterator[KafkaRecord]:
         for record in records:
             self.rows += 1
             self.bytes += len(record.value)

@@ -24,7 +24,7 @@ from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.mqtt.packets import PubAck, Publish
 from brokerweave.mqtt.properties import Property
 from brokerweave.pipeline.sinks import Written
-from brokerweave.runtime.client import Client, Refused
+from brokerweave.runtime.client import Client, ConnectRefused
 
 WINDOW = 100
 """Messages that wait for their acknowledgement at a time, if the broker lets us."""
@@ -96,7 +96,7 @@ class MqttSink:
                     password=password,
                     timeout=TIMEOUT,
                 )
-            except Refused as error:
+            except ConnectRefused as error:
                 if version == 4 or error.reason_code not in _OLDER_ONLY:
                     raise
         raise AssertionError("unreachable")

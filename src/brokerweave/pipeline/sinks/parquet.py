@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from brokerweave.errors import ConfigError
 from brokerweave.pipeline.sinks import Written
-from brokerweave.pipeline.sinks.publishing import Publisher
+from brokerweave.pipeline.sinks.publishing import BatchPublisher
 from brokerweave.pipeline.sinks.staging import Layout, stage
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class ParquetSink:
     ) -> None:
         self._layout = Layout(partition_by, date_from)
         self._folder = Path(folder).absolute()
-        self._publisher = Publisher(self._folder)
+        self._publisher = BatchPublisher(self._folder)
 
     def write(self, batch: DataFrame, query: str, batch_id: int) -> Written:
         if (self._folder / "_delta_log").exists():

@@ -55,7 +55,7 @@ class Commit:
         return Written(rows, len(self.files), sum(file.size for file in self.files), replayed)
 
 
-class Publisher:
+class BatchPublisher:
     """Publishes the batches of any query into one folder."""
 
     def __init__(self, folder: Path, listed: Callable[[Commit], None] | None = None) -> None:

@@ -42,9 +42,16 @@ from brokerweave.errors import BrokerweaveError, Unavailable
 from brokerweave.flight.memory import keep_memory
 from brokerweave.flight.protocol import LogState, ReadRequest
 from brokerweave.pipeline.source import nodes, offsets
-from brokerweave.pipeline.source.nodes import Nodes, Round, Served
-from brokerweave.pipeline.source.offsets import Mark, Offsets, Range, RowsGone
-from brokerweave.pipeline.source.options import EARLIEST, LATEST, Place, SourceOptions, check_columns, parse
+from brokerweave.pipeline.source.nodes import Nodes, Round, ServedLog
+from brokerweave.pipeline.source.offsets import Offsets, Range, ReadPosition, RowsGone
+from brokerweave.pipeline.source.options import (
+    EARLIEST,
+    LATEST,
+    LogBoundary,
+    SourceOptions,
+    check_columns,
+    parse,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,7 +111,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._nodes = Nodes(options)
         self._target: Round | None = None
-        self._seen: dict[str, Served] = {}
+        self._seen: dict[str, ServedLog] = {}
         self._silent: dict[str, str] = {}
         self._missed: set[str] = set()
         self._committed: dict[str, Position] = {}
@@ -333,32 +340,32 @@ def _find(options: SourceOptions, part: Part) -> str | None:
     raise RowsGone(f"{_nobody_line(options, log_id)}; the option onTrimmed = skip goes on without it")
 
 
-def _begin(options: SourceOptions, served: Mapping[str, Served], known: Offsets) -> Offsets:
+def _begin(options: SourceOptions, served: Mapping[str, ServedLog], known: Offsets) -> Offsets:
     """Where logs that are not known yet begin."""
     new = {log_id: each for log_id, each in served.items() if log_id not in known}
     return _resolve(options, options.starting, new)
 
 
-def _resolve(options: SourceOptions, place: Place, served: Mapping[str, Served]) -> Offsets:
+def _resolve(options: SourceOptions, place: LogBoundary, served: Mapping[str, ServedLog]) -> Offsets:
     begins = {log_id: each.extent.begin for log_id, each in served.items()}
     if place.word == EARLIEST:
-        return {log_id: Mark(begin) for log_id, begin in begins.items()}
+        return {log_id: ReadPosition(begin) for log_id, begin in begins.items()}
     if place.word == LATEST:
-        return {log_id: Mark(each.state.end) for log_id, each in served.items()}
+        return {log_id: ReadPosition(each.state.end) for log_id, each in served.items()}
     if place.offsets is not None:
-        rest = Place(LATEST if place is options.ending else EARLIEST)
+        rest = LogBoundary(LATEST if place is options.ending else EARLIEST)
         return _resolve(options, rest, served) | {
             log_id: mark for log_id, mark in place.offsets.items() if log_id in served
         }
     found = nodes.positions_at(options, served, place.time) if served else {}
-    return {log_id: Mark(max(position, begins[log_id])) for log_id, position in found.items()}
+    return {log_id: ReadPosition(max(position, begins[log_id])) for log_id, position in found.items()}
 
 
-def _with_addresses(parts: Iterable[Range], served: Mapping[str, Served]) -> list[InputPartition]:
+def _with_addresses(parts: Iterable[Range], served: Mapping[str, ServedLog]) -> list[InputPartition]:
     return [_part(each, served.get(each.log_id)) for each in parts]
 
 
-def _part(rows: Range, served: Served | None) -> Part:
+def _part(rows: Range, served: ServedLog | None) -> Part:
     return Part(rows, None) if served is None else Part(rows, served.address, served.state)
 
 
@@ -366,7 +373,7 @@ def _nobody_line(options: SourceOptions, log_id: str) -> str:
     return f"log {log_id} is served by none of {', '.join(options.nodes)}"
 
 
-def _lost_line(log_id: str, mark: Mark, last: Served | None, found: Round) -> str:
+def _lost_line(log_id: str, mark: ReadPosition, last: ServedLog | None, found: Round) -> str:
     where = "is served by none of the nodes"
     unread = "how much of it was unread is not known"
     if last is not None:

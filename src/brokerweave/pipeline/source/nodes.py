@@ -28,7 +28,7 @@ GRACE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedLog:
     """A log, where it is served, and what there is of it."""
 
     address: str
@@ -45,7 +45,7 @@ class Served:
 class Round:
     """What came of asking all nodes."""
 
-    served: dict[str, Served] = field(default_factory=dict)
+    served: dict[str, ServedLog] = field(default_factory=dict)
     """By log id."""
     silent: dict[str, str] = field(default_factory=dict)
     """Why, by address."""
@@ -120,7 +120,7 @@ class Nodes:
             failure = failures.get(address)
             if failure is None:
                 self._ask_again.pop(address, None)
-                found.served.setdefault(answers[address].log_id, Served(address, answers[address]))
+                found.served.setdefault(answers[address].log_id, ServedLog(address, answers[address]))
             elif failure.transient:
                 found.silent[address] = str(failure)
                 self._ask_again[address] = time.monotonic() + 2 * took
@@ -142,7 +142,7 @@ def commit(options: SourceOptions, reached: Mapping[str, tuple[str, Position]]) 
     return {log_id: str(failure) for log_id, failure in failures.items()}
 
 
-def positions_at(options: SourceOptions, served: Mapping[str, Served], time: int) -> dict[str, Position]:
+def positions_at(options: SourceOptions, served: Mapping[str, ServedLog], time: int) -> dict[str, Position]:
     """The last row before a time, by log id. Raises what the first that failed raised."""
 
     def one(log_id: str) -> Position:

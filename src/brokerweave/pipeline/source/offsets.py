@@ -22,7 +22,7 @@ class RowsGone(BrokerweaveError):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ReadPosition:
     """How far one log was read."""
 
     position: Position
@@ -30,7 +30,7 @@ class Mark:
     """Rows that a reader which goes on regardless did not get, since the query's beginning."""
 
 
-Offsets = dict[str, Mark]
+Offsets = dict[str, ReadPosition]
 """By log id, never by address: an address may change hands."""
 
 
@@ -91,15 +91,15 @@ def decode(stored: Mapping[str, Any]) -> Offsets:
     return {str(log_id): _mark(log_id, value) for log_id, value in stored.items()}
 
 
-def _mark(log_id: str, value: Any) -> Mark:
+def _mark(log_id: str, value: Any) -> ReadPosition:
     try:
         if isinstance(value, str):
-            return Mark(Position.parse(value))
+            return ReadPosition(Position.parse(value))
         epoch, sequence, *rest = (int(number) for number in value)
         (skipped,) = rest or (0,)
     except (TypeError, ValueError):
         raise ConfigError(f"the offset of log {log_id} is [EPOCH, SEQUENCE], not {value!r}") from None
-    return Mark(Position(epoch, sequence), skipped)
+    return ReadPosition(Position(epoch, sequence), skipped)
 
 
 def encode(offsets: Offsets) -> dict[str, list[int]]:
@@ -143,7 +143,7 @@ def next_offsets(
         gone = extent.trimmed_after(mark.position)
         if gone and not skip:
             raise RowsGone(trimmed_line(log_id, gone, mark.position))
-        end[log_id] = Mark(extent.forward(mark.position, rows), mark.skipped + gone)
+        end[log_id] = ReadPosition(extent.forward(mark.position, rows), mark.skipped + gone)
     return end
 
 

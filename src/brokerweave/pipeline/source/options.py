@@ -43,7 +43,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogBoundary:
     """Where in every log to begin or to end: one of `word`, `time` and `offsets`."""
 
     word: str = ""
@@ -61,9 +61,9 @@ class SourceOptions:
     """MQTT filters, separated by commas or as a JSON list. None: all. The node filters, so less is sent."""
     columns: tuple[str, ...] = tuple(SCHEMA.names)
     """Less columns are less work for node and network."""
-    starting: Place = Place(EARLIEST)
+    starting: LogBoundary = LogBoundary(EARLIEST)
     """`earliest`, `latest`, a time in ISO 8601, or `{"LOG ID": [EPOCH, SEQUENCE]}`, the last row read."""
-    ending: Place = Place(LATEST)
+    ending: LogBoundary = LogBoundary(LATEST)
     """The same, for batch reading only."""
     max_rows: int | None = None
     """Rows of a batch, shared fairly among nodes. None: all that there is."""
@@ -150,19 +150,19 @@ def check_columns(names: tuple[str, ...]) -> tuple[str, ...]:
     return names or tuple(SCHEMA.names)
 
 
-def _place(plain: Mapping[str, str], side: str, default: str) -> Place:
+def _place(plain: Mapping[str, str], side: str, default: str) -> LogBoundary:
     offsets, moment = plain.get(f"{side}offsets"), plain.get(f"{side}time")
     if offsets is not None and moment is not None:
         raise ConfigError(f"give one of the options {side}Offsets and {side}Time")
     if moment is not None:
-        return Place(time=_time(f"{side}Time", moment))
+        return LogBoundary(time=_time(f"{side}Time", moment))
     if offsets is None:
-        return Place(default)
+        return LogBoundary(default)
     if offsets.lower() in {EARLIEST, LATEST}:
-        return Place(offsets.lower())
+        return LogBoundary(offsets.lower())
     if offsets.lstrip().startswith("{"):
-        return Place(offsets=decode(_json(offsets)))
-    return Place(time=_time(f"{side}Offsets", offsets))
+        return LogBoundary(offsets=decode(_json(offsets)))
+    return LogBoundary(time=_time(f"{side}Offsets", offsets))
 
 
 def _time(name: str, text: str) -> int:

@@ -15,7 +15,7 @@ from brokerweave.bench.load import wire
 from brokerweave.bench.load.logs import ReceiveLog, SendLog, write_sends
 from brokerweave.bench.load.plan import WorkerPlan, worker_plans
 from brokerweave.bench.load.tally import Tally
-from brokerweave.bench.scenario import Group, Place, Scenario
+from brokerweave.bench.scenario import ClientGroup, Place, Scenario
 from brokerweave.errors import RemoteProtocolError
 
 BEGAN = 10**9
@@ -25,7 +25,7 @@ LENGTH = (len(HEAD) + 32, len(HEAD))
 
 def plan(folder: Path) -> WorkerPlan:
     scenario = Scenario(
-        "x", (Place("a"),), (Group("a", "t1", 2, 3),), Times(0, 1, 0), interval=0.1, workers=1
+        "x", (Place("a"),), (ClientGroup("a", "t1", 2, 3),), Times(0, 1, 0), interval=0.1, workers=1
     )
     return worker_plans(scenario, {"a": ("127.0.0.1", 1)}, str(folder), "")[0]
 

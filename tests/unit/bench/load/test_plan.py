@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 
 from brokerweave.bench.load.plan import WorkerPlan, worker_plans
-from brokerweave.bench.scenario import Group, Place, Scenario
+from brokerweave.bench.scenario import ClientGroup, Place, Scenario
 
 SCENARIO = Scenario(
     "x",
     (Place("a"), Place("b")),
     (
-        Group("a", "t1", publishers=3, subscribers=2),
-        Group("b", "t2", publishers=3, subscribers=1),
-        Group("b", "t1", subscribers=1),
-        Group("a", "t6", publishers=1, subscribers=1, latency=True),
+        ClientGroup("a", "t1", publishers=3, subscribers=2),
+        ClientGroup("b", "t2", publishers=3, subscribers=1),
+        ClientGroup("b", "t1", subscribers=1),
+        ClientGroup("a", "t6", publishers=1, subscribers=1, latency=True),
     ),
 )
 PLANS = worker_plans(SCENARIO, {"a": ("127.0.0.1", 1), "b": ("127.0.0.1", 2)}, "folder", "label")

@@ -9,8 +9,8 @@ import pytest
 
 from brokerweave.bench.folder import Times
 from brokerweave.bench.load.plan import WorkerPlan, worker_plans
-from brokerweave.bench.load.tally import Deliveries, Tally
-from brokerweave.bench.scenario import Group, Place, Scenario
+from brokerweave.bench.load.tally import DeliveryBlock, Tally
+from brokerweave.bench.scenario import ClientGroup, Place, Scenario
 
 BEGIN, END = 1_000_000, 5_000_000
 
@@ -19,17 +19,17 @@ Row = tuple[int, int, int, int, int]
 
 
 def plan(*, latency: bool = False) -> WorkerPlan:
-    groups = [Group("a", "t1", publishers=2, subscribers=2)]
+    groups = [ClientGroup("a", "t1", publishers=2, subscribers=2)]
     if latency:
-        groups.append(Group("a", "t6", publishers=1, subscribers=1, latency=True))
+        groups.append(ClientGroup("a", "t6", publishers=1, subscribers=1, latency=True))
     scenario = Scenario("x", (Place("a"),), tuple(groups), Times(1, 4, 1), interval=0.1, workers=1)
     plans = worker_plans(scenario, {"a": ("127.0.0.1", 1)}, "", "")
     return plans[-1]
 
 
-def block(rows: list[Row]) -> Deliveries:
+def block(rows: list[Row]) -> DeliveryBlock:
     columns = np.array(rows, dtype=np.int64).reshape(-1, 5).T
-    return Deliveries(*columns)
+    return DeliveryBlock(*columns)
 
 
 def tally(*blocks: list[Row]) -> Tally:

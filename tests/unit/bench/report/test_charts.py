@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from brokerweave.bench.report import charts
-from brokerweave.bench.report.charts import Mark
+from brokerweave.bench.report.charts import ChartMark
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -42,7 +42,7 @@ def test_lines_beyond_the_colours_are_dashed_so_that_no_two_look_the_same() -> N
 
 
 def test_an_event_is_marked_where_it_happened_with_its_words() -> None:
-    svg = charts.lines("t", "x", "y", {"out": [(0, 1), (10, 1)]}, marks=[Mark(5, "killed <b>")])
+    svg = charts.lines("t", "x", "y", {"out": [(0, 1), (10, 1)]}, marks=[ChartMark(5, "killed <b>")])
     dashed = [e for e in ElementTree.fromstring(svg).findall(f"{SVG}path") if e.get("stroke") == "#b00020"]
     middle = (charts.LEFT + charts.WIDTH - charts.RIGHT) / 2
     assert dashed[0].attrib["d"].startswith(f"M{middle} ")

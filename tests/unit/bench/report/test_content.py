@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from brokerweave.bench import figures, report
-from brokerweave.bench.figures import Distribution, Phase
-from brokerweave.bench.folder import Event, RunFolder
+from brokerweave.bench.figures import Distribution, EventPhase
+from brokerweave.bench.folder import RunEvent, RunFolder
 from brokerweave.bench.patterns import patterns
 from brokerweave.bench.report.document import Table
 from brokerweave.bench.scenario import PRESETS
@@ -60,10 +60,13 @@ def test_the_report_of_patterns_says_where_servers_and_clients_are(tmp_path: Pat
 def test_of_a_failure_each_phase_has_its_latency_and_jitter(tmp_path: Path) -> None:
     folder = run_of(tmp_path, ("mesh one killed", 0, 100))
     (measurement,) = folder.measurements()
-    folder.end_measurement(replace(measurement, events=(Event(10**9, "killed site4"),)))
+    folder.end_measurement(replace(measurement, events=(RunEvent(10**9, "killed site4"),)))
     wait, off = Distribution(3, mean=2.0, p99=3.0, worst=4.0), Distribution(2, p90=6.0, worst=7.0)
     (indexes,) = figures.read(folder)
-    phases = (Phase("before", 90.0, wait, off), Phase("during", 80.0, Distribution(), Distribution()))
+    phases = (
+        EventPhase("before", 90.0, wait, off),
+        EventPhase("during", 80.0, Distribution(), Distribution()),
+    )
     figures.write(folder, [replace(indexes, phases=phases)])
     before, during = rows("Before, during and after", folder)
     assert (before["out/s"], before["latency ms"], before["p90"], before["worst"]) == ("90", "2", "6", "7")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from brokerweave.bench.search import Limit, Outcome, Search
+from brokerweave.bench.search import Limit, Search, SearchOutcome
 from brokerweave.bench.search.adaptive import adaptive
 from brokerweave.bench.search.exact import exact
 
@@ -17,9 +17,9 @@ Server = Callable[[float], float]
 """Ingress a second -> what of it is served a second."""
 
 
-def outcome(interval: float, server: Server) -> Outcome:
+def outcome(interval: float, server: Server) -> SearchOutcome:
     ingress = PUBLISHERS / interval
-    return Outcome(interval, ingress, server(ingress) * SP_RATIO, SP_RATIO)
+    return SearchOutcome(interval, ingress, server(ingress) * SP_RATIO, SP_RATIO)
 
 
 def found(search: Search, server: Server) -> tuple[Limit, list[float]]:
@@ -140,11 +140,11 @@ def test_a_disturbed_measurement_near_the_limit_is_asked_again() -> None:
 
 
 def test_what_was_owed_decides() -> None:
-    assert Outcome(0.1, 100, 990, 10).under_limit
-    assert not Outcome(0.1, 100, 989, 10).under_limit
-    assert not Outcome(0.1, 0, 0, 10).under_limit
-    assert not Outcome(0.1, 100, 1000, 10, lost=1).under_limit
-    assert not Outcome(0.1, 100, 1000, 10, kept_up=0.95).under_limit
+    assert SearchOutcome(0.1, 100, 990, 10).under_limit
+    assert not SearchOutcome(0.1, 100, 989, 10).under_limit
+    assert not SearchOutcome(0.1, 0, 0, 10).under_limit
+    assert not SearchOutcome(0.1, 100, 1000, 10, lost=1).under_limit
+    assert not SearchOutcome(0.1, 100, 1000, 10, kept_up=0.95).under_limit
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -158,7 +158,7 @@ def test_what_falls_behind_between_sites_is_the_limit_even_if_every_site_serves_
         rate = PUBLISHERS / interval
         try:
             interval = running.send(
-                Outcome(interval, rate, rate * SP_RATIO, SP_RATIO, kept_up=min(1.0, limit / rate))
+                SearchOutcome(interval, rate, rate * SP_RATIO, SP_RATIO, kept_up=min(1.0, limit / rate))
             )
         except StopIteration as end:
             best = end.value.best
@@ -179,7 +179,7 @@ def test_a_server_that_throws_away_what_it_cannot_serve_does_not_mislead(
         rate = PUBLISHERS / interval
         lost = 0 if rate <= limit else int(rate - limit) + 1
         try:
-            interval = running.send(Outcome(interval, rate, rate * SP_RATIO, SP_RATIO, lost))
+            interval = running.send(SearchOutcome(interval, rate, rate * SP_RATIO, SP_RATIO, lost))
         except StopIteration as end:
             best = end.value.best
             break

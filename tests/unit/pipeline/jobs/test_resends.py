@@ -8,23 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerweave.pipeline.jobs import resends
-from brokerweave.pipeline.jobs.resends import Decision, Sent, Window, decide
+from brokerweave.pipeline.jobs.resends import Decision, ResendWindow, SentRow, decide
 
-WINDOW = Window(length=1_000, skew=10)
+WINDOW = ResendWindow(length=1_000, skew=10)
 
 
-def sent(message: int, log: str, sequence: int, received: int, *, dup: bool) -> Sent:
-    return Sent("client", 7, "a/b", message, log, 1, sequence, received, dup)
+def sent(message: int, log: str, sequence: int, received: int, *, dup: bool) -> SentRow:
+    return SentRow("client", 7, "a/b", message, log, 1, sequence, received, dup)
 
 
 @dataclass
 class Silver:
     """What the job does around the decision."""
 
-    rows: list[Sent] = field(default_factory=list)
-    open: tuple[Sent, ...] = ()
+    rows: list[SentRow] = field(default_factory=list)
+    open: tuple[SentRow, ...] = ()
 
-    def take(self, batch: list[Sent]) -> Decision:
+    def take(self, batch: list[SentRow]) -> Decision:
         decision = decide(batch, self.rows, self.open, WINDOW)
         self.rows += [row for row in batch if row.position not in decision.dropped]
         self.open = decision.open
@@ -32,7 +32,7 @@ class Silver:
 
 
 @st.composite
-def deliveries(draw: st.DrawFn) -> tuple[list[Sent], list[int]]:
+def deliveries(draw: st.DrawFn) -> tuple[list[SentRow], list[int]]:
     """The rows of some messages, shuffled, and where batches end. Later copies are received later."""
     rows = []
     for message in range(draw(st.integers(1, 4))):
@@ -46,13 +46,13 @@ def deliveries(draw: st.DrawFn) -> tuple[list[Sent], list[int]]:
     return shuffled, sorted(draw(st.lists(st.integers(0, len(rows)), max_size=4)))
 
 
-def batches(rows: list[Sent], ends: list[int]) -> list[list[Sent]]:
+def batches(rows: list[SentRow], ends: list[int]) -> list[list[SentRow]]:
     return [rows[start:end] for start, end in zip([0, *ends], [*ends, len(rows)], strict=True)]
 
 
 @given(deliveries())
 def test_each_message_stays_exactly_once_in_any_order_and_any_batches(
-    made: tuple[list[Sent], list[int]],
+    made: tuple[list[SentRow], list[int]],
 ) -> None:
     silver = Silver()
     for batch in batches(*made):
@@ -63,7 +63,7 @@ def test_each_message_stays_exactly_once_in_any_order_and_any_batches(
 
 @given(deliveries())
 def test_a_batch_that_is_replayed_is_decided_as_before_whether_silver_has_it_or_not(
-    made: tuple[list[Sent], list[int]],
+    made: tuple[list[SentRow], list[int]],
 ) -> None:
     silver = Silver()
     for batch in batches(*made):

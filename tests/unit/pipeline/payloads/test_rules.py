@@ -11,7 +11,7 @@ import pytest
 
 from brokerweave.edgelog.arrow import SCHEMA as BRONZE
 from brokerweave.errors import ConfigError
-from brokerweave.pipeline.payloads.rules import ERROR, META, Rule, RuleSet
+from brokerweave.pipeline.payloads.rules import ERROR, META, PayloadRule, RuleSet
 
 T0 = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -48,8 +48,8 @@ def decoded(rules: RuleSet, *messages: tuple[str, bytes]) -> list[dict[str, Any]
 def test_the_first_rule_that_matches_decodes_and_a_topic_without_rule_is_left_out() -> None:
     rules = RuleSet(
         [
-            Rule("numbers", ("plain/#",), "number"),
-            Rule("objects", ("plain/x", "json/+"), "json", {"t": "double"}),
+            PayloadRule("numbers", ("plain/#",), "number"),
+            PayloadRule("objects", ("plain/x", "json/+"), "json", {"t": "double"}),
         ]
     )
     found = decoded(
@@ -63,7 +63,7 @@ def test_the_first_rule_that_matches_decodes_and_a_topic_without_rule_is_left_ou
 
 
 def test_a_row_in_error_keeps_its_payload_and_the_others_do_not() -> None:
-    found = decoded(RuleSet([Rule(fields={})]), ("a", b"\xff"), ("a", b"{}"))
+    found = decoded(RuleSet([PayloadRule(fields={})]), ("a", b"\xff"), ("a", b"{}"))
     assert [(row[ERROR] is None, row["_payload"]) for row in found] == [(False, b"\xff"), (True, None)]
 
 
@@ -77,7 +77,7 @@ def test_a_row_in_error_keeps_its_payload_and_the_others_do_not() -> None:
     ],
 )
 def test_the_event_time_is_the_payloads_and_the_receive_time_stays(kind: str, said: object) -> None:
-    rules = RuleSet([Rule(fields={"ts": kind}, event_time="ts")])
+    rules = RuleSet([PayloadRule(fields={"ts": kind}, event_time="ts")])
     payload = json.dumps({"ts": said}).encode()
     first, second = decoded(rules, ("a", b"{}"), ("a", payload))
     assert (first["event_time"], first["received"]) == (T0, T0)
@@ -86,26 +86,31 @@ def test_the_event_time_is_the_payloads_and_the_receive_time_stays(kind: str, sa
 
 @pytest.mark.parametrize("said", [0, -5, 5e17, 1e300, 17])
 def test_a_clock_that_was_never_set_is_not_believed(said: float) -> None:
-    rules = RuleSet([Rule(fields={"ts": "double"}, event_time="ts")])
+    rules = RuleSet([PayloadRule(fields={"ts": "double"}, event_time="ts")])
     [row] = decoded(rules, ("a", json.dumps({"ts": said}).encode()))
     assert (row["event_time"], row[ERROR]) == (T0, None)
 
 
 def test_a_member_that_another_rule_has_with_another_type_is_not_inferred() -> None:
-    others = RuleSet([Rule("one", fields={"t": "string"})]).schema
-    assert Rule("two").infer([b'{"t":1,"u":1}', b"rubbish"], others) == {"u": "double"}
+    others = RuleSet([PayloadRule("one", fields={"t": "string"})]).schema
+    assert PayloadRule("two").infer([b'{"t":1,"u":1}', b"rubbish"], others) == {"u": "double"}
 
 
 @pytest.mark.parametrize(
     ("made", "text"),
     [
-        (lambda: Rule(payload="xml"), "unknown payload format 'xml'"),
-        (lambda: Rule(topics=()), "no topics"),
-        (lambda: Rule(topics=("a/#/b",)), "rule all: "),
-        (lambda: Rule(payload="raw", fields={"a": "double"}), "columns of its own"),
-        (lambda: Rule(fields={"a": "double"}, event_time="b"), "event_time 'b' is not among its fields"),
+        (lambda: PayloadRule(payload="xml"), "unknown payload format 'xml'"),
+        (lambda: PayloadRule(topics=()), "no topics"),
+        (lambda: PayloadRule(topics=("a/#/b",)), "rule all: "),
+        (lambda: PayloadRule(payload="raw", fields={"a": "double"}), "columns of its own"),
         (
-            lambda: RuleSet([Rule("a", fields={"value": "string"}), Rule("b", payload="number")]),
+            lambda: PayloadRule(fields={"a": "double"}, event_time="b"),
+            "event_time 'b' is not among its fields",
+        ),
+        (
+            lambda: RuleSet(
+                [PayloadRule("a", fields={"value": "string"}), PayloadRule("b", payload="number")]
+            ),
             "rule b has column value as double, another as string",
         ),
     ],

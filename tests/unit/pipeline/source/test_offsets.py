@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from brokerweave.edgelog.layout import Position
 from brokerweave.errors import ConfigError
 from brokerweave.pipeline.source import offsets
-from brokerweave.pipeline.source.offsets import Extent, Mark, Range, RowsGone
+from brokerweave.pipeline.source.offsets import Extent, Range, ReadPosition, RowsGone
 
 A, B = "a" * 32, "b" * 32
 
@@ -62,7 +62,7 @@ def test_going_forward_takes_exactly_that_many_rows(log: Log, after: Position, r
 
 @given(logs(), positions, st.integers(1, 9))
 def test_parts_hold_each_row_of_the_range_once_and_in_order(log: Log, after: Position, size: int) -> None:
-    parts = offsets.ranges({A: Mark(after)}, {A: Mark(log.extent.end)}, size)
+    parts = offsets.ranges({A: ReadPosition(after)}, {A: ReadPosition(log.extent.end)}, size)
     read = [row for part in parts for row in log.between(part.after, part.up_to)]
     assert read == log.between(after, log.extent.end)
     assert all(part.after < part.up_to for part in parts)
@@ -88,7 +88,7 @@ def test_batches_reach_the_end_with_every_row_once_and_none_too_large(
     there: dict[str, Log], limit: int
 ) -> None:
     extents = {log_id: log.extent for log_id, log in there.items()}
-    at = {log_id: Mark(extent.begin) for log_id, extent in extents.items()}
+    at = {log_id: ReadPosition(extent.begin) for log_id, extent in extents.items()}
     read: dict[str, list[Position]] = {log_id: [] for log_id in there}
     for _ in range(200):
         end = offsets.next_offsets(at, extents, limit)
@@ -107,33 +107,33 @@ def test_batches_reach_the_end_with_every_row_once_and_none_too_large(
 def test_a_log_without_new_rows_keeps_its_offset_even_over_a_start_of_its_node(log: Log) -> None:
     at = log.kept[-1] if log.kept else log.extent.end
     restarted = Extent(Position(log.extent.end.epoch + 1, log.extent.end.sequence), log.extent.starts)
-    assert offsets.next_offsets({A: Mark(at)}, {A: restarted}) == {A: Mark(at)}
+    assert offsets.next_offsets({A: ReadPosition(at)}, {A: restarted}) == {A: ReadPosition(at)}
 
 
 def test_a_log_that_is_silent_keeps_its_offset() -> None:
-    start = {A: Mark(Position(1, 5)), B: Mark(Position(1, 7))}
+    start = {A: ReadPosition(Position(1, 5)), B: ReadPosition(Position(1, 7))}
     end = offsets.next_offsets(start, {B: Extent(Position(1, 9), (Position(1, 1),))})
-    assert end == {A: Mark(Position(1, 5)), B: Mark(Position(1, 9))}
+    assert end == {A: ReadPosition(Position(1, 5)), B: ReadPosition(Position(1, 9))}
 
 
 def test_trimmed_rows_stop_the_query_with_a_line_that_names_the_option() -> None:
     trimmed = Extent(Position(1, 100), (Position(1, 51),))
     with pytest.raises(RowsGone, match=r"40 rows after 1:10 of log a+ were trimmed.*onTrimmed = skip"):
-        offsets.next_offsets({A: Mark(Position(1, 10))}, {A: trimmed})
+        offsets.next_offsets({A: ReadPosition(Position(1, 10))}, {A: trimmed})
 
 
 def test_trimmed_rows_are_counted_in_the_offset_if_the_query_goes_on() -> None:
     trimmed = Extent(Position(1, 100), (Position(1, 51),))
-    end = offsets.next_offsets({A: Mark(Position(1, 10), 2)}, {A: trimmed}, limit=20, skip=True)
-    assert end == {A: Mark(Position(1, 70), 42)}
+    end = offsets.next_offsets({A: ReadPosition(Position(1, 10), 2)}, {A: trimmed}, limit=20, skip=True)
+    assert end == {A: ReadPosition(Position(1, 70), 42)}
 
 
 def test_a_log_that_joins_brings_its_offset_and_no_rows() -> None:
-    assert offsets.ranges({}, {A: Mark(Position(1, 9))}, 100) == []
+    assert offsets.ranges({}, {A: ReadPosition(Position(1, 9))}, 100) == []
 
 
 def test_a_range_is_cut_into_even_parts() -> None:
-    parts = offsets.ranges({A: Mark(Position(1, 0))}, {A: Mark(Position(1, 250))}, 100)
+    parts = offsets.ranges({A: ReadPosition(Position(1, 0))}, {A: ReadPosition(Position(1, 250))}, 100)
     assert parts == [
         Range(A, Position(1, 0), Position(1, 83)),
         Range(A, Position(1, 83), Position(1, 166)),
@@ -141,15 +141,17 @@ def test_a_range_is_cut_into_even_parts() -> None:
     ]
 
 
-@given(st.dictionaries(st.sampled_from([A, B]), st.builds(Mark, positions, st.integers(0, 9))))
-def test_offsets_survive_the_checkpoint_and_are_the_same_text_in_any_order(marks: dict[str, Mark]) -> None:
+@given(st.dictionaries(st.sampled_from([A, B]), st.builds(ReadPosition, positions, st.integers(0, 9))))
+def test_offsets_survive_the_checkpoint_and_are_the_same_text_in_any_order(
+    marks: dict[str, ReadPosition],
+) -> None:
     text = json.dumps(offsets.encode(marks))
     assert offsets.decode(json.loads(text)) == marks
     assert json.dumps(offsets.encode(dict(reversed(marks.items())))) == text
 
 
 def test_an_offset_may_be_written_as_commands_print_it() -> None:
-    assert offsets.decode({A: "2:500"}) == {A: Mark(Position(2, 500))}
+    assert offsets.decode({A: "2:500"}) == {A: ReadPosition(Position(2, 500))}
 
 
 @pytest.mark.parametrize("value", [[1], [1, 2, 3, 4], "2", None, ["x", 1], {"epoch": 1}])

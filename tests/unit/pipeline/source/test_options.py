@@ -9,8 +9,8 @@ import pytest
 from brokerweave.edgelog.arrow import SCHEMA
 from brokerweave.edgelog.layout import Position
 from brokerweave.errors import ConfigError
-from brokerweave.pipeline.source.offsets import Mark
-from brokerweave.pipeline.source.options import EARLIEST, LATEST, Place, parse
+from brokerweave.pipeline.source.offsets import ReadPosition
+from brokerweave.pipeline.source.options import EARLIEST, LATEST, LogBoundary, parse
 
 NODES = {"nodes": "127.0.0.1:8815"}
 
@@ -19,7 +19,7 @@ def test_what_is_not_given_has_a_default() -> None:
     options = parse(NODES)
     assert options.nodes == ("127.0.0.1:8815",)
     assert options.columns == tuple(SCHEMA.names)
-    assert (options.starting, options.ending) == (Place(EARLIEST), Place(LATEST))
+    assert (options.starting, options.ending) == (LogBoundary(EARLIEST), LogBoundary(LATEST))
     assert (options.max_rows, options.reader, options.skip_trimmed) == (None, None, False)
     assert options.local
     assert not parse(NODES | {"local": "never"}).local
@@ -41,15 +41,15 @@ def test_topics_with_commas_are_given_as_json() -> None:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("earliest", Place(EARLIEST)),
-        ("Latest", Place(LATEST)),
-        ("1970-01-01T00:01:00Z", Place(time=60_000_000)),
-        ("1970-01-01T02:01:00.5+02:00", Place(time=60_500_000)),
-        ("1970-01-02", Place(time=86_400_000_000)),
-        ('{"ab": [1, 2]}', Place(offsets={"ab": Mark(Position(1, 2))})),
+        ("earliest", LogBoundary(EARLIEST)),
+        ("Latest", LogBoundary(LATEST)),
+        ("1970-01-01T00:01:00Z", LogBoundary(time=60_000_000)),
+        ("1970-01-01T02:01:00.5+02:00", LogBoundary(time=60_500_000)),
+        ("1970-01-02", LogBoundary(time=86_400_000_000)),
+        ('{"ab": [1, 2]}', LogBoundary(offsets={"ab": ReadPosition(Position(1, 2))})),
     ],
 )
-def test_a_beginning_is_a_word_a_time_or_positions(text: str, place: Place) -> None:
+def test_a_beginning_is_a_word_a_time_or_positions(text: str, place: LogBoundary) -> None:
     assert parse(NODES | {"startingOffsets": text}).starting == place
 
 

@@ -1,4 +1,4 @@
-"""The node's door: where clients come in, and the way of each to the broker.
+"""The client listener: accepts clients, and connects each to the broker.
 
 Owns the relay of each client, and what all of them sent and got. Invariants: no more than `max_connections`
 are in at once; a client's way to the broker ends in `broker_connected`, in `broker_unreachable`, or in the
@@ -23,7 +23,7 @@ from brokerweave.session.pair import Pair
 log = logging.getLogger("brokerweave.node")
 
 
-class DoorHost(Protocol):
+class ClientListenerHost(Protocol):
     @property
     def config(self) -> NodeConfig:
         """As it is now: limits may be read again while the node runs."""
@@ -36,10 +36,10 @@ class DoorHost(Protocol):
     def task_failed(self, task: str, error: BaseException) -> None: ...
 
 
-class Door:
+class ClientListener:
     """Implements `runtime.relay.RelayHost`, and of `node.core.NodeHost` what concerns clients."""
 
-    def __init__(self, host: DoorHost) -> None:
+    def __init__(self, host: ClientListenerHost) -> None:
         self.relays: dict[Pair, ClientConnection] = {}
         self.traffic = Traffic()
         self.call_later = host.call_later

@@ -20,7 +20,7 @@ _PACKET = 100
 """Bytes that one takes beside its payload, about."""
 EVERYBODY = ""
 """In the place of a node: all that hear receipts."""
-OWED_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 """Kept for one node until it acknowledges; beyond, the oldest go."""
 
 
@@ -31,17 +31,17 @@ class _Stream:
     last: int = 0
     heard: int = 0
     """How far it was told what everybody hears."""
-    owed: deque[tuple[int, str, bytes]] = field(default_factory=deque)
+    unacknowledged: deque[tuple[int, str, bytes]] = field(default_factory=deque)
     size: int = 0
 
 
-class Receipts:
-    def __init__(self, life: int = 0, owed_bytes: int = OWED_BYTES) -> None:
+class ReceiptOutbox:
+    def __init__(self, life: int = 0, max_bytes: int = MAX_BYTES) -> None:
         """`life` is another one after each start: numbers begin anew."""
         self.lost = 0
         """Packets that a node may not have seen, and will not."""
         self._life = life
-        self._owed_bytes = owed_bytes
+        self._max_bytes = max_bytes
         self._hashes: dict[str, list[bytes]] = {}
         self._ids: dict[tuple[str, str], dict[str, list[MessageId]]] = {}
         self._streams: dict[str, _Stream] = {}
@@ -70,10 +70,10 @@ class Receipts:
         return bool(self._hashes or self._ids)
 
     def flush(
-        self, holders: Iterable[str], reachable: Collection[str], young: bool = False
+        self, holders: Iterable[str], reachable: Collection[str], warming_up: bool = False
     ) -> list[tuple[str, str, bytes]]:
-        """What to send: node, topic, payload. `holders` are those of this node; while it is `young`, others
-        that it has yet to reach may have kept something before its start."""
+        """What to send: node, topic, payload. `holders` are those of this node; while it is `warming_up`,
+        others that it has yet to reach may have kept something before its start."""
         packets = encode_receipts(self._hashes)
         for payload in encode_got(self._ids.pop((EVERYBODY, GOT), {})):
             self._said_last += 1
@@ -83,20 +83,20 @@ class Receipts:
         for holder in holders:
             out += [(holder, RECEIPTS, payload) for payload in packets]
             out += [(holder, GOT, payload) for payload in self._missed(holder)]
-        while self._said_size > (self._owed_bytes if young else 0):
+        while self._said_size > (self._max_bytes if warming_up else 0):
             self._said_size -= len(self._said.popleft()[1]) + _PACKET
-            self.lost += young
+            self.lost += warming_up
         for (node, topic), got in self._ids.items():
             out += [(node, topic, payload) for payload in encode_got(got)]
         self._hashes, self._ids = {}, {}
-        sent = [(node, topic, self._owe(node, topic, payload)) for node, topic, payload in out]
+        sent = [(node, topic, self._enqueue(node, topic, payload)) for node, topic, payload in out]
         return [packet for packet in sent if packet[0] in reachable]
 
     def back(self, node: str) -> list[tuple[str, str, bytes]]:
         """A link to the node is new: what it may have missed."""
         for payload in self._missed(node):
-            self._owe(node, GOT, payload)
-        return [(node, topic, payload) for _, topic, payload in self._streams[node].owed]
+            self._enqueue(node, GOT, payload)
+        return [(node, topic, payload) for _, topic, payload in self._streams[node].unacknowledged]
 
     def _missed(self, node: str) -> list[bytes]:
         """What it has yet to hear of what everybody hears; once."""
@@ -112,34 +112,39 @@ class Receipts:
     def acknowledged(self, node: str, life: int, number: int) -> None:
         """The node has taken everything up to this number."""
         stream = self._streams.get(node)
-        while life == self._life and stream is not None and stream.owed and stream.owed[0][0] <= number:
-            stream.size -= len(stream.owed.popleft()[2]) + _PACKET
+        while (
+            life == self._life
+            and stream is not None
+            and stream.unacknowledged
+            and stream.unacknowledged[0][0] <= number
+        ):
+            stream.size -= len(stream.unacknowledged.popleft()[2]) + _PACKET
 
-    def owes(self, node: str) -> bool:
+    def has_unacknowledged(self, node: str) -> bool:
         """Whether the node has yet to acknowledge something."""
-        return node in self._streams and bool(self._streams[node].owed)
+        return node in self._streams and bool(self._streams[node].unacknowledged)
 
     def gone(self, node: str) -> None:
         """The node is dead, or holds for this one no longer."""
         stream = self._streams.get(node)
         if stream is not None:
-            self.lost += len(stream.owed)
-            stream.owed.clear()
+            self.lost += len(stream.unacknowledged)
+            stream.unacknowledged.clear()
             stream.size = 0
 
-    def _owe(self, node: str, topic: str, payload: bytes) -> bytes:
+    def _enqueue(self, node: str, topic: str, payload: bytes) -> bytes:
         stream = self._streams.setdefault(node, _Stream())
         stream.last += 1
         payload = encode_number(self._life, stream.last) + payload
-        stream.owed.append((stream.last, topic, payload))
+        stream.unacknowledged.append((stream.last, topic, payload))
         stream.size += len(payload) + _PACKET
-        while stream.size > self._owed_bytes:
-            stream.size -= len(stream.owed.popleft()[2]) + _PACKET
+        while stream.size > self._max_bytes:
+            stream.size -= len(stream.unacknowledged.popleft()[2]) + _PACKET
             self.lost += 1
         return payload
 
 
-class Taken:
+class ReceiptsTaken:
     """At a holder: how far it has taken what other nodes send."""
 
     def __init__(self) -> None:

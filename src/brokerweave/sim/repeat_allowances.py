@@ -19,7 +19,7 @@ from brokerweave.sim.client import ModelClient
 from brokerweave.sim.disk import HELD
 
 if TYPE_CHECKING:
-    from brokerweave.sim.facts import Publication
+    from brokerweave.sim.facts import ModelPublication
     from brokerweave.sim.node import SimNode
 
 IN_FLIGHT = "on its way to its subscriber when its site died"
@@ -29,12 +29,12 @@ DISK_FAILED = "who kept it ended while its disk failed"
 KEEPER_AWAY = "who kept it was away when its subscriber got it"
 
 
-class Doubts:
+class RepeatAllowances:
     def __init__(self, nodes: Mapping[str, SimNode], sound: Callable[[SimNode, SimNode], bool]) -> None:
         """`sound(a, b)`: their link stands, and nothing is on its way from b to a."""
         self._nodes = nodes
         self._sound = sound
-        self._doubts: defaultdict[str, dict[bytes, str]] = defaultdict(dict)
+        self._allowances: defaultdict[str, dict[bytes, str]] = defaultdict(dict)
         self.ended: Callable[[str, float], bool] = lambda node, since: False
         """Whether a node was killed, or stopped, since then: what it had to tell is lost with it."""
         self._got: defaultdict[str, dict[bytes, float]] = defaultdict(dict)
@@ -56,7 +56,7 @@ class Doubts:
     def ending(
         self,
         client: ModelClient,
-        publications: Mapping[bytes, Publication],
+        publications: Mapping[bytes, ModelPublication],
     ) -> None:
         """A client's connection, or its site, ends now."""
         away = _joined(
@@ -77,13 +77,13 @@ class Doubts:
         for payload, at in self._got[client.name].items():
             content = content_hash(publications[payload].topic, payload)
             if content in unanswered:
-                self._doubts[client.name][payload] = IN_FLIGHT
+                self._allowances[client.name][payload] = IN_FLIGHT
             elif payload in away:
-                self._doubts[client.name].setdefault(payload, KEEPER_AWAY)
+                self._allowances[client.name].setdefault(payload, KEEPER_AWAY)
             elif payload in on_its_way:
-                self._doubts[client.name].setdefault(payload, COPY_ON_ITS_WAY)
+                self._allowances[client.name].setdefault(payload, COPY_ON_ITS_WAY)
             elif self._kept_unheard(node, client.name, content, at):
-                self._doubts[client.name].setdefault(payload, ON_ITS_WAY)
+                self._allowances[client.name].setdefault(payload, ON_ITS_WAY)
 
     def disk_failed(self, records: Iterable[bytes]) -> None:
         """A node ends that has this on its disk, for others' clients or for those who keep it for them, and
@@ -97,7 +97,7 @@ class Doubts:
 
     def explain(self, client: str, payload: bytes) -> str:
         """Why a client may get this again; empty if it may not."""
-        why = self._doubts[client].pop(payload, "")
+        why = self._allowances[client].pop(payload, "")
         key = (client, payload)
         if not why and key in self._unwritten and self.ended(self._sites[key], self._got[client][payload]):
             self._unwritten.discard(key)

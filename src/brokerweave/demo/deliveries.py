@@ -21,7 +21,7 @@ between node, broker and subscriber of the killed site; acknowledgements take mi
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentMessage:
     """One message that a sensor gave to its client; `acked` is None if no PUBACK came."""
 
     key: Key
@@ -38,7 +38,7 @@ class Outage:
     end: float
     over: float
 
-    def may_repeat(self, message: Sent, at_site: str, first_arrival: float) -> bool:
+    def may_repeat(self, message: SentMessage, at_site: str, first_arrival: float) -> bool:
         """Whether QoS 1 allows a second copy at a site: somebody had not acknowledged the first one.
 
         Either the sensor, which then sends it again as a new message to everybody, or, at the killed site
@@ -51,7 +51,7 @@ class Outage:
             return True
         return at_site == self.site and first_arrival >= self.begin - ACK_MARGIN
 
-    def touches(self, message: Sent) -> bool:
+    def touches(self, message: SentMessage) -> bool:
         return self.begin - ACK_MARGIN <= message.at <= self.over
 
 
@@ -68,7 +68,7 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class DeliverySummary:
     published: int
     unacknowledged: int
     expected: int
@@ -86,10 +86,10 @@ class Summary:
 
 def summarise(
     row: Sequence[str],
-    messages: Iterable[Sent],
+    messages: Iterable[SentMessage],
     arrivals: Mapping[str, Iterable[tuple[Key, float]]],
     outage: Outage,
-) -> Summary:
+) -> DeliverySummary:
     """`row` is the sites in the order of their nodes; `arrivals` what each subscriber got, in order."""
     sent = {message.key: message for message in messages}
     times = {site: _by_key(got) for site, got in arrivals.items()}
@@ -105,7 +105,7 @@ def summarise(
             else:
                 doubled += [(key, site)] * (len(got) - 1)
     expected = len(acknowledged) * len(row)
-    return Summary(
+    return DeliverySummary(
         published=len(acknowledged),
         unacknowledged=len(sent) - len(acknowledged),
         expected=expected,
@@ -126,7 +126,7 @@ def _by_key(arrivals: Iterable[tuple[Key, float]]) -> dict[Key, list[float]]:
 
 def _latencies(
     row: Sequence[str],
-    messages: Iterable[Sent],
+    messages: Iterable[SentMessage],
     times: Mapping[str, Mapping[Key, list[float]]],
     outage: Outage,
 ) -> tuple[Latency, ...]:

@@ -103,10 +103,10 @@ def test_while_the_disk_takes_nothing_everything_is_relayed_and_it_is_said(
     for action in actions[5:]:
         action()
     world.site.settle()
-    assert world.site.keeper.daybook.failures > 0
-    assert world.site.keeper.failures == 2
+    assert world.site.checkpointer.wal.failures > 0
+    assert world.site.checkpointer.failures == 2
     assert world.site.storage.failures > 0
-    assert sum("daybook cannot be written" in warning for warning in world.site.warnings) == 1
+    assert sum("write-ahead log cannot be written" in warning for warning in world.site.warnings) == 1
     killer.full = False
     world.site.warnings.clear()
     world.check()

@@ -17,8 +17,8 @@ from brokerweave.failover.held import Held
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.newcomer import Newcomer
 from brokerweave.mqtt.topics import matches
+from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.pair import Pair
-from brokerweave.session.standing import Stand
 
 if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
@@ -32,7 +32,7 @@ SUSPECT_SECONDS = 2.0
 """How long a delivery that may come, and may not, is taken off the stream: an equal one would be, too."""
 
 
-class Giving:
+class ClientRedelivery:
     def __init__(self, core: NodeCore, failover: Failover, clients: Mapping[str, Newcomer]) -> None:
         self._core = core
         self._failover = failover
@@ -40,10 +40,15 @@ class Giving:
         self._given: dict[MessageId, set[str]] = {}
         """Clients that got something from here which the broker was not given yet."""
 
-    def give(
-        self, pair: Pair, client: str, cutover: Cutover, given: list[Held], stand: Stand | None = None
+    def redeliver(
+        self,
+        pair: Pair,
+        client: str,
+        cutover: Cutover,
+        given: list[Held],
+        hold_point: HoldPoint | None = None,
     ) -> None:
-        """What it was judged to lack goes to it, before what the broker delivers behind `stand`."""
+        """What it was judged to lack goes to it, before what the broker delivers behind `hold_point`."""
         self._core.redelivering(client, [held.publish for held in given])
         self._note_given(client, given)
 
@@ -51,9 +56,9 @@ class Giving:
             entry = self._clients.get(client)
             ids = cutover.finished(given)
             if ids:
-                self._failover.having.got(client, ids, entry.keepers if entry is not None else set())
+                self._failover.receipts.got(client, ids, entry.keepers if entry is not None else set())
 
-        pair.redeliver([held.publish for held in given], done, stand)
+        pair.redeliver([held.publish for held in given], done, hold_point)
 
     def _note_given(self, client: str, given: list[Held]) -> None:
         entry, log = self._clients.get(client), self._failover.log
@@ -68,23 +73,23 @@ class Giving:
                 self._clients[each].given.pop(oldest, None)
             self._core.counters.add("given_forgotten")  # it may come again, from the broker
 
-    def late(self, client: str, held: list[Held], node: str, own: bool, stand: Stand | None) -> None:
+    def late(self, client: str, held: list[Held], node: str, own: bool, hold_point: HoldPoint | None) -> None:
         """Publications for a client that was judged, from one who was to keep them elsewhere; `own`: here, in
         an earlier session."""
         entry, record = self._clients.get(client), self._core.interest.records.get(client)
         if entry is None or entry.last is None:
             return
-        keepers = entry.keepers if stand is not None else {node}
+        keepers = entry.keepers if hold_point is not None else {node}
         later = [one.id for one in held if entry.last.routed_here(one)]
         if later:
-            self._failover.having.routed(client, later, keepers)
+            self._failover.receipts.routed(client, later, keepers)
             # Who began to hold for this node after the client had it was not told.
             had = [one.id for one in held if own and one.id in later and entry.last.came_here(one)]
-            self._failover.having.got(client, had, {node})
+            self._failover.receipts.got(client, had, {node})
             held = [one for one in held if one.id not in later]
         had_there = self._failover.queues.had  # where it was before, as this node heard, too
         known = [one.id for one in held if entry.last.knows(one) or had_there(client, one.id)]
-        self._failover.having.got(client, known, keepers)
+        self._failover.receipts.got(client, known, keepers)
         if record is None or not isinstance(record.owner, Pair):
             # It is away: who keeps it is asked again when it goes on.
             entry.interrupted = entry.interrupted or len(known) < len(held)
@@ -93,9 +98,9 @@ class Giving:
         given = [each for one in held for each in entry.last.late(one, self._core.now())]
         had = [one.id for one in held if entry.last.has(one)]
         if had:
-            self._failover.having.got(client, had, keepers)
+            self._failover.receipts.got(client, had, keepers)
         if given:
-            self.give(record.owner, client, entry.last, given, stand)
+            self.redeliver(record.owner, client, entry.last, given, hold_point)
 
     def had_before(self, held: Held) -> None:
         """The broker acknowledged what a client sends again. It may have had it before this node was started,
@@ -117,13 +122,13 @@ class Giving:
         entry, record = self._clients.get(client), self._core.interest.records.get(client)
         if entry is None or entry.last is None or record is None or record.owner is not pair:
             return
-        if held.hash in pair.undelivered | pair.standing:
+        if held.hash in pair.undelivered | pair.held_contents:
             return
         entry.last.had_before(held)
         given = entry.last.late(held, self._core.now())
         if given:
             self.suspect(client, entry, (held.hash,))
-            self.give(pair, client, entry.last, given)
+            self.redeliver(pair, client, entry.last, given)
 
     # The broker would give it again
 
@@ -194,7 +199,7 @@ class Giving:
             if not found or entry.last.held_for_here(found[0]):
                 rest.append(one)
         if ids:
-            self._failover.having.got(client, ids, entry.keepers)
+            self._failover.receipts.got(client, ids, entry.keepers)
         return rest
 
     def known_again(self, client: str, hash: bytes) -> None:

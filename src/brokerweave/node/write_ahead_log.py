@@ -1,4 +1,5 @@
-"""The daybook: everything that a killed node must find again, written down before anybody can rely on it.
+"""The write-ahead log: everything that a killed node must find again, written down before anybody can rely on
+it.
 
 Owns the entries, in the order in which things happened, and how they look in bytes. One entry is one record
 of one journal, so it is there as a whole or not at all. Above all that holds for a run: its entry names every
@@ -46,7 +47,7 @@ class RunEntry:
     """Those of them that keep it for clients, and of which nodes."""
 
 
-class Daybook:
+class WriteAheadLog:
     """With no journal it keeps nothing: for nodes without a disk, and for tests."""
 
     def __init__(self, journal: Journal | None = None, warn: Callable[[str], None] = lambda _: None) -> None:
@@ -57,8 +58,8 @@ class Daybook:
         self._failing = False
         self._last = journal.last if journal is not None else 0
         self.grown: Callable[[], None] = lambda: None
-        """Asks for a new beginning: after an entry that makes the daybook larger than `limit` bytes, when the
-        disk fails (room may be what it lacks), and when it works again."""
+        """Asks for a new beginning: after an entry that makes the write-ahead log larger than `limit` bytes,
+        when the disk fails (room may be what it lacks), and when it works again."""
         self.limit = 16 << 20
 
     @property
@@ -89,7 +90,7 @@ class Daybook:
         return self._last
 
     def begin_after(self, number: int) -> None:
-        """Some journal knows this number already, whatever became of the daybook itself."""
+        """Some journal knows this number already, whatever became of the write-ahead log itself."""
         self._last = max(self._last, number)
 
     def trim(self, up_to: int) -> None:
@@ -119,7 +120,9 @@ class Daybook:
         self.failures += 1
         if not self._failing:
             self._failing = True
-            self._warn(f"the daybook cannot be written, a crash now would lose what it misses: {error}")
+            self._warn(
+                f"the write-ahead log cannot be written, a crash now would lose what it misses: {error}"
+            )
             self.grown()
 
 
@@ -145,7 +148,7 @@ def decode_entry(data: bytes) -> RunEntry | list[Any]:
         if data[:1] != bytes((_RUN,)):
             note = json.loads(data)
             if not isinstance(note, list) or not note:
-                raise RemoteProtocolError("an entry of the daybook is neither run nor note")
+                raise RemoteProtocolError("an entry of the write-ahead log is neither run nor note")
             return note
         _, lane, count, packet_id, length = _RUN_HEAD.unpack_from(data)
         position = _RUN_HEAD.size + length
@@ -163,4 +166,4 @@ def decode_entry(data: bytes) -> RunEntry | list[Any]:
         run = decode_record(data[position:])
         return RunEntry(run, lane, tuple(destinations), client, packet_id, tuple(holds))
     except (ValueError, IndexError, struct.error) as error:
-        raise RemoteProtocolError(f"an entry of the daybook is damaged ({error})") from None
+        raise RemoteProtocolError(f"an entry of the write-ahead log is damaged ({error})") from None

@@ -2,7 +2,7 @@
 
 Owns which facts are noted and which rules are asked at each place that a message comes to: the node it is
 published at, each node it passes, each broker it is injected into, each subscriber. Invariant: what is let
-pass is let pass by a rule with a reason, and reasons are counted by name (`Facts.excuses`), so that a test
+pass is let pass by a rule with a reason, and reasons are counted by name (`Facts.allowances`), so that a test
 can see how much that was. Must not know: the reasons, how faults are made.
 """
 
@@ -13,44 +13,44 @@ from math import inf
 from brokerweave.links.run import Run
 from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish
-from brokerweave.node.router import Group
+from brokerweave.node.router import RouteGroup
 from brokerweave.sim.client import ModelClient
 from brokerweave.sim.copies import Copies
 from brokerweave.sim.doubling import Doubling
-from brokerweave.sim.facts import Facts, Publication, Visit
+from brokerweave.sim.expected import Expected
+from brokerweave.sim.expected_in_one_hop import ExpectedInOneHop
+from brokerweave.sim.facts import Facts, ModelPublication, Visit
 from brokerweave.sim.node import SimNode
 from brokerweave.sim.order import Order
 from brokerweave.sim.order_in_a_mesh import OrderInAMesh
 from brokerweave.sim.outages import Outages
-from brokerweave.sim.owed import Owed
-from brokerweave.sim.owed_in_one_hop import OwedInOneHop
 from brokerweave.sim.promises import Broken
-from brokerweave.sim.redelivery import Redelivery
+from brokerweave.sim.redelivery import RedeliveryRules
 from brokerweave.sim.resent import Resent
-from brokerweave.sim.retained import Retained
-from brokerweave.sim.sessions import Sessions
+from brokerweave.sim.retained import RetainedRules
+from brokerweave.sim.sessions import SessionRules
 from brokerweave.sim.watching import Key
-from brokerweave.sim.wills import Wills
+from brokerweave.sim.wills import WillRules
 
 INJECTOR = "brokerweave-"
 
 
-class Ledger:
+class Checker:
     """Implements `Watcher` for nodes and `Observer` for clients."""
 
-    def __init__(self, facts: Facts, owed: Owed) -> None:
+    def __init__(self, facts: Facts, expected: Expected) -> None:
         self.facts = facts
-        self.owed = owed
-        self.redelivery = Redelivery(facts)
-        self.outages = Outages(facts, owed, self.redelivery)
+        self.expected = expected
+        self.redelivery = RedeliveryRules(facts)
+        self.outages = Outages(facts, expected, self.redelivery)
         self.copies = Copies(facts, 1)
-        self.retained = Retained(facts)
+        self.retained = RetainedRules(facts)
         self._doubling = Doubling(facts)
         self._resent = Resent(facts)
-        self._wills = Wills(facts)
-        self._sessions = Sessions(facts, owed)
-        one_hop = isinstance(owed, OwedInOneHop)
-        self._order = OrderInAMesh(facts, owed, self.redelivery) if one_hop else Order(facts, owed)
+        self._wills = WillRules(facts)
+        self._sessions = SessionRules(facts, expected)
+        one_hop = isinstance(expected, ExpectedInOneHop)
+        self._order = OrderInAMesh(facts, expected, self.redelivery) if one_hop else Order(facts, expected)
         self._arrivals: dict[tuple[str, bytes], float] = {}
         """When a message last came to a node over a link."""
         self._reads: dict[bytes, float] = {}
@@ -69,7 +69,7 @@ class Ledger:
             return
         name, _, number = payload.decode().replace("!", ":!").partition(":")
         is_will = number.startswith("!")
-        facts.publications[payload] = Publication(
+        facts.publications[payload] = ModelPublication(
             payload, name, int(number.lstrip("!")), client.site, topic, qos, retain, is_will, facts.now
         )
         facts.counts["wills" if is_will else "publications"] += 1
@@ -81,9 +81,9 @@ class Ledger:
             return
         facts = self.facts
         facts.publications[payload].acknowledged = True
-        if facts.cluster and self.owed.calm() and not facts.drops[payload]:
-            for debt in self.owed.open_of(payload):
-                missing = [node for node in debt.path if not facts.visits[node, payload]]
+        if facts.cluster and self.expected.calm() and not facts.drops[payload]:
+            for delivery in self.expected.open_of(payload):
+                missing = [node for node in delivery.path if not facts.visits[node, payload]]
                 if missing:
                     raise Broken(f"{payload!r} was acknowledged before {missing} had it")
 
@@ -107,15 +107,15 @@ class Ledger:
             self._wills.said_goodbye(payload)  # the mark behind a DISCONNECT
         elif publication.qos and not self._forwarded_before(publication):
             if facts.cluster:  # it goes on when the broker has acknowledged it
-                self.owed.read_again(node.name, payload)
+                self.expected.read_again(node.name, payload)
                 return
             # It was read and went nowhere: is that right?
             if not facts.visits[node.name, payload]:
-                self.owed.published(publication.payload, publication.topic, publication.qos, node.name)
-            self.owed.passing(node.name, payload, {}, False)
+                self.expected.published(publication.payload, publication.topic, publication.qos, node.name)
+            self.expected.passing(node.name, payload, {}, False)
             self._reads[payload] = facts.now
 
-    def _forwarded_before(self, publication: Publication) -> bool:
+    def _forwarded_before(self, publication: ModelPublication) -> bool:
         """Whether its node knows that it has forwarded it."""
         facts, site = self.facts, publication.site
         since = facts.starts[site]
@@ -131,7 +131,7 @@ class Ledger:
     # The nodes
 
     def dispatched(
-        self, node: str, came_from: str | None, payload: bytes, key: Key, group: Group, run: Run
+        self, node: str, came_from: str | None, payload: bytes, key: Key, group: RouteGroup, run: Run
     ) -> None:
         facts = self.facts
         if not payload:
@@ -147,7 +147,7 @@ class Ledger:
             self._resent.check_node(node, came_from, publication, key, before)
         acts = bool(group.hops or group.local or not run.flood)
         if run.repair:
-            facts.excuses["retained: sent again to repair an index"] += 1
+            facts.allowances["retained: sent again to repair an index"] += 1
             before.append(Visit(facts.now, key, came_from, group.local, repair=True))
             return
         if came_from is None:
@@ -163,10 +163,10 @@ class Ledger:
                 self._doubling.check_passed_on(node, came_from, publication, again[-1].at, run)
         before.append(Visit(facts.now, key, came_from, group.local, acted=acts, flood=run.flood))
         facts.counts["dispatches"] += 1
-        self._settle_debts(node, came_from, publication, group, run)
+        self._settle_deliveries(node, came_from, publication, group, run)
 
     def _check_forwarded(
-        self, node: str, publication: Publication, key: Key, before: list[Visit], run: Run
+        self, node: str, publication: ModelPublication, key: Key, before: list[Visit], run: Run
     ) -> None:
         """A node forwards what its own client published, or left as a will."""
         payload = publication.payload
@@ -180,8 +180,8 @@ class Ledger:
         if before and not self._wills.after_another(publication, before):
             self._doubling.check_forwarded(node, publication, before, run)
 
-    def _settle_debts(
-        self, node: str, came_from: str | None, publication: Publication, group: Group, run: Run
+    def _settle_deliveries(
+        self, node: str, came_from: str | None, publication: ModelPublication, group: RouteGroup, run: Run
     ) -> None:
         """Who is owed a message from now on, and whether a node sends it towards all of them."""
         facts, payload = self.facts, publication.payload
@@ -192,23 +192,29 @@ class Ledger:
             known = facts.cluster and publication.qos == 2 and publication.resent
             taken = facts.first_hand[node, payload][:1] if facts.cluster else []
             at_home = -inf if publication.is_will or known else min(taken, default=inf)
-            if isinstance(self.owed, OwedInOneHop) and publication.is_will and facts.is_up(publication.site):
+            if (
+                isinstance(self.expected, ExpectedInOneHop)
+                and publication.is_will
+                and facts.is_up(publication.site)
+            ):
                 # Another node thinks that it is dead: whether its own subscribers get it, its broker decides.
-                self.owed.spared = publication.site
-            self.owed.published(payload, publication.topic, publication.qos, node, at_home)
+                self.expected.spared = publication.site
+            self.expected.published(payload, publication.topic, publication.qos, node, at_home)
         elif (
-            came_from is None and isinstance(self.owed, OwedInOneHop) and not self._is_elsewhere(publication)
+            came_from is None
+            and isinstance(self.expected, ExpectedInOneHop)
+            and not self._is_elsewhere(publication)
         ):
-            self.owed.sent_again(node, payload)
+            self.expected.sent_again(node, payload)
         hops = {neighbour: min(run.cap, qos) for neighbour, qos in group.hops}
         if came_from is None:
             self._order.forwarded(node, payload, hops, dict(group.keepers))
         # Sent again, elsewhere perhaps: that it goes on is another node's part, or was this one's before.
         sent_again = (came_from is None or node in publication.sites) and len(publication.keys) > 1
         if not (facts.cares and (sent_again or (publication.is_will and node == publication.site))):
-            self.owed.passing(node, payload, hops, group.local, came_from is not None)
+            self.expected.passing(node, payload, hops, group.local, came_from is not None)
 
-    def _is_elsewhere(self, publication: Publication) -> bool:
+    def _is_elsewhere(self, publication: ModelPublication) -> bool:
         """Whether a node had it that its publisher did not send it to."""
         facts, payload = self.facts, publication.payload
         return any(facts.visits[node, payload] for node in facts.barriers if node not in publication.sites)
@@ -231,7 +237,7 @@ class Ledger:
             if facts.cares and before is not None and not facts.ends_since(node, before):
                 continue  # sent again: who came since it was here has it from who keeps it
             if not any(visit.at > forgot for visit in facts.visits[node, payload]):
-                self.owed.passing(node, payload, {}, False, came=True)
+                self.expected.passing(node, payload, {}, False, came=True)
 
     def dropped(self, node: str, where: str, payloads: list[bytes], cause: str) -> None:
         self.facts.drop(node, where, payloads, cause)
@@ -289,10 +295,10 @@ class Ledger:
 
     def granted(self, client: ModelClient, topic_filter: str, qos: int) -> None:
         self._order.granted(client, topic_filter)
-        self.owed.granted(client, topic_filter, qos, self.facts.barriers[client.site])
+        self.expected.granted(client, topic_filter, qos, self.facts.barriers[client.site])
 
     def unsubscribing(self, client: ModelClient, topic_filter: str) -> None:
-        self.owed.unsubscribed(client.name, topic_filter)
+        self.expected.unsubscribed(client.name, topic_filter)
 
     def relay_ended(self, client_id: str, persistent: bool) -> None:
         if not persistent:
@@ -300,7 +306,7 @@ class Ledger:
 
     def disconnected(self, client: ModelClient) -> None:
         if self.facts.cares:
-            self.redelivery.doubts.ending(client, self.facts.publications)
+            self.redelivery.repeats.ending(client, self.facts.publications)
         self._sessions.disconnected(client)
 
     def said_goodbye(self, client: ModelClient) -> None:
@@ -322,7 +328,7 @@ class Ledger:
         self.redelivery.delivered(client, payload)
         facts.counts["deliveries"] += 1
         if not first and message.qos == 1 and message.dup:
-            facts.excuses["doubled: QoS 1 redelivered by the broker"] += 1
+            facts.allowances["doubled: QoS 1 redelivered by the broker"] += 1
             facts.given[key] += 1
         if facts.deliveries[key] > facts.given[key]:
             raise Broken(f"{client.name} got {payload!r} more often than its broker passed it on")

@@ -17,7 +17,7 @@ log = logging.getLogger("brokerweave.node")
 MOST_WARNINGS = 100
 
 
-class Trouble:
+class Problems:
     def __init__(self) -> None:
         self.warnings: list[str] = []
         self.internal_errors = 0

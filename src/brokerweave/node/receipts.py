@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from brokerweave.failover import wire
 from brokerweave.failover.ids import MessageId
 from brokerweave.failover.kept_topics import KeptTopics
-from brokerweave.failover.receipts import EVERYBODY, Receipts, Taken
+from brokerweave.failover.receipt_outbox import EVERYBODY, ReceiptOutbox, ReceiptsTaken
 from brokerweave.failover.recent import Recent
 from brokerweave.session.pair import Pair
 
@@ -28,13 +28,13 @@ BEHIND_SECONDS = 1.0
 """Until it is looked again whether the disk has what it did not take."""
 
 
-class Having:
+class ReceiptExchange:
     def __init__(self, core: NodeCore, failover: Failover) -> None:
         self._core = core
         self._failover = failover
-        self.receipts = Receipts(core.settings.epoch)
+        self.outbox = ReceiptOutbox(core.settings.epoch)
         self.recent = Recent()
-        self._taken = Taken()
+        self._taken = ReceiptsTaken()
         self._to_acknowledge: set[str] = set()
         self._flushing = False
         self._holders: dict[str, float] = {}
@@ -81,19 +81,19 @@ class Having:
             return
         if any(record.filters.values()):  # else most of it was published at QoS 0, and nobody keeps that
             self.recent.note(record.client_id, hashes, self._core.now())
-        rest = self._failover.returns.giving.received(record.client_id, hashes)
-        if rest and (self._failover.mesh.alone or queues.owes_any(record.client_id)):
+        rest = self._failover.returns.redelivery.received(record.client_id, hashes)
+        if rest and (self._failover.mesh.alone or queues.has_pending(record.client_id)):
             queues.received(record.client_id, rest, self._core.now(), home=self._core.node_id)
         if rest:
-            self.receipts.received(record.client_id, rest)
+            self.outbox.received(record.client_id, rest)
         self._flush_later()
 
     def got(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
         """A client has these; these nodes kept them for it."""
         self._core.sessions.had(client, ids)
         self._failover.queues.got(client, ids, self._core.now())
-        others = nodes | {EVERYBODY} if self._failover.young else nodes
-        self.receipts.got(client, ids, others - {self._core.node_id})
+        others = nodes | {EVERYBODY} if self._failover.warming_up else nodes
+        self.outbox.got(client, ids, others - {self._core.node_id})
         self._flush_later()
 
     def routed(self, client: str, ids: list[MessageId], nodes: set[str]) -> None:
@@ -103,12 +103,12 @@ class Having:
             queues.routed(client, ids, own)
         else:
             queues.routed_there(client, ids, own)
-        self.receipts.got(client, ids, nodes - {own}, wire.ROUTED)
+        self.outbox.got(client, ids, nodes - {own}, wire.ROUTED)
         self._flush_later()
 
     def _flush_later(self) -> None:
         """At the end of this turn, those who keep what a client here has hear of it, and so does the disk."""
-        if not self._flushing and (self.receipts.waiting or self._failover.queues.shelf.behind):
+        if not self._flushing and (self.outbox.waiting or self._failover.queues.shelf.behind):
             self._flushing = True
             self._core.call_later(0, self.flush)
 
@@ -116,9 +116,11 @@ class Having:
         """At once."""
         self._flushing = False
         self._failover.queues.flush()
-        if self.receipts.waiting:
+        if self.outbox.waiting:
             reachable = set(self._failover.mesh.reachable())
-            for node, topic, payload in self.receipts.flush(self.holders(), reachable, self._failover.young):
+            for node, topic, payload in self.outbox.flush(
+                self.holders(), reachable, self._failover.warming_up
+            ):
                 self._core.send_own(node, topic, payload)
             # Before this node reads, or passes on, anything more: at its death only what was in flight to a
             # client is not known to be the client's.
@@ -126,7 +128,7 @@ class Having:
 
     def _taken_there(self, neighbour: str, payload: bytes) -> None:
         life, number, _ = wire.decode_number(payload)
-        self.receipts.acknowledged(neighbour, life, number)
+        self.outbox.acknowledged(neighbour, life, number)
 
     # Who is to hear it
 
@@ -135,12 +137,12 @@ class Having:
         be out of reach, or who did before it was started. They still hold if they are not dead."""
         core, now = self._core, self._core.now()
         # Of one that is young anybody may have kept something before it was started.
-        young, mesh = self._failover.young, self._failover.mesh
-        for node in core.neighbours() if young else mesh.holders(core.node_id):
+        warming_up, mesh = self._failover.warming_up, self._failover.mesh
+        for node in core.neighbours() if warming_up else mesh.holders(core.node_id):
             self._holders[node] = now + self._failover.window
         for node in [node for node, until in self._holders.items() if until < now]:
             del self._holders[node]
-            self.receipts.gone(node)
+            self.outbox.gone(node)
         return list(self._holders)
 
     def up(self, neighbour: str) -> None:
@@ -148,7 +150,7 @@ class Having:
         dead."""
         for node in (neighbour, *self._failover.mesh.stand_ins()):
             self._holders[node] = self._core.now() + self._failover.window
-        for node, topic, payload in self.receipts.back(neighbour):
+        for node, topic, payload in self.outbox.back(neighbour):
             self._core.send_own(node, topic, payload)
         # Others may have known it for a holder before, and given it what clients here have by now.
         self._tell_recent(neighbour)

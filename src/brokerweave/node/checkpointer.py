@@ -1,9 +1,9 @@
 """Keeping a node's state on disk while it runs, and finding it again.
 
-Owns when the daybook begins anew: what is still owed goes to the journals of those who owe it, the state is
-saved as a whole, then the daybook is trimmed. Invariants: in that order, so that a crash between any two
-writes finds everything either there or here; a disk that fails is said and counted, and stops nothing. Must
-not know: files, what the state means, who asks for outboxes.
+Owns when a checkpoint empties the write-ahead log: what is still owed goes to the journals of those who owe
+it, the state is saved as a whole, then the write-ahead log is trimmed. Invariants: in that order, so that a
+crash between any two writes finds everything either there or here; a disk that fails is said and counted, and
+stops nothing. Must not know: files, what the state means, who asks for outboxes.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from brokerweave.links.outbox import Outbox
 from brokerweave.links.run import Run
 from brokerweave.links.window import DuplicateWindow
 from brokerweave.links.wire import decode_record
-from brokerweave.node.daybook import Daybook
 from brokerweave.node.recovery import Recovery
+from brokerweave.node.write_ahead_log import WriteAheadLog
 
-DAYBOOK_BYTES = 16 << 20
-"""The daybook begins anew at this size, or at eight times the state's if that is more."""
+WAL_BYTES = 16 << 20
+"""The write-ahead log begins anew at this size, or at eight times the state's if that is more."""
 
 
-class Disk(Protocol):
+class NodeStorage(Protocol):
     """`runtime.storage` with real files, or what stands for it in a simulation."""
 
     @property
@@ -54,15 +54,15 @@ class Bounds:
     ordered: bool
     outbox_memory: int
     outbox_disk: int
-    daybook_bytes: int = DAYBOOK_BYTES
+    wal_bytes: int = WAL_BYTES
 
 
-class Keeper:
+class Checkpointer:
     """`new_stream` gives a number that no outbox had before."""
 
     def __init__(
         self,
-        disk: Disk,
+        disk: NodeStorage,
         bounds: Bounds,
         new_stream: Callable[[], int],
         warn: Callable[[str], None],
@@ -70,7 +70,7 @@ class Keeper:
     ) -> None:
         self.failures = 0
         """Times that the state could not be saved."""
-        self.daybook = Daybook()
+        self.wal = WriteAheadLog()
         self._storage = disk
         self._bounds = bounds
         self._new_stream = new_stream
@@ -97,13 +97,13 @@ class Keeper:
                 recovery = self._recovery({})
                 state = recovery.replay(journal)
         except StorageError as error:
-            self._warn(f"the daybook cannot be read, what it has is lost: {error}")
+            self._warn(f"the write-ahead log cannot be read, what it has is lost: {error}")
             state = stored
         if recovery.damaged:
-            self._warn(f"the daybook: {recovery.damaged} entries could not be understood")
-        self.daybook = Daybook(journal, self._warn)
-        self.daybook.begin_after(int(state.get("covers", 0)))
-        self.daybook.limit = self._bounds.daybook_bytes
+            self._warn(f"the write-ahead log: {recovery.damaged} entries could not be understood")
+        self.wal = WriteAheadLog(journal, self._warn)
+        self.wal.begin_after(int(state.get("covers", 0)))
+        self.wal.limit = self._bounds.wal_bytes
         return state
 
     def outbox(self, name: str, durable: bool) -> Outbox:
@@ -112,21 +112,21 @@ class Keeper:
         journal = self._storage.journal(name) if durable else None
         if journal is None:
             outbox = self._outbox(stream, None, memory, 0)
-            if durable and self.daybook.keeps:
+            if durable and self.wal.keeps:
                 self._without_journal[name] = outbox
-                self.daybook.grown()
+                self.wal.grown()
             return outbox
         outbox = self._outbox.restored(stream, journal, memory, self._bounds.outbox_disk)
-        if self.daybook.keeps:
+        if self.wal.keeps:
             self._book(name, outbox, journal)
             for number, run in self._unposted.pop(name, ()):
                 outbox.append(run, number)
         return outbox
 
     def _book(self, name: str, outbox: Outbox, journal: Journal) -> None:
-        self.daybook.begin_after(journal.last)
-        outbox.booked_as = name
-        outbox.next_number = self.daybook.next_number
+        self.wal.begin_after(journal.last)
+        outbox.wal_name = name
+        outbox.next_number = self.wal.next_number
 
     def _give_journals(self) -> None:
         """To outboxes that were made while the disk failed. Raises `StorageError` if it still does."""
@@ -139,13 +139,13 @@ class Keeper:
             del self._without_journal[name]
 
     def checkpoint(self, dump: Callable[[], dict[str, Any]], outboxes: Iterable[Outbox], sync: bool) -> bool:
-        """Begin the daybook anew. `dump` gives the state, with the entries that it covers.
+        """Begin the write-ahead log anew. `dump` gives the state, with the entries that it covers.
 
         False: the disk did not take it; try again after a while.
         """
         if self._storage.temporary:
             return True
-        self.daybook.limit = self.daybook.size + self._bounds.daybook_bytes
+        self.wal.limit = self.wal.size + self._bounds.wal_bytes
         try:
             self._give_journals()
             if not all(outbox.settle() for outbox in outboxes):
@@ -161,8 +161,8 @@ class Keeper:
             self._failing = True
             return False
         self._failing = False
-        self.daybook.trim(int(state["covers"]))
-        self.daybook.limit = max(self._bounds.daybook_bytes, 8 * size)
+        self.wal.trim(int(state["covers"]))
+        self.wal.limit = max(self._bounds.wal_bytes, 8 * size)
         return True
 
     def _recovery(self, state: dict[str, Any]) -> Recovery:

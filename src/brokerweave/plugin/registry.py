@@ -11,8 +11,9 @@ from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
-from brokerweave.cooperation.api import Listener, Strategy
 from brokerweave.errors import ConfigError
+from brokerweave.plugin.listener import Listener
+from brokerweave.plugin.strategy import Strategy
 
 STRATEGIES = "brokerweave.strategies"
 LISTENERS = "brokerweave.listeners"
@@ -50,7 +51,7 @@ def _find(name: str, group: str, kind: type[Kind]) -> type[Kind]:
         # A plug-in's module may raise anything at all while it is imported.
         raise ConfigError(f"{kind.__name__.lower()} {name!r} cannot be loaded: {error!r}") from error
     if not (isinstance(found, type) and issubclass(found, kind)):
-        raise ConfigError(f"{name!r} is {found!r}, not a subclass of {kind.__module__}.{kind.__name__}")
+        raise ConfigError(f"{name!r} is {found!r}, not a subclass of brokerweave.plugin.{kind.__name__}")
     if not isinstance(getattr(found, "name", None), str):
         raise ConfigError(f'{found!r} has no name; write name = "..." in the class')
     return found

@@ -27,7 +27,7 @@ RESTARTED = "interest not settled on the way (a node there was restarted)"
 
 
 @dataclass(slots=True)
-class Subscription:
+class ModelSubscription:
     client: ModelClient
     topic_filter: str
     qos: int
@@ -37,14 +37,14 @@ class Subscription:
 
 
 @dataclass(slots=True)
-class Debt:
+class ExpectedDelivery:
     client: str
     topic_filter: str
     qos: int
     path: tuple[str, ...]
     let_go: str = ""
     """Why it is owed no more."""
-    doubt: str = ""
+    allowance: str = ""
     """Why it may be lost."""
     known_to: frozenset[str] = frozenset()
     """In a mesh, of a client that lost its site: the others that knew then what it wants."""
@@ -53,7 +53,7 @@ class Debt:
 Leads = Callable[[str, str | None, str, str, int, bool], bool]
 
 
-class Owed:
+class Expected:
     def __init__(
         self,
         topology: Topology,
@@ -65,15 +65,15 @@ class Owed:
         neighbour `to` (None: to its own broker, for this client), and can nothing on the way change that?
         `firm(node)`: it is not in the middle of a change of the tree."""
         self.calm = calm
-        self.excuses: Counter[str] = Counter()
+        self.allowances: Counter[str] = Counter()
         self.promised = 0
         self.unsettled = 0
         """Messages that a subscriber wanted but was not promised, because it had not settled."""
         self._topology = topology
         self._leads = leads
         self._firm = firm
-        self._subscriptions: dict[tuple[str, str], Subscription] = {}
-        self._debts: dict[bytes, list[Debt]] = {}
+        self._subscriptions: dict[tuple[str, str], ModelSubscription] = {}
+        self._debts: dict[bytes, list[ExpectedDelivery]] = {}
 
     # Subscriptions
 
@@ -83,7 +83,7 @@ class Owed:
         known = self._subscriptions.get(key)
         if known is None or known.qos != qos:
             now = client.host.world.now
-            self._subscriptions[key] = Subscription(client, topic_filter, qos, set(), now)
+            self._subscriptions[key] = ModelSubscription(client, topic_filter, qos, set(), now)
         if barrier and self.calm():
             for node in self._topology.component(client.site):
                 path = self._topology.path(node, client.site) or ()
@@ -103,7 +103,7 @@ class Owed:
         for key in gone:
             del self._subscriptions[key]
         if gone:
-            self._let_go(reason, lambda debt: debt.client == client)
+            self._let_go(reason, lambda delivery: delivery.client == client)
 
     def node_forgot(self, node: str) -> None:
         """What it knew of others' interest is gone, and so is what those behind it knew through it."""
@@ -118,9 +118,9 @@ class Owed:
 
         for subscription in self._subscriptions.values():
             self._unsettle(subscription, crosses)
-        self._let_go("neighbour removed", lambda debt: crosses(debt.path))
+        self._let_go("neighbour removed", lambda delivery: crosses(delivery.path))
 
-    def _unsettle(self, subscription: Subscription, gone: Callable[[tuple[str, ...]], bool]) -> None:
+    def _unsettle(self, subscription: ModelSubscription, gone: Callable[[tuple[str, ...]], bool]) -> None:
         site = subscription.client.site
         for node in list(subscription.settled):
             path = self._topology.path(node, site)
@@ -134,7 +134,7 @@ class Owed:
             if len(subscription.settled) < len(names):
                 self._settle(subscription)
 
-    def _settle(self, subscription: Subscription) -> None:
+    def _settle(self, subscription: ModelSubscription) -> None:
         """From the subscriber's node outwards: none settles before the one nearer to it."""
         client, settled, topic_filter = subscription.client, subscription.settled, subscription.topic_filter
         waiting: list[tuple[str, str | None]] = [(client.site, None)]
@@ -152,9 +152,9 @@ class Owed:
         """`at_home`: at its own site it is owed to those who were subscribed by then."""
         if qos == 0:
             return
-        debts: dict[str, Debt] = {}
+        deliveries: dict[str, ExpectedDelivery] = {}
         for (client, topic_filter), subscription in self._subscriptions.items():
-            if subscription.qos == 0 or client in debts or not matches(topic_filter, topic):
+            if subscription.qos == 0 or client in deliveries or not matches(topic_filter, topic):
                 continue
             path = self._topology.path(node, subscription.client.site)
             if path == (node,) and subscription.since > at_home:
@@ -162,53 +162,55 @@ class Owed:
             if path is None or not subscription.settled.issuperset(path):
                 self.unsettled += 1
                 continue
-            debts[client] = Debt(client, topic_filter, subscription.qos, path)
-        if debts:
-            self.promised += len(debts)
-            self._debts[payload] = list(debts.values())
+            deliveries[client] = ExpectedDelivery(client, topic_filter, subscription.qos, path)
+        if deliveries:
+            self.promised += len(deliveries)
+            self._debts[payload] = list(deliveries.values())
 
     def passing(
         self, node: str, payload: bytes, hops: Mapping[str, int], local: bool, came: bool = False
     ) -> None:
         """A node has a message and sends it to these neighbours (each with its QoS) and its broker. `came`:
         it has it from another node."""
-        for debt in self._debts.get(payload, ()):
-            if debt.let_go or node not in debt.path:
+        for delivery in self._debts.get(payload, ()):
+            if delivery.let_go or node not in delivery.path:
                 continue
-            place = debt.path.index(node)
-            subscription = self._subscriptions.get((debt.client, debt.topic_filter))
+            place = delivery.path.index(node)
+            subscription = self._subscriptions.get((delivery.client, delivery.topic_filter))
             if subscription is None or node not in subscription.settled:
-                self._forgive(debt, RESTARTED)
+                self._forgive(delivery, RESTARTED)
                 continue
-            if place == len(debt.path) - 1:
+            if place == len(delivery.path) - 1:
                 goes_on = local or place == 0  # at home the broker has it from its publisher
             else:
-                goes_on = hops.get(debt.path[place + 1], -1) >= min(debt.qos, 1)
+                goes_on = hops.get(delivery.path[place + 1], -1) >= min(delivery.qos, 1)
             if not goes_on and self._firm(node):
                 raise Broken(
-                    f"{node} does not send {payload!r} on towards {debt.client} ({debt.topic_filter} at "
-                    f"{debt.path[-1]})"
+                    f"{node} does not send {payload!r} on towards {delivery.client} ({delivery.topic_filter} "
+                    f"at {delivery.path[-1]})"
                 )
 
     def read_again(self, node: str, payload: bytes) -> None:
         """A node reads what it does not know that it has read: it may have forgotten who wants it, too."""
-        for debt in self._debts.get(payload, ()):
-            subscription = self._subscriptions.get((debt.client, debt.topic_filter))
-            if not debt.let_go and (subscription is None or node not in subscription.settled):
-                self._forgive(debt, RESTARTED)
+        for delivery in self._debts.get(payload, ()):
+            subscription = self._subscriptions.get((delivery.client, delivery.topic_filter))
+            if not delivery.let_go and (subscription is None or node not in subscription.settled):
+                self._forgive(delivery, RESTARTED)
 
-    def open_of(self, payload: bytes) -> list[Debt]:
-        return [debt for debt in self._debts.get(payload, ()) if not debt.let_go]
+    def open_of(self, payload: bytes) -> list[ExpectedDelivery]:
+        return [delivery for delivery in self._debts.get(payload, ()) if not delivery.let_go]
 
-    def open(self) -> list[tuple[bytes, Debt]]:
-        return [(payload, d) for payload, debts in self._debts.items() for d in debts if not d.let_go]
+    def open(self) -> list[tuple[bytes, ExpectedDelivery]]:
+        return [
+            (payload, d) for payload, deliveries in self._debts.items() for d in deliveries if not d.let_go
+        ]
 
-    def _let_go(self, reason: str, which: Callable[[Debt], bool]) -> None:
-        for debts in self._debts.values():
-            for debt in debts:
-                if not debt.let_go and which(debt):
-                    debt.let_go = reason
+    def _let_go(self, reason: str, which: Callable[[ExpectedDelivery], bool]) -> None:
+        for deliveries in self._debts.values():
+            for delivery in deliveries:
+                if not delivery.let_go and which(delivery):
+                    delivery.let_go = reason
 
-    def _forgive(self, debt: Debt, reason: str) -> None:
-        debt.let_go = reason
-        self.excuses[f"lost: {reason}"] += 1
+    def _forgive(self, delivery: ExpectedDelivery, reason: str) -> None:
+        delivery.let_go = reason
+        self.allowances[f"lost: {reason}"] += 1

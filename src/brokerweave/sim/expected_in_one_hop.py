@@ -13,10 +13,10 @@ from math import inf
 
 from brokerweave.mqtt.topics import matches
 from brokerweave.sim.client import ModelClient
-from brokerweave.sim.owed import RESTARTED, Debt, Owed, Subscription
+from brokerweave.sim.expected import RESTARTED, Expected, ExpectedDelivery, ModelSubscription
 
 
-class OwedInOneHop(Owed):
+class ExpectedInOneHop(Expected):
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
         self.spared = ""
@@ -64,22 +64,26 @@ class OwedInOneHop(Owed):
         super().unsubscribed(client, topic_filter)
         self._orphans.discard((client, topic_filter))
 
-    def gave_up(self, client: str) -> list[tuple[bytes, Debt]]:
+    def gave_up(self, client: str) -> list[tuple[bytes, ExpectedDelivery]]:
         """A client that had lost its site ended its session elsewhere, itself: what it is owed no more."""
         orphans = {key for key in self._orphans if key[0] == client}
-        gone = [(p, debt) for p, debt in self.open() if (debt.client, debt.topic_filter) in orphans]
+        gone = [
+            (p, delivery)
+            for p, delivery in self.open()
+            if (delivery.client, delivery.topic_filter) in orphans
+        ]
         self._orphans -= orphans
         for key in orphans:
             del self._subscriptions[key]
-        for _, debt in gone:
-            debt.let_go = "its subscriber said good-bye before it was subscribed again"
+        for _, delivery in gone:
+            delivery.let_go = "its subscriber said good-bye before it was subscribed again"
         return gone
 
     def session_over(self, client: str, reason: str) -> None:
         gone = {key for key in self._subscriptions if key[0] == client} - self._orphans
         for key in gone:
             del self._subscriptions[key]
-        self._let_go(reason, lambda debt: (debt.client, debt.topic_filter) in gone)
+        self._let_go(reason, lambda delivery: (delivery.client, delivery.topic_filter) in gone)
 
     def node_forgot(self, node: str) -> None:
         """What it knew of others' clients is gone; others forget its own, unless those are orphans."""
@@ -88,11 +92,11 @@ class OwedInOneHop(Owed):
             self._unsure.get(key, set()).discard(node)
             if self._homes.get(key) == node and key not in self._orphans:
                 subscription.settled.clear()
-        for _, debt in self.open():
-            if debt.path[-1] == node and (debt.client, debt.topic_filter) not in self._orphans:
-                debt.doubt = RESTARTED  # should it be lost
+        for _, delivery in self.open():
+            if delivery.path[-1] == node and (delivery.client, delivery.topic_filter) not in self._orphans:
+                delivery.allowance = RESTARTED  # should it be lost
 
-    def _settle(self, subscription: Subscription) -> None:
+    def _settle(self, subscription: ModelSubscription) -> None:
         client, settled = subscription.client, subscription.settled
         key = (client.name, subscription.topic_filter)
         home = self._homes.get(key, client.site)
@@ -112,10 +116,10 @@ class OwedInOneHop(Owed):
         spared, self.spared = self.spared, ""
         if qos == 0:
             return
-        debts: dict[str, Debt] = {}
+        deliveries: dict[str, ExpectedDelivery] = {}
         for key, subscription in self._subscriptions.items():
             client, topic_filter = key
-            if subscription.qos == 0 or client in debts or not matches(topic_filter, topic):
+            if subscription.qos == 0 or client in deliveries or not matches(topic_filter, topic):
                 continue
             home = self._homes.get(key, subscription.client.site)
             near = node in (home, subscription.client.site)  # it may not have heard SUBACK yet
@@ -128,14 +132,14 @@ class OwedInOneHop(Owed):
                 self.unsettled += 1
                 continue
             path = (node,) if node == home else (node, home)
-            debts[client] = debt = Debt(client, topic_filter, subscription.qos, path)
+            deliveries[client] = delivery = ExpectedDelivery(client, topic_filter, subscription.qos, path)
             if key in self._orphans:
-                debt.known_to = frozenset(subscription.settled - {home})
+                delivery.known_to = frozenset(subscription.settled - {home})
             if node in self._unsure.get(key, ()):
                 self._loose.add((payload, client))
-        if debts:
-            self.promised += len(debts)
-            self._debts[payload] = list(debts.values())
+        if deliveries:
+            self.promised += len(deliveries)
+            self._debts[payload] = list(deliveries.values())
 
     def passing(
         self, node: str, payload: bytes, hops: Mapping[str, int], local: bool, came: bool = False
@@ -143,18 +147,18 @@ class OwedInOneHop(Owed):
         """What is for a client that lost its site, or has moved since, is looked at in the end. What came
         from another node, such as a will that both published, goes no further."""
         moved = []
-        for debt in self._debts.get(payload, ()):
-            key = (debt.client, debt.topic_filter)
+        for delivery in self._debts.get(payload, ()):
+            key = (delivery.client, delivery.topic_filter)
             subscription = self._subscriptions.get(key)
-            if subscription is None or debt.let_go:
+            if subscription is None or delivery.let_go:
                 continue
             at = {self._homes[key], subscription.client.site}
-            loose = (payload, debt.client) in self._loose or node in self._unsure.get(key, ())
-            elsewhere = at != {debt.path[-1]} or (came and debt.path[-1] != node)
-            called_away = self.called_away(node, debt.path[-1], debt.client)
+            loose = (payload, delivery.client) in self._loose or node in self._unsure.get(key, ())
+            elsewhere = at != {delivery.path[-1]} or (came and delivery.path[-1] != node)
+            called_away = self.called_away(node, delivery.path[-1], delivery.client)
             if key in self._orphans or elsewhere or loose or called_away:
-                moved.append(debt)
-        checked = [debt for debt in self._debts.get(payload, ()) if debt not in moved]
+                moved.append(delivery)
+        checked = [delivery for delivery in self._debts.get(payload, ()) if delivery not in moved]
         if checked:
             every, self._debts[payload] = self._debts[payload], checked
             try:
@@ -165,24 +169,26 @@ class OwedInOneHop(Owed):
     def sent_again(self, node: str, payload: bytes) -> None:
         """To another site, and nobody had it before: clients of that one which lost their sessions with it,
         and have not subscribed again, are not owed what is published there."""
-        for debt in self._debts.get(payload, ()):
+        for delivery in self._debts.get(payload, ()):
             if (
-                not debt.let_go
-                and debt.path[-1] == node
-                and (debt.client, debt.topic_filter) in self._orphans
+                not delivery.let_go
+                and delivery.path[-1] == node
+                and (delivery.client, delivery.topic_filter) in self._orphans
             ):
-                self._forgive(debt, "sent again to its subscriber's site, before that was subscribed again")
+                self._forgive(
+                    delivery, "sent again to its subscriber's site, before that was subscribed again"
+                )
 
     def read_again(self, node: str, payload: bytes) -> None:
-        if any(debt.path[0] == node for debt in self._debts.get(payload, ())):
+        if any(delivery.path[0] == node for delivery in self._debts.get(payload, ())):
             super().read_again(node, payload)
 
-    def open_of(self, payload: bytes) -> list[Debt]:
+    def open_of(self, payload: bytes) -> list[ExpectedDelivery]:
         """Without those whose clients lost their site: they may come back anywhere."""
         return [
-            debt
-            for debt in super().open_of(payload)
-            if (key := (debt.client, debt.topic_filter)) not in self._orphans
-            and self._homes.get(key) == debt.path[-1]
-            and (payload, debt.client) not in self._loose
+            delivery
+            for delivery in super().open_of(payload)
+            if (key := (delivery.client, delivery.topic_filter)) not in self._orphans
+            and self._homes.get(key) == delivery.path[-1]
+            and (payload, delivery.client) not in self._loose
         ]

@@ -1,9 +1,9 @@
 """Who must get what where the wiring has cycles: the way of a message may change, its arrival may not.
 
-A subscription is *settled at a node* as in `owed`, seen along the tree that all nodes agree on; from then on
-it stays settled whatever becomes of the tree, until the subscriber goes, operators take away the last way to
-it that works, or a node forgets. A message is promised to a subscriber that was settled at its node when that
-read it.
+A subscription is *settled at a node* as in `expected`, seen along the tree that all nodes agree on; from then
+on it stays settled whatever becomes of the tree, until the subscriber goes, operators take away the last way
+to it that works, or a node forgets. A message is promised to a subscriber that was settled at its node when
+that read it.
 
 Owns these promises. Invariant: what is promised and not delivered in the end has a drop with a cause to
 show, somewhere. Must not know: strategies.
@@ -17,12 +17,12 @@ from math import inf
 from brokerweave.mqtt.topics import matches
 from brokerweave.node.tree import Tree
 from brokerweave.sim.client import ModelClient
-from brokerweave.sim.owed import RESTARTED, Debt, Leads, Owed, Subscription
+from brokerweave.sim.expected import RESTARTED, Expected, ExpectedDelivery, Leads, ModelSubscription
 from brokerweave.sim.promises import Broken
 from brokerweave.sim.topology import Topology
 
 
-class OwedAnyWay(Owed):
+class ExpectedAnyWay(Expected):
     def __init__(
         self,
         topology: Topology,
@@ -68,9 +68,9 @@ class OwedAnyWay(Owed):
         for subscription in self._subscriptions.values():
             site = subscription.client.site
             subscription.settled -= {node for node in subscription.settled if apart(node, site)}
-        self._let_go("neighbour removed", lambda debt: apart(debt.path[0], debt.path[-1]))
+        self._let_go("neighbour removed", lambda delivery: apart(delivery.path[0], delivery.path[-1]))
 
-    def _settle(self, subscription: Subscription) -> None:
+    def _settle(self, subscription: ModelSubscription) -> None:
         tree = self._tree()
         if tree is None:
             return
@@ -89,10 +89,10 @@ class OwedAnyWay(Owed):
     def published(self, payload: bytes, topic: str, qos: int, node: str, at_home: float = inf) -> None:
         if qos == 0:
             return
-        debts: dict[str, Debt] = {}
+        deliveries: dict[str, ExpectedDelivery] = {}
         tree = self._tree()
         for (client, topic_filter), subscription in self._subscriptions.items():
-            if subscription.qos == 0 or client in debts or not matches(topic_filter, topic):
+            if subscription.qos == 0 or client in deliveries or not matches(topic_filter, topic):
                 continue
             site = subscription.client.site
             if site == node and subscription.since > at_home:
@@ -101,21 +101,23 @@ class OwedAnyWay(Owed):
                 self.unsettled += 1
                 continue
             path = way(tree, node, site) if tree is not None else ()
-            debts[client] = Debt(client, topic_filter, subscription.qos, path or (node, site))
-        if debts:
-            self.promised += len(debts)
-            self._debts[payload] = list(debts.values())
+            deliveries[client] = ExpectedDelivery(
+                client, topic_filter, subscription.qos, path or (node, site)
+            )
+        if deliveries:
+            self.promised += len(deliveries)
+            self._debts[payload] = list(deliveries.values())
 
     def passing(
         self, node: str, payload: bytes, hops: Mapping[str, int], local: bool, came: bool = False
     ) -> None:
-        for debt in self._debts.get(payload, ()):
-            key = (debt.client, debt.topic_filter)
+        for delivery in self._debts.get(payload, ()):
+            key = (delivery.client, delivery.topic_filter)
             if key in self._unsure or key not in self._subscriptions:
-                debt.doubt = RESTARTED
+                delivery.allowance = RESTARTED
 
-    def open_of(self, payload: bytes) -> list[Debt]:
-        return [debt for debt in super().open_of(payload) if not debt.doubt]
+    def open_of(self, payload: bytes) -> list[ExpectedDelivery]:
+        return [delivery for delivery in super().open_of(payload) if not delivery.allowance]
 
 
 def way(tree: Tree, start: str, end: str) -> tuple[str, ...]:

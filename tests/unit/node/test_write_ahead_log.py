@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.journal import MemoryJournal
-from brokerweave.node.daybook import OWN, Daybook, RunEntry, decode_entry, encode_run
+from brokerweave.node.write_ahead_log import OWN, RunEntry, WriteAheadLog, decode_entry, encode_run
 from tests.unit.links.runs import run
 
 ENTRY = RunEntry(run(), OWN, (("lanes/b/0", 1), ("injectors/0", 2)), "sensör", 7)
@@ -45,15 +45,15 @@ def test_an_entry_cut_anywhere_is_an_error() -> None:
 def test_numbers_grow_while_the_disk_fails_and_the_failure_is_said_once() -> None:
     said: list[str] = []
     journal = MemoryJournal()
-    daybook = Daybook(journal, said.append)
-    assert daybook.run(ENTRY) == 1
+    wal = WriteAheadLog(journal, said.append)
+    assert wal.run(ENTRY) == 1
     journal.failing = True
-    assert [daybook.run(ENTRY), daybook.run(ENTRY)] == [2, 3]
+    assert [wal.run(ENTRY), wal.run(ENTRY)] == [2, 3]
     journal.failing = False
-    assert daybook.run(ENTRY) == 4
-    assert (daybook.failures, len(said)) == (2, 1)
+    assert wal.run(ENTRY) == 4
+    assert (wal.failures, len(said)) == (2, 1)
     journal.failing = True
-    daybook.note("ended", "c")
+    wal.note("ended", "c")
     assert len(said) == 2
     journal.failing = False
     assert [number for number, _ in journal.read(0, 1 << 20)] == [1, 4]
@@ -61,43 +61,43 @@ def test_numbers_grow_while_the_disk_fails_and_the_failure_is_said_once() -> Non
 
 def test_it_asks_for_a_new_beginning_when_it_is_large() -> None:
     asked: list[int] = []
-    daybook = Daybook(MemoryJournal())
-    daybook.limit = 200
-    daybook.grown = lambda: asked.append(daybook.last)
+    wal = WriteAheadLog(MemoryJournal())
+    wal.limit = 200
+    wal.grown = lambda: asked.append(wal.last)
     for _ in range(5):
-        daybook.note("filter", "client", "f" * 50, 1)
+        wal.note("filter", "client", "f" * 50, 1)
     assert asked == [3, 4, 5]
-    daybook.trim(5)
-    daybook.note("ended", "client")
+    wal.trim(5)
+    wal.note("ended", "client")
     assert asked == [3, 4, 5]
 
 
 def test_it_never_gives_a_number_that_a_journal_knows() -> None:
-    daybook = Daybook(MemoryJournal())
-    daybook.begin_after(41)
-    assert daybook.run(ENTRY) == 42
+    wal = WriteAheadLog(MemoryJournal())
+    wal.begin_after(41)
+    assert wal.run(ENTRY) == 42
 
 
 def test_without_a_journal_it_keeps_nothing() -> None:
-    daybook = Daybook()
-    assert not daybook.keeps
-    assert daybook.run(ENTRY) == 0
-    daybook.note("ended", "c")
-    daybook.trim(1)
-    assert (daybook.last, daybook.size) == (0, 0)
+    wal = WriteAheadLog()
+    assert not wal.keeps
+    assert wal.run(ENTRY) == 0
+    wal.note("ended", "c")
+    wal.trim(1)
+    assert (wal.last, wal.size) == (0, 0)
 
 
 def test_it_asks_for_a_new_beginning_when_the_disk_fails_and_when_it_works_again() -> None:
     asked: list[int] = []
     journal = MemoryJournal()
-    daybook = Daybook(journal)
-    daybook.grown = lambda: asked.append(daybook.last)
-    daybook.note("ended", "1")
+    wal = WriteAheadLog(journal)
+    wal.grown = lambda: asked.append(wal.last)
+    wal.note("ended", "1")
     journal.failing = True
-    daybook.note("ended", "2")
-    daybook.note("ended", "3")
+    wal.note("ended", "2")
+    wal.note("ended", "3")
     assert asked == [2]
     journal.failing = False
-    daybook.note("ended", "4")
-    daybook.note("ended", "5")
+    wal.note("ended", "4")
+    wal.note("ended", "5")
     assert asked == [2, 4]

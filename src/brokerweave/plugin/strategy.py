@@ -1,9 +1,9 @@
-"""The plug-in API: what a cooperation strategy or any other listener is, and what a node gives it.
+"""What a cooperation strategy is, and what a node gives it (ILDM, Table 1, in Python's manner).
 
-Owns the names of ILDM's Table 1 in Python's manner (docs/plugins.md has the mapping). Invariants: a
-strategy is asked about topics, never about messages, and its answers are cached until it says
-`context.routes_changed()`; a listener pays only for the packets it asks for. Must not know: sockets,
-clocks, the node's own classes. `pf` and `sf` use nothing that is not on this page.
+Owns the two interfaces, `Strategy` and `Context`. Invariants: a strategy is asked about topics, never about
+messages, and its answers are cached until it says `context.routes_changed()`; what a
+strategy needs of the node it declares in its class. Must not know: sockets, clocks, the node's own classes,
+any strategy by name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Protocol
 
-from brokerweave.mqtt.packets import Packet, PacketType
+from brokerweave.mqtt.packets import Packet
+from brokerweave.plugin.options import OptionValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,10 @@ class Context(Protocol):
     def node_id(self) -> str: ...
 
     @property
+    def options(self) -> Mapping[str, OptionValue]:
+        """What the configuration says in the section with the strategy's name; read by `option(...)`."""
+
+    @property
     def random(self) -> Random: ...
 
     def now(self) -> float:
@@ -114,9 +119,6 @@ class Context(Protocol):
         neighbour before it has said again what it wants.
         """
 
-    def option(self, name: str) -> float:
-        """A number from the section of the configuration that has the strategy's name."""
-
     def cut(self, neighbour: str) -> Cut:
         """Where this node stands: what it routed so far, it routed by the strategy's answers so far."""
 
@@ -136,6 +138,10 @@ class Strategy:
         self.context = context
         self.counters: dict[str, int] = {}
         """Whatever is worth counting; `status` shows it."""
+
+    @property
+    def options(self) -> Mapping[str, OptionValue]:
+        return self.context.options
 
     def route(self, topic: str, came_from: str | None) -> Route:
         """Where does `topic` go that `came_from` a neighbour (or None: a local client)?
@@ -196,109 +202,3 @@ class Strategy:
     def in_one_process(cls) -> type[Strategy]:
         """The class for thousands of nodes in one process, which may share what is equal for all."""
         return cls
-
-
-class Side(enum.Enum):
-    """Which of a pair's two sessions a packet came in on."""
-
-    CLIENT = "client"
-    BROKER = "broker"
-
-
-class SessionState(enum.Enum):
-    """ILDM Fig. 5 (a)."""
-
-    CLOSED = "closed"
-    ESTABLISHED = "established"
-    TERMINATING = "terminating"
-
-
-class NodeState(enum.Enum):
-    """ILDM Fig. 5 (b)."""
-
-    STOPPED = "stopped"
-    RUNNING = "running"
-    ADDING = "ildm_adding"
-    REMOVING = "ildm_removing"
-
-
-class Session(Protocol):
-    """One TCP connection of the node, as a plug-in sees it (ILDM's SessionInfo)."""
-
-    @property
-    def id(self) -> int: ...
-
-    @property
-    def side(self) -> Side: ...
-
-    @property
-    def state(self) -> SessionState: ...
-
-    @property
-    def client_id(self) -> str:
-        """The MQTT client identifier; empty until CONNECT was read."""
-
-    @property
-    def mqtt_version(self) -> int:
-        """3, 4 or 5; 0 until CONNECT was read."""
-
-
-class SessionManager(Protocol):
-    """The calls of ILDM's session manager (2.2.1)."""
-
-    def create_session(self, packet: Packet) -> Session:
-        """Open one more session to the local broker, with this CONNECT."""
-
-    def close_session(self, session: Session) -> None: ...
-
-    def send(self, session: Session, packet: Packet) -> bool:
-        """Write one packet between two others. False if the session is not ESTABLISHED."""
-
-    def paired(self, session: Session) -> Session | None:
-        """The other half of the pair."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reject:
-    """A listener's answer that stops a packet.
-
-    A rejected PUBLISH is acknowledged in the broker's stead, with `reason_code` where MQTT 5 can carry
-    it; any other rejected packet closes the pair.
-    """
-
-    reason_code: int = 0x83
-    reason: str = ""
-
-
-class Listener:
-    """Any other plug-in: it sees packets and events, and may reject what clients send.
-
-    Cost: every packet named in `packets` is decoded in Python, one by one, for every pair: some 10 µs
-    each, against some 0.1 µs for a packet nobody listens to. An empty `packets` costs nothing.
-    """
-
-    name: ClassVar[str]
-    packets: ClassVar[frozenset[tuple[Side, PacketType]]] = frozenset()
-
-    def __init__(self, sessions: SessionManager) -> None:
-        self.sessions = sessions
-
-    def packet_arrived(self, session: Session, packet: Packet) -> Reject | None:
-        """A packet named in `packets` arrived. None lets it pass unchanged."""
-        return None
-
-    def tcp_down(self, session: Session) -> None:
-        """The connection ended without a DISCONNECT."""
-
-    def receive_failed(self, session: Session, error: Exception) -> None:
-        """What arrived could not be read as MQTT."""
-
-    def session_established(self, session: Session) -> None: ...
-
-    def session_closed(self, session: Session) -> None: ...
-
-    def node_stopping(self) -> None: ...
-
-    def neighbour_adding(self, neighbour: str) -> None: ...
-
-    def neighbour_removing(self, neighbour: str) -> None: ...

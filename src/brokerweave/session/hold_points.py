@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from brokerweave.session.redelivery import Queue
 
 
-class Stand:
+class HoldPoint:
     """A place in the stream where it stands, and what came behind it."""
 
     __slots__ = ("behind", "deliveries", "over", "parts", "queue")
@@ -31,58 +31,58 @@ class Stand:
         """What goes to the client in this place before the stream goes on."""
 
 
-class Standing:
+class HoldPoints:
     def __init__(self) -> None:
         self.size = 0
         self.delivered: list[Delivery] = []
         """What stood, where that counts, and stands no longer."""
-        self._stands: deque[Stand] = deque()
+        self._points: deque[HoldPoint] = deque()
 
     def __bool__(self) -> bool:
-        return bool(self._stands)
+        return bool(self._points)
 
     @property
-    def first(self) -> Stand | None:
+    def first(self) -> HoldPoint | None:
         """Where the stream stands: all before it is gone."""
-        return self._stands[0] if self._stands else None
+        return self._points[0] if self._points else None
 
     @property
     def queues(self) -> list[Queue]:
-        return [stand.queue for stand in self._stands if stand.queue is not None]
+        return [hold_point.queue for hold_point in self._points if hold_point.queue is not None]
 
     @property
     def contents(self) -> set[bytes]:
         """Of what stands, where that counts."""
-        deliveries = (each for stand in self._stands for each in stand.deliveries)
+        deliveries = (each for hold_point in self._points for each in hold_point.deliveries)
         return {content for _, content in deliveries if content is not None}
 
-    def add(self, stand: Stand) -> None:
+    def add(self, hold_point: HoldPoint) -> None:
         """Everything passed from now on stays behind this one, unless it is over already."""
-        if not stand.over:
-            self._stands.append(stand)
+        if not hold_point.over:
+            self._points.append(hold_point)
 
     def delivers(self, delivery: Delivery) -> bool:
         """Keep what the next bytes deliver with them; False if they do not stand."""
-        if self._stands:
-            self._stands[-1].deliveries.append(delivery)
-        for stand in self._stands:
-            stand.behind.append(delivery)
-        return bool(self._stands)
+        if self._points:
+            self._points[-1].deliveries.append(delivery)
+        for hold_point in self._points:
+            hold_point.behind.append(delivery)
+        return bool(self._points)
 
     def through(self, data: bytes) -> bytes:
         """What of `data` may go to the client now: all of it, or nothing."""
-        if not self._stands:
+        if not self._points:
             return data
-        self._stands[-1].parts.append(data)
+        self._points[-1].parts.append(data)
         self.size += len(data)
         return b""
 
-    def go_on(self, stand: Stand) -> bytes:
+    def end_hold(self, hold_point: HoldPoint) -> bytes:
         """This stand is over; returns what may go to the client now."""
-        stand.over = True
+        hold_point.over = True
         parts: list[bytes] = []
-        while self._stands and self._stands[0].over:
-            gone = self._stands.popleft()
+        while self._points and self._points[0].over:
+            gone = self._points.popleft()
             parts += gone.parts
             self.delivered += gone.deliveries
         data = b"".join(parts)

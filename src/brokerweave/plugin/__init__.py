@@ -1,0 +1,75 @@
+"""The public page for strategies and listeners: everything that an author imports of ours.
+
+Owns which names are public. `API_VERSION` grows when a plug-in would have to be changed. Must not know: how a
+node works, any plug-in.
+"""
+
+from brokerweave.errors import LocalProtocolError, RemoteProtocolError
+from brokerweave.mqtt.packets import (
+    ConnAck,
+    Connect,
+    Disconnect,
+    Packet,
+    PacketType,
+    PubAck,
+    Publish,
+    SubAck,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    Will,
+)
+from brokerweave.mqtt.properties import Properties, Property, user_properties
+from brokerweave.plugin.listener import (
+    Listener,
+    NodeState,
+    Reject,
+    Session,
+    SessionManager,
+    SessionState,
+    Side,
+)
+from brokerweave.plugin.options import Option, OptionValue, option, options_of
+from brokerweave.plugin.strategy import Context, Cut, Hop, Route, Strategy, Timer, Traits, Wiring
+
+API_VERSION = 1
+
+__all__ = [
+    "API_VERSION",
+    "ConnAck",
+    "Connect",
+    "Context",
+    "Cut",
+    "Disconnect",
+    "Hop",
+    "Listener",
+    "LocalProtocolError",
+    "NodeState",
+    "Option",
+    "OptionValue",
+    "Packet",
+    "PacketType",
+    "Properties",
+    "Property",
+    "PubAck",
+    "Publish",
+    "Reject",
+    "RemoteProtocolError",
+    "Route",
+    "Session",
+    "SessionManager",
+    "SessionState",
+    "Side",
+    "Strategy",
+    "SubAck",
+    "Subscribe",
+    "Subscription",
+    "Timer",
+    "Traits",
+    "Unsubscribe",
+    "Will",
+    "Wiring",
+    "option",
+    "options_of",
+    "user_properties",
+]

@@ -1,0 +1,114 @@
+"""Options that a plug-in declares: typed, with a default, a unit and a doc line.
+
+Owns what an option is. Invariants: an option's type is the type of its default, and the default satisfies
+the option's own bounds; reading one on an instance gives the configured value, or the default. Must not know:
+where values come from (`brokerweave.config` reads them from the section that has the plug-in's name).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isnan
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast, overload
+
+OptionValue: TypeAlias = bool | int | float | str
+Value = TypeVar("Value", bool, int, float, str)
+
+
+class HasOptions(Protocol):
+    """A strategy or a listener: what the configuration says of its options, by name."""
+
+    @property
+    def options(self) -> Mapping[str, OptionValue]: ...
+
+
+class Option(Generic[Value]):
+    """A declared option. On the class it is itself; on an instance it is the value."""
+
+    def __init__(
+        self,
+        default: Value,
+        doc: str,
+        unit: str,
+        minimum: float | None,
+        maximum: float | None,
+        choices: tuple[str, ...],
+    ) -> None:
+        self.name = ""
+        self.default: Value = default
+        self.doc = doc
+        self.unit = unit
+        self.minimum = minimum
+        self.maximum = maximum
+        self.choices = choices
+        problem = self.problem(default)
+        if problem:
+            raise ValueError(f"the default {default!r} of an option should be {problem}")
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Option[Value]: ...
+
+    @overload
+    def __get__(self, instance: HasOptions, owner: type) -> Value: ...
+
+    def __get__(self, instance: HasOptions | None, owner: type) -> Option[Value] | Value:
+        if instance is None:
+            return self
+        value: Any = instance.options.get(self.name, self.default)  # of the right type: checked when read
+        return cast(Value, value)
+
+    def problem(self, value: object) -> str:
+        """What the value should be and is not, in words; "" if it is good."""
+        wanted = type(self.default)
+        if wanted is float and type(value) is int:
+            value = float(value)
+        if type(value) is not wanted:
+            return _KINDS[wanted]
+        if self.choices and value not in self.choices:
+            return "one of " + ", ".join(map(repr, self.choices))
+        if not isinstance(value, (int, float)):
+            return ""
+        if isnan(value):
+            return "a number"
+        if self.minimum is not None and value < self.minimum:
+            return f"at least {self.minimum:g}"
+        return f"at most {self.maximum:g}" if self.maximum is not None and value > self.maximum else ""
+
+
+_KINDS: dict[type, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text in quotes",
+}
+
+
+def option(
+    default: Value,
+    doc: str,
+    *,
+    unit: str = "",
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Option[Value]:
+    """Declare an option in the body of a plug-in's class: `window = option(30.0, "...", unit="seconds")`.
+
+    Users set it in the section with the plug-in's name, or by `--set NAME.KEY=VALUE`. `doc` says in one or
+    two sentences what it does and costs; `minimum`, `maximum` and `choices` are checked when the node starts.
+    """
+    return Option(default, doc, unit, minimum, maximum, choices)
+
+
+AnyOption: TypeAlias = Option[bool] | Option[int] | Option[float] | Option[str]
+
+
+def options_of(plugin: type) -> dict[str, AnyOption]:
+    """Every option that a plug-in's class or one of its bases declares, by name."""
+    found: dict[str, AnyOption] = {}
+    for base in reversed(plugin.__mro__):
+        found |= {name: value for name, value in vars(base).items() if isinstance(value, Option)}
+    return found
