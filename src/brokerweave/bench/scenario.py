@@ -107,6 +107,8 @@ class Scenario:
     tick: float = 0.002
     """Seconds between two looks of t-clients at their sockets, as if they were on another machine: whoever
     writes to them never pays for waking them. 0: at once."""
+    eager: bool = False
+    """With a tick: read at once whatever arrives, as real clients do; only sending keeps the tick."""
     bandwidth: float = 0.0
     """Megabits a second that the network of the places carries, in all; 0: as much as the machine can."""
     kills: tuple[Kill, ...] = ()
