@@ -33,7 +33,8 @@ def test_the_search_asks_no_more_often_than_it_may() -> None:
 
 def test_the_load_has_as_many_clients_and_messages_as_before_and_one_more_at_the_far_node() -> None:
     made = scenario(Load(5000.0, 8.0), far=True, latency=True)
-    assert (made.publishers, made.rate, made.payload) == (50, pytest.approx(5000.0), 32)
+    assert (made.publishers, made.payload) == (50, 32)
+    assert made.rate == pytest.approx(5000.0)
     assert [group for group in made.groups if group.place == "far"] == [made.groups[5]]
     assert (made.groups[5].topic, made.groups[5].subscribers) == ("bench/0", 1)
 
@@ -44,8 +45,8 @@ def test_a_sample_divides_cpu_by_what_went_into_the_relay_and_out_of_it() -> Non
     found = replace(INDEXES, ingress_per_s=1000.0, egress_per_s=9100.0, usage=usage, noise=0.125)
     wanted = scenario(Load(1000.0, 8.0), far=True, latency=True)
     got = as_sample(found, wanted, 100.0, "")
-    assert (got.relay_us, got.broker_us) == (pytest.approx(50.0), pytest.approx(25.0))
-    assert (got.held, got.load_cpu, got.others, got.crossed_per_s) == (pytest.approx(0.9), 0.1, 0.125, 100.0)
+    assert [got.relay_us, got.broker_us, got.held] == pytest.approx([50.0, 25.0, 0.9])
+    assert (got.load_cpu, got.others, got.crossed_per_s) == (0.1, 0.125, 100.0)
 
 
 def test_a_percentile_is_the_smallest_value_that_covers_the_share() -> None:
