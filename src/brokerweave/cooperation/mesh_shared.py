@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from brokerweave.cooperation import adverts
 from brokerweave.cooperation.mesh import Mesh, first_for
-from brokerweave.mqtt.packets import Packet
+from brokerweave.plugin import Packet
 
 KNOWN = 10_000
 """Several for each node of a mesh of a thousand."""

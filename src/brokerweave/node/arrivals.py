@@ -91,7 +91,7 @@ class Arrivals:
         if run.origin == self._core.settings.node_id and not run.repair:
             self._core.counters.add("returned_to_origin", run.count)
             if run.epoch > self._core.settings.epoch:  # not what this node published before a restart
-                self._core.host.warn(f"another node calls itself {run.origin}, as this one does: rename one")
+                self._core.host.warn(f"another node has the id {run.origin} of this node: rename one")
             return
         reached = self._take_new(neighbour, lane, run, skip)
         if run.confirm:
