@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from brokerweave.plugin import Hop, Route, Strategy, Traits, Wiring
+from brokerweave.plugin import Hop, NetworkShape, Route, Strategy, Traits
 
 
 class Hub(Strategy):
     name: ClassVar[str] = "hub"
-    traits: ClassVar[Traits] = Traits(Wiring.STAR)
+    traits: ClassVar[Traits] = Traits(NetworkShape.STAR)
 
     def route(self, topic: str, came_from: str | None) -> Route:
         neighbours = self.context.neighbours()

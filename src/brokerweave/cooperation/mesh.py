@@ -25,13 +25,13 @@ from brokerweave.plugin import (
     Context,
     Cut,
     Hop,
+    NetworkShape,
     Packet,
     Publish,
     RemoteProtocolError,
     Route,
     Strategy,
     Traits,
-    Wiring,
     option,
 )
 
@@ -76,7 +76,7 @@ class Mesh(Strategy):
 
     name: ClassVar[str] = "mesh"
     traits: ClassVar[Traits] = Traits(
-        Wiring.FULL, selective=True, keeps_for_absent=True, counts_told=("adverts_sent",)
+        NetworkShape.FULL, selective=True, keeps_for_absent=True, counts_told=("adverts_sent",)
     )
 
     copies = option(

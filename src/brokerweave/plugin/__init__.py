@@ -30,7 +30,7 @@ from brokerweave.plugin.listener import (
     Side,
 )
 from brokerweave.plugin.options import Option, OptionValue, option, options_of
-from brokerweave.plugin.strategy import Context, Cut, Hop, Route, Strategy, Timer, Traits, Wiring
+from brokerweave.plugin.strategy import Context, Cut, Hop, NetworkShape, Route, Strategy, Timer, Traits
 
 API_VERSION = 1
 
@@ -68,7 +68,7 @@ __all__ = [
     "Traits",
     "Unsubscribe",
     "Will",
-    "Wiring",
+    "NetworkShape",
     "option",
     "options_of",
     "user_properties",

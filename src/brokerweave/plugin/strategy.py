@@ -54,7 +54,7 @@ class Cut:
     """The last of the runs that it has put into the lanes to the neighbour that is told."""
 
 
-class Wiring(enum.Enum):
+class NetworkShape(enum.Enum):
     """How a strategy needs its nodes to be linked."""
 
     TREE = "tree"
@@ -72,12 +72,12 @@ class Traits:
     The defaults are what every strategy promises: a publication reaches all sites where somebody wants it.
     """
 
-    wiring: Wiring = Wiring.TREE
+    wiring: NetworkShape = NetworkShape.TREE
     selective: bool = False
     """A publication goes to no site where nobody wants it."""
     keeps_for_absent: bool = False
     """Clients that lose their site get at another what they missed: the node keeps it for them. For
-    `Wiring.FULL` only."""
+    `NetworkShape.FULL` only."""
     counts_told: tuple[str, ...] = ()
     """Which of `Strategy.counters` count filters, or clients, that neighbours were told of."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from brokerweave.errors import ConfigError
 from brokerweave.mqtt.topics import matches
 from brokerweave.node.tree import Tree
-from brokerweave.plugin import Wiring, registry
+from brokerweave.plugin import NetworkShape, registry
 from brokerweave.sim import caring, schedule, topology
 from brokerweave.sim.acting import Actor
 from brokerweave.sim.broker import ModelBroker
@@ -37,7 +37,7 @@ from brokerweave.sim.world import VirtualHost, World
 
 CARE = {"copies": 2, "window": 30.0, "client_bytes": 1 << 20, "max_bytes": 8 << 20}
 """Options of a strategy whose nodes keep messages for clients that lose their site."""
-LAID = {Wiring.STAR: topology.STAR, Wiring.FULL: topology.FULL}
+LAID = {NetworkShape.STAR: topology.STAR, NetworkShape.FULL: topology.FULL}
 """How nodes are linked where the strategy does not leave that open."""
 LOOK_SECONDS = 0.5
 REST_BOUND = 60.0
@@ -90,14 +90,14 @@ class Simulation:
         self.gone: set[str] = set()
         """Sites whose brokers died with their sessions, and are not back yet: a balancer avoids them."""
         self.is_tree = wiring not in topology.CYCLIC
-        self.cyclic = (options.cycles or not self.is_tree) and traits.wiring is Wiring.TREE
+        self.cyclic = (options.cycles or not self.is_tree) and traits.wiring is NetworkShape.TREE
         """Whether nodes take care of cycles."""
         self.expected = Expected(self.topology, self.leads, self.calm, self.firm)
         if self.cyclic:
             self.expected = ExpectedAnyWay(
                 self.topology, self.leads, self.calm, self.firm, self.tree, self.linked
             )
-        elif traits.wiring is Wiring.FULL:
+        elif traits.wiring is NetworkShape.FULL:
             self.expected = ExpectedInOneHop(self.topology, self.leads, self.calm, self.firm)
         self._calm_at = world.now + CALM_SECONDS
         cluster = random.random() < 0.3 or cares

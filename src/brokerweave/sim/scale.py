@@ -19,7 +19,7 @@ from typing import Any
 
 from brokerweave.errors import ConfigError
 from brokerweave.mqtt.trie import FilterTrie
-from brokerweave.plugin import Wiring, registry
+from brokerweave.plugin import NetworkShape, registry
 from brokerweave.session.pair import Pair
 from brokerweave.sim.scale_node import ScaleClient, ScaleLink, ScaleNode, ScaleTraffic
 from brokerweave.sim.scale_shapes import HUB, SHAPES, FullMesh, TreeShape
@@ -167,13 +167,13 @@ class ScaleRun:
             ScaleNode(world, self.traffic, self.random, number, strategy, timeout)
             for number in range(options.nodes)
         ]
-        self.full = self.traits.wiring is Wiring.FULL
+        self.full = self.traits.wiring is NetworkShape.FULL
         self.tree: TreeShape | FullMesh
         if self.full:
             self.tree = FullMesh(options.nodes)
             self._all_live()
         else:
-            shape = HUB if self.traits.wiring is Wiring.STAR else options.shape
+            shape = HUB if self.traits.wiring is NetworkShape.STAR else options.shape
             self.tree = TreeShape(options.nodes, shape, world.random("tree"))
         self.result.hops = self.tree.diameter()
         self.links = [

@@ -7,7 +7,7 @@ import pytest
 from brokerweave.bench.compare import HEAD, Compared, rows_of, scenario, series
 from brokerweave.errors import ConfigError
 from brokerweave.lab.wiring import called, links
-from brokerweave.plugin import Wiring
+from brokerweave.plugin import NetworkShape
 
 HUB = "examples.strategy_hub:Hub"
 
@@ -46,13 +46,13 @@ def test_ratios_are_to_the_first_and_nothing_is_divided_by_none() -> None:
 @pytest.mark.parametrize(
     ("wiring", "dialed", "counts"),
     [
-        (Wiring.TREE, [(), ("a",), ("b",), ("c",)], [1, 2, 2, 1]),
-        (Wiring.STAR, [(), ("a",), ("a",), ("a",)], [3, 1, 1, 1]),
-        (Wiring.FULL, [(), ("a",), ("a", "b"), ("a", "b", "c")], [3, 3, 3, 3]),
+        (NetworkShape.TREE, [(), ("a",), ("b",), ("c",)], [1, 2, 2, 1]),
+        (NetworkShape.STAR, [(), ("a",), ("a",), ("a",)], [3, 1, 1, 1]),
+        (NetworkShape.FULL, [(), ("a",), ("a", "b"), ("a", "b", "c")], [3, 3, 3, 3]),
     ],
 )
 def test_nodes_are_linked_as_the_strategy_needs(
-    wiring: Wiring, dialed: list[tuple[str, ...]], counts: list[int]
+    wiring: NetworkShape, dialed: list[tuple[str, ...]], counts: list[int]
 ) -> None:
     assert [called(wiring, "abc"[:number]) for number in range(4)] == dialed
     assert [links(wiring, number, 4) for number in range(4)] == counts

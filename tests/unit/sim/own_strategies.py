@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from brokerweave.plugin import Hop, Route, Strategy, Traits, Wiring
+from brokerweave.plugin import Hop, NetworkShape, Route, Strategy, Traits
 
 
 class OneHop(Strategy):
     """Everything to everybody in one hop, and no care for clients that lose their site."""
 
     name: ClassVar[str] = "one-hop"
-    traits: ClassVar[Traits] = Traits(Wiring.FULL)
+    traits: ClassVar[Traits] = Traits(NetworkShape.FULL)
 
     def route(self, topic: str, came_from: str | None) -> Route:
         hops = () if came_from else tuple(map(Hop, self.context.neighbours()))
@@ -34,4 +34,4 @@ class Boastful(OneHop):
     """Sends everything everywhere, and says that it does not."""
 
     name: ClassVar[str] = "boastful"
-    traits: ClassVar[Traits] = Traits(Wiring.FULL, selective=True)
+    traits: ClassVar[Traits] = Traits(NetworkShape.FULL, selective=True)
