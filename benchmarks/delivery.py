@@ -26,16 +26,21 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
-from benchmarks.relay import wire
-from benchmarks.relay.load import open_client
 from benchmarks.relay.measure import Spread
 from benchmarks.relay.meter import cpu_seconds, preferred
 from benchmarks.relay.scene import MOSQUITTO_CONFIG
 from brokerweave import lab
+from brokerweave.bench.folder import HEADER
+from brokerweave.bench.load import wire
+from brokerweave.bench.load.clients import open_one
+from brokerweave.lab.broker import HOST
 from brokerweave.lab.node import LabNode
 
 MODES = ("local", "cluster")
 PUBLISHERS = 5
+PAYLOAD = 32
+"""Bytes of each message."""
+ACK_LENGTH = 4
 _ID = struct.Struct("!H")
 BROKER = (*MOSQUITTO_CONFIG, "max_queued_messages 0")
 """What a broker drops by its own bound is nothing that a node delivered or did not."""
@@ -61,7 +66,7 @@ class Publisher(_Client):
         self.going = True
         self._number = number
         self._window = window
-        self._head = wire.publish_qos1_head(f"bench/{number}")
+        self._head = wire.publish_head(f"bench/{number}", 1, PAYLOAD)
         self._under_way: dict[bytes, int] = {}
         self._rest = b""
 
@@ -73,13 +78,14 @@ class Publisher(_Client):
         self.sent += 1
         packet_id = _ID.pack(self.sent % 0xFFFF + 1)
         now = self._under_way[packet_id] = time.monotonic_ns()
-        self._transport.write(self._head + packet_id + wire.PAYLOAD.pack(self._number, self.sent, now))
+        header = HEADER.pack(self._number, self.sent, now)
+        self._transport.write(self._head + packet_id + header + wire.padding(PAYLOAD))
 
     def data_received(self, data: bytes) -> None:
         data = self._rest + data
         now = time.monotonic_ns()
-        whole = len(data) - len(data) % wire.PUBACK_LENGTH
-        for at in range(0, whole, wire.PUBACK_LENGTH):
+        whole = len(data) - len(data) % ACK_LENGTH
+        for at in range(0, whole, ACK_LENGTH):
             self.acked_after.append(now - self._under_way.pop(data[at + 2 : at + 4]))
             if self.going:
                 self._publish()
@@ -95,8 +101,8 @@ class Subscriber(_Client):
 
     def __init__(self) -> None:
         self.arrived_after: list[int] = []
-        self._before_id = len(wire.publish_qos1_head("bench/0"))
-        self._length = self._before_id + _ID.size + wire.PAYLOAD.size
+        self._before_id = len(wire.publish_head("bench/0", 1, PAYLOAD))
+        self._length = self._before_id + _ID.size + PAYLOAD
         self._rest = b""
 
     def data_received(self, data: bytes) -> None:
@@ -106,8 +112,8 @@ class Subscriber(_Client):
         whole = len(data) - len(data) % self._length
         for at in range(0, whole, self._length):
             payload = at + self._before_id + _ID.size
-            self.arrived_after.append(now - wire.PAYLOAD.unpack_from(data, payload)[2])
-            acks.append(wire.puback(data[payload - _ID.size : payload]))
+            self.arrived_after.append(now - HEADER.unpack_from(data, payload)[2])
+            acks.append(wire.acknowledgement(wire.PUBACK, data[payload - _ID.size : payload]))
         self._rest = data[whole:]
         self._transport.write(b"".join(acks))
 
@@ -135,9 +141,9 @@ async def run(
 ) -> Run:
     far = Subscriber()
     near = [Publisher(number, window) for number in range(publishers)]
-    await _attach(far, open_client(far_port, "far", "bench/#", 1))
+    await _attach(far, open_one((HOST, far_port), "far", "bench/#", 1))
     for number, publisher in enumerate(near):
-        await _attach(publisher, open_client(port, f"publisher-{number}"))
+        await _attach(publisher, open_one((HOST, port), f"publisher-{number}"))
     cpu, begin = sum(map(cpu_seconds, pids)), time.monotonic()
     for publisher in near:
         publisher.start()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import resource
 import select
@@ -26,17 +27,22 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
-from benchmarks.relay import wire
-from benchmarks.relay.latency import percentile
-from benchmarks.relay.load import HOST
 from benchmarks.relay.meter import cpu_seconds, resident_bytes
 from benchmarks.relay.relays import Node
 from brokerweave import lab
+from brokerweave.bench.load import wire
 from brokerweave.config import Address
-from brokerweave.lab.broker import Broker
+from brokerweave.lab.broker import HOST, Broker
 
 _PATIENCE = 15.0  # seconds to wait for the last answers
 _PINGED = 200
+_CONNACK, _PINGREQ, _PINGRESP = b"\x20\x02\x00\x00", b"\xc0\x00", b"\xd0\x00"
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The smallest value that at least this share of all values does not exceed."""
+    ordered = sorted(values)
+    return ordered[math.ceil(len(ordered) * share) - 1] if ordered else math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,7 @@ class Crowd:
                     sock.send(wire.connect(f"idle-{fd}-{os.getpid()}"))
                     self._poll.modify(fd, select.EPOLLIN)
                     continue
-                good = sock.recv(wire.CONNACK_LENGTH) == b"\x20\x02\x00\x00"
+                good = sock.recv(len(_CONNACK)) == _CONNACK
             except OSError:
                 good = False
             self._poll.unregister(fd)
@@ -107,8 +113,8 @@ class Crowd:
         for sock in self.socks[:: max(1, len(self.socks) // _PINGED)]:
             sock.settimeout(5)
             with contextlib.suppress(OSError):
-                sock.sendall(wire.PINGREQ)
-                answered += sock.recv(2) == wire.PINGRESP
+                sock.sendall(_PINGREQ)
+                answered += sock.recv(2) == _PINGRESP
         return answered
 
 

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from benchmarks import machine
 from benchmarks.relay import report
-from benchmarks.relay.measure import Sample, load_only, sample
+from benchmarks.relay.measure import Load, Sample, sample
 from benchmarks.relay.meter import hold, preferred
 from benchmarks.relay.scene import Scene, Way, scene
 from benchmarks.relay.search import highest
@@ -60,33 +60,27 @@ def measure_steady(stage: Scene, options: Options, outcome: Outcome, say: Callab
             outcome.steady.setdefault(way.name, []).append(got)
             say(
                 f"round {number + 1}: {way.name}: relay {got.relay_us:.2f} µs, "
-                f"median {got.latency.median_ms:.3f} ms, p99 {got.latency.p99_ms:.2f} ms, "
-                f"egress {got.load.held:.3f}, lost {got.load.lost}, others {got.load.others:.2f}"
+                f"median {got.median_ms:.3f} ms, p99 {got.p99_ms:.2f} ms, "
+                f"egress {got.held:.3f}, lost {got.lost}, others {got.others:.2f}"
             )
 
 
 def calm_sample(stage: Scene, way: Way, options: Options) -> Sample:
     """The first run that nothing else on the machine disturbed; failing that, the least disturbed."""
     tries: list[Sample] = []
+    load = Load(options.rate, options.seconds, options.tick, options.eager)
     for _ in range(TRIES):
-        tries.append(
-            sample(
-                stage,
-                way,
-                rate=options.rate,
-                seconds=options.seconds,
-                tick=options.tick,
-                eager=options.eager,
-            )
-        )
-        if tries[-1].load.others < DISTURBED:
+        tries.append(sample(stage, way, load))
+        if tries[-1].others < DISTURBED:
             break
-    return min(tries, key=lambda got: got.load.others)
+    return min(tries, key=lambda got: got.others)
 
 
 def note_disturbance(outcome: Outcome) -> None:
     runs = [got for samples in outcome.steady.values() for got in samples]
-    disturbed = sum(got.load.others >= DISTURBED for got in runs)
+    disturbed = sum(got.others >= DISTURBED for got in runs)
+    reasons = {got.bottleneck for got in runs if got.bottleneck}
+    outcome.notes += [f"the load was a bottleneck: {reason}" for reason in sorted(reasons)]
     if disturbed:
         outcome.notes.append(
             f"others used more than {DISTURBED} cores in {disturbed} of {len(runs)} steady runs: "
@@ -110,14 +104,8 @@ def search_limit(stage: Scene, way: Way, options: Options, say: Callable[[str], 
     def holds(rate: float) -> bool:
         failures = 0
         for _ in range(TRIES):
-            got = load_only(
-                stage,
-                way,
-                rate=rate,
-                seconds=options.probe_seconds,
-                tick=options.tick,
-                eager=options.eager,
-            )
+            load = Load(rate, options.probe_seconds, options.tick, options.eager)
+            got = sample(stage, way, load, latency=False)
             say(f"  {way.name} at {rate:.0f}/s: egress {got.held:.3f}, others {got.others:.2f}")
             if got.held >= HOLDS:
                 return True

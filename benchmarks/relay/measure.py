@@ -1,46 +1,69 @@
-"""Running load and latency against one way, and boiling many runs down to medians.
+"""One run of the load through one way, and boiling many runs down to medians.
 
-Owns the child processes of the load and the arithmetic over their results. Must not know: how a result is
-printed or judged.
+Owns the scenario that `brokerweave.bench.load` carries out, and what of its indexes is a result here. Must
+not know: how a result is printed or judged.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
-import sys
-import time
+import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
-from benchmarks.relay.latency import LatencyResult, LatencySpec
-from benchmarks.relay.load import LoadResult, LoadSpec
-from benchmarks.relay.meter import cpu_seconds
+import numpy as np
+
 from benchmarks.relay.scene import Scene, Way
+from brokerweave.bench import run_indexes
+from brokerweave.bench.figures import Indexes
+from brokerweave.bench.folder import RECEIVES, EdgeServer, RunFolder, Times, read_log
+from brokerweave.bench.limit import rest
+from brokerweave.bench.load.driver import LoadTarget, measure
+from brokerweave.bench.load.plan import worker_plans
+from brokerweave.bench.scenario import ClientGroup, Place, Scenario
+from brokerweave.lab.broker import HOST
+
+NEAR, FAR = "near", "far"
+TOPICS, PUBLISHERS, SUBSCRIBERS = 5, 10, 10
+"""Of each topic so many clients; one more subscriber of the first may be at another node."""
+WARM_UP, COOL_DOWN = 1.0, 0.2
+LATENCY_INTERVAL = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What to do. Seconds; `rate` is publications a second over all publishers."""
+
+    rate: float
+    seconds: float
+    tick: float = 0.002
+    """Between two rounds of sending."""
+    eager: bool = True
+    """Read at once whatever arrives, as real clients do. Otherwise once a tick: whoever writes to the load
+    then never pays for waking it, as if the clients were on another machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One run through one way."""
+    """One run through one way. Latency in milliseconds; CPU in microseconds for each message that went into
+    the relay or out of it."""
 
-    load: LoadResult
-    latency: LatencyResult
-
-    @property
-    def relayed(self) -> int:
-        """Messages that went into the relay and out of it: publications and deliveries."""
-        return self.load.published + self.load.delivered
-
-    @property
-    def relay_us(self) -> float:
-        """Microseconds of the relay's CPU for each relayed message."""
-        return self.load.cpu.get("relay", 0.0) / self.relayed * 1e6
-
-    @property
-    def broker_us(self) -> float:
-        return self.load.cpu["broker"] / self.relayed * 1e6
+    relay_us: float
+    broker_us: float
+    median_ms: float
+    p99_ms: float
+    held: float
+    """Delivered over expected."""
+    lost: int
+    load_cpu: float
+    """Cores that the load itself used, ..."""
+    others: float
+    """... and cores that processes outside this benchmark used."""
+    crossed_per_s: float
+    """Delivered at the other node."""
+    bottleneck: str = ""
+    """Why the load may have been what limited it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,56 +79,72 @@ class Spread:
         return cls(statistics.median(values), min(values), max(values))
 
 
-def watch_list(scene: Scene, way: Way) -> dict[str, int]:
-    far = {f"far {number}": pid for number, pid in enumerate(way.far_pids)}
-    return {"broker": scene.broker_pid} | ({"relay": way.relay_pid} if way.relay_pid else {}) | far
+def scenario(load: Load, *, far: bool, latency: bool) -> Scenario:
+    """`latency`: with a publisher and a subscriber that measure it, in a process of their own."""
+    topics = [f"bench/{number}" for number in range(TOPICS)]
+    groups = [ClientGroup(NEAR, topic, PUBLISHERS, SUBSCRIBERS) for topic in topics]
+    if far:
+        groups.append(ClientGroup(FAR, topics[0], subscribers=1))
+    if latency:
+        groups.append(ClientGroup(NEAR, "bench/latency", 1, 1, latency=True))
+    return Scenario(
+        "relay",
+        tuple(Place(name, f"{HOST}:1") for name in ((NEAR, FAR) if far else (NEAR,))),
+        tuple(groups),
+        Times(WARM_UP, load.seconds, COOL_DOWN),
+        interval=TOPICS * PUBLISHERS / load.rate,
+        latency_interval=LATENCY_INTERVAL,
+        workers=1,
+        tick=load.tick,
+        eager=load.eager,
+    )
 
 
-def sample(scene: Scene, way: Way, **wanted: float) -> Sample:
-    """Load and latency together. `wanted`: fields of `LoadSpec` (rate, seconds, tick, eager)."""
-    settle(scene, way)
-    load = _start_load(scene, way, wanted)
-    latency = _child("latency", asdict(LatencySpec(port=way.port, seconds=wanted["seconds"])))
-    limit = wanted["seconds"] + 60
-    return Sample(LoadResult(**_result(load, limit)), LatencyResult(**_result(latency, limit)))
+def target(scene: Scene, way: Way) -> LoadTarget:
+    pids = {"broker": scene.broker_pid} | ({"relay": way.relay_pid} if way.relay_pid else {})
+    far = {str(number): pid for number, pid in enumerate(way.far_pids)}
+    addresses = {NEAR: (HOST, way.port)} | ({FAR: (HOST, way.far_port)} if way.far_port else {})
+    return LoadTarget(addresses, (EdgeServer(NEAR, pids=pids), EdgeServer(FAR, pids=far)))
 
 
-def load_only(scene: Scene, way: Way, **wanted: float) -> LoadResult:
-    settle(scene, way)
-    return LoadResult(**_result(_start_load(scene, way, wanted), wanted["seconds"] + 60))
+def sample(scene: Scene, way: Way, load: Load, *, latency: bool = True) -> Sample:
+    """One run, once broker and relay have next to nothing left to do."""
+    wanted, there = scenario(load, far=way.far_port is not None, latency=latency), target(scene, way)
+    rest(there, limit=5.0)
+    with tempfile.TemporaryDirectory() as path:
+        folder = RunFolder(Path(path))
+        done = measure(wanted, there, folder)
+        (indexes,) = run_indexes.compute(folder)
+        crossed = _crossed(wanted, there, folder, done.window_ns) / load.seconds
+    return as_sample(indexes, wanted, crossed, done.bottleneck.reason)
 
 
-def _start_load(scene: Scene, way: Way, wanted: dict[str, Any]) -> subprocess.Popen[str]:
-    spec = LoadSpec(port=way.port, far_port=way.far_port, watch=watch_list(scene, way), **wanted)
-    return _child("load", asdict(spec))
+def as_sample(indexes: Indexes, wanted: Scenario, crossed: float, reason: str) -> Sample:
+    cpu = {each.role: each.cpu for each in indexes.usage}
+    near = indexes.egress_per_s - crossed
+    relayed = indexes.ingress_per_s + near
+    return Sample(
+        relay_us=cpu.get(f"{NEAR}/relay", 0.0) / relayed * 1e6,
+        broker_us=cpu[f"{NEAR}/broker"] / relayed * 1e6,
+        median_ms=indexes.latency.p50,
+        p99_ms=indexes.latency.p99,
+        held=near / (wanted.rate * SUBSCRIBERS),
+        lost=indexes.lost,
+        load_cpu=sum(cores for role, cores in cpu.items() if role.startswith("load/")),
+        others=max(0.0, indexes.noise or 0.0),
+        crossed_per_s=crossed,
+        bottleneck=reason,
+    )
 
 
-def settle(scene: Scene, way: Way, limit: float = 5.0) -> None:
-    """Wait until broker and relay have next to nothing left to do."""
-    pids = watch_list(scene, way).values()
-    end = time.monotonic() + limit
-    before = sum(map(cpu_seconds, pids))
-    while time.monotonic() < end:
-        time.sleep(0.1)
-        now = sum(map(cpu_seconds, pids))
-        if now - before < 0.002:
-            return
-        before = now
-
-
-def _child(module: str, spec: dict[str, Any]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", f"benchmarks.relay.{module}", json.dumps(spec)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-def _result(child: subprocess.Popen[str], limit: float) -> dict[str, Any]:
-    try:
-        output, _ = child.communicate(timeout=limit)
-    except BaseException:
-        child.kill()
-        child.wait()
-        raise
-    if child.returncode != 0:
-        raise RuntimeError(f"a load process ended with {child.returncode}")
-    result: dict[str, Any] = json.loads(output)
-    return result
+def _crossed(wanted: Scenario, there: LoadTarget, folder: RunFolder, window: tuple[int, int]) -> int:
+    """Deliveries to the subscriber at the other node, in the window."""
+    if FAR not in there.addresses:
+        return 0
+    plans = worker_plans(wanted, there.addresses, "", "")
+    address = there.addresses[FAR]
+    (client,) = [each for plan in plans for each in plan.clients if (each.host, each.port) == address]
+    received = read_log(folder.logs(1, RECEIVES), RECEIVES)
+    clients, times = received["client"].to_numpy(), received["received_ns"].to_numpy()
+    begin, end = window
+    return int(np.count_nonzero((clients == client.number) & (times >= begin) & (times < end)))

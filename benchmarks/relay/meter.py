@@ -8,22 +8,12 @@ so in what they yield, and the benchmark goes on without.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from brokerweave.bench.quota import Quotas
-from brokerweave.bench.resources import cpu_seconds, machine_busy_seconds, resident_bytes
+from brokerweave.bench.resources import cpu_seconds, resident_bytes
 
-__all__ = ["cpu_seconds", "cpu_split", "hold", "machine_busy_seconds", "preferred", "resident_bytes"]
-
-_TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def cpu_split(pid: int) -> tuple[float, float]:
-    """(user, system) seconds of a process, in the kernel's coarse ticks."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) / _TICKS, int(fields[12]) / _TICKS
+__all__ = ["cpu_seconds", "hold", "preferred", "resident_bytes"]
 
 
 @contextlib.contextmanager

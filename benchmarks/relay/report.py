@@ -105,14 +105,14 @@ def _steady_table(rate: float, steady: Steady) -> Table:
             way,
             _spread([_relay_us(s) for s in samples]) if way != ALONE else "",
             _ratio(ratio(steady, way, HAPROXY, _relay_us)) if against else "",
-            _spread([s.latency.median_ms for s in samples], 3),
-            _spread([s.latency.p99_ms for s in samples]),
+            _spread([s.median_ms for s in samples], 3),
+            _spread([s.p99_ms for s in samples]),
             _spread([s.broker_us for s in samples]),
-            f"{Spread.of([s.load.load_cpu / s.load.seconds * 100 for s in samples]).median:.0f}",
-            f"{max(s.load.others for s in samples) * 100:.0f}",
-            f"{min(s.load.held for s in samples):.3f}",
-            str(sum(s.load.lost for s in samples)),
-            f"{Spread.of([s.load.far_delivered / s.load.seconds for s in samples]).median:.0f}",
+            f"{Spread.of([s.load_cpu * 100 for s in samples]).median:.0f}",
+            f"{max(s.others for s in samples) * 100:.0f}",
+            f"{min(s.held for s in samples):.3f}",
+            str(sum(s.lost for s in samples)),
+            f"{Spread.of([s.crossed_per_s for s in samples]).median:.0f}",
         )
     return table
 
@@ -137,7 +137,7 @@ def _broker_us(sample: Sample) -> float:
 
 
 def _median(sample: Sample) -> float:
-    return sample.latency.median_ms
+    return sample.median_ms
 
 
 def _spread(values: Sequence[float], digits: int = 2) -> str:

@@ -14,12 +14,11 @@ SRC = Path(brokerweave.__file__).parent
 
 KNOWS_STRATEGIES: dict[str, str] = {
     "config/keys.py": "the default of `strategy`",
-    "cli/sim_command.py": "the default of --strategy",
-    "cli/scale_command.py": "the default of --strategy",
-    "sim/run.py": "the default of the options",
-    "sim/scale.py": "the default of the options",
+    "plugin/registry.py": "the same default, for what runs without a configuration",
+    "bench/failover.py": "what `bench failover` measures by default",
+    "demo/mesh.py": "what the demo's second part shows",
+    "sim/topology.py": "a wiring that has the same name, for --wiring",
     "bench/patterns.py": "a data table: the paper's patterns",
-    "demo/sites.py": "a data table: what the demo shows",
 }
 """Files that may name strategies, and why. A reason that no longer holds is taken out: the test says so."""
 

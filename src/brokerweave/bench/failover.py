@@ -15,6 +15,8 @@ from brokerweave.bench.pairs import RATE, SITES, pairs
 from brokerweave.bench.scenario import Kill, Scenario
 from brokerweave.errors import ConfigError
 
+DEFAULT = "mesh"
+"""The strategy that is measured where none is named: its clients miss nothing."""
 SHORT = Times(2, 12, 2)
 """Longer than a limit's: there must be a before and an after."""
 WORDS = ("none", "one", "two", "three")
@@ -23,7 +25,7 @@ WORDS = ("none", "one", "two", "three")
 def failover(killed: int, count: int, join: str, quota: float, times: Times, rate: float = RATE) -> Scenario:
     """`count` pairs, and so many of the sites killed."""
     if join == "none":
-        raise ConfigError("join: one broker alone has no other to fail over to; known: mesh, sf, pf")
+        raise ConfigError("join: one broker alone has no other to fail over to; give a strategy")
     base = pairs(count, join, quota, times, rate)
     dying = [base.places[SITES - 1 - number].name for number in range(killed)]
     kills = tuple(Kill(name, times.measured / 3) for name in dying)

@@ -73,7 +73,7 @@ RESOURCES = pa.schema(
         ("rss", _I64),  # bytes
     ]
 )
-KINDS = ("load", "limit", "patterns", "pairs", "failover")
+KINDS = ("load", "limit", "patterns", "pairs", "failover", "compare")
 
 _T = TypeVar("_T")
 
@@ -189,6 +189,8 @@ class Measurement:
     events: tuple[RunEvent, ...] = ()
     repeat: int = 0
     """Which run of the same name this belongs to, where one folder holds several."""
+    control_bytes: int = 0
+    """What nodes sent each other beside publications, from before the first client came to the end."""
 
     @property
     def seconds(self) -> float:

@@ -14,19 +14,18 @@ from dataclasses import replace
 
 from brokerweave.bench.folder import Times
 from brokerweave.bench.patterns import one_place
-from brokerweave.bench.scenario import ClientGroup, Place, Scenario
+from brokerweave.bench.scenario import ClientGroup, Place, Scenario, joined_by
 from brokerweave.errors import ConfigError
 
 RATE = 1000.0
 SITES = 4
-JOINS = ("none", "sf", "pf", "mesh")
 COUNTS = (50, 250, 500, 1000, 2000)
 
 
 def pairs(count: int, join: str, quota: float, times: Times, rate: float = RATE) -> Scenario:
     """`join`: "none" for a single broker, else how four sites cooperate. Named so, whatever the number."""
-    if join not in JOINS:
-        raise ConfigError(f"join: {join!r} is unknown; known: {', '.join(JOINS)}")
+    if join != "none" and joined_by(join) is None:
+        raise ConfigError(f"join: {join} is for a scenario's file; give none, or a strategy")
     if count / rate > times.measured:
         often = f"{rate:g} messages a second of {count:,} pairs are one of each in {count / rate:g} s"
         raise ConfigError(f"{often}, longer than is measured: give a higher --rate, or a longer --preset")

@@ -12,6 +12,7 @@ from functools import partial
 
 from brokerweave.bench.folder import Times
 from brokerweave.bench.scenario import PRESETS, ClientGroup, Place, Scenario
+from brokerweave.plugin import registry
 
 SITES = 5
 TOPICS = 5
@@ -47,6 +48,9 @@ _GUESSES: Mapping[str, float] = {
 }
 """Patterns of five sites, and where the search of each begins, over the single broker: at what was found on
 several machines. A wrong guess costs measurements, and nothing else."""
+
+_GUESS = 7.0
+"""The same for a strategy that is not among them."""
 
 _MAKERS: Mapping[str, float] = {"rabbitmq": 0.11, "nats": 6.2, "amqtt": 0.11}
 """The same for single brokers of makers that are not within twice of it. Far too much costs most: what a
@@ -110,8 +114,11 @@ class Pattern:
     """What the others are compared with."""
 
 
-def patterns(quota: float, times: Times, makers: tuple[str, ...] = ()) -> dict[str, Pattern]:
+def patterns(
+    quota: float, times: Times, makers: tuple[str, ...] = (), strategies: tuple[str, ...] = ()
+) -> dict[str, Pattern]:
     """All of them by name, the single broker first. `makers`: single brokers of others, as in Fig. 11.
+    `strategies`: further ones to join five sites, named as registered or spelled out.
 
     Clients come by TCP, and a node reaches its broker, which is on the same server, by a Unix socket; "A tcp"
     and "C tcp" (with SF) are by TCP all the way, and "haproxy unix" is what a Unix socket gives a relay that
@@ -133,6 +140,11 @@ def patterns(quota: float, times: Times, makers: tuple[str, ...] = ()) -> dict[s
         join = {"tcp": "sf", "apart": "none"}.get(join, join)
         scenario = five_places(name, placement, join, quota, times, way=way)
         made.append(Pattern(scenario, guess))
+    for strategy in strategies:
+        called = registry.strategy(strategy).name
+        for placement in PLACEMENTS:
+            scenario = five_places(f"{placement} {called}", placement, strategy, quota, times)
+            made.append(Pattern(scenario, _GUESS))
     for maker in makers:
         alone = single(f"{maker} S1", broker=maker, quota=quota)
         made.append(Pattern(alone, _MAKERS.get(maker, 1.0)))

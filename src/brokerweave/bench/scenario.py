@@ -20,10 +20,12 @@ from brokerweave.config import Address, nearest
 from brokerweave.config.values import BadValue
 from brokerweave.errors import ConfigError
 from brokerweave.lab import BROKERS
+from brokerweave.plugin import Strategy, registry
 
 FRONTS = ("none", "node", "haproxy")
 WAYS = ("tcp", "unix")
-JOINS = ("none", "pf", "sf", "mesh", "bridges")
+WITHOUT_NODES = ("none", "bridges")
+"""Ways to join places that are no strategy of nodes."""
 MOST_CLIENTS = 50_000
 """More than one machine has ports for."""
 MOST_WORKERS = 64
@@ -98,12 +100,15 @@ class Scenario:
     payload: int = 32
     """Bytes, at least 20: who sent it, its number, and when."""
     join: str = "none"
-    """How the places cooperate: by nodes with a strategy, or by their own bridges; in a row, but mesh."""
+    """How the places cooperate: by their own bridges, or by nodes with a strategy (a name or module:Class).
+    In a row, unless the strategy needs another wiring."""
     workers: int = 2
     """Processes for t-clients; l-clients have one of their own, so that no load delays their clocks."""
     tick: float = 0.002
     """Seconds between two looks of t-clients at their sockets, as if they were on another machine: whoever
     writes to them never pays for waking them. 0: at once."""
+    eager: bool = False
+    """With a tick: read at once whatever arrives, as real clients do; only sending keeps the tick."""
     bandwidth: float = 0.0
     """Megabits a second that the network of the places carries, in all; 0: as much as the machine can."""
     kills: tuple[Kill, ...] = ()
@@ -144,6 +149,16 @@ def sp_ratio(groups: tuple[ClientGroup, ...]) -> float:
             subscribers[group.topic] += group.subscribers
     total = publishers.total()
     return sum(count * subscribers[topic] for topic, count in publishers.items()) / total if total else 0.0
+
+
+def joined_by(join: str) -> type[Strategy] | None:
+    """The strategy whose nodes join places; None if it is not nodes that do."""
+    if join in WITHOUT_NODES:
+        return None
+    try:
+        return registry.strategy(join)
+    except ConfigError as error:
+        raise ConfigError(f"join: {error}; or {', '.join(WITHOUT_NODES)}") from None
 
 
 def load_file(path: Path) -> Scenario:
@@ -246,8 +261,6 @@ def _check(scenario: Scenario) -> None:
         wrong = "times must not be below 0"
     elif scenario.qos not in (0, 1, 2) or scenario.subscriber_qos not in (0, 1, 2):
         wrong = "qos must be 0, 1 or 2"
-    elif scenario.join not in JOINS:
-        wrong = f"join: {scenario.join!r} is unknown; known: {', '.join(JOINS)}"
     elif not 1 <= scenario.workers <= MOST_WORKERS:
         wrong = f"workers must be at least 1, and at most {MOST_WORKERS}"
     elif scenario.bandwidth and not LEAST_BANDWIDTH <= scenario.bandwidth <= MOST_BANDWIDTH:
@@ -256,6 +269,7 @@ def _check(scenario: Scenario) -> None:
         wrong = "bandwidth is for places that are started here, without an address"
     if wrong:
         raise ConfigError(wrong)
+    joined_by(scenario.join)
     for place in scenario.places:
         _check_place(place, scenario.join)
     kinds: dict[str, bool] = {}
@@ -273,12 +287,12 @@ def _check_place(place: Place, join: str) -> None:
     wrong = ""
     if place.front not in FRONTS:
         wrong = f"front {place.front!r}; known: {', '.join(FRONTS)}"
-    elif place.front == "haproxy" and join in ("pf", "sf", "mesh"):
+    elif place.front == "haproxy" and join not in WITHOUT_NODES:
         wrong = f'front "haproxy" is for a broker without a node; with join "{join}" each place has one'
     elif place.way not in WAYS:
         wrong = f"way {place.way!r}; known: {', '.join(WAYS)}"
     elif place.way == "unix" and (
-        place.broker != "mosquitto" or (place.front == "none" and join in ("none", "bridges"))
+        place.broker != "mosquitto" or (place.front == "none" and join in WITHOUT_NODES)
     ):
         wrong = 'way "unix" is for what stands in front of a mosquitto'
     elif place.quota and not LEAST_QUOTA <= place.quota <= 64:

@@ -8,7 +8,7 @@ What stands in front of a broker is held to the same quota as the broker. Must n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
 from brokerweave import lab
@@ -16,14 +16,15 @@ from brokerweave.bench.folder import EdgeServer
 from brokerweave.bench.load.driver import LoadTarget, Progress, silent
 from brokerweave.bench.network import own_network
 from brokerweave.bench.quota import Quotas
-from brokerweave.bench.scenario import Place, Scenario
+from brokerweave.bench.scenario import Place, Scenario, joined_by
 from brokerweave.config import Address, BrokerAddress
-from brokerweave.errors import ConfigError
+from brokerweave.errors import ConfigError, Unavailable
 from brokerweave.lab.broker import HOST, Broker
 from brokerweave.lab.node import LabNode
+from brokerweave.lab.wiring import called, links
+from brokerweave.plugin import registry
 
 Settings = Mapping[str, Mapping[str, object]]
-STRATEGIES = ("pf", "sf", "mesh")
 # Nagle's algorithm in the broker would hide everything else behind the 40 ms of a delayed acknowledgement.
 _MOSQUITTO = ("set_tcp_nodelay true",)
 # Clients that come back are owed what they missed, all of it.
@@ -58,13 +59,22 @@ def serving(scenario: Scenario, show: Progress = silent) -> Iterator[LoadTarget]
             stack.enter_context(own_network(show, scenario.bandwidth))
         sites = [_Site(place) for place in ours]
         _start_brokers(scenario, sites, stack, show)
-        _start_fronts(scenario, sites, stack, show)
+        nodes = _start_fronts(scenario, sites, stack, show)
         quotas = stack.enter_context(Quotas())
         held = [_held(site, quotas) for site in sites]
         if quotas.impossible:
             show(quotas.impossible)
         addresses |= {site.place.name: (site.front.host, site.front.port) for site in sites}
-        yield LoadTarget(addresses, tuple(held))
+        yield LoadTarget(addresses, tuple(held), lambda: _control_bytes(nodes))
+
+
+def _control_bytes(nodes: list[LabNode]) -> int:
+    """Of those that live."""
+    total = 0
+    for node in nodes:
+        with suppress(Unavailable):
+            total += node.status()["counters"].get("control_bytes_sent", 0)
+    return total
 
 
 def _held(site: _Site, quotas: Quotas) -> EdgeServer:
@@ -108,31 +118,31 @@ def _bridge(to: _Site, qos: int) -> tuple[str, ...]:
     )
 
 
-def _start_fronts(scenario: Scenario, sites: list[_Site], stack: ExitStack, show: Progress) -> None:
+def _start_fronts(scenario: Scenario, sites: list[_Site], stack: ExitStack, show: Progress) -> list[LabNode]:
     nodes: list[LabNode] = []
+    strategy = joined_by(scenario.join)
     for site in sites:
         broker = _broker_of(site)
-        if scenario.join in STRATEGIES or site.place.front == "node":
+        if strategy is not None or site.place.front == "node":
             show(f"starting the node of {site.place.name}")
-            strategy = scenario.join if scenario.join in STRATEGIES else "sf"
-            # In a row each node calls the one before it, in a mesh all before it.
-            called = tuple(nodes if strategy == "mesh" else nodes[-1:]) if scenario.join in STRATEGIES else ()
+            dialed = called(strategy.traits.wiring, nodes) if strategy is not None else ()
             settings: dict[str, Mapping[str, object]] = {"node": {"broker": str(broker)}}
-            if scenario.kills and strategy == "mesh":
+            if scenario.kills and strategy is not None and strategy.traits.keeps_for_absent:
                 # Who is dead is known by membership alone; it finds the others too.
-                called = ()
-                settings |= _membership(site, sites, len(scenario.kills))
+                dialed = ()
+                settings |= _membership(site, sites, strategy.name, len(scenario.kills))
             port = site.running["broker"].port
-            nodes.append(LabNode(site.place.name, port, called, strategy=strategy, settings=settings))
+            runs = scenario.join if strategy is not None else registry.DEFAULT
+            nodes.append(LabNode(site.place.name, port, dialed, strategy=runs, settings=settings))
             site.running["node"] = stack.enter_context(nodes[-1])
         elif site.place.front == "haproxy":
             rules = _SLOWLY if site.place.way == "unix" else ()
             site.running["haproxy"] = stack.enter_context(lab.HAProxy(backend=broker, rules=rules))
+    if strategy is None:
+        return nodes
     for number, node in enumerate(nodes):
-        if scenario.join == "mesh":
-            node.wait_for_links(len(nodes) - 1)
-        elif scenario.join in STRATEGIES:
-            node.wait_for_links((number > 0) + (number < len(nodes) - 1))
+        node.wait_for_links(links(strategy.traits.wiring, number, len(nodes)))
+    return nodes
 
 
 def _broker_of(site: _Site) -> BrokerAddress:
@@ -143,7 +153,7 @@ def _broker_of(site: _Site) -> BrokerAddress:
     return Address(broker.host, broker.port)
 
 
-def _membership(site: _Site, sites: list[_Site], killed: int) -> Settings:
+def _membership(site: _Site, sites: list[_Site], section: str, killed: int) -> Settings:
     """With one copy more of what is owed than sites are killed, so that one survives."""
     key = site.running["broker"].directory / "key"
     key.write_text("the key that all members share\n")
@@ -152,4 +162,4 @@ def _membership(site: _Site, sites: list[_Site], killed: int) -> Settings:
     join = [f"{HOST}:{each.member_port}" for each in before]
     bind = f"{HOST}:{site.member_port}"
     membership = {"bind": bind, "join": join, "key_file": str(key)}
-    return {"membership": membership, "mesh": {"copies": killed + 1}}
+    return {"membership": membership, section: {"copies": killed + 1}}

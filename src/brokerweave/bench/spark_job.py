@@ -1,58 +1,22 @@
 """The indexes of a whole run, on Spark: one job, with a task for each measurement.
 
-Owns who computes which measurement, and how RUN/indexes comes to be: a table is a folder of Parquet files,
-partitioned by measurement. Invariants: runs after the measurements, never beside one; no rows pass through
-the driver; RUN/indexes is of one computation, whole, before indexes.json says so. Must not know: how an index
-is computed.
+Owns who computes which measurement. Invariant: no rows pass through the driver. Must not know: how an index
+is computed, where it is written.
 """
 
 from __future__ import annotations
 
-import shutil
-from functools import partial
-from pathlib import Path
-
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from brokerweave.bench import figures, indexes
+from brokerweave.bench import run_indexes
 from brokerweave.bench.figures import Indexes
-from brokerweave.bench.folder import RECEIVES, RESOURCES, SENDS, Measurement, RunFolder, read_log
-from brokerweave.errors import ConfigError
+from brokerweave.bench.folder import Measurement, RunFolder
 
 
 def compute(spark: SparkSession, folder: RunFolder) -> list[Indexes]:
     """Compute and write all indexes of a run. Raises `ConfigError` if nothing was measured."""
-    measurements = folder.measurements()
-    if not measurements:
-        raise ConfigError(f"{folder.path}: no measurement has ended, so there is nothing to compute")
-    unfinished = folder.indexes.with_name(folder.indexes.name + ".part").absolute()
-    shutil.rmtree(unfinished, ignore_errors=True)
-    task = partial(_computed, RunFolder(folder.path.absolute()), unfinished)
-    # The biggest first, so that no core is left with one of them at the end.
-    ordered = sorted(measurements, key=lambda each: _size(folder, each), reverse=True)
-    found = spark.sparkContext.parallelize(ordered, len(ordered)).map(task).collect()
-    folder.indexes_json.unlink(missing_ok=True)
-    shutil.rmtree(folder.indexes, ignore_errors=True)
-    unfinished.replace(folder.indexes)
-    found.sort(key=lambda each: each.id)
-    figures.write(folder, found)
-    return found
 
+    def spread(task: run_indexes.Task, measurements: list[Measurement]) -> list[Indexes]:
+        return list(spark.sparkContext.parallelize(measurements, len(measurements)).map(task).collect())
 
-def _size(folder: RunFolder, measurement: Measurement) -> int:
-    return sum(log.stat().st_size for log in folder.folder_of(measurement.id).glob("*.arrow"))
-
-
-def _computed(folder: RunFolder, to: Path, measurement: Measurement) -> Indexes:
-    """What a task does. Its files appear whole, for it may be tried again."""
-    number = measurement.id
-    logs = (read_log(folder.logs(number, schema), schema) for schema in (SENDS, RECEIVES, RESOURCES))
-    found, tables = indexes.compute(measurement, *logs)
-    for name, table in tables.items():
-        path = to / name / f"measurement={number}" / "rows.parquet"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(path.name + ".part")
-        pq.write_table(table, unfinished)
-        unfinished.replace(path)
-    return found
+    return run_indexes.compute(folder, spread)

@@ -16,6 +16,8 @@ import typer
 from brokerweave.cli import bench_report_command
 from brokerweave.cli.output import console, help_text, progress, table
 from brokerweave.cli.running_commands import Json, print_json
+from brokerweave.cli.strategy_option import HELP as STRATEGY_HELP
+from brokerweave.cli.strategy_option import METAVAR
 
 if TYPE_CHECKING:
     from brokerweave.bench.folder import Measurement, WindowCounts
@@ -84,7 +86,7 @@ not.
 \b
 Examples:
   brokerweave bench pairs
-  brokerweave bench pairs --count 50 --count 2000 --join sf --join none
+  brokerweave bench pairs --count 50 --count 2000 --strategy sf --strategy none
 """
 _FAILOVER_HELP = """Pairs at a constant rate through four nodes, while one and then two of them are killed.
 
@@ -95,6 +97,17 @@ at another site, and send again what was not acknowledged.
 Examples:
   brokerweave bench failover
   brokerweave bench failover --kill 2 --pairs 100 --rate 500
+"""
+_COMPARE_HELP = """Measure strategies beside each other: the same small network and load for each, in turn.
+
+Every site is a real broker (Mosquitto, or amqtt where that is not installed) and a real node. Shown are
+throughput, latency, the bytes that nodes send each other beside publications, and the nodes' memory, with
+ratios to the first strategy. report.html and report.md are in the run's folder.
+
+\b
+Examples:
+  brokerweave bench compare --strategy pf --strategy sf
+  brokerweave bench compare --strategy sf --strategy my_package.hub:Hub --nodes 5 --rate 500
 """
 
 To = Annotated[Path | None, typer.Option("--to", metavar="DIR", help="The run's folder; default: a new one.")]
@@ -108,6 +121,14 @@ SearchKind = Annotated[
         metavar="adaptive|exact", help="Few measurements, or all of the paper's; default: as the preset."
     ),
 ]
+JoinedBy = Annotated[
+    str | None,
+    typer.Option("--strategy", "--join", metavar=METAVAR, help=STRATEGY_HELP + " Default: as the scenario."),
+]
+Strategies = Annotated[
+    list[str] | None,
+    typer.Option("--strategy", "--join", metavar=METAVAR, help=STRATEGY_HELP + " May be repeated."),
+]
 Quota = Annotated[
     float, typer.Option(min=0.01, max=1, help="The share of a core of each broker, and of each node.")
 ]
@@ -120,6 +141,7 @@ def register(app: typer.Typer) -> None:
     bench.command("patterns", help=help_text(_PATTERNS_HELP))(patterns)
     bench.command("pairs", help=help_text(_PAIRS_HELP))(pairs)
     bench.command("failover", help=help_text(_FAILOVER_HELP))(failover)
+    bench.command("compare", help=help_text(_COMPARE_HELP))(compare)
     bench_report_command.register(bench)
     app.add_typer(bench, name="bench")
 
@@ -130,6 +152,7 @@ def load(
         float | None,
         typer.Option(help="Messages a second of all publishers, instead of the file's interval.", min=0.001),
     ] = None,
+    strategy: JoinedBy = None,
     preset: Preset = None,
     to: To = None,
     as_json: Json = False,
@@ -140,7 +163,7 @@ def load(
     from brokerweave.bench.servers import serving
     from brokerweave.bench.starting import one_benchmark, open_run
 
-    wanted = _timed(load_file(scenario), preset)
+    wanted = _adapted(load_file(scenario), preset, strategy)
     if rate is not None:
         wanted = wanted.every(wanted.publishers / rate)
     with one_benchmark(tell):
@@ -165,6 +188,7 @@ def limit(
     topics: Annotated[int, typer.Option(min=1, help="Topics.")] = 5,
     publishers: Annotated[int, typer.Option(min=1, help="Publishers of each topic.")] = 10,
     subscribers: Annotated[int, typer.Option(min=1, help="Subscribers of each topic.")] = 10,
+    strategy: JoinedBy = None,
     preset: Preset = None,
     search: SearchKind = None,
     start: Annotated[
@@ -187,7 +211,7 @@ def limit(
         wanted = load_file(scenario)
     else:
         wanted = one_place("broker", address=broker or "", topics=topics, clients=(publishers, subscribers))
-    wanted = _timed(wanted, preset)
+    wanted = _adapted(wanted, preset, strategy)
     kind, asked = chosen_search(search, wanted.times, start / 1000 if start else None)
     with one_benchmark(tell):
         begun = {"start_ms": start} if start else {}
@@ -226,6 +250,7 @@ def patterns(
             metavar="BROKER", help="Single brokers of other makers beside them; default: all installed."
         ),
     ] = None,
+    strategy: Strategies = None,
     preset: Preset = "short",
     search: SearchKind = None,
     to: To = None,
@@ -241,7 +266,7 @@ def patterns(
     from brokerweave.lab import available
 
     installed = [name for name, lacks in available().items() if lacks is None and name != "mosquitto"]
-    made = all_patterns(quota, times(preset or "short"), tuple(maker or installed))
+    made = all_patterns(quota, times(preset or "short"), tuple(maker or installed), tuple(strategy or ()))
     for name in only or ():
         if name not in made:
             raise ConfigError(f"no pattern is called '{name}'{nearest(name, made)}")
@@ -271,9 +296,14 @@ def pairs(
     count: Annotated[
         list[int] | None, typer.Option(min=1, max=9000, help="Pairs; may be repeated. Default: 50 to 2,000.")
     ] = None,
-    join: Annotated[
+    strategy: Annotated[
         list[str] | None,
-        typer.Option(metavar="none|sf|pf|mesh", help="none: one broker; else four sites. May be repeated."),
+        typer.Option(
+            "--strategy",
+            "--join",
+            metavar=f"none|{METAVAR}",
+            help="none: one broker; else four sites with this strategy. May be repeated.",
+        ),
     ] = None,
     rate: Annotated[float, typer.Option(help="Messages a second of all together.", min=1)] = 1000.0,
     quota: Quota = 0.15,
@@ -284,8 +314,9 @@ def pairs(
     _need()
     from brokerweave.bench.pairs import COUNTS, series
     from brokerweave.bench.scenario import times
+    from brokerweave.plugin import registry
 
-    joins, counts = tuple(join or ("none", "sf")), tuple(count or COUNTS)
+    joins, counts = tuple(strategy or ("none", registry.DEFAULT)), tuple(count or COUNTS)
     scenarios = series(joins, counts, quota, times(preset or "short"), rate)
     described = {"quota": quota, "preset": preset, "rate": rate, "joins": joins, "counts": counts}
     return _measure_each("pairs", described, scenarios, to, as_json)
@@ -296,7 +327,9 @@ def failover(
         list[int] | None, typer.Option(min=0, max=3, help="Sites to be killed; may be repeated.")
     ] = None,
     pairs: Annotated[int, typer.Option(min=1, max=2000, help="Publishers with a subscriber each.")] = 100,
-    join: Annotated[str, typer.Option(metavar="mesh|sf|pf", help="How the sites cooperate.")] = "mesh",
+    strategy: Annotated[
+        str | None, typer.Option("--strategy", "--join", metavar=METAVAR, help=STRATEGY_HELP)
+    ] = None,
     rate: Annotated[float, typer.Option(help="Messages a second of all together.", min=1)] = 1000.0,
     quota: Quota = 0.5,
     preset: Preset = "short",
@@ -304,14 +337,59 @@ def failover(
     as_json: Json = False,
 ) -> int:
     _need()
-    from brokerweave.bench.failover import SHORT, series
+    from brokerweave.bench.failover import DEFAULT, SHORT, series
     from brokerweave.bench.scenario import times
 
-    killed = tuple(kill or (1, 2))
+    killed, join = tuple(kill or (1, 2)), strategy or DEFAULT
     chosen = times(preset) if preset and preset != "short" else SHORT
     scenarios = series(killed, pairs, join, quota, chosen, rate)
     described = {"quota": quota, "preset": preset, "rate": rate, "join": join, "pairs": pairs, "kill": killed}
     return _measure_each("failover", described, scenarios, to, as_json)
+
+
+def compare(
+    strategy: Strategies = None,
+    nodes: Annotated[int, typer.Option(min=2, max=16, help="Sites.")] = 3,
+    rate: Annotated[float, typer.Option(help="Messages a second of all together.", min=1)] = 200.0,
+    seconds: Annotated[float, typer.Option(help="How long each is measured.", min=0.5, max=3600)] = 5.0,
+    to: To = None,
+    as_json: Json = False,
+) -> int:
+    _need()
+    from brokerweave.bench import compare as comparing
+    from brokerweave.bench import report, run_indexes
+    from brokerweave.bench.report.content import Reported
+    from brokerweave.bench.series import Failed, measure_all
+    from brokerweave.bench.starting import one_benchmark, open_run
+    from brokerweave.lab import available
+    from brokerweave.plugin import registry
+
+    strategies = tuple(strategy or registry.known_strategies())
+    broker = "amqtt" if available()["mosquitto"] else "mosquitto"
+    scenarios = comparing.series(strategies, nodes, rate, seconds, broker)
+    described = {"strategies": strategies, "nodes": nodes, "rate": rate, "seconds": seconds, "broker": broker}
+    with one_benchmark(tell):
+        folder = open_run("compare", described, to)
+        failed = [each for each in measure_all(scenarios, folder, tell) if isinstance(each, Failed)]
+        if folder.measurements():
+            run_indexes.compute(folder)
+    tell("")
+    if len(failed) < len(scenarios):
+        results = Reported.of(folder).results
+        written = report.write(report.document([folder]), folder.path)
+        if as_json:
+            figures = [comparing.compared(each).to_dict() for each in results]
+            print_json({"folder": str(folder.path), "strategies": figures})
+        else:
+            shown = table(*comparing.HEAD)
+            for row in comparing.rows(results):
+                shown.add_row(*row)
+            console().print(shown)
+            for path in written:
+                console().print(f"written: {path}", soft_wrap=True)
+    for each in failed:
+        typer.echo(f"brokerweave: {each.name}: {each.reason}", err=True)
+    return 1 if failed else 0
 
 
 def _measure_each(
@@ -344,12 +422,14 @@ def _need() -> None:
         raise ConfigError("bench needs more than is installed: pip install 'brokerweave[bench]'")
 
 
-def _timed(scenario: Scenario, preset: str | None) -> Scenario:
+def _adapted(scenario: Scenario, preset: str | None, strategy: str | None) -> Scenario:
+    """With the times and the strategy that flags name, if they do."""
     from dataclasses import replace
 
     from brokerweave.bench.scenario import times
 
-    return replace(scenario, times=times(preset)) if preset else scenario
+    spans = times(preset) if preset else scenario.times
+    return replace(scenario, times=spans, join=strategy or scenario.join)
 
 
 def tell(text: str) -> None:

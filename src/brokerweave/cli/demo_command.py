@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from brokerweave.cli.output import help_text
+from brokerweave.cli.strategy_option import StrategyName, known
 
 _HELP = """Show several sites with different brokers at work, on this machine, for about two minutes.
 
@@ -34,6 +35,7 @@ def demo(
         list[str] | None,
         typer.Option(help="The broker of one site, from left to right; by default whatever is installed."),
     ] = None,
+    strategy: StrategyName = None,
     pipeline: Annotated[
         bool, typer.Option(help="At the end, bring what was sent to a lake, and show its gold table.")
     ] = True,
@@ -46,4 +48,12 @@ def demo(
 ) -> int:
     from brokerweave.demo import run
 
-    return run(seconds, plain=plain, brokers=broker, pipeline=pipeline, lake=lake, mesh=mesh)
+    return run(
+        seconds,
+        plain=plain,
+        brokers=broker,
+        strategy=known(strategy),
+        pipeline=pipeline,
+        lake=lake,
+        mesh=mesh,
+    )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brokerweave.cli.output import console, help_text, progress, table
+from brokerweave.cli.strategy_option import StrategyName, known
 
 if TYPE_CHECKING:
     from brokerweave.sim.scale import ScaleOptions, ScalePhase, ScaleResult
@@ -40,9 +41,12 @@ def register(app: typer.Typer) -> None:
 def scale(
     nodes: Annotated[int, typer.Option(help="Sites.", min=2, max=100_000)] = 100,
     shape: Annotated[
-        str, typer.Option(help="The tree (mesh needs none): row, binary, star (of stars), or random.")
+        str,
+        typer.Option(
+            help="The tree: row, binary, star (of stars), random, or hub; for strategies that work on any."
+        ),
     ] = "binary",
-    strategy: Annotated[str, typer.Option(help="The cooperation strategy: sf, pf or mesh.")] = "sf",
+    strategy: StrategyName = None,
     duration: Annotated[float, typer.Option(help="Seconds of virtual time.", min=10, max=86_400)] = 600.0,
     clients: Annotated[int, typer.Option(help="Clients at each site.", min=1, max=1000)] = 1,
     holds: Annotated[int, typer.Option(help="Filters that a client holds.", min=1, max=1000)] = 2,
@@ -77,7 +81,7 @@ def scale(
     options = ScaleOptions(
         nodes=nodes,
         shape=shape,
-        strategy=strategy,
+        strategy=known(strategy),
         duration=duration,
         clients=clients,
         holds=holds,

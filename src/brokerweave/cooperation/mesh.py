@@ -24,12 +24,15 @@ from brokerweave.cooperation.clients import ClientTable
 from brokerweave.plugin import (
     Context,
     Hop,
+    NetworkShape,
     Packet,
+    Publish,
     RemoteProtocolError,
     Roster,
     RosterEvents,
     Route,
     Strategy,
+    Traits,
     option,
 )
 
@@ -46,6 +49,7 @@ PULL_SECONDS = 1.0
 """Between two pulls from one neighbour."""
 FEW = 10
 """Members that come at once, up to which it is worth a look whether they are holders."""
+_ADVERTS = tuple(f'["{part}"'.encode() for part in adverts.PARTS)
 
 
 class _AdvertWait:
@@ -75,6 +79,9 @@ class Mesh(Strategy):
     tree: ClassVar[bool] = False
     marks: ClassVar[bool] = False
     cluster_delivery: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(
+        NetworkShape.FULL, selective=True, keeps_for_absent=True, counts_told=("adverts_sent",)
+    )
 
     copies = option(
         2,
@@ -231,7 +238,21 @@ class Mesh(Strategy):
                 del self._holders[node]
 
     def describe(self, neighbour: str) -> dict[str, int]:
-        return {"clients": len(self.table.clients(neighbour)), "heard": int(self._up_to_date(neighbour))}
+        clients = self.table.clients(neighbour)
+        filters = sum(len(entry.filters) for entry in clients.values())
+        heard = int(self._up_to_date(neighbour))
+        return {"clients": len(clients), "filters_from": filters, "heard": heard}
+
+    @classmethod
+    def tells_interest(cls, packet: Packet) -> bool:
+        """Adverts do; that they were heard, digests and pulls do not."""
+        return isinstance(packet, Publish) and packet.payload.startswith(_ADVERTS)
+
+    @classmethod
+    def in_one_process(cls) -> type[Mesh]:
+        from brokerweave.cooperation.mesh_shared import SharedMesh
+
+        return SharedMesh
 
     def ready(self) -> bool:
         if not self._recovered:

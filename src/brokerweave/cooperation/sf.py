@@ -32,6 +32,7 @@ from brokerweave.plugin import (
     Strategy,
     Subscribe,
     Subscription,
+    Traits,
     Unsubscribe,
     user_properties,
 )
@@ -65,6 +66,9 @@ Wishes: TypeAlias = list[tuple[int, str]]
 
 class SubscriptionFlooding(Strategy):
     name: ClassVar[str] = "sf"
+    traits: ClassVar[Traits] = Traits(
+        selective=True, counts_told=("inter_subscribes_sent", "inter_unsubscribes_sent")
+    )
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from brokerweave.errors import Unavailable
+from brokerweave.plugin import registry
 
 SECONDS = 20.0
 
@@ -17,6 +18,7 @@ def run(
     *,
     plain: bool = False,
     brokers: Sequence[str] | None = None,
+    strategy: str = registry.DEFAULT,
     pipeline: bool = True,
     lake: Path | None = None,
     mesh: bool = True,
@@ -24,9 +26,9 @@ def run(
     """Show it: sensors publish for `seconds`; 0 if nothing was lost or doubled, else 1.
 
     `plain` prints lines instead of a live picture. `brokers` are the lab's names, one for each site; by
-    default as many different ones as this machine has. `pipeline`: bring what was sent
-    to a lake, in `lake` or where the user's caches are. `mesh`: show four more sites behind
-    HAProxy, one of them killed. Raises `BrokerweaveError` if it cannot start.
+    default as many different ones as this machine has. `strategy`: what their nodes run.
+    `pipeline`: bring what was sent to a lake, in `lake` or in the user's caches. `mesh`: show four more
+    sites behind HAProxy, one of them killed. Raises `BrokerweaveError` if it cannot start.
     """
     if find_spec("paho") is None:
         raise Unavailable("the demo's clients need paho-mqtt: pip install 'brokerweave[demo]'")
@@ -39,6 +41,6 @@ def run(
     with tempfile.TemporaryDirectory(prefix="brokerweave-demo-", ignore_cleanup_errors=True) as folder:
         tempfile.tempdir = folder
         try:
-            return tell(seconds, plain=plain, brokers=brokers, lake=place, mesh=mesh)
+            return tell(seconds, plain=plain, brokers=brokers, strategy=strategy, lake=place, mesh=mesh)
         finally:
             tempfile.tempdir = None

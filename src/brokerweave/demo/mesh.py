@@ -24,6 +24,8 @@ from brokerweave.lab.broker import HOST, free_port
 from brokerweave.lab.debian import Mosquitto
 from brokerweave.lab.node import LabNode
 
+STRATEGY = "mesh"
+"""What these sites run: clients miss nothing when theirs dies."""
 SITES = "abcd"
 SENSORS = 4
 SUBSCRIBERS = 8
@@ -91,7 +93,7 @@ class MeshDemo(SiteRow):
         said(f"mesh: starting {len(SITES)} sites behind HAProxy")
         port = self._begin_all()
         self._subscribers = [_Subscriber(f"s{number}", port) for number in range(SUBSCRIBERS)]
-        self._sensors = [Sensor("mesh", f"m{number}", port, None) for number in range(SENSORS)]
+        self._sensors = [Sensor(STRATEGY, f"m{number}", port, None) for number in range(SENSORS)]
         for subscriber in self._subscribers:
             subscriber.start()
         for subscriber in self._subscribers:
@@ -146,7 +148,7 @@ class MeshDemo(SiteRow):
                     "key_file": str(key),
                 },
             }
-            nodes.append(LabNode(name, broker.port, strategy="mesh", settings=settings))
+            nodes.append(LabNode(name, broker.port, strategy=STRATEGY, settings=settings))
             servers.append(served(name, nodes[-1].port, health))
         self._children += nodes
         for start in [self._begin(node) for node in nodes]:

@@ -18,6 +18,8 @@ from brokerweave.errors import BrokerweaveError, Unavailable
 from brokerweave.lab.broker import HOST, Broker, free_port
 from brokerweave.lab.makers import Amqtt
 from brokerweave.lab.node import LabNode
+from brokerweave.lab.wiring import called, links
+from brokerweave.plugin import registry
 
 PREFERRED = ("mosquitto", "rabbitmq", "nats", "amqtt", "mochi", "aedes", "moquette", "activemq")
 """The sturdiest and quickest to start first."""
@@ -83,14 +85,25 @@ class SiteRow:
 
     def __init__(self) -> None:
         self.sites: list[Site] = []
+        self._links = 0
+        """At all nodes together."""
+        self._selective = False
         self._children: list[Broker] = []
         self._starts: list[Future[None]] = []
         self._threads = ThreadPoolExecutor(max_workers=2 * MOST_SITES, thread_name_prefix="site")
         self._closing = threading.Event()
         self._watch: threading.Thread | None = None
 
-    def start(self, brokers: Sequence[str], note: Callable[[str], None], record: Sequence[str] = ()) -> None:
+    def start(
+        self,
+        brokers: Sequence[str],
+        note: Callable[[str], None],
+        record: Sequence[str] = (),
+        strategy: str = registry.DEFAULT,
+    ) -> None:
         """Nodes keep `record`, topic filters, for a pipeline. Raises `Unavailable` if not all start."""
+        traits = registry.strategy(strategy).traits
+        self._selective = traits.selective
         running = self._start_brokers(brokers, note)
         nodes: list[LabNode] = []
         for letter, broker in zip("abcdefgh", running, strict=False):
@@ -101,13 +114,16 @@ class SiteRow:
             if record:
                 settings["flight"] = {"listen": f"{HOST}:{free_port()}"}
                 settings["edge_log"] = {"fsync_interval": 0.2}
-            dialed = tuple(nodes[-1:])
-            nodes.append(LabNode(letter, broker.port, dialed, settings=settings, taps=tuple(record)))
+            dialed, taps = called(traits.wiring, nodes), tuple(record)
+            nodes.append(
+                LabNode(letter, broker.port, dialed, strategy=strategy, settings=settings, taps=taps)
+            )
         self._children += nodes
         for start in [self._begin(node) for node in nodes]:
             start.result()
-        for index, node in enumerate(nodes):
-            node.wait_for_links(1 if index in (0, len(nodes) - 1) else 2)
+        for number, node in enumerate(nodes):
+            self._links += (count := links(traits.wiring, number, len(nodes)))
+            node.wait_for_links(count)
         self.sites = [Site(n.id, b, n, b.version) for n, b in zip(nodes, running, strict=True)]
         self._watch = threading.Thread(target=self._watch_nodes, name="status", daemon=True)
         self._watch.start()
@@ -133,8 +149,8 @@ class SiteRow:
         return running
 
     def wait_for_interest(self, timeout: float = 20.0) -> None:
-        """Until every node was asked by every neighbour for what is wanted beyond it."""
-        for site in self.sites:
+        """Until every node was asked by every neighbour for what is wanted beyond it, if it is at all."""
+        for site in self.sites if self._selective else ():
             site.node.wait_for(lambda s: all(row["filters_from"] for row in s["links"]), "interest", timeout)
 
     def kill(self, site: Site) -> None:
@@ -152,7 +168,7 @@ class SiteRow:
     def whole(self) -> bool:
         """Whether every link is up, as the nodes last said."""
         rows = [row for site in self.sites if site.status for row in site.status["links"]]
-        return len(rows) == 2 * (len(self.sites) - 1) and all(row["state"] == "up" for row in rows)
+        return len(rows) == self._links and all(row["state"] == "up" for row in rows)
 
     def _watch_nodes(self) -> None:
         while not self._closing.wait(0.25):

@@ -47,7 +47,13 @@ FRAME_SECONDS = 0.25
 
 
 def tell(
-    seconds: float, *, plain: bool, brokers: Sequence[str] | None, lake: Path | None, mesh: bool = False
+    seconds: float,
+    *,
+    plain: bool,
+    brokers: Sequence[str] | None,
+    strategy: str,
+    lake: Path | None,
+    mesh: bool = False,
 ) -> int:
     live = sys.stdout.isatty() and not plain
     console = Console(width=None if sys.stdout.isatty() else 110, highlight=False, markup=False)
@@ -58,7 +64,7 @@ def tell(
     pipeline = DemoPipeline(lake) if lake is not None and why_not is None else None
     if pipeline is not None:
         pipeline.check()
-    demo = Demo(View(console, scene := Scene(), live=live), scene, seconds, pipeline)
+    demo = Demo(View(console, scene := Scene(), live=live), scene, seconds, strategy, pipeline)
     with _stop_signals():
         try:
             summary, outage = demo.play(names)
@@ -112,12 +118,18 @@ def _brokers(asked: Sequence[str] | None, console: Console) -> list[str]:
 
 class Demo:
     def __init__(
-        self, view: View, scene: Scene, seconds: float, pipeline: DemoPipeline | None = None
+        self,
+        view: View,
+        scene: Scene,
+        seconds: float,
+        strategy: str,
+        pipeline: DemoPipeline | None = None,
     ) -> None:
         self.scene = scene
         self._pipeline = pipeline
         self._view = view
         self._seconds = seconds
+        self._strategy = strategy
         self._row = SiteRow()
         self._measuring: Measuring | None = None
 
@@ -136,7 +148,8 @@ class Demo:
 
     def _start(self, brokers: Sequence[str]) -> None:
         self._view.event(f"starting {len(brokers)} sites: {', '.join(brokers)}")
-        self._row.start(brokers, self._view.event, [FILTER] if self._pipeline is not None else [])
+        record = [FILTER] if self._pipeline is not None else []
+        self._row.start(brokers, self._view.event, record, self._strategy)
         self.scene.sites = self._row.sites
         for site in self.scene.sites:
             self._view.event(f"site {site.id}: a node in front of {site.broker.name} {site.broker_version}")

@@ -17,6 +17,7 @@ from typing import Any
 import brokerweave
 from brokerweave.errors import Unavailable
 from brokerweave.lab.broker import HOST, Broker, free_port
+from brokerweave.plugin import registry
 from brokerweave.runtime.admin_client import ask
 
 
@@ -32,7 +33,7 @@ class LabNode(Broker):
         broker_port: int,
         neighbours: tuple[LabNode, ...] = (),
         *,
-        strategy: str = "sf",
+        strategy: str = registry.DEFAULT,
         settings: Mapping[str, Mapping[str, object]] | None = None,
         taps: tuple[str, ...] = (),
     ) -> None:

@@ -157,8 +157,11 @@ class LinkConnection:
         if data:
             self._write(data)
 
-    def send_control(self, packet: Packet) -> None:
-        self.send(codec.encode(packet, LINK_VERSION))
+    def send_control(self, packet: Packet) -> int:
+        """How many bytes it is."""
+        data = codec.encode(packet, LINK_VERSION)
+        self.send(data)
+        return len(data)
 
     def tick(self, now: float) -> bool:
         """To be called several times a ping interval. False: the peer is dead, close the connection.

@@ -97,7 +97,7 @@ class Carriers:
         carrier = self._carriers.get((neighbour, 0))
         if carrier is None or carrier.connection.closed:
             return False
-        carrier.connection.send_control(packet)
+        self._core.counters.add("control_bytes_sent", carrier.connection.send_control(packet))
         return True
 
     def write(self, neighbour: str, lane: int) -> None:

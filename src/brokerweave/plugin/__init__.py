@@ -32,7 +32,7 @@ from brokerweave.plugin.listener import (
 )
 from brokerweave.plugin.options import Option, OptionValue, option, options_of
 from brokerweave.plugin.roster import Roster, RosterEntry, RosterEvents, RosterTable
-from brokerweave.plugin.strategy import Context, Cut, Hop, Route, Strategy, Timer
+from brokerweave.plugin.strategy import Context, Cut, Hop, NetworkShape, Route, Strategy, Timer, Traits
 
 API_VERSION = 1
 
@@ -72,8 +72,10 @@ __all__ = [
     "Subscribe",
     "Subscription",
     "Timer",
+    "Traits",
     "Unsubscribe",
     "Will",
+    "NetworkShape",
     "option",
     "options_of",
     "user_properties",

@@ -18,6 +18,8 @@ from brokerweave.plugin.strategy import Strategy
 STRATEGIES = "brokerweave.strategies"
 LISTENERS = "brokerweave.listeners"
 OWN = "brokerweave"
+DEFAULT = "sf"
+"""The strategy where none is named, as in the configuration."""
 
 Kind = TypeVar("Kind", Strategy, Listener)
 
@@ -25,6 +27,11 @@ Kind = TypeVar("Kind", Strategy, Listener)
 def strategy(name: str) -> type[Strategy]:
     """The cooperation algorithm called `name`."""
     return _find(name, STRATEGIES, Strategy)
+
+
+def known_strategies() -> list[str]:
+    """The names of all strategies that are installed."""
+    return sorted(point.name for point in entry_points(group=STRATEGIES))
 
 
 def listener(name: str) -> type[Listener]:

@@ -8,6 +8,7 @@ any strategy by name.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
@@ -55,6 +56,34 @@ class Cut:
     """The last that the node gave to publications of its own."""
     sent: tuple[int, ...] = ()
     """The last of the runs that it has put into the lanes to the neighbour that is told."""
+
+
+class NetworkShape(enum.Enum):
+    """How a strategy needs its nodes to be linked."""
+
+    TREE = "tree"
+    """In any way: of links that make a cycle the node leaves some out, so that the strategy sees a tree."""
+    STAR = "star"
+    """Every node with one in the middle, whose id sorts first."""
+    FULL = "full"
+    """Every node with every other, so that a message takes one hop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a strategy declares of itself: what the simulator holds it to, how networks are built for it.
+
+    The defaults are what every strategy promises: a publication reaches all sites where somebody wants it.
+    """
+
+    wiring: NetworkShape = NetworkShape.TREE
+    selective: bool = False
+    """A publication goes to no site where nobody wants it."""
+    keeps_for_absent: bool = False
+    """Clients that lose their site get at another what they missed: the node keeps it for them. For
+    `NetworkShape.FULL` only."""
+    counts_told: tuple[str, ...] = ()
+    """Which of `Strategy.counters` count filters, or clients, that neighbours were told of."""
 
 
 class Timer(Protocol):
@@ -107,6 +136,7 @@ class Strategy:
     """A cooperation algorithm. Override what you need; each default does nothing."""
 
     name: ClassVar[str]
+    traits: ClassVar[Traits] = Traits()
 
     # What the strategy needs of the node.
 
@@ -187,6 +217,20 @@ class Strategy:
     def packet_arrived(self, neighbour: str, packet: Packet) -> None:
         """A control packet from a neighbour's strategy."""
 
+    def members_are(self, members: Iterable[str]) -> None:
+        """The live members of the cluster, as membership says, are these."""
+
     def describe(self, neighbour: str) -> dict[str, int]:
-        """Numbers about a neighbour that `status` shows."""
+        """Numbers about a neighbour that `status` shows. `filters_from` and `filters_to` are filters that it
+        asked for and was asked for; both are 0 when no client is subscribed."""
         return {}
+
+    @classmethod
+    def tells_interest(cls, packet: Packet) -> bool:
+        """Whether a control packet of this strategy says what somebody wants; for counting."""
+        return True
+
+    @classmethod
+    def in_one_process(cls) -> type[Strategy]:
+        """The class for thousands of nodes in one process, which may share what is equal for all."""
+        return cls

@@ -180,7 +180,7 @@ class Actor:
         if not keep_state:
             self._sim.checker.broker_lost_state(name)
             self._sim.gone.add(name)
-        if self._sim.mesh:
+        if self._sim.cares:
             self._sim.checker.outages.site_dies(name)
         broker.die(keep_state)
         self._world.later(down, lambda: self._start_broker(name))

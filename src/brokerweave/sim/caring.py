@@ -1,7 +1,7 @@
 """What the simulator asks a node about the clients that it cares for; nobody else here looks inside.
 
-Owns these questions: what is kept for whom, and who has yet to hear of it. Invariant: a node without such
-care keeps nothing. Must not know: what is right.
+Owns these questions: what is kept for whom, who has yet to hear of it, where a node takes a client to be.
+Invariant: a node without such care keeps nothing and knows of nobody. Must not know: what is right.
 """
 
 from __future__ import annotations
@@ -31,3 +31,15 @@ def has_to_tell(core: NodeCore, client: str, other: str) -> bool:
 def pushing(core: NodeCore) -> bool:
     """Whether a node has yet to say what it keeps for others' clients."""
     return isinstance(core.care, ClientCare) and core.care.pushing
+
+
+def home(core: NodeCore, client: str) -> str | None:
+    """The node at which this one takes a client to be."""
+    return core.care.roster.table.home(client) if isinstance(core.care, ClientCare) else None
+
+
+def has_left(core: NodeCore, client: str, site: str) -> bool:
+    """Whether a node has heard that a client which a site still has is elsewhere since later."""
+    if not isinstance(core.care, ClientCare):
+        return False
+    return client in core.care.roster.table.clients(site) and home(core, client) != site

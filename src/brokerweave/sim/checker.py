@@ -49,7 +49,8 @@ class Checker:
         self._resent = Resent(facts)
         self._wills = WillRules(facts)
         self._sessions = SessionRules(facts, expected)
-        self._order = OrderInAMesh(facts, expected, self.redelivery) if facts.mesh else Order(facts, expected)
+        one_hop = isinstance(expected, ExpectedInOneHop)
+        self._order = OrderInAMesh(facts, expected, self.redelivery) if one_hop else Order(facts, expected)
         self._arrivals: dict[tuple[str, bytes], float] = {}
         """When a message last came to a node over a link."""
         self._reads: dict[bytes, float] = {}
@@ -142,7 +143,7 @@ class Checker:
         if publication is None:
             raise Broken(f"{node} passes on {payload!r}, which nobody published")
         before = facts.visits[node, payload]
-        if facts.mesh:
+        if facts.cares:
             self._resent.check_node(node, came_from, publication, key, before)
         acts = bool(group.hops or group.local or not run.flood)
         if run.repair:
@@ -150,7 +151,7 @@ class Checker:
             before.append(Visit(facts.now, key, came_from, group.local, repair=True))
             return
         if came_from is None:
-            if facts.mesh:
+            if facts.cares:
                 self.copies.sent(node, payload, group)
                 facts.meant[payload] |= facts.whereabouts(node)
             self._check_forwarded(node, publication, key, before, run)
@@ -210,7 +211,7 @@ class Checker:
             self._order.forwarded(node, payload, hops, dict(group.keepers))
         # Sent again, elsewhere perhaps: that it goes on is another node's part, or was this one's before.
         sent_again = (came_from is None or node in publication.sites) and len(publication.keys) > 1
-        if not (facts.mesh and (sent_again or (publication.is_will and node == publication.site))):
+        if not (facts.cares and (sent_again or (publication.is_will and node == publication.site))):
             self.expected.passing(node, payload, hops, group.local, came_from is not None)
 
     def _is_elsewhere(self, publication: ModelPublication) -> bool:
@@ -231,9 +232,9 @@ class Checker:
             before = self._arrivals.get((node, payload))
             self._arrivals[node, payload] = facts.now
             self.copies.arrived(node, payload)
-            if facts.mesh and self._resent.known(node, payload):
+            if facts.cares and self._resent.known(node, payload):
                 continue
-            if facts.mesh and before is not None and not facts.ends_since(node, before):
+            if facts.cares and before is not None and not facts.ends_since(node, before):
                 continue  # sent again: who came since it was here has it from who keeps it
             if not any(visit.at > forgot for visit in facts.visits[node, payload]):
                 self.expected.passing(node, payload, {}, False, came=True)
@@ -270,7 +271,7 @@ class Checker:
     def took(self, site: str, client_id: str, message: Publish) -> None:
         facts, payload = self.facts, message.payload
         if not client_id.startswith(INJECTOR):
-            if facts.mesh and payload:
+            if facts.cares and payload:
                 self._resent.check_broker(site, payload)
             facts.first_hand[site, payload].append(facts.now)
         elif payload:
@@ -304,7 +305,7 @@ class Checker:
             self._sessions.over(client_id, "its session ended")
 
     def disconnected(self, client: ModelClient) -> None:
-        if self.facts.mesh:
+        if self.facts.cares:
             self.redelivery.repeats.ending(client, self.facts.publications)
         self._sessions.disconnected(client)
 

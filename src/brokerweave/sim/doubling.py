@@ -35,7 +35,7 @@ class Doubling:
         facts, payload = self._facts, publication.payload
         if not publication.resent:
             raise Broken(f"{node} forwards {payload!r} twice, though its publisher sent it once")
-        if facts.mesh and run.sender is not None and run.blob[0] & DUP:
+        if facts.cares and run.sender is not None and run.blob[0] & DUP:
             # To those who may not have had it; who has knows it again by these two.
             facts.allowances["sent again, and marked so"] += 1
             return

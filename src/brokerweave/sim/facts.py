@@ -77,17 +77,17 @@ class Facts:
         allowances: Counter[str],
         *,
         cluster: bool,
-        mesh: bool,
+        cares: bool,
         cyclic: bool,
     ) -> None:
-        """`cluster`: whether nodes run with `delivery = "cluster"`. `cyclic`: whether they take care of
-        cycles."""
+        """`cluster`: whether nodes run with `delivery = "cluster"`. `cares`: whether they keep messages for
+        clients that lose their site. `cyclic`: whether they take care of cycles."""
         self.world = world
         self.promises = promises
         self.allowances = allowances
         """How often something was let pass, by reason."""
         self.cluster = cluster
-        self.mesh = mesh
+        self.cares = cares
         self.cyclic = cyclic
         self.barriers: dict[str, bool] = {}
         """Of all nodes: which run with `subscribe = "barrier"`."""

@@ -42,9 +42,9 @@ class Outages:
             self._lose(node, outbox, written[outbox.place])
         held = frozenset().union(*(kept for name, kept in written.items() if name.startswith("injectors/")))
         end = NodeEnd(facts.now, graceful, node.mid_write, disk.failed, disk.ever_failed, held)
-        if facts.mesh and not graceful:
+        if facts.cares and not graceful:
             self.site_dies(node.name)
-        if facts.mesh and disk.failed:
+        if facts.cares and disk.failed:
             self._redelivery.repeats.disk_failed([*_kept_for_others(node), *_sent_again(node, written)])
             self.unread.update(self._held_in_memory(node))  # row "failing disk"
         facts.ends[node.name].append(end)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from brokerweave.cooperation.sf import SubscriptionFlooding
-from brokerweave.mqtt.topics import covers
+from brokerweave.mqtt.topics import matches
 from brokerweave.sim import caring
 from brokerweave.sim.checker import INJECTOR
 from brokerweave.sim.expected_any_way import way
+from brokerweave.sim.schedule import TOPICS
 
 if TYPE_CHECKING:
     from brokerweave.sim.run import Simulation
@@ -34,11 +34,13 @@ def left_behind(simulation: Simulation) -> str:
         interest = node.core.interest
         if interest.filters() or interest.records:
             return f"{name} still has interest {interest.filters()} of {list(interest.records)}"
-        strategy = node.core.strategy
-        if isinstance(strategy, SubscriptionFlooding):
+        if simulation.traits.selective and not simulation.cares:
             for neighbour in node.core.neighbours():
-                if strategy.interest_of(neighbour) or strategy.asked_of(neighbour):
-                    return f"{name} still holds {strategy.interest_of(neighbour)} for {neighbour}"
+                described = node.core.strategy.describe(neighbour)
+                if described.get("filters_from") or described.get("filters_to"):
+                    return f"{name} still holds filters of {neighbour}: {described}"
+            if any((sent := _hops(simulation, name)).values()):
+                return f"{name} still sends to neighbours: {sent}"
     for name, broker in simulation.brokers.items():
         sessions = [client for client in broker.sessions if not client.startswith(INJECTOR)]
         if sessions:
@@ -105,19 +107,28 @@ def _interest(simulation: Simulation) -> str:
     # A node whose disk failed when it ended may have come back with a filter that was withdrawn meanwhile; it
     # goes when its client's session ends (docs/guarantees.md, failing disk).
     stale = any(end.disk_failed for ends in simulation.facts.ends.values() for end in ends)
+    exact = simulation.traits.selective and not simulation.cares
     for name, node in simulation.nodes.items():
         known = node.core.interest.filters()
         covered = all(known.get(topic_filter, -1) >= qos for topic_filter, qos in wanted[name].items())
         if known != wanted[name] and not (stale and covered):
             return f"{name} knows {known} of its clients, not {wanted[name]}"
-        strategy = node.core.strategy
-        if isinstance(strategy, SubscriptionFlooding):
-            for neighbour in node.core.neighbour_table.ids():
-                held = dict(strategy.interest_of(neighbour))
-                problem = _differs(held, _beyond(simulation, name, neighbour, wanted), stale)
-                if problem:
-                    return f"{name} holds {held} for {neighbour}: {problem}"
+        sent = _hops(simulation, name)
+        for neighbour in node.core.neighbour_table.ids():
+            beyond = _beyond(simulation, name, neighbour, wanted)
+            problem = _differs(sent, neighbour, beyond, exact=exact and not stale)
+            if problem:
+                return f"{name} routes {sent}: {problem}"
     return ""
+
+
+def _hops(simulation: Simulation, name: str) -> dict[str, dict[str, int]]:
+    """By topic: the neighbours that a node sends it to for subscribers, each with its QoS."""
+    strategy = simulation.nodes[name].core.strategy
+    return {
+        topic: {hop.neighbour: hop.qos for hop in strategy.route(topic, None).hops if hop.qos >= 0}
+        for topic in TOPICS
+    }
 
 
 def _retained(simulation: Simulation) -> str:
@@ -157,12 +168,12 @@ def _beyond(
     return found
 
 
-def _differs(held: dict[str, int], wanted: dict[str, int], stale: bool) -> str:
-    """Everything wanted is covered, and nothing is held that nobody wants (unless it may be `stale`)."""
-    for topic_filter, qos in held.items():
-        if wanted.get(topic_filter, -1) < qos and not stale:
-            return f"nobody there wants {topic_filter} at QoS {qos}"
-    for topic_filter, qos in wanted.items():
-        if not any(covers(f, topic_filter) and q >= qos for f, q in held.items()):
-            return f"{topic_filter} at QoS {qos} is missing"
+def _differs(sent: dict[str, dict[str, int]], neighbour: str, wanted: dict[str, int], *, exact: bool) -> str:
+    """Each topic goes to the neighbour if it is wanted there, and if `exact` only then."""
+    for topic, hops in sent.items():
+        qos = max((qos for each, qos in wanted.items() if matches(each, topic)), default=-1)
+        if hops.get(neighbour, -1) < qos:
+            return f"{topic} at QoS {qos} is missing for {neighbour}"
+        if exact and hops.get(neighbour, -1) > qos:
+            return f"nobody at {neighbour} wants {topic} at QoS {hops[neighbour]}"
     return ""

@@ -33,7 +33,7 @@ class RetainedRules:
             and (
                 p.site in failed
                 or (facts.cluster and p.qos and self._killed_before_ack(p))
-                or (facts.mesh and self._nobody_has(p))
+                or (facts.cares and self._nobody_has(p))
             )
         }
 

@@ -11,15 +11,11 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from brokerweave.cooperation.clients import ClientTable
-from brokerweave.cooperation.mesh import Mesh
-from brokerweave.cooperation.pf import PublicationFlooding
-from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.errors import ConfigError
 from brokerweave.mqtt.topics import matches
 from brokerweave.node.tree import Tree
-from brokerweave.plugin import Strategy
-from brokerweave.sim import schedule, topology
+from brokerweave.plugin import NetworkShape, registry
+from brokerweave.sim import caring, schedule, topology
 from brokerweave.sim.acting import Actor
 from brokerweave.sim.broker import ModelBroker
 from brokerweave.sim.checker import Checker
@@ -39,12 +35,10 @@ from brokerweave.sim.schedule import Action
 from brokerweave.sim.watching import QUEUE_FULL
 from brokerweave.sim.world import VirtualHost, World
 
-STRATEGIES: dict[str, type[Strategy]] = {
-    "pf": PublicationFlooding,
-    "sf": SubscriptionFlooding,
-    "mesh": Mesh,
-}
-MESH = {"copies": 2, "window": 30.0, "client_bytes": 1 << 20, "max_bytes": 8 << 20}
+CARE = {"copies": 2, "window": 30.0, "client_bytes": 1 << 20, "max_bytes": 8 << 20}
+"""Options of a strategy whose nodes keep messages for clients that lose their site."""
+LAID = {NetworkShape.STAR: topology.STAR, NetworkShape.FULL: topology.FULL}
+"""How nodes are linked where the strategy does not leave that open."""
 LOOK_SECONDS = 0.5
 REST_BOUND = 60.0
 """Seconds after the last fault in which everything must have come to rest."""
@@ -56,7 +50,7 @@ _WIDE, _NEAR = 0.02, 0.0005
 
 @dataclass(frozen=True, slots=True)
 class SimOptions:
-    strategy: str = "sf"
+    strategy: str = registry.DEFAULT
     nodes: int = 4
     faults: frozenset[str] = frozenset(schedule.FAULTS)
     duration: float = 20.0
@@ -88,41 +82,46 @@ class Simulation:
         self.names = [chr(ord("a") + n) if n < 26 else f"n{n}" for n in range(options.nodes)]
         self.topology = topology.Topology(self.names)
         self.network = StreamNetwork(world, _delay)
-        wiring = topology.decide(options.wiring, world.random("wiring"))
-        mesh = options.strategy == "mesh"
-        if mesh:
-            wiring = "mesh"
-        self.mesh = mesh
+        strategy = registry.strategy(options.strategy)
+        self.traits = traits = strategy.traits
+        self.cares = cares = traits.keeps_for_absent
+        laid = topology.decide(options.wiring, world.random("wiring"))
+        wiring = LAID.get(traits.wiring, laid)
         self.gone: set[str] = set()
         """Sites whose brokers died with their sessions, and are not back yet: a balancer avoids them."""
         self.is_tree = wiring not in topology.CYCLIC
-        self.cyclic = (options.cycles or not self.is_tree) and not mesh
+        self.cyclic = (options.cycles or not self.is_tree) and traits.wiring is NetworkShape.TREE
         """Whether nodes take care of cycles."""
         self.expected = Expected(self.topology, self.leads, self.calm, self.firm)
         if self.cyclic:
             self.expected = ExpectedAnyWay(
                 self.topology, self.leads, self.calm, self.firm, self.tree, self.linked
             )
-        elif mesh:
+        elif traits.wiring is NetworkShape.FULL:
             self.expected = ExpectedInOneHop(self.topology, self.leads, self.calm, self.firm)
         self._calm_at = world.now + CALM_SECONDS
-        cluster = random.random() < 0.3 or mesh
+        cluster = random.random() < 0.3 or cares
         self.facts = Facts(
-            world, options.promises, self.expected.allowances, cluster=cluster, mesh=mesh, cyclic=self.cyclic
+            world,
+            options.promises,
+            self.expected.allowances,
+            cluster=cluster,
+            cares=cares,
+            cyclic=self.cyclic,
         )
+        self.facts.reaches = lambda node, other: node == other or self.linked(node, other)
         self.checker = Checker(self.facts, self.expected)
-        copies = mesh_copies(seed)
+        copies = kept_copies(seed)
         self.nodes: dict[str, SimNode] = {}
         self.brokers: dict[str, ModelBroker] = {}
-        strategy = STRATEGIES[options.strategy]
         for name in self.names:
             node_options = NodeOptions(
                 strategy,
                 injector_version=random.choice((4, 5)),
                 cluster_timeout=2.0 if cluster else None,
-                barrier_timeout=0.5 if random.random() < 0.8 or mesh else None,
+                barrier_timeout=0.5 if random.random() < 0.8 or cares else None,
                 cycles=self.cyclic,
-                options={**MESH, "copies": copies} if mesh else {},
+                options={**CARE, "copies": copies} if cares else {},
             )
             self._build_site(name, node_options)
         for dialer, dialed in topology.lay(self.names, wiring, random):
@@ -146,17 +145,16 @@ class Simulation:
             for plan in plans
         }
         self.plans = plans
-        if mesh:
-            self._watch_mesh(copies)
+        if cares:
+            self._watch_care(copies)
 
-    def _watch_mesh(self, copies: int) -> None:
+    def _watch_care(self, copies: int) -> None:
         facts = self.facts
         repeats = RepeatAllowances(self.nodes, self._sound)
         repeats.ended = lambda node, since: any(end.at >= since for end in facts.ends[node])
         self.checker.redelivery.repeats = repeats
         self.checker.outages.losses = Losses(copies)
         self.checker.copies = Copies(facts, copies)
-        facts.reaches = lambda node, other: node == other or self.linked(node, other)
         facts.sites_clients = lambda site: [c for c in self.clients.values() if c.site == site]
         facts.site_died = self._site_died
         facts.is_up = lambda node: self.nodes[node].up
@@ -170,18 +168,12 @@ class Simulation:
         site = self.clients[client].site if client in self.clients else ""
         return bool(site) and not (self.nodes[site].up and self.brokers[site].host.up)
 
-    def _table(self, node: str) -> ClientTable:
-        strategy = self.nodes[node].core.strategy
-        assert isinstance(strategy, Mesh)
-        return strategy.table
-
     def _called_away(self, node: str, site: str, client: str) -> bool:
-        table = self._table(node)
-        return client in table.clients(site) and table.home(client) != site
+        return caring.has_left(self.nodes[node].core, client, site)
 
     def _whereabouts(self, node: str) -> set[tuple[str, str]]:
-        table = self._table(node)
-        return {(client, home) for client in self.clients if (home := table.home(client)) is not None}
+        homes = ((client, caring.home(self.nodes[node].core, client)) for client in self.clients)
+        return {(client, home) for client, home in homes if home is not None}
 
     def _balance(self, client: ModelClient) -> str:
         """As a balancer does that knows which sites are well."""
@@ -261,7 +253,7 @@ class Simulation:
         return not (here.end.closed or there.end.closed or waiting)
 
 
-def mesh_copies(seed: int) -> int:
+def kept_copies(seed: int) -> int:
     return 2 + seed % 2
 
 
@@ -273,11 +265,12 @@ def plan(seed: int, options: SimOptions) -> list[Action]:
     names = [chr(ord("a") + n) if n < 26 else f"n{n}" for n in range(options.nodes)]
     clients = schedule.plan_clients(world.random("clients"), names)
     actions = schedule.make(world.random("schedule"), names, clients, options.faults, options.duration)
-    if options.strategy == "mesh":
-        actions = [action for action in actions if action.kind != "move"]  # all are linked with all
-        if options.faults:
-            copies, random = mesh_copies(seed), world.random("deaths")
-            actions += schedule.site_deaths(random, names, copies, options.duration)
+    traits = registry.strategy(options.strategy).traits
+    if traits.wiring in LAID:
+        actions = [action for action in actions if action.kind != "move"]
+    if traits.keeps_for_absent and options.faults:
+        copies, random = kept_copies(seed), world.random("deaths")
+        actions += schedule.site_deaths(random, names, copies, options.duration)
     if schedule.SPLIT in options.faults:
         actions += schedule.splits(world.random("splits"), names, options.duration)
     actions += schedule.deletions(world.random("deletions"), clients, options.duration)
@@ -328,7 +321,7 @@ def _carry_out(simulation: Simulation, actions: list[Action]) -> None:
     world.run(simulation.options.duration)
     actor.heal()
     _wait(simulation, "did not come to rest", REST_BOUND, lambda: unrest(simulation))
-    if simulation.mesh:
+    if simulation.cares:
         world.run(world.elapsed + LOOK_SECONDS)  # what was pushed at last is on its way
     _check_debts(simulation)
     for client in simulation.clients.values():
@@ -364,7 +357,7 @@ def _check_debts(simulation: Simulation) -> None:
             continue
         since = facts.publications[payload].at
         own = outages.own_copies_lost(delivery, payload)
-        if simulation.mesh and outages.losses.too_many(since, own):
+        if simulation.cares and outages.losses.too_many(since, own):
             facts.allowances["lost: as many sites died as there were copies"] += 1
             continue
         few = simulation.checker.copies.few(payload, delivery.path[-1])

@@ -17,22 +17,14 @@ from itertools import accumulate, groupby
 from random import Random
 from typing import Any
 
-from brokerweave.cooperation.mesh import Mesh
-from brokerweave.cooperation.pf import PublicationFlooding
-from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.errors import ConfigError
 from brokerweave.mqtt.trie import FilterTrie
-from brokerweave.plugin import Strategy
+from brokerweave.plugin import NetworkShape, registry
 from brokerweave.session.pair import Pair
-from brokerweave.sim.scale_node import ScaleClient, ScaleLink, ScaleMesh, ScaleNode, ScaleTraffic
-from brokerweave.sim.scale_shapes import SHAPES, FullMesh, TreeShape
+from brokerweave.sim.scale_node import ScaleClient, ScaleLink, ScaleNode, ScaleTraffic
+from brokerweave.sim.scale_shapes import HUB, SHAPES, FullMesh, TreeShape
 from brokerweave.sim.world import World
 
-STRATEGIES: dict[str, type[Strategy]] = {
-    "pf": PublicationFlooding,
-    "sf": SubscriptionFlooding,
-    "mesh": ScaleMesh,
-}
 BARRIER_TIMEOUT = 0.5
 """As in the configuration's default."""
 ZONE = 10
@@ -53,7 +45,7 @@ MOVED_AFTER, DEAD_AFTER = 1.0, 2.0
 class ScaleOptions:
     nodes: int = 100
     shape: str = "binary"
-    strategy: str = "sf"
+    strategy: str = registry.DEFAULT
     duration: float = 600.0
     clients: int = 1
     """At each node."""
@@ -76,8 +68,6 @@ class ScaleOptions:
     def check(self) -> None:
         if self.shape not in SHAPES:
             raise ConfigError(f"--shape should be one of {', '.join(SHAPES)}; not {self.shape!r}")
-        if self.strategy not in STRATEGIES:
-            raise ConfigError(f"--strategy should be one of {', '.join(STRATEGIES)}; not {self.strategy!r}")
         if self.nodes < 2 or self.clients < 1:
             raise ConfigError("a run needs two nodes and a client at each")
 
@@ -170,19 +160,21 @@ class ScaleRun:
         self._at_rest = False
         self._prober: ScaleClient | None = None
         self._asked_at = 0.0
-        strategy = STRATEGIES[options.strategy]
+        strategy = registry.strategy(options.strategy).in_one_process()
+        self.traits = strategy.traits
         timeout = BARRIER_TIMEOUT if options.barrier else None
         self.nodes = [
             ScaleNode(world, self.traffic, self.random, number, strategy, timeout)
             for number in range(options.nodes)
         ]
-        self.mesh = options.strategy == "mesh"
+        self.full = self.traits.wiring is NetworkShape.FULL
         self.tree: TreeShape | FullMesh
-        if self.mesh:
+        if self.full:
             self.tree = FullMesh(options.nodes)
             self._all_live()
         else:
-            self.tree = TreeShape(options.nodes, options.shape, world.random("tree"))
+            shape = HUB if self.traits.wiring is NetworkShape.STAR else options.shape
+            self.tree = TreeShape(options.nodes, shape, world.random("tree"))
         self.result.hops = self.tree.diameter()
         self.links = [
             ScaleLink(self.nodes[child], self.nodes[parent], options.delay)
@@ -223,7 +215,7 @@ class ScaleRun:
 
     def _begin(self) -> None:
         arrivals = [partial(self._arrive, client) for client in self.clients]
-        if self.mesh:
+        if self.full:
             # Where each new client is told to all, a thousand that come one by one tell a million times what
             # links tell anyway when they come up.
             self._spread(0.0, LINKED, arrivals)
@@ -243,12 +235,12 @@ class ScaleRun:
     def _cut(self) -> None:
         for link in self._failing():
             link.cut()
-        if self.mesh:
+        if self.full:
             self.world.later(MOVED_AFTER, self._move_clients)
             self.world.later(DEAD_AFTER, self._hold_for_dead)
 
     def _reconnect(self) -> None:
-        if self.mesh:
+        if self.full:
             self._all_live()
         for link in self._failing():
             link.connect()
@@ -360,7 +352,7 @@ class ScaleRun:
 
     def _finish_probe(self) -> None:
         assert self._prober is not None
-        if self.options.strategy != "pf":
+        if self.traits.selective:
             routes = (node.core.strategy.route("probe", None) for node in self.nodes)
             self.result.probe_known = sum(bool(route.hops or route.local) for route in routes)
         self._prober.unsubscribe("probe")
@@ -378,7 +370,7 @@ class ScaleRun:
 
     def _sums(self) -> tuple[int, int, int, int]:
         counters = [node.core.strategy.counters for node in self.nodes]
-        sent = sum(each["adverts_sent"] if self.mesh else sum(each.values()) for each in counters)
+        sent = sum(each[name] for each in counters for name in self.traits.counts_told)
         return self._changes, sent, self.traffic.interest_packets, self.traffic.other_packets
 
     def _settle(self, phase: ScalePhase, since: float, until: float) -> None:
@@ -414,7 +406,4 @@ def _stand(links: Iterable[ScaleLink]) -> None:
 
 def _filters_of(node: ScaleNode, neighbour: str) -> int:
     """Filters that a node knows of a neighbour."""
-    strategy = node.core.strategy
-    if isinstance(strategy, Mesh):
-        return sum(len(entry.filters) for entry in strategy.table.clients(neighbour).values())
-    return strategy.describe(neighbour).get("filters_from", 0)
+    return node.core.strategy.describe(neighbour).get("filters_from", 0)

@@ -15,8 +15,6 @@ from functools import lru_cache, partial
 from random import Random
 from typing import ClassVar
 
-from brokerweave.cooperation import adverts
-from brokerweave.cooperation.mesh import Mesh, first_for
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.connection import BatchArrived, ControlArrived, Established, LinkConnection
 from brokerweave.links.connection import Event as LinkEvent
@@ -42,7 +40,7 @@ from brokerweave.mqtt.packets import (
 from brokerweave.mqtt.publish import publish_head
 from brokerweave.mqtt.scanner import split
 from brokerweave.node.carriers import Carriers
-from brokerweave.node.core import NodeCore, Settings
+from brokerweave.node.core import OWN_TOPICS, NodeCore, Settings
 from brokerweave.plugin import Strategy
 from brokerweave.session.pair import Pair
 from brokerweave.sim.node import NodeLimits
@@ -54,15 +52,12 @@ _CONNACK = codec.encode(ConnAck(), 4)
 _UNSUBACK = codec.encode(UnsubAck(1), 4)
 _GOODBYE = codec.encode(Disconnect(), 4)
 _FOREVER = 1e9
-MESH = {"copies": 2, "window": 60.0, "client_bytes": 1 << 20, "max_bytes": 64 << 20}
-_ADVERTS = tuple(f'["{part}"'.encode() for part in adverts.PARTS)
+CARE = {"copies": 2, "window": 60.0, "client_bytes": 1 << 20, "max_bytes": 64 << 20}
+"""Options of a strategy whose nodes keep messages for clients that lose their site."""
 KNOWN = 10_000
 """Packets that are written and read once: several for each node of a mesh of a thousand."""
 
 _encode = lru_cache(KNOWN)(codec.encode)
-_read = lru_cache(KNOWN)(adverts.decode)
-_answer = lru_cache(KNOWN)(adverts.encode)
-_first_for = lru_cache(KNOWN)(first_for)
 
 
 @dataclass(slots=True)
@@ -100,6 +95,7 @@ class ScaleNode:
         self.random = random
         self.number = number
         self.name = f"n{number}"
+        cares = strategy.traits.keeps_for_absent
         settings = Settings(
             node_id=self.name,
             epoch=1,
@@ -109,8 +105,8 @@ class ScaleNode:
             forget_after=_FOREVER,
             session_expiry=_FOREVER,
             barrier_timeout=barrier_timeout,
-            cluster_timeout=2.0 if issubclass(strategy, Mesh) else None,
-            options=MESH if issubclass(strategy, Mesh) else {},
+            cluster_timeout=2.0 if cares else None,
+            options=CARE if cares else {},
         )
         self._injector = Injector(f"brokerweave-{self.name}", _ABILITIES, self._outbox(), DeadLetters())
         self.core = NodeCore(
@@ -132,8 +128,7 @@ class ScaleNode:
         return Outbox(self.random.getrandbits(62) + 1)
 
     def members_are(self, names: Iterable[str]) -> None:
-        """In a mesh: what membership would say."""
-        assert isinstance(self.core.strategy, Mesh)
+        """What membership would say."""
         self.core.strategy.members_are(names)
 
     # NodeHost, CarrierHost
@@ -155,11 +150,16 @@ class ScaleNode:
         carrier = self.carriers.get(neighbour, 0)
         if carrier is not None and not carrier.connection.closed:
             carrier.connection.send(_encode(packet, LINK_VERSION))
-            if _tells_interest(packet):
+            if self.tells_interest(packet):
                 self.traffic.interest_packets += 1
             else:
                 self.traffic.other_packets += 1
             self.lane_ready(neighbour, 0)
+
+    def tells_interest(self, packet: Packet) -> bool:
+        """Whether a control packet is the strategy's, and says what somebody wants."""
+        own = isinstance(packet, Publish) and packet.topic.startswith(OWN_TOPICS)
+        return not own and self.core.strategy.tells_interest(packet)
 
     def write_controls(self) -> None: ...
 
@@ -195,19 +195,6 @@ class ScaleNode:
 
     def warn(self, message: str) -> None:
         self.world.note(self.name, message)
-
-
-class ScaleMesh(Mesh):
-    """Reads once what many are told, writes once what many answer, ranks once what all rank the same."""
-
-    def read(self, packet: Packet) -> adverts.Message:
-        return _read(packet)
-
-    def answer(self, heard: adverts.Heard) -> Packet:
-        return _answer(heard)
-
-    def first_for(self, node: str, count: int) -> tuple[str, ...]:
-        return _first_for(node, self.live, count)
 
 
 class _CachingConnection(LinkConnection):
@@ -255,7 +242,7 @@ class LinkEnd:
         for event in self.connection.receive(data, node.world.now):
             if isinstance(event, BatchArrived):
                 node.traffic.crossings += sum(run.count for run in event.runs)
-            elif isinstance(event, ControlArrived) and _tells_interest(event.packet):
+            elif isinstance(event, ControlArrived) and node.tells_interest(event.packet):
                 node.traffic.interest_at = node.world.now
             node.carriers.handle(self, event)
         self.flush()
@@ -332,12 +319,6 @@ class _Shaken:
 
     def start(self) -> None:
         return None
-
-
-def _tells_interest(packet: Packet) -> bool:
-    if not isinstance(packet, Publish):
-        return True
-    return packet.topic == adverts.TOPIC and packet.payload.startswith(_ADVERTS)
 
 
 class ScaleClient:

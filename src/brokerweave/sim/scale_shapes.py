@@ -11,8 +11,10 @@ from collections.abc import Callable
 from math import isqrt
 from random import Random
 
-SHAPES = ("row", "binary", "star", "random")
-"""`star` is a star of stars: a root, about as many hubs as leaves at each hub."""
+HUB = "hub"
+SHAPES = ("row", "binary", "star", "random", HUB)
+"""`star` is a star of stars: a root, about as many hubs as leaves at each hub. In `hub` the root is linked
+with all."""
 
 
 class TreeShape:
@@ -23,6 +25,7 @@ class TreeShape:
             "binary": lambda number: (number - 1) // 2,
             "star": lambda number: 0 if number <= hubs else (number - 1) % hubs + 1,
             "random": lambda number: random.randrange(number),
+            HUB: lambda number: 0,
         }
         self.parents = [-1, *(parent_of[shape](number) for number in range(1, nodes))]
         self._depth = [0] * nodes

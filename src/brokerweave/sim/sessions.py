@@ -33,7 +33,7 @@ class SessionRules:
         it heard SUBACK: what the broker there had for it went with that."""
         facts = self._facts
         for payload, delivery in (
-            self._expected.open() if facts.mesh and not facts.site_died(client.name) else ()
+            self._expected.open() if facts.cares and not facts.site_died(client.name) else ()
         ):
             had = delivery.client == client.name and client.site in facts.given_at[client.name, payload]
             if had and not facts.deliveries[client.name, payload]:

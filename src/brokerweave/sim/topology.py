@@ -9,8 +9,10 @@ from __future__ import annotations
 from itertools import combinations
 from random import Random
 
-SHAPES = ("row", "star", "random")
-CYCLIC = ("ring", "mesh", "chords")
+STAR = "star"
+SHAPES = ("row", STAR, "random")
+FULL = "mesh"
+CYCLIC = ("ring", FULL, "chords")
 WIRINGS = ("any", "tree", *CYCLIC)
 """How links may be laid. `mesh`: every node with every other; `chords`: a tree and some more links; `any`: as
 the seed decides."""
@@ -68,8 +70,8 @@ def decide(wiring: str, random: Random) -> str:
 
 def lay(names: list[str], wiring: str, random: Random) -> list[tuple[str, str]]:
     """The links of a wiring, each as (dialing node, dialed node)."""
-    if wiring == "tree":
-        return tree(names, random.choice(SHAPES), random)
+    if wiring in ("tree", STAR):
+        return tree(names, STAR if wiring == STAR else random.choice(SHAPES), random)
     pairs = list(combinations(names, 2))
     if wiring == "ring":
         pairs = sorted({tuple(sorted((a, b))) for a, b in zip(names, [*names[1:], names[0]], strict=True)})  # type: ignore[misc]
@@ -87,7 +89,7 @@ def tree(names: list[str], shape: str, random: Random) -> list[tuple[str, str]]:
     for number in range(1, len(names)):
         if shape == "row":
             parent = number - 1
-        elif shape == "star":
+        elif shape == STAR:
             parent = 0
         else:
             parent = random.randrange(number)

@@ -32,7 +32,7 @@ class WillRules:
     def for_another(self, node: str, publication: ModelPublication) -> bool:
         """In a mesh: whether a node publishes the will of another one's client, as it may if it could not
         reach that."""
-        if not (self._facts.mesh and publication.is_will and node != publication.site):
+        if not (self._facts.cares and publication.is_will and node != publication.site):
             return False
         payload, site = publication.payload, publication.site
         failures = self._facts.link_failures
@@ -43,7 +43,7 @@ class WillRules:
 
     def after_another(self, publication: ModelPublication, before: list[Visit]) -> bool:
         """In a mesh: whether a node publishes a will that another one published in its stead."""
-        if not (self._facts.mesh and publication.is_will and all(visit.came_from for visit in before)):
+        if not (self._facts.cares and publication.is_will and all(visit.came_from for visit in before)):
             return False
         self._facts.allowances["will: published by its own site after one that could not reach that"] += 1
         return True

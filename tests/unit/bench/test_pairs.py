@@ -37,7 +37,7 @@ def test_a_series_has_every_number_of_pairs_under_the_name_of_the_way_so_that_th
 
 
 def test_a_way_that_four_sites_are_not_joined_by_is_refused() -> None:
-    with pytest.raises(ConfigError, match="known: none, sf, pf, mesh"):
+    with pytest.raises(ConfigError, match="give none, or a strategy"):
         pairs(10, "bridges", 0.1, PRESETS["short"])
 
 

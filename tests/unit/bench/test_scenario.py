@@ -81,7 +81,7 @@ def test_a_scenario_survives_being_written_down(tmp_path: Path) -> None:
         (('front = "node"', 'front = "haproxy"'), "without a node"),
         (('front = "node"', 'front = "node"\nway = "pigeon"'), "known: tcp, unix"),
         (('front = "node"', 'broker = "nats"\nfront = "node"\nway = "unix"'), "in front of a mosquitto"),
-        (('join = "sf"', 'join = "tree"'), "known: none, pf"),
+        (('join = "sf"', 'join = "tree"'), "or none, bridges"),
         (('name = "b"', 'name = "a"'), "two places"),
         (("interval = 0.02", "payload = 8"), "at least 20 bytes"),
         (("[[place]]", "[[place"), "line"),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from benchmarks.delivery import Publisher, Run, Subscriber, ratio
-from benchmarks.relay import wire
+from benchmarks.delivery import PAYLOAD, Publisher, Run, Subscriber, ratio
 from benchmarks.relay.measure import Spread
+
+from brokerweave.bench.load import wire
 
 
 class Transport:
@@ -28,7 +29,7 @@ def attached(client: Publisher | Subscriber) -> Transport:
     return transport
 
 
-LENGTH = len(wire.publish_qos1_head("bench/0")) + 2 + wire.PAYLOAD.size
+LENGTH = len(wire.publish_head("bench/0", 1, PAYLOAD)) + 2 + PAYLOAD
 
 
 def test_a_publisher_sends_the_next_message_for_each_acknowledgement_however_they_are_cut() -> None:
@@ -37,8 +38,8 @@ def test_a_publisher_sends_the_next_message_for_each_acknowledgement_however_the
     publisher.start()
     sent = transport.take()
     assert len(sent) == 3 * LENGTH
-    ids = [sent[at + LENGTH - wire.PAYLOAD.size - 2 :][:2] for at in range(0, len(sent), LENGTH)]
-    acks = b"".join(map(wire.puback, ids))
+    ids = [sent[at + LENGTH - PAYLOAD - 2 :][:2] for at in range(0, len(sent), LENGTH)]
+    acks = b"".join(wire.acknowledgement(wire.PUBACK, each) for each in ids)
     publisher.data_received(acks[:7])
     assert len(transport.take()) == LENGTH
     publisher.going = False

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from benchmarks.relay import wire
-from benchmarks.relay.latency import percentile
-from benchmarks.relay.measure import Spread
+from benchmarks.idle import percentile
+from benchmarks.relay.measure import Load, Spread, as_sample, scenario
 from benchmarks.relay.report import Target
 from benchmarks.relay.search import highest
+
+from brokerweave.bench.figures import Usage
+from tests.unit.bench.test_trust import INDEXES
 
 
 @pytest.mark.parametrize("limit", [3.0, 180.0, 2000.0, 2001.0, 7350.0, 90_000.0])
@@ -27,17 +31,22 @@ def test_the_search_asks_no_more_often_than_it_may() -> None:
     assert len(asked) == 7
 
 
-def test_every_publish_of_the_load_has_the_same_length_and_32_bytes_of_payload() -> None:
-    heads = [wire.publish_head(f"bench/{number}") for number in range(5)]
-    frames = [head + wire.PAYLOAD.pack(1, 2, 3) for head in heads]
-    assert wire.PAYLOAD.size == 32
-    assert {len(frame) for frame in frames} == {2 + 2 + len("bench/0") + 32}
-    assert all(frame[1] == len(frame) - 2 for frame in frames)
+def test_the_load_has_as_many_clients_and_messages_as_before_and_one_more_at_the_far_node() -> None:
+    made = scenario(Load(5000.0, 8.0), far=True, latency=True)
+    assert (made.publishers, made.payload) == (50, 32)
+    assert made.rate == pytest.approx(5000.0)
+    assert [group for group in made.groups if group.place == "far"] == [made.groups[5]]
+    assert (made.groups[5].topic, made.groups[5].subscribers) == ("bench/0", 1)
 
 
-def test_a_packet_too_long_for_a_one_byte_length_is_refused() -> None:
-    with pytest.raises(ValueError, match="longer length"):
-        wire.subscribe("x" * 200)
+def test_a_sample_divides_cpu_by_what_went_into_the_relay_and_out_of_it() -> None:
+    cores = {"near/relay": 0.5, "near/broker": 0.25, "load/0": 0.1}
+    usage = tuple(Usage(role, used, used, 0) for role, used in cores.items())
+    found = replace(INDEXES, ingress_per_s=1000.0, egress_per_s=9100.0, usage=usage, noise=0.125)
+    wanted = scenario(Load(1000.0, 8.0), far=True, latency=True)
+    got = as_sample(found, wanted, 100.0, "")
+    assert [got.relay_us, got.broker_us, got.held] == pytest.approx([50.0, 25.0, 0.9])
+    assert (got.load_cpu, got.others, got.crossed_per_s) == (0.1, 0.125, 100.0)
 
 
 def test_a_percentile_is_the_smallest_value_that_covers_the_share() -> None:

@@ -27,7 +27,7 @@ class Site:
         self.world = World("a seed")
         names = ["a", "c"]
         expected = ExpectedInOneHop(Topology(names), lambda *_: False, lambda: False, lambda node: True)
-        self.facts = Facts(self.world, Promises(), Counter(), cluster=True, mesh=True, cyclic=False)
+        self.facts = Facts(self.world, Promises(), Counter(), cluster=True, cares=True, cyclic=False)
         self.checker = Checker(self.facts, expected)
         network = StreamNetwork(self.world, lambda one, other: 0.0)
         self.client = ModelClient(self.world, network, self.checker, "s-1", "c", 4, True, None)

@@ -236,6 +236,24 @@ def _open_some(plan: WorkerPlan, clients: Sequence[PlannedClient], done: list[so
         sock.setblocking(False)
 
 
+def open_one(
+    address: tuple[str, int], client_id: str, topic: str | None = None, qos: int = 0
+) -> socket.socket:
+    """One connected (and subscribed) socket, for whoever has a schedule of its own; it blocks."""
+    sock = socket.create_connection(address, timeout=_PATIENCE)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.sendall(wire.connect(client_id))
+        _expect(sock, wire.CONNACK)
+        if topic is not None:
+            sock.sendall(wire.subscribe(topic, qos))
+            _expect(sock, wire.SUBACK)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
 def come_back(plan: WorkerPlan, client: PlannedClient, address: tuple[str, int]) -> socket.socket:
     """A new connection of a client that lost its own; `OSError` or `Unavailable` if this address refuses.
 

@@ -64,6 +64,8 @@ class LoadTarget:
 
     addresses: Mapping[str, tuple[str, int]]
     servers: tuple[EdgeServer, ...] = ()
+    control_bytes: Callable[[], int] = lambda: 0
+    """What nodes have sent each other so far beside publications."""
 
     @property
     def processes(self) -> dict[str, int]:
@@ -95,6 +97,7 @@ def _measured(
     """A measurement that does not count yet, and whether all processes stayed in their CPU groups."""
     number, path = folder.begin_measurement()
     quota.all_in_place()
+    said = target.control_bytes()
     plans = worker_plans(
         scenario, target.addresses, str(path), f"bench{number}-{time.monotonic_ns() % 10**9}"
     )
@@ -114,6 +117,7 @@ def _measured(
         finally:
             killer.stop()
             sampler.stop()
+    said = target.control_bytes() - said
     held = quota.all_in_place()
     counts = {key: value - counts[key] for key, value in machine_counts().items()}
     sampler.write(path / "resources.arrow")
@@ -131,6 +135,7 @@ def _measured(
         counters=counters,
         bottleneck=_bottleneck(results, counters, counts, held),
         events=tuple(killer.events),
+        control_bytes=said,
     )
     return done, held
 

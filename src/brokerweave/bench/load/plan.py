@@ -50,6 +50,7 @@ class WorkerPlan:
     subscriber_qos: int
     payload: int
     tick: float
+    eager: bool
     warm_up: float
     measured: float
     cool_down: float
@@ -110,6 +111,7 @@ def worker_plans(
             subscriber_qos=scenario.subscriber_qos,
             payload=scenario.payload,
             tick=0.0 if hand is latency else scenario.tick,
+            eager=scenario.eager,
             warm_up=scenario.times.warm_up,
             measured=scenario.times.measured,
             cool_down=scenario.times.cool_down,

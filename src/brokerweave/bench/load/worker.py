@@ -140,6 +140,11 @@ class Worker:
 
     def _wait(self, now: int, end: int) -> None:
         """Let time pass until the next look, and take in what came."""
+        if self.plan.tick and self.plan.eager:
+            until = min(now + int(self.plan.tick * 1e9), end)
+            while (left := until - time.monotonic_ns()) > 0:
+                self._receive(left / 1e9)
+            return
         if self.plan.tick:
             time.sleep(max(0.0, self.plan.tick - (time.monotonic_ns() - now) / 1e9))
             self._receive(0.0)

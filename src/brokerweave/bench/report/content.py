@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from brokerweave.bench import figures, trust
+from brokerweave.bench import compare, figures, trust
 from brokerweave.bench.figures import Distribution, Indexes, RunResult
 from brokerweave.bench.folder import MACHINE, Measurement, RunFolder, RunInfo
 from brokerweave.bench.report import pictures
@@ -55,6 +55,8 @@ def one_run(reported: Reported) -> Document:
     ]
     if run.kind == "pairs":
         sections.append(Section("Degradation", [_degradation(found)]))
+    if run.kind == "compare":
+        sections.insert(0, Section("Compared", [Table(compare.HEAD, compare.rows(found))]))
     across = [_failure_row(reported, each) for each in found if each.measurement.events]
     if across:
         sections.append(Section("Across failures", [Table(_FAILURE, across)]))
