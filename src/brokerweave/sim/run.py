@@ -335,7 +335,7 @@ def _carry_out(simulation: Simulation, actions: list[Action]) -> None:
     _wait(simulation, "did not come to rest", REST_BOUND, lambda: unrest(simulation))
     if simulation.mesh:
         world.run(world.elapsed + LOOK_SECONDS)  # what was pushed at last is on its way
-    _check_debts(simulation)
+    _check_expected(simulation)
     for client in simulation.clients.values():
         client.end_session()
     world.run(world.elapsed + 2.0)
@@ -357,15 +357,14 @@ def _wait(simulation: Simulation, what: str, bound: float, problem: Callable[[],
         found = problem()
 
 
-def _check_debts(simulation: Simulation) -> None:
+def _check_expected(simulation: Simulation) -> None:
     facts, outages = simulation.facts, simulation.checker.outages
     for payload, delivery in simulation.expected.open():
         if facts.deliveries[delivery.client, payload] or not facts.publications[payload].acknowledged:
             continue
         if facts.publications[payload].is_will and not facts.had(delivery.path[0], payload):
-            facts.allowances["lost: a will of a node that was killed"] += (
-                1  # row "will" of docs/guarantees.md
-            )
+            # Row "will" of docs/guarantees.md.
+            facts.allowances["lost: a will of a node that was killed"] += 1
             continue
         since = facts.publications[payload].at
         own = outages.own_copies_lost(delivery, payload)
