@@ -26,7 +26,7 @@ class Resent:
         if not others or publication.qos == 0 or key[1] == 0 or came_from is None:
             return  # what was sent again here goes on to the others, under its old name
         if any(end.at >= others[0].at for end in facts.ends[node]):
-            facts.allowances["doubled: sent again to a node that was restarted"] += 1  # it is known in memory only
+            facts.allowances["doubled: sent again to a node that was restarted"] += 1  # memory only
         elif publication.is_will and self._lost_its_broker(publication):
             facts.allowances["doubled: a will that a broker published which its node had lost"] += 1
         elif publication.is_will or publication.resent:
