@@ -60,6 +60,9 @@ class _Loss:
 
 
 class Mesh(Strategy):
+    """What `strategy = "mesh"` keeps for clients whose site dies. It implies `delivery = "cluster"`,
+    `subscribe = "barrier"` and `cycles = "none"`."""
+
     name: ClassVar[str] = "mesh"
 
     copies = option(
