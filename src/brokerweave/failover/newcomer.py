@@ -1,7 +1,7 @@
-"""What its new site knows of one client that may be owed something from elsewhere.
+"""What a node knows of one client that came here and for which other nodes may keep something.
 
-Owns the record, from when the client is expected until nobody keeps anything for it any more. Must not know:
-who fills it in, links, brokers, packets to the client.
+Owns the record, from when the client is expected until nobody keeps anything for it. Must not know: who fills
+it in, links, brokers, packets to the client.
 """
 
 from __future__ import annotations

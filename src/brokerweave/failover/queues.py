@@ -1,14 +1,14 @@
-"""The recovery table: what clients of other nodes are owed should their node die
+"""The recovery table: pending messages for clients of other nodes, in case their node dies
 (docs/decisions/0011-mesh.md).
 
-Owns one queue per client, the receipts that came before their publications, what clients were said to have a
-moment ago, and where they are by now. Invariants: a queue is in order of arrival; a publication is in it
-once, and not again once its receipt came, whoever brings it; a receipt takes off one entry, of
-the node that sent it, the oldest with its hash; every bound (bytes of a client, bytes of all, age) drops the
-oldest, counted for its client. Must not know: links, who holds for whom, what goes to whom.
+Owns one queue per client, receipts that came before their publications, what clients received a moment ago,
+and where they are now. Invariants: a queue is in order of arrival; a publication is in it once, and not again
+after its receipt, whoever brings it; a receipt removes one entry, of the node that sent it, the oldest with
+its hash; every bound (bytes of a client, bytes of all, age) drops the oldest, counted for its client. Must
+not know: links, who holds for whom, what goes to whom.
 
-An early receipt swallows the next publication with its hash, so it lives no longer than links may differ in
-speed: what a broker delivered without our holding it (QoS 0 publications) leaves such receipts too.
+An early receipt removes the next publication with its hash, so it lives no longer than links may differ in
+speed. What a broker delivered without a holder (QoS 0 publications) leaves such receipts, too.
 """
 
 from __future__ import annotations

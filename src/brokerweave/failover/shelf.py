@@ -1,10 +1,10 @@
-"""Where a holder's publications lie: in memory, in a journal, or only there.
+"""Where a holder's publications are stored: in memory, in a journal, or in both.
 
-Owns the bodies, shared by all clients that are owed one, and the journal's records. What happens in one loop
-turn becomes one record, at `flush`. Invariants: what was flushed is found again by `replay`; the oldest
-bodies leave memory first, and only those that are in the journal; the journal is trimmed up to its oldest
-live body, and rewritten bit by bit where most of it is dead. A disk that fails is counted, all goes on in
-memory, and what the disk missed it gets when it answers again, up to a bound. Must not know: queues,
+Owns the bodies, shared by all clients for which one is pending, and the journal's records. What happens in
+one loop turn becomes one record, at `flush`. Invariants: `replay` finds what was flushed; the oldest bodies
+leave memory first, and only if they are in the journal; the journal is trimmed up to its oldest live body,
+and rewritten bit by bit if most of it is dead. If the disk fails, this is counted, and everything continues
+in memory; what the disk missed is written when it works again, up to a bound. Must not know: queues,
 receipts.
 
 A record is parts one after the other. u8 1, *hold*: added f64, clients u16, each client (u16 length, UTF-8),

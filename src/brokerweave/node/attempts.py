@@ -1,9 +1,10 @@
-"""A client that came here subscribes: all nodes are asked for its queue, and it is judged what it lacks.
+"""A client that lost its site subscribes here: the node asks all others for the client's queue, and decides
+what it lacks.
 
-Owns one *attempt* for each SUBSCRIBE, and the *cuts*: where each neighbour stood when it learned who is here.
-Invariants: SUBACK stands until all in reach have heard, the stream behind it until it is judged what the
-client lacks, both no longer than the barrier's limit. Must not know: who may come, how it is judged
-(`failover.cutover` does), sockets, clocks.
+Owns one *attempt* for each SUBSCRIBE, and the *cuts*: the last sequence that each neighbour sent before it
+knew that the client is here. Invariants: the node holds SUBACK until all nodes in reach have answered, and
+the stream behind it until the decision; neither longer than the limit of the barrier. Must not know: which
+clients may come, how the decision is made (`failover.cutover`), sockets, clocks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Keeping a node's state on disk while it runs, and finding it again.
+"""Saves a node's state while it runs, and loads it at the next start.
 
-Owns when a checkpoint empties the write-ahead log: what is still owed goes to the journals of those who owe
-it, the state is saved as a whole, then the write-ahead log is trimmed. Invariants: in that order, so that a
-crash between any two writes finds everything either there or here; a disk that fails is said and counted, and
-stops nothing. Must not know: files, what the state means, who asks for outboxes.
+Owns the checkpoint. Its order: pending runs go from the write-ahead log to the journals of their outboxes,
+the state is saved as a whole, the write-ahead log is trimmed. Invariants: because of this order a crash
+between any two writes loses nothing; a failing disk is reported and counted, and stops nothing. Must not
+know: files, what the state means, who asks for outboxes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What a node of a mesh does for clients that lost their site (docs/decisions/0011-mesh.md).
 
-Owns the node's part as a holder: queues of other nodes' clients, and takeovers; `receipts` says and hears
-what clients have, `returning` has the part of the new home, `handover` of who holds, `resends` and
-`dead_wills` what their names say. Invariants: what a run is to be held for is in the queues before the run is
-confirmed; a client that is elsewhere since later has no pair here. Must not know: sockets, clocks, receipts,
-how a client is judged to lack a message.
+Owns the node's part as a holder: the queues of other nodes' clients, and takeovers. The other parts:
+`receipts` (what clients have), `returning` (clients that come here), `handover` (queues for new holders),
+`resends` and `dead_wills`. Invariants: a run is in all queues that need it before it is confirmed; a client
+that connected elsewhere later has no pair here. Must not know: sockets, clocks, how receipts travel, how it
+is decided what a client lacks.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What waits on the lanes of a link until both its sides see the same tree, and for how long at most.
+"""Holds lanes of a link until both its sides see the same tree, for a limited time.
 
-Owns this node's *view* (the tree it sees, by its digest) and the marks that tell it, links that joined the
-tree and wait, and batches that came before this node saw the tree in which they were sent. Invariants:
-messages pass between two nodes only while both have the same view; a link that waits carries nothing; nothing
-waits longer than `SETTLE_LIMIT`, and what goes on for that is counted. Must not know: trees, routes, why a
-link joins or is released.
+Owns this node's *view* (the digest of the tree it sees) and the marks that announce it; links that joined the
+tree and wait; and batches that arrived before this node saw the tree in which they were sent. Invariants:
+messages pass between two nodes only while both have the same view; a waiting link carries nothing; nothing
+waits longer than `SETTLE_LIMIT`, and each time this limit ends a wait is counted. Must not know: trees,
+routes, why a link joins or is released.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Who at this site wants what, and what the strategy must hear of it.
+"""Which clients of this site want which filters, and what the strategy hears of it.
 
-Owns the session records and, per filter, the clients that hold it. Invariants: the strategy hears of a
-filter when its first client comes, when its highest QoS changes and when its last client goes, and of
-nothing else, all that one packet changes in one call; a record's filters and this table never differ; what
-changes of a stored session is in the write-ahead log at once. Must not know: pairs, time.
+Owns the session records and, per filter, the clients that hold it. Invariants: the strategy hears of a filter
+when its first client subscribes, when its highest QoS changes and when its last client goes; all changes of
+one packet come in one call; a record's filters and this table never differ; each change of a stored session
+is in the write-ahead log at once. Must not know: pairs, time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What the clients here publish becomes runs of this node's own, and goes out.
+"""Makes runs of what local clients publish, and sends them out.
 
-Owns the sequences of this origin, and what was gathered for the next run. Invariants: no two messages of one
-lane have the same number; what was gathered goes out before whatever is published after it; what is above
-QoS 0, or retained, is in the outboxes and the index before the broker sees it. Must not know: pairs' packets,
-how a run reaches a neighbour or the broker (`Outgoing`).
+Owns the sequences of this origin, and what is collected for the next run. Invariants: no two messages of one
+lane have the same number; what was collected goes out before anything that is published later; a message
+above QoS 0, or a retained one, is in the outboxes and the index before the broker sees it. Must not know: the
+packets of pairs, how a run reaches a neighbour or the broker (`Outgoing`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What clients have: their site says it, and who keeps it for them hears it (docs/decisions/0011-mesh.md).
+"""Tells holders which messages clients here have, and takes such receipts from others
+(docs/decisions/0011-mesh.md).
 
-Owns the receipts, those that go out and how far those of others were taken; who is to hear them; and what
-clients here had a moment ago. Invariants: receipts go out before this node reads, or passes on, anything more
-than the turn in which clients answered; none is acknowledged before the disk has what follows from it; who
-held for this node hears them for a window longer. Must not know: what is kept and for whom (`queues` does),
-what a client lacks, sockets, clocks.
+Owns outgoing receipts, how far the receipts of others were taken, which nodes get receipts, and what clients
+here received a moment ago. Invariants: receipts go out before this node reads, or passes on, more than the
+turn in which clients answered; no receipt is acknowledged before its effect is on disk; a former holder gets
+receipts for one more window. Must not know: what is kept and for whom (`queues`), what a client lacks,
+sockets, clocks.
 """
 
 from __future__ import annotations

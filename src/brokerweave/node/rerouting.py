@@ -1,9 +1,9 @@
-"""What was on its way when the tree changed, and goes once more.
+"""Sends again what was on its way when the tree changed.
 
-Owns the outboxes of replaced links while they are emptied, and what on disk has to be flooded yet.
-Invariants: what nobody acknowledged goes again to all who may need it; what has to be read from disk is read
-some at a time, and its lane waits for that; QoS 0 never goes twice. Must not know: why a link is in the tree
-or is not, how a route is found.
+Owns the outboxes of replaced links while they are emptied, and what on disk has yet to be flooded.
+Invariants: what nobody acknowledged goes again to all nodes that may need it; runs on disk are read in small
+parts, and their lane waits for that; QoS 0 never goes twice. Must not know: why a link is in the tree, how a
+route is found.
 """
 
 from __future__ import annotations

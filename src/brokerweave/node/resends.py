@@ -1,8 +1,8 @@
-"""Publications that come again: a publisher that lost its site sends them to another one (decision 0011).
+"""Recognises publications that a publisher repeats at another site after it lost its own (decision 0011).
 
-Owns what this node has acted on, and what of it the broker may not have read. Invariants: what comes again is
-acted on once here; for clients of a site out of reach it is kept all the same, once; who keeps it under its
-new name is told which clients have it. Must not know: connections, how anything is kept.
+Owns which publications this node has acted on, and which of them the broker may not have read. Invariants: a
+repeated publication takes effect here once; for clients of a site out of reach it is still kept, once; who
+keeps it under its new id hears which clients have it. Must not know: connections, how anything is kept.
 """
 
 from __future__ import annotations

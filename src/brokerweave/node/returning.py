@@ -1,10 +1,10 @@
-"""A client that lost its site comes to this one: it gets what it missed, once, before anything else.
+"""Clients that lost their site and come to this one: they get what they missed, once, before anything else.
 
-Owns the clients that may be owed something from elsewhere, from when they come until nobody keeps anything
-for them; `attempts` has what happens when one subscribes, `redelivery` what it gets. Invariants: what a
-client left without, and what came while it was away, it is owed still when it goes on; then the stream stands
-behind CONNACK until all in reach have answered once more, no longer than the barrier's limit. Must not know:
-how it is judged what a client lacks, sockets, clocks.
+Owns the clients for which other nodes may keep something, from when they come until nobody keeps anything for
+them. `attempts` handles their subscriptions, `redelivery` what they get. Invariants: if a client leaves
+before it has everything, the rest, and what comes while it is away, stays pending until it resumes; then the
+stream is held behind CONNACK until all nodes in reach have answered again, no longer than the limit of the
+barrier. Must not know: how it is decided what a client lacks, sockets, clocks.
 """
 
 from __future__ import annotations

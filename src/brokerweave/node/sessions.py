@@ -1,8 +1,8 @@
-"""The clients' MQTT sessions as the node knows them: begun, taken over, left, expired.
+"""The clients' MQTT sessions as the node knows them: started, taken over, left, expired.
 
-Owns the records' life and what of it is written down. Invariants: of a client id's accepted pairs the one
-whose CONNECT came last owns the record, and only its end counts; a session that ends with its connection is
-never written. Must not know: filters' meaning (`interest`), routes, links.
+Owns the life of the records, and which changes are written to disk. Invariants: of all accepted pairs of a
+client id, the one whose CONNECT came last owns the record, and only its end counts; a session that ends with
+its connection is never written. Must not know: what filters mean (`interest`), routes, links.
 """
 
 from __future__ import annotations

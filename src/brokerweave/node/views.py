@@ -1,9 +1,9 @@
-"""What a node and one neighbour know of each other's view of the tree, and how they say it.
+"""What a node and one neighbour know of each other's view of the tree, and the packets that tell it.
 
-Owns the state of one neighbour in `node.wiring` and two words between nodes. A lane's *mark* says that what
-follows on it was sent in this view. *Talk* says that the strategy starts to talk anew. Invariants: talk comes
-before what the strategy says; what a strategy says is kept until this side's strategy knows the neighbour, or
-not listened to at all, never taken in parts. Must not know: trees, routes.
+Owns the state of one neighbour in `node.wiring`, and two kinds of packets. A *mark* on a lane says that what
+follows was sent in this view. *Talk* says that the strategy starts over. Invariants: talk comes before the
+strategy's packets; those are kept until this side's strategy knows the neighbour, or ignored as a whole,
+never in parts. Must not know: trees, routes.
 """
 
 from __future__ import annotations

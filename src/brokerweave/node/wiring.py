@@ -1,10 +1,11 @@
-"""Cycles in the wiring: which links carry messages, which stand by, and what happens when that changes.
+"""Cycles in the wiring: which links carry messages, which are standby links, and what happens when that
+changes.
 
-Owns the elections of a spanning tree, this node's part in agreeing with all others on it, and the moments at
-which the strategy hears of links. The reasons are in docs/decisions/0004-spanning-tree.md. Invariants: the
-strategy knows only links of the tree, and failed ones that nothing replaces; until every node behind a link
-has told what it wants, all goes there; a link that joins the tree carries nothing before both its sides have
-passed on what they had. Must not know: sockets, clocks, how a route is found.
+Owns the election of the spanning tree, this node's part in the agreement on it, and when the strategy hears
+of links. docs/decisions/0004-spanning-tree.md gives the reasons. Invariants: the strategy knows only links of
+the tree, and failed links that nothing replaces; until every node behind a link has told its filters,
+everything goes there; a link that joins the tree carries nothing before both sides have passed on what they
+had. Must not know: sockets, clocks, how a route is found.
 """
 
 from __future__ import annotations

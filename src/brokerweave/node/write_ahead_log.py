@@ -1,12 +1,10 @@
-"""The write-ahead log: everything that a killed node must find again, written down before anybody can rely on
-it.
+"""The write-ahead log: a node writes each change to it before anybody can rely on the change.
 
-Owns the entries, in the order in which things happened, and how they look in bytes. One entry is one record
-of one journal, so it is there as a whole or not at all. Above all that holds for a run: its entry names every
-outbox that owes it, marks it as seen (its origin and sequences are in it), and says which of a client's QoS 2
-packets it was. Invariants: numbers only grow, also where the disk fails; nothing here raises because a disk
-failed: it is counted and said once, and relaying goes on. Must not know: files, how a node is put together
-again (`recovery` does).
+Owns the entries, in the order of events, and their encoding. One entry is one record of one journal, so it is
+there as a whole or not at all. The entry of a run names every outbox that has to send it, marks it as seen
+(its origin and sequences are in it), and says which QoS 2 packet of a client it was. Invariants: numbers only
+grow, also if the disk fails; nothing here raises because a disk failed: the failure is counted, logged once,
+and relaying continues. Must not know: files, how a node is restored (`recovery`).
 """
 
 from __future__ import annotations

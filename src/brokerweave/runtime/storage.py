@@ -111,9 +111,7 @@ class Storage:
 
     def reject_state(self, error: Exception) -> None:
         path = self.folder / "state.json"
-        self._warn(
-            f"{path} cannot be read ({error}); it is kept as state.damaged, and the state is empty"
-        )
+        self._warn(f"{path} cannot be read ({error}); it is kept as state.damaged, and the state is empty")
         path.replace(path.with_suffix(".damaged"))
 
     def save_state(self, state: dict[str, Any], sync: bool = True) -> int:

@@ -1,8 +1,8 @@
-"""The stream to a client, made to stand at a frame, and acknowledgements kept back from it.
+"""Hold points in the stream to a client, and acknowledgements that wait.
 
-Owns what is held of a broker's bytes until the node lets it go on. Invariants: bytes keep their order;
-acknowledgements keep theirs among each other [MQTT-4.6.0-2]; nothing is held that is not counted in `size`.
-Must not know: why something is held, time.
+Owns the bytes of a broker that are held until the node releases them. Invariants: bytes keep their order;
+acknowledgements keep theirs among each other [MQTT-4.6.0-2]; `size` counts everything that is held. Must not
+know: why something is held, time.
 """
 
 from __future__ import annotations

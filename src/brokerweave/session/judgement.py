@@ -1,8 +1,8 @@
-"""What listeners say of one pair's packets, and what a client is told of a rejection.
+"""What listeners decide about one pair's packets, and the answer that a client gets for a rejected one.
 
-Owns which packets listeners asked for and the QoS 2 exchanges that the node sees through in the broker's
-stead. Invariants: a listener sees only what it asked for; the first rejection counts; only what clients send
-can be rejected. Must not know: bytes, routes.
+Owns which packets listeners asked for, and the QoS 2 exchanges that the node completes in place of the
+broker. Invariants: a listener sees only what it asked for; the first rejection counts; only packets of
+clients can be rejected. Must not know: bytes, routes.
 """
 
 from __future__ import annotations

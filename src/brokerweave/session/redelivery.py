@@ -1,11 +1,11 @@
-"""What a client missed, sent to it alone while the stream from its broker stands.
+"""Sends a client what it missed while the stream from its broker is held.
 
-Owns the queues that wait at a stand, the packet ids under which the node itself delivers, and the exchanges
-that belong to them. Invariants: a queue goes out when its stand is the first one, so behind everything that
-preceded it and before everything that follows; no id is one of the broker's in flight; no more at once than
-the client takes (Receive Maximum, Maximum Packet Size, and `limit` bytes); the stream goes on when the client
-has let go of every id; what it did not answer is never told as received. Must not know: where a queue comes
-from.
+Owns the queues that wait at hold points, the packet ids under which the node itself delivers, and the
+exchanges that belong to them. Invariants: a queue goes out when its hold point is the first one, so after
+everything before it and before everything behind it; no id is in flight from the broker; no more is in flight
+than the client takes (Receive Maximum, Maximum Packet Size, and `limit` bytes); the stream continues when the
+client has released every id; what the client did not answer is never reported as received. Must not know:
+where a queue comes from.
 """
 
 from __future__ import annotations

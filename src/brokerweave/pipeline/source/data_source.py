@@ -192,9 +192,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for log_id, mark in at.items():
             rows = end[log_id].skipped - mark.skipped
             if rows:
-                _log.warning(
-                    "%d unread rows of log %s were trimmed, and are skipped", rows, log_id
-                )
+                _log.warning("%d unread rows of log %s were trimmed, and are skipped", rows, log_id)
 
 
 class BatchReader(DataSourceReader):
