@@ -1,9 +1,9 @@
-"""Who is where and wants what, in the whole deployment: the tables of the mesh.
+"""Which client is where and wants what, in the whole deployment: the tables of the mesh.
 
 Owns, for each node, its clients with their filters, a digest of them, and one trie from topics to nodes.
-Invariants: of two nodes that name a client the one with the later `since` has it, and only its filters lead
-anywhere; a digest depends on what a node said alone, in whatever order; where a client *was* is remembered
-until `forget_former`. Must not know: links, time, who holds what for whom.
+Invariants: if two nodes name a client, the one with the later `since` has it, and only its filters count; a
+digest depends only on what a node said, not on the order; where a client *was* is remembered until
+`forget_former`. Must not know: links, time, who holds what for whom.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""The mesh: every node knows every client of every other, and a message takes one hop (decision 0011).
+"""The mesh: every node knows every client of every other node, and a message takes one hop (decision 0011).
 
 Owns the tables of clients, which of them neighbours have heard of, and who holds what for whom. Invariants: a
 local publication goes to each node whose clients want its topic, and to the holders of each such node; what
-came over a link goes no further. All nodes that know the same live members name the same holders. A node that
-is not live keeps its clients for `window` seconds: they are owed. A neighbour whose copy of the table differs
-is sent all of it. Must not know: messages, what holders do with them, connections.
+came over a link goes no further. All nodes that know the same live members name the same holders. The clients
+of a node that is not live stay in the tables for `window` seconds, so that messages are kept for them. A
+neighbour whose copy of the table differs gets all of it. Must not know: messages, what holders do with them,
+connections.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ Invariants: order never changes; a run's stream sequence is fixed when it is fir
 are 1, 2, 3, ... without gaps whatever was dropped; memory and disk are bounded; each run that is dropped
 is counted by its cause. Durable runs (QoS 1, 2) are on disk at once, others never: in this outbox's journal
 or, where the node keeps a write-ahead log, there, under the same number; then the journal gets what does not
-fit into memory and what is still owed when a checkpoint empties the write-ahead log. Nothing here raises
-because a disk failed. Must not know: connections, bytes on the wire, files.
+fit into memory and what is still pending at a checkpoint. Nothing here raises because a disk failed. Must not
+know: connections, bytes on the wire, files.
 """
 
 from __future__ import annotations

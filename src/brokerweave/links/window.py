@@ -1,8 +1,8 @@
 """The duplicate window: which messages of which origin were here before.
 
-Owns one window of sequences per origin and epoch. Invariants: a message inside the window is accepted
-once; one that is older than the window is refused and counted, never guessed; at most `origins` origins
-with `epochs` epochs each are kept, and all but the newest two share the room of one, so memory is bounded by
+Owns one window of sequences per origin and epoch. Invariants: a message inside the window is accepted once;
+one that is older than the window is refused and counted, never guessed; at most `origins` origins with
+`epochs` epochs each are kept, and all but the newest two share the room of one, so memory is bounded by
 `origins` x 3 x `width` bits. The cost is per run, not per message. Must not know: where messages came from or
 go to.
 """

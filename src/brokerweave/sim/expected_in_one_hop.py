@@ -1,9 +1,9 @@
-"""Who must get what where every node is linked with every other, and messages take one hop.
+"""Who must get what if every node is linked with every other, and messages take one hop.
 
-Owns how a subscription settles there: at its own site, then at each other node as that node is seen to route
-to the site. A subscription whose site died with its session is an *orphan*: its client is owed what is
-published meanwhile, too, and what it had not got, until it has subscribed again, wherever that is. Must not
-know: strategies.
+Owns how a subscription settles there: at its own site, then at each other node when that node is seen to
+route to the site. A subscription whose site died with its session is *orphaned*: until its client has
+subscribed again, anywhere, deliveries of what it had not got and of what is published meanwhile are expected,
+too. Must not know: strategies.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Everything that happened in a run, noted as it happens.
+"""Everything that happened in a run, recorded as it happens.
 
-Owns the list of facts that rules are checked against, and how to ask for them. Invariant: nothing here is
-judged; what is noted is taken back only where a node was killed before it happened (`outages`). Must not
-know: what is promised about any of it.
+Owns the facts that rules are checked against, and the queries for them. Invariant: nothing here judges; a
+fact is taken back only if a node was killed before it happened (`outages`). Must not know: what is promised.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The order in which a client gets what another publishes on a topic.
+"""The order in which a client gets the messages of a publisher on a topic.
 
-Owns row "order" of docs/guarantees.md: a message that comes behind a later one of its publisher must have a
-reason, and the first that holds is counted. Must not know: meshes (`order_in_a_mesh`), what comes twice.
+Owns row "order" of docs/guarantees.md: if a message arrives after a later one of its publisher, there must be
+a reason, and the first reason that holds is counted. Must not know: meshes (`order_in_a_mesh`), what arrives
+twice.
 """
 
 from __future__ import annotations

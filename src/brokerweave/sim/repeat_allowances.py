@@ -1,9 +1,9 @@
-"""In a mesh: what may come to a client twice, because nobody could know that it had it.
+"""In a mesh: what a client may get twice, because nobody could know that it had it.
 
-Owns, for each client, what was on its way to it (or the news of that on its way to those who keep it) at the
-moment when its site, or its connection, ended. Invariants: a doubt is used up by the one repetition that it
-explains; what a client had answered, and all who keep it for the client had heard of, is no doubt. Must not
-know: how much of it is doubled in the end.
+Owns, for each client, what was on its way to it when its site or its connection ended, and what receipts were
+on their way to its holders. Invariants: an allowance is used up by the one repetition that it explains; a
+message that the client had answered, and of which all holders had the receipt, has no allowance. Must not
+know: how much arrives twice in the end.
 """
 
 from __future__ import annotations

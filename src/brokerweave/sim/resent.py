@@ -1,7 +1,7 @@
-"""In a mesh: what is sent once more, by its publisher or by another node, is known again.
+"""In a mesh: a publication that its publisher, or another node, sends again is recognised.
 
 Owns the reasons for which a node, or its broker, may take such a publication for a new one. Must not know:
-what is given to a client that comes back (`redelivery`).
+what is redelivered to a client that comes back (`redelivery`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What must be true when nothing happens any more.
 
-Owns the conditions for rest (links up, nothing owed, subscriptions known everywhere) and for emptiness (no
-interest left when the last subscriber has gone). Each check gives the first problem in words, or nothing.
+Owns the conditions for rest (links up, nothing pending, subscriptions known everywhere) and for emptiness (no
+filters left after the last subscriber has gone). Each check returns the first problem in words, or nothing.
 Must not know: how long it may take.
 """
 

@@ -1,7 +1,7 @@
-"""One run: sites built from a seed, a schedule carried out, and what must hold in the end.
+"""One run: builds sites from a seed, carries out a schedule, and checks what must hold in the end.
 
 Owns the order of a run: traffic and faults; then everything heals and must come to rest within a bound, with
-every promise kept; then everybody leaves, and nothing may be left behind. A run is a pure function of its
+every promise kept; then all clients leave, and nothing may be left behind. A run is a pure function of its
 seed, options and schedule. Must not know: many runs, how results are shown.
 """
 

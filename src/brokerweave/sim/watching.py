@@ -1,7 +1,7 @@
-"""Where the simulator looks into a node: thin subclasses that report and change nothing.
+"""How the simulator observes a node: thin subclasses that report and change nothing.
 
-Owns the list of what can be seen (`SimWatcher`). Invariant: each override calls the real method with what it
-was given and returns what that returned. Must not know: what is promised.
+Owns the list of observable events (`SimWatcher`). Invariant: each override calls the real method with the
+given arguments and returns its result. Must not know: what is promised.
 """
 
 from __future__ import annotations
