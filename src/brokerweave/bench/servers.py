@@ -26,7 +26,7 @@ Settings = Mapping[str, Mapping[str, object]]
 STRATEGIES = ("pf", "sf", "mesh")
 # Nagle's algorithm in the broker would hide everything else behind the 40 ms of a delayed acknowledgement.
 _MOSQUITTO = ("set_tcp_nodelay true",)
-# Clients that come back are owed what they missed, all of it.
+# Clients that come back get everything that they missed.
 _KEEPING = ("max_queued_messages 100000",)
 
 # HAProxy closes a client's connection when the queue of a Unix socket is full (Mosquitto's has room for ten),
@@ -144,7 +144,7 @@ def _broker_of(site: _Site) -> BrokerAddress:
 
 
 def _membership(site: _Site, sites: list[_Site], killed: int) -> Settings:
-    """With one copy more of what is owed than sites are killed, so that one survives."""
+    """With one copy more than sites are killed, so that one survives."""
     key = site.running["broker"].directory / "key"
     key.write_text("the key that all members share\n")
     before = sites[: sites.index(site)]

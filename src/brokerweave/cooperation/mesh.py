@@ -219,7 +219,7 @@ class Mesh(Strategy):
 
     @property
     def alone(self) -> bool:
-        """Whether too few others live to keep what this node's clients are owed."""
+        """Whether too few other nodes live to keep messages for this node's clients."""
         return len(self.holders(self.context.node_id)) < self.copies - 1
 
     def stand_ins(self) -> tuple[str, ...]:
@@ -382,7 +382,7 @@ class Mesh(Strategy):
         self._look_who_lives()
 
     def neighbour_recalled(self, neighbour: str, kept: Mapping[str, int]) -> None:
-        """Its clients as they were before a restart, until it tells of them anew."""
+        """Its clients as they were before a restart, until it announces them again."""
         since = {}
         wants: dict[str, dict[str, int | None]] = {}
         for name, value in kept.items():
@@ -540,7 +540,7 @@ class Mesh(Strategy):
 
     def _sweep(self, neighbour: str, named: set[str], same_life: bool) -> None:
         """Clients that a neighbour does not name any more: they left, or it was restarted and has forgotten
-        them. Those are owed what they miss, as the clients of a node that is gone."""
+        them. Messages are kept for those, as for the clients of a dead node."""
         for client in [c for c in self.table.clients(neighbour) if c not in named]:
             gone = same_life or self.table.home(client) != neighbour
             told = Told(client, adverts.GONE if gone else adverts.ELSEWHERE, None)
@@ -584,7 +584,7 @@ class Mesh(Strategy):
                 if entry.filters:
                     told = Told(client, entry.since, dict(entry.filters))
                     orphaned.setdefault((node, self._deaths.get(node, inf)), []).append(told)
-                elif entry.new:  # it is still owed what it wanted where it was
+                elif entry.new:  # it still gets what it wanted at its former node
                     was, filters = self.table.was(client)
                     if filters:
                         orphaned.setdefault((was, inf), []).append(Told(client, 0, dict(filters)))

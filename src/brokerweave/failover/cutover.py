@@ -96,7 +96,7 @@ class Cutover:
         self._overtaken: set[MessageId] = before._overtaken if before is not None else set()
         # Given from here, and not known to be received.
         self._given: dict[MessageId, bytes] = before._given if before is not None else {}
-        # What the client has from the broker that was none of what it is owed, as far as was known then.
+        # What the client has from the broker that was none of its pending messages, as far as was known then.
         self._others: Counter[bytes] = before._others if before is not None else Counter()
 
     # What becomes known
@@ -261,7 +261,7 @@ class Cutover:
         return self.has(held)
 
     def received(self, hashes: Iterable[bytes]) -> list[MessageId]:
-        """The client has these from the broker or from here: which they are of what it was owed from
+        """The client has these from the broker or from here: which of its pending messages they are, from
         before. Of one that is none of those, this node's own holders are to be told."""
         ids = []
         for one in hashes:
@@ -300,7 +300,7 @@ class Cutover:
         return bool(self._given)
 
     def interrupted(self) -> None:
-        """The client's connection ended: what was given to it from here, and it did not answer, it is owed
+        """The client's connection ended: what was given to it from here, and it did not answer, is pending
         still. Offered again it is given again."""
         for identifier, hash in self._given.items():
             waiting = self._unreceived.get(hash, [])

@@ -37,7 +37,7 @@ class _Stream:
 
 class ReceiptOutbox:
     def __init__(self, life: int = 0, max_bytes: int = MAX_BYTES) -> None:
-        """`life` is another one after each start: numbers begin anew."""
+        """`life` differs after each start: numbers start over."""
         self.lost = 0
         """Packets that a node may not have seen, and will not."""
         self._life = life

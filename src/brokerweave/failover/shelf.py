@@ -72,7 +72,7 @@ class Shelf:
         self._pending: list[bytes] = []
         self._unplaced: list[Body] = []
         self._resident: deque[Body] = deque()
-        # Of each record in the journal, in order: the bodies in it that somebody is owed. A publication may
+        # Of each record in the journal, in order: the bodies in it that are pending. A publication may
         # have several, of clients that it was held for one after the other.
         self._live: dict[int, dict[int, Body]] = {}
         self._live_bytes = 0
@@ -89,7 +89,7 @@ class Shelf:
         return body
 
     def drop(self, client: str, bodies: Sequence[Body]) -> None:
-        """The client is not owed these any more."""
+        """These are no longer pending for the client."""
         if self._journal is not None and bodies and not self._replaying:
             ids = encode_ids([body.id for body in bodies])
             self._pending.append(b"%c%b%b" % (_GONE, encode_text(client), ids))
@@ -137,7 +137,7 @@ class Shelf:
         return bool(self._pending)
 
     def _keep_for_later(self, pending: list[bytes], placed: list[Body]) -> None:
-        """The disk failed. What it does not hear of when it answers again would be owed again after a
+        """The disk failed. What it does not hear of when it answers again would be pending again after a
         restart, or lost with it."""
         self._pending, self._unplaced = pending, placed
         if sum(map(len, pending)) > UNWRITTEN:
@@ -145,7 +145,7 @@ class Shelf:
             self.failures += 1
 
     def replay(self) -> Iterator[Body | tuple[str, list[MessageId]]]:
-        """What the journal of an earlier start has, in order: bodies, and who is not owed what any more."""
+        """What the journal of an earlier start has, in order: bodies, and what is no longer pending."""
         if self._journal is None:
             return
         number, self._replaying = 0, True

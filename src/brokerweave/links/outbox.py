@@ -307,7 +307,8 @@ class Outbox:
         return written
 
     def begin_journal(self, journal: Journal, disk_bytes: int) -> None:
-        """Have a disk from now on that could not be had before, with all that is owed. Raises `StorageError`.
+        """Have a disk from now on that could not be had before, with all that is pending. Raises
+        `StorageError`.
 
         What an earlier outbox left there is older than what was sent meanwhile: it would come too late.
         """
@@ -325,7 +326,7 @@ class Outbox:
         self._memory, self._journal, self.disk_bytes = deque(written), journal, disk_bytes
 
     def forget_passing(self, stream_id: int) -> int:
-        """Drop what nobody has to have, and number the rest anew; returns how many messages are gone."""
+        """Drop what nobody has to have, and renumber the rest; returns how many messages are gone."""
         kept = deque(item for item in self._memory if item[0].lasting)
         if len(kept) == len(self._memory):
             return 0

@@ -18,7 +18,7 @@ QUARANTINE_AFTER = 10
 """Deaths in a row: five QoS 1 or 2 messages, each tried twice, or ten of QoS 0.
 
 Lower, and harmless messages behind a few bad ones on their topic become dead letters too; higher, and a
-topic that the broker cannot stand costs more reconnects, during which everything else waits.
+topic that the broker cannot handle costs more reconnects, during which everything else waits.
 """
 CAPACITY = 1_000
 """Topics; when full, the oldest suspicion goes."""

@@ -71,7 +71,7 @@ class DuplicateWindow:
     """`width` is how many sequences back a message may arrive late, per origin.
 
     It should cover all that the outboxes on its way can hold. `origins` should exceed the number of
-    nodes: an origin that is forgotten starts anew, and its repeated messages would pass. An origin has an
+    nodes: an origin that is forgotten starts over, and its repeated messages would pass. An origin has an
     epoch for each time that it was started: where it is restarted again and again, what waits for a link may
     come some epochs late, by another way than what it sent since.
     """

@@ -37,7 +37,7 @@ class Swim:
     def __init__(
         self, claim: Claim, key: bytes, preset: Preset, random: Random, host: SwimHost, now: float
     ) -> None:
-        """`claim.boot` is to be drawn anew, at random, by each process: see `seal`."""
+        """`claim.boot` is drawn at random by each process: see `seal`."""
         _check_meta(claim.meta)
         self.preset = preset
         self.key = key

@@ -87,7 +87,7 @@ class _Attempt:
     @property
     def sure(self) -> bool:
         """Whether the broker has delivered by now what it was to: it gave a sign of life, and had room for
-        more than what stands."""
+        more than what is held."""
         return self.answered and sum(packet_id > 0 for packet_id, _ in self.behind.behind) < ROOM
 
 
@@ -117,7 +117,7 @@ class Attempts:
     def begin(
         self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint, timeout: float
     ) -> bool:
-        """SUBACK came. False: it stands until all have heard."""
+        """SUBACK came. False: it is held until all have answered."""
         core, mesh, log = self._core, self._failover.mesh, self._failover.log
         client = pair.client.client_id
         entry = self._clients[client]
@@ -341,7 +341,7 @@ class Attempts:
             self._core.call_later(POLL_SECONDS, lambda: self._look_again(number))
 
     def _look_at_broker(self, attempt: _Attempt) -> bool:
-        """What the broker delivered since SUBACK stands behind it. Whether there was more of it."""
+        """What the broker delivered since SUBACK is held behind it. Whether there was more of it."""
         deliveries, before = attempt.behind.behind, attempt.seen
         for _, content in deliveries[attempt.seen :]:
             if content is not None:

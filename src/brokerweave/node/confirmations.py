@@ -59,7 +59,7 @@ class Confirmations:
         self._heard(neighbour, publication)
 
     def gone(self, neighbour: str) -> None:
-        """The link is down: the neighbour is owed its messages from the outbox, nobody waits for it."""
+        """The link is down: messages for the neighbour stay in the outbox, nobody waits for it."""
         for publication in [p for p, (waiting, _) in self._waiting.items() if neighbour in waiting]:
             self._missing.setdefault(publication, set()).add(neighbour)
             self._heard(neighbour, publication)

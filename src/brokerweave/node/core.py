@@ -456,7 +456,7 @@ class NodeCore:
             self.failover.ended(pair)
             record = self.sessions.of(pair)
             if record is not None and unexpected and self.failover.returns.has_pending(record.client_id):
-                record.lost = True  # its session may end with its connection, but not what it is owed
+                record.lost = True  # its session may end with its connection; its pending messages stay
             if record is not None and record.lost and record.owner is pair:
                 self.failover.mesh.client_cut_off(record.client_id)
         self.sessions.ended(pair)
@@ -478,7 +478,7 @@ class NodeCore:
             self.routes_changed()
 
     def recall(self, identifier: str, kept: dict[str, int]) -> None:
-        """A neighbour from before a restart: it is owed messages, and wants what it wanted."""
+        """A neighbour from before a restart, with its pending messages and its filters."""
         self.add_neighbour(identifier)
         wants = {name: value for name, value in kept.items() if name != UNKNOWN}
         self.guarded.neighbour_recalled(identifier, wants)
@@ -489,7 +489,7 @@ class NodeCore:
         self.neighbour_table.remove(identifier)
 
     def _neighbour_down(self, identifier: str) -> None:
-        """Nobody waits for a neighbour that is not there; it is owed from the outbox."""
+        """Nobody waits for a neighbour that is down; its messages stay in the outbox."""
         self.barrier.gone(identifier)
         self.confirmations.gone(identifier)
         self.retained.unlinked(identifier)

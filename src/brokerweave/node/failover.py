@@ -57,7 +57,7 @@ not wait that long."""
 CAME_SECONDS = 10.0
 """How far clocks may differ where it is asked whether a client came after something was published."""
 PUSH_SECONDS = 0.5
-"""After a link is up: how long a node may take what it is owed before it hears what its clients are owed."""
+"""After a link is up: how long a node may take its pending runs before it hears of those for its clients."""
 UNHELD_SECONDS = 0.2
 """How long a node may take to confirm what its holder, just started, could not keep for its clients."""
 BEFORE_SECONDS = 5.0
@@ -95,9 +95,9 @@ class Failover:
         self._pushing: Counter[str] = Counter()
         """Nodes that are about to hear what is kept here for their clients."""
         self._unheld: dict[MessageId, set[str]] = {}
-        """What was published here, and nodes of which a holder does not know who may be owed it."""
+        """What was published here, and the nodes whose clients a holder does not know."""
         self._renewed: dict[str, float] = {}
-        """Clients whose sessions ended with their node and began anew there, and when."""
+        """Clients whose sessions ended with their node and started again there, and when."""
         self._gone: dict[str, str] = {}
         """Clients whose sessions ended a moment ago, and where."""
         core.retained.repaired = lambda: self._compare(core.neighbours())
@@ -353,7 +353,7 @@ class Failover:
     def granted(
         self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint, timeout: float
     ) -> bool:
-        """Filters were granted to a client: True if the stream to it need not stand."""
+        """Filters were granted to a client: True if the stream to it need not be held."""
         if self.returns.expects(pair.client.client_id) and self.mesh.untold(pair.client.client_id):
             return self.returns.begin(pair, filters, hold_point, timeout)
         return self._core.await_others(
@@ -446,7 +446,7 @@ class Failover:
         self.returns.taken_over(client)
 
     def _left(self, node: str, client: str) -> None:
-        """Its session is over. What was kept for it is no longer owed, unless it turns up elsewhere."""
+        """Its session is over. What was kept for it is no longer pending, unless it connects elsewhere."""
 
         def give_up() -> None:
             if self._gone.pop(client, None) is not None and self.mesh.table.home(client) is None:

@@ -76,7 +76,7 @@ class Handover:
             self._ask([node], self._core.node_id)
 
     def asked(self, client: str) -> None:
-        """A client has asked for what is kept here: what is older, and comes later, is not owed to it."""
+        """A client has asked for what is kept here: what is older, and arrives later, is not kept for it."""
         self._asked_at.pop(client, None)
         self._asked_at[client] = self._core.now()
         if len(self._asked_at) > MOST_ASKED:

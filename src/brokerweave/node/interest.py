@@ -18,7 +18,7 @@ from brokerweave.tables import fit
 
 EVERYTHING = "#"
 FLOODED = "$share/\0/#"
-"""What stands for everything in a client's own filters, whichever it really has."""
+"""Means "everything" among a client's filters, whichever it really has."""
 
 MAX_LEVELS = 200
 """A deeper filter stays at its site: each level costs every node on the way a node in its trie."""

@@ -17,7 +17,7 @@ from brokerweave.membership.meta import Meta
 from brokerweave.node.core import NodeCore
 
 LEAVING_SECONDS = 1.0
-"""Between two looks at what a member that left is owed."""
+"""Between two checks whether anything is pending for a member that left."""
 TELL_SECONDS = 0.5
 """From a change of the table of clients to its digest's way to all members; more changes share it."""
 _TABLE = struct.Struct(">QQ")

@@ -104,7 +104,7 @@ class Neighbours:
         return neighbour
 
     def remove(self, identifier: str) -> None:
-        """ILDM_REMOVING (Fig. 5): the neighbour's interest ends, and what it is still owed is dropped."""
+        """ILDM_REMOVING (Fig. 5): the neighbour's filters end, and its pending messages are dropped."""
         neighbour = self._all.pop(identifier)
         self.state = NodeState.REMOVING
         self._plugins.tell(lambda listener: listener.neighbour_removing(identifier))

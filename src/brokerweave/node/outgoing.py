@@ -106,7 +106,8 @@ class Outgoing:
         taken: tuple[str, int] | None,
         kept_for: Mapping[str, tuple[str, ...]],
     ) -> int:
-        """Before anyone has a run: who owes it, in one entry, so that a crash leaves all of it or nothing."""
+        """Before an outbox has a run: log all its outboxes in one entry, so that a crash keeps all or
+        nothing."""
         if not self._core.wal.keeps:
             return 0
         table = self._core.neighbour_table

@@ -212,6 +212,6 @@ class Publisher:
 def _encoded(will: Will, version: int) -> bytes:
     """The publication that a will becomes."""
     properties = without(will.properties, Property.WILL_DELAY_INTERVAL) if version == 5 else ()
-    packet_id = 1 if will.qos else 0  # stands for any: each injector gives its own
+    packet_id = 1 if will.qos else 0  # a placeholder: each injector gives its own
     publish = Publish(will.topic, will.payload, will.qos, will.retain, False, packet_id, properties)
     return codec.encode(publish, version)

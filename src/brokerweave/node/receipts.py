@@ -137,7 +137,7 @@ class ReceiptExchange:
         """Who is to hear what this node's clients have: also those that held for it a moment ago, and may
         be out of reach, or who did before it was started. They still hold if they are not dead."""
         core, now = self._core, self._core.now()
-        # Of one that is young anybody may have kept something before it was started.
+        # While this node is warming up, any node may keep something from before its start.
         warming_up, mesh = self._failover.warming_up, self._failover.mesh
         for node in core.neighbours() if warming_up else mesh.holders(core.node_id):
             self._holders[node] = now + self._failover.window

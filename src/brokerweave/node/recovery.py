@@ -99,7 +99,7 @@ class Recovery:
             case "session":
                 client = values[0]["client"]
                 session = self._sessions[client] = self._sessions.get(client, {}) | values[0]
-                if values[0].get("returned", ()) is None:  # it is owed nothing from before any more
+                if values[0].get("returned", ()) is None:  # nothing from before is pending for it any more
                     session.pop("had", None)
             case "ended":
                 self._sessions.pop(values[0], None)

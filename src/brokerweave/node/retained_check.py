@@ -125,7 +125,7 @@ class BrokerCheck:
         still = self._host.now() - SETTLE / 2
         topics: list[str] = []
         if self._host.injectors_idle():
-            size = max(BATCH >> 2 * self._failures, 1)  # one topic may be what the broker cannot stand
+            size = max(BATCH >> 2 * self._failures, 1)  # one topic may be what the broker cannot handle
             topics = [t for t, changed in self._doubtful.items() if changed <= still][:size]
         if not topics:
             self._wait()

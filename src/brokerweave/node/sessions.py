@@ -109,7 +109,7 @@ class Sessions:
         record.expiry = pair.expiry
         record.since = self._core.now()
         if record.expiry <= 0 and record.lost and self._core.failover is not None:
-            # Its client did not go: it is owed what it misses until it comes back, here or elsewhere.
+            # Its client did not disconnect: messages are kept for it until it comes back, here or elsewhere.
             record.expiry = self._core.failover.window
         if record.expiry <= 0:
             self.forget(record)
@@ -140,8 +140,8 @@ class Sessions:
     def returned(
         self, client: str, returned: dict[str, tuple[int, list[int]]] | None, granted: float | None = None
     ) -> None:
-        """In a mesh: whether a client may be owed something from before it came here, also after a crash, and
-        up to where; `granted`: it was subscribed here just then."""
+        """In a mesh: whether something from before it came here may be kept for a client, also after a crash,
+        and up to where; `granted`: it was subscribed here just then."""
         record = self._records.get(client)
         if record is not None and (record.returned != returned or granted is not None):
             record.returned = returned
@@ -152,7 +152,7 @@ class Sessions:
                 self._write(record)
 
     def had(self, client: str, names: Iterable[Name]) -> None:
-        """One that came back has these of what it was owed from before, also after a crash."""
+        """A client that came back has these of its pending messages, also after a crash."""
         record = self._records.get(client)
         if record is None or record.returned is None or not record.stored:
             return

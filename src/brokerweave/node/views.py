@@ -114,7 +114,8 @@ class Peer:
         self.served = NOBODY
         """Nodes that get another way what waits for this link since it failed."""
         self.unknown = False
-        """The link failed before all behind it had told what they want: it is owed everything."""
+        """The link failed before all nodes behind it had told their filters: everything stays pending for
+        it."""
         self._number = lanes
         self._lanes: list[PeerLane] | None = None
         self._talks = 0

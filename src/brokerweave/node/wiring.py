@@ -102,7 +102,7 @@ class Wiring:
     # What happens to links
 
     def recalled(self, neighbour: str, unknown: bool) -> None:
-        """A neighbour from before a restart: while it is away it is owed all that it may want."""
+        """A neighbour from before a restart: while it is away, all that it may want stays pending."""
         if self.enabled and unknown:
             self.peers[neighbour].unknown = True
             self._keep_unknown(neighbour, True)
@@ -216,7 +216,7 @@ class Wiring:
             self.gates.take_stashed(neighbour)
 
     def _retire(self) -> None:
-        """The tree is settled: links that it does without carry no more, and failed ones owe no more.
+        """The tree is settled: unused links carry nothing more, and failed ones keep nothing pending.
 
         Not before, because what a node knows may be old: the way around a failed link may be gone, too.
         """
@@ -304,7 +304,8 @@ class Wiring:
             self._check_settled()
 
     def _unknown(self) -> list[str]:
-        """Neighbours that get everything: in the tree, or owed, while not all is known that they want."""
+        """Neighbours that get everything: in the tree, or with pending messages, while their filters are not
+        all known."""
         mine = self._tree.neighbours(self._core.node_id)
         unknown = [n for n in mine if self.peers[n].joined and not self._knows(n)]
         pending = [

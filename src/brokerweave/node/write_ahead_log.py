@@ -38,7 +38,7 @@ class RunEntry:
     run: Run
     lane: int
     destinations: tuple[tuple[str, int], ...]
-    """The outboxes that owe it, each with the cap that holds there."""
+    """The outboxes that have to send it, each with its QoS cap."""
     client: str = ""
     packet_id: int = 0
     holds: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -108,7 +108,7 @@ class WriteAheadLog:
         except StorageError as error:
             self._failed(error)
         else:
-            # After a failure entries are missing: beginning anew makes up for them.
+            # After a failure entries are missing: a checkpoint makes up for them.
             if self._failing or self._journal.size > self.limit:
                 self._failing = False
                 self.grown()

@@ -21,7 +21,7 @@ _METHODS = (b"GET ", b"HEAD ", b"OPTIONS ")
 
 class NodeHealth:
     """`started` and `draining` are the node's to set, `recovering` is a strategy's: it answers whether what
-    clients are owed is still being gathered here."""
+    clients are to get is still being gathered here."""
 
     def __init__(self, broker_is_up: Callable[[], bool]) -> None:
         self._broker_is_up = broker_is_up

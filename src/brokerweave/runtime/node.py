@@ -1,8 +1,9 @@
 """The node as a process: the core with real sockets, a real clock, real files and signals around it.
 
 Owns what a node is put together from, and the order of starting (storage, core, links, injectors, clients,
-admin socket last, so that its presence means ready), of stopping (clients first, then what is owed, then the
-state) and of reading the configuration again. Must not know: what the core decides, and what the parts do.
+admin socket last, so that its presence means ready), of stopping (clients first, then pending messages, then
+the state) and of reading the configuration again. Must not know: what the core decides, and what the parts
+do.
 """
 
 from __future__ import annotations
@@ -322,7 +323,8 @@ class Node:
         return any(injector.state is InjectorState.READY for injector in self.core.injectors)
 
     async def _drain(self) -> None:
-        """Clients leave first, then what is owed gets its time, then neighbours hear good-bye."""
+        """Clients are disconnected first, then pending messages are sent for a limited time, then links are
+        closed."""
         self.core.plugins.tell(lambda listener: listener.node_stopping())
         self.client_listener.close()
         deadline = self.now() + self.config.limits.drain

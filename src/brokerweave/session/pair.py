@@ -47,7 +47,8 @@ from brokerweave.session.redelivery import Redelivery
 
 _CONNECT_BYTE = bytes((PacketType.CONNECT << 4,))
 _LARGEST_CONNECT = 1 << 20
-"""Bytes: a stranger must not make the node keep more. Five strings of 64 KiB, and properties, fit."""
+"""Bytes: an unauthenticated client must not make the node keep more. Five strings of 64 KiB, and properties,
+fit."""
 _TURN = 200
 """Frames looked at one by one before others get their turn: a chunk may hold 60,000."""
 _TAKEN_OVER = 0x8E
@@ -155,7 +156,7 @@ class Pair:
 
     @property
     def held_contents(self) -> set[bytes]:
-        """In a mesh: content of what the broker delivered, and stands."""
+        """In a mesh: content of what the broker delivered and the node holds."""
         return self._hold_points.contents if self._hold_points is not None else set()
 
     @property
@@ -197,7 +198,7 @@ class Pair:
 
     @property
     def wants_broker_pause(self) -> bool:
-        """True while the broker must not be read: too much stands behind a SUBACK."""
+        """True while the broker must not be read: too much is held behind a SUBACK."""
         return self._hold_points is not None and self._hold_points.size > self.limits.client_queue
 
     @property
@@ -402,7 +403,7 @@ class Pair:
         return whole
 
     def _broker_frame(self, frame: Frame) -> HoldPoint | bytes | None:
-        """Act on one frame from the broker. None: it keeps its place in the stream, which may have to stand
+        """Act on one frame from the broker. None: it keeps its place in the stream, which may be held
         there first; or what goes to the client at once, in its stead."""
         judgement = self._judgement
         overtakes = self._redelivery.from_broker(frame) if self._redelivery is not None else None
@@ -444,8 +445,8 @@ class Pair:
         self._hold_points.add(hold_point)
 
     def end_hold(self, hold_point: HoldPoint) -> None:
-        """The filters at a stand are known everywhere, or not waited for any longer; or there is nothing to
-        redeliver. Does nothing where a queue is on its way: the stream goes on behind it."""
+        """The filters of a hold point are known everywhere, or not waited for any longer; or there is nothing
+        to redeliver. Does nothing where a queue is on its way: the stream goes on behind it."""
         if self._hold_points is not None and self.phase is Phase.ACCEPTED and hold_point.queue is None:
             data = self._hold_points.end_hold(hold_point)
             if self._redelivery is not None:
@@ -456,10 +457,10 @@ class Pair:
     # What the client missed (in a mesh)
 
     def hold_behind(self) -> HoldPoint:
-        """For the host while it is told of CONNACK (`accepted`) or SUBACK (`granted`): the stream stands
+        """For the host while it is told of CONNACK (`accepted`) or SUBACK (`granted`): the stream is held
         behind that packet until `redeliver(..., hold_point)` is through, or `end_hold(hold_point)`."""
         if self._redelivery is None:
-            raise LocalProtocolError("only in a mesh the stream stands behind a packet")
+            raise LocalProtocolError("the stream is held behind a packet in a mesh only")
         return self._redelivery.hold_behind()
 
     def redeliver(
@@ -530,7 +531,7 @@ class Pair:
         self._publications.accepted(self.record, held)
 
     def _suback(self, packet: SubAck) -> HoldPoint | None:
-        """Where the stream must stand until the filters are known everywhere; None if it need not."""
+        """Where the stream is held until the filters are known everywhere; None if it need not be."""
         granted = self._asked.granted(packet) if self._asked is not None else []
         hold_point = HoldPoint()
         return hold_point if granted and not self._host.granted(self, granted, hold_point) else None

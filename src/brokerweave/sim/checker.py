@@ -184,7 +184,8 @@ class Checker:
     def _settle_deliveries(
         self, node: str, came_from: str | None, publication: ModelPublication, group: RouteGroup, run: Run
     ) -> None:
-        """Who is owed a message from now on, and whether a node sends it towards all of them."""
+        """Which deliveries are expected from now on, and whether a node sends the message towards all of
+        them."""
         facts, payload = self.facts, publication.payload
         if came_from is None and len(publication.keys) == 1:
             publication.acknowledged = publication.acknowledged or publication.is_will

@@ -15,7 +15,7 @@ from brokerweave.sim.world import VirtualHost, World
 Address = tuple[str, int]
 
 BUFFER = 1000
-"""Datagrams that wait for a host that stands still."""
+"""Datagrams that wait for a paused host."""
 
 
 @dataclass(frozen=True, slots=True)

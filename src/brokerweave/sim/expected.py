@@ -44,7 +44,7 @@ class ExpectedDelivery:
     qos: int
     path: tuple[str, ...]
     let_go: str = ""
-    """Why it is owed no more."""
+    """Why it is no longer expected."""
     allowance: str = ""
     """Why it may be lost."""
     known_to: frozenset[str] = frozenset()
@@ -150,7 +150,7 @@ class Expected:
     # Messages
 
     def published(self, payload: bytes, topic: str, qos: int, node: str, at_home: float = inf) -> None:
-        """`at_home`: at its own site it is owed to those who were subscribed by then."""
+        """`at_home`: at its own site it is expected by those who were subscribed by then."""
         if qos == 0:
             return
         deliveries: dict[str, ExpectedDelivery] = {}

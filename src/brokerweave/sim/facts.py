@@ -63,7 +63,7 @@ class NodeEnd:
     ever_failed: bool
     """The disk refused something since the node started; what injectors noted then is not made up for."""
     held: frozenset[bytes]
-    """What its injectors owed the broker, and would find again on disk."""
+    """Pending messages of its injectors that are on disk."""
     disk_kept: bool = True
     restarted: float = inf
 
@@ -110,7 +110,7 @@ class Facts:
         self.spilled: set[bytes] = set()
         """What an outbox had on disk only."""
         self.unread: defaultdict[bytes, dict[str, float]] = defaultdict(dict)
-        """The nodes that owed a message and were started while their disks failed, and when."""
+        """The nodes with a pending message that were started while their disks failed, and when."""
         # Nodes, brokers and links
         self.starts: dict[str, float] = {}
         self.ends: defaultdict[str, list[NodeEnd]] = defaultdict(list)

@@ -201,7 +201,7 @@ class MembershipRun:
         lives = about.host.up and about.boot == member.boot
         if lives and isinstance(event, events.Died):
             self.result.false_deaths += 1
-            self.world.note(node.id, f"holds {member.id} for dead, which lives")
+            self.world.note(node.id, f"declared {member.id} dead, which lives")
         elif lives and isinstance(event, events.Suspected):
             self.result.false_suspicions += 1
 

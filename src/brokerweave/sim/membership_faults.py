@@ -161,9 +161,9 @@ class FaultyMembers:
         if not isinstance(event, events.Died) or not lives:
             return
         if not self._away & {node.id, member.id}:
-            raise Broken(f"{node.id} holds {member.id} for dead, which lives")
+            raise Broken(f"{node.id} declared {member.id} dead, which lives")
         if (node.id, member.id) in self._deaths:
-            raise Broken(f"{node.id} holds {member.id} for dead a second time, which lives")
+            raise Broken(f"{node.id} declared {member.id} dead a second time, which lives")
         self._deaths.add((node.id, member.id))
 
 

@@ -117,8 +117,8 @@ class Order:
         return self._came_in_turn(site, publication, last) and self._subscribed_since(client, publication)
 
     def _found_at_a_later_start(self, site: str, publication: ModelPublication) -> bool:
-        """Whether a broker has a message only since a node, which could not read at one start what it owed,
-        was started once more."""
+        """Whether a broker has a message only since a node, which could not read its pending messages at one
+        start, was started once more."""
         facts, payload = self._facts, publication.payload
         first = min(facts.takes[site, payload], default=0.0)
         return any(

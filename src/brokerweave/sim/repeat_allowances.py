@@ -30,7 +30,7 @@ KEEPER_AWAY = "who kept it was away when its subscriber got it"
 
 class RepeatAllowances:
     def __init__(self, nodes: Mapping[str, SimNode], sound: Callable[[SimNode, SimNode], bool]) -> None:
-        """`sound(a, b)`: their link stands, and nothing is on its way from b to a."""
+        """`sound(a, b)`: their link is up, and nothing is on its way from b to a."""
         self._nodes = nodes
         self._sound = sound
         self._allowances: defaultdict[str, dict[bytes, str]] = defaultdict(dict)
@@ -131,7 +131,8 @@ NOTICED = 3.0
 
 
 class Losses:
-    """Which sites lost what they kept, and when: where as many died as there were copies, nothing is owed."""
+    """Which sites lost what they kept, and when: if as many died as there were copies, nothing is
+    expected."""
 
     def __init__(self, copies: int) -> None:
         self.copies = copies

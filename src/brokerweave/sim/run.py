@@ -251,7 +251,7 @@ class Simulation:
         return record is not None and topic_filter in record.filters
 
     def _sound(self, node: SimNode, other: SimNode) -> bool:
-        """Whether the link stands at both ends, and nothing is on its way from `other` to `node`."""
+        """Whether the link is up at both ends, and nothing is on its way from `other` to `node`."""
         if not other.up:
             return False
         here, there = node.links.carriers.get(other.name, 0), other.links.carriers.get(node.name, 0)

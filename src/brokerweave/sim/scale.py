@@ -230,7 +230,7 @@ class ScaleRun:
             # Nodes join one after another, each linked with all before it.
             for number, links in groupby(self.links, key=lambda link: link.nodes[0].number):
                 joins = LINKED + (SUBSCRIBED - LINKED) * number / self.options.nodes
-                self.world.later(self._at(joins), partial(_stand, list(links)))
+                self.world.later(self._at(joins), partial(_establish, list(links)))
         else:
             self._spread(0.0, LINKED, [each.connect for each in self.links])
             self._spread(LINKED, SUBSCRIBED, arrivals)
@@ -407,9 +407,9 @@ class ScaleRun:
         result.barrier_timeouts = sum(node.core.counters["barrier_timeouts"] for node in self.nodes)
 
 
-def _stand(links: Iterable[ScaleLink]) -> None:
+def _establish(links: Iterable[ScaleLink]) -> None:
     for link in links:
-        link.stand()
+        link.establish()
 
 
 def _filters_of(node: ScaleNode, neighbour: str) -> int:

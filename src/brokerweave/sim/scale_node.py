@@ -296,7 +296,7 @@ class ScaleLink:
         self._ends = near, far
         near.flush()
 
-    def stand(self) -> None:
+    def establish(self) -> None:
         """As `connect`, and both sides have shaken hands already: where half a million links come up, that
         would take longer than all the rest."""
         now = self.nodes[0].world.now

@@ -148,7 +148,7 @@ class WatchedOutbox(Outbox):
             yield from in_journal(self._journal)
 
     def in_memory(self, durable: bool = False) -> Iterator[bytes]:
-        """With `durable`, only what should be on disk too; a repair is made anew with the next link-up."""
+        """With `durable`, only what should be on disk too; the next link-up repairs again."""
         for run, _ in self._memory:
             if not durable or (run.durable and not run.repair):
                 yield from payloads(run)
@@ -158,7 +158,7 @@ class WatchedOutbox(Outbox):
         largest = max((run.size for run, _ in self._memory), default=0)
         if self._memory_used > self.memory_bytes + largest:
             return f"{self._memory_used} bytes in memory, {self.memory_bytes} allowed"
-        # What lies in memory may be in the journal as well, since the write-ahead log was begun anew.
+        # What lies in memory may be in the journal as well, since the last checkpoint.
         allowed = self.disk_bytes + self.memory_bytes + _RUN_BYTES
         if self._journal is not None and self._journal.size > allowed:
             return f"{self._journal.size} bytes on disk, {allowed} allowed"
@@ -197,7 +197,7 @@ def copies(journal: DiskJournal, wal: bool) -> Iterator[tuple[bytes, str, int, i
 
 
 def in_wal(journal: DiskJournal | None) -> Iterator[tuple[bytes, tuple[str, ...]]]:
-    """Each message that the write-ahead log has, and the outboxes that owe it."""
+    """Each message that the write-ahead log has, and its outboxes."""
     for data in journal.contents() if journal is not None else ():
         entry = decode_entry(data)
         if isinstance(entry, RunEntry):
