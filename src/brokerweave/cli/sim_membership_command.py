@@ -116,7 +116,7 @@ def rows(result: MembershipResult, cost: dict[str, float]) -> list[tuple[str, st
         ),
         ("tables of each node", f"{result.stream_bytes_per_node_second:,.0f} bytes a second"),
         ("suspected in vain", f"{result.false_suspicions:,}"),
-        ("held for dead in vain", f"{result.false_deaths:,}"),
+        ("declared dead in vain", f"{result.false_deaths:,}"),
         ("until all know a crash", _spread(result.crash_known)),
         ("until all know a return", _spread(result.return_known)),
         ("until all know metadata", _spread(result.change_known)),

@@ -147,9 +147,7 @@ class Redelivery:
 
     def hold_behind(self) -> HoldPoint:
         if not self.busy:
-            raise LocalProtocolError(
-                "the stream is held behind a CONNACK or SUBACK while that is acted on"
-            )
+            raise LocalProtocolError("the stream is held behind a CONNACK or SUBACK while that is acted on")
         if self.behind is None:
             self.behind = HoldPoint()
         return self.behind
