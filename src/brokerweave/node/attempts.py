@@ -159,7 +159,8 @@ class Attempts:
         return self._round
 
     def ask(self, nodes: Iterable[str], number: int, client: str, own_before: float) -> None:
-        """For all that they keep for a client; but of what they keep for it here only what is older."""
+        """Ask for everything that they keep for a client; of what they keep for it as a client of this node,
+        only older messages."""
         age = max(self._core.now() - own_before, 0.0)
         ask = wire.encode_ask(wire.Ask(number, self._failover.mesh.table.since(client), client, age))
         for node in nodes:
@@ -396,8 +397,8 @@ class Attempts:
             self._overtaken(identifier, told)
 
     def _overtaken(self, identifier: MessageId, told: set[str]) -> None:
-        """The broker gets something whose origin may not have known yet who is here. Who was elsewhere may
-        have it from there; of those who have it from here, their pairs were `told`."""
+        """The broker gets a message whose origin may not have known that a client is here. The client may
+        have it from its former site. The pairs of clients that have it from this node were `told`."""
         if not self._clients:
             return
         known = self._failover.log.find(identifier)

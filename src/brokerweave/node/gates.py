@@ -58,8 +58,8 @@ class Gates:
         self._core.host.lane_ready(neighbour, lane)
 
     def not_flooded(self, neighbour: str, lane: int) -> None:
-        """A flood found no room, and will not follow what is on its way as it was: that has to go on from
-        there to all, also over links that have just joined."""
+        """A flood found no room, so it does not follow the runs that are on their way. The neighbour has to
+        send those to all, also over links that have just joined."""
         self.mark(neighbour, lane, 0)
 
     def hold(self, neighbour: str) -> None:

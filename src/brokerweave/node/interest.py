@@ -80,7 +80,7 @@ class Interest:
         self._strategy.client_wants(record.client_id, wants)
 
     def tell(self, record: SessionRecord) -> None:
-        """A client came back to its session: what it wants is what it wanted."""
+        """A client resumed its session: tell the strategy its filters."""
         wants: dict[str, int | None] = {f: qos for f, qos in record.filters.items() if _routable(f)}
         if record.client_id in self.flooded:
             wants[FLOODED] = 2
@@ -146,7 +146,7 @@ class Interest:
             self._strategy.client_left(record.client_id)
 
     def flood(self, record: SessionRecord) -> None:
-        """Until it is known what this client wants, everything that others publish comes to this site."""
+        """Until the filters of this client are known, this site gets everything that others publish."""
         self.flooded.add(record.client_id)
         raised = self._hold(f"{record.client_id}\0\0", EVERYTHING, 2)
         if raised:

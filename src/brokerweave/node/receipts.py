@@ -59,7 +59,7 @@ class ReceiptExchange:
         self.turn_later(self._failover.window)
 
     def keeps(self, topic: bytes) -> bool:
-        """Whether somebody may keep what was published on a topic for those who asked for QoS 0."""
+        """Whether holders may keep publications on a topic for QoS 0 subscriptions."""
         return topic in self._topics
 
     def turn_later(self, seconds: float) -> None:
@@ -108,7 +108,7 @@ class ReceiptExchange:
         self._flush_later()
 
     def _flush_later(self) -> None:
-        """At the end of this turn, those who keep what a client here has hear of it, and so does the disk."""
+        """Send receipts, and write to disk, at the end of this turn."""
         if not self._flushing and (self.outbox.waiting or self._failover.queues.shelf.behind):
             self._flushing = True
             self._core.call_later(0, self.flush)
@@ -134,8 +134,8 @@ class ReceiptExchange:
     # Who is to hear it
 
     def holders(self) -> list[str]:
-        """Who is to hear what this node's clients have: also those that held for it a moment ago, and may
-        be out of reach, or who did before it was started. They still hold if they are not dead."""
+        """The nodes that get receipts: the holders, and former holders of a moment ago or from before a
+        restart, which may be out of reach. They still hold if they are not dead."""
         core, now = self._core, self._core.now()
         # While this node is warming up, any node may keep something from before its start.
         warming_up, mesh = self._failover.warming_up, self._failover.mesh

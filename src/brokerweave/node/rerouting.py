@@ -134,8 +134,8 @@ class Rerouting:
             self._core.call_later(0.0, self.move)
 
     def flood_from_disk(self) -> None:
-        """Send once more what was stuck and is on disk only, some at a time; its lane waits for that, or the
-        neighbour could acknowledge what others were not sent yet."""
+        """Flood what was stuck and is on disk only, in small parts. Its lane waits for that, or the neighbour
+        could acknowledge runs that were not sent to others yet."""
         room = MOVE_BYTES
         while self.on_disk and room > 0:
             (neighbour, index), (first, last) = next(iter(self.on_disk.items()))

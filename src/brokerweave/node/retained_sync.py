@@ -165,8 +165,8 @@ class RetainedSync:
         return False, True
 
     def _needs(self, before: RetainedEntry | None, payload: bytes) -> bool:
-        """Whether the broker needs a repair: not what was there before this node, nor a deletion of what is
-        not there. To live subscribers both would only be a message too many."""
+        """Whether the broker needs a repair. It needs neither its own message from before this node nor a
+        deletion of an absent one: live subscribers would get a needless message."""
         if before is not None and before.origin == BROKERS_OWN and before.tag == tag_of(BROKERS_OWN, payload):
             return False
         absent = before is None or before.dead
@@ -288,7 +288,7 @@ class RetainedSync:
         self._send(neighbour)
 
     def _send(self, neighbour: str) -> None:
-        """Owe the neighbour what it lacks, but never so much that others' messages find no room."""
+        """Send the neighbour what it lacks, but never so much that other messages find no room."""
         repair = self._repairs[neighbour]
         repair.timer = None
         lanes = self._host.neighbour_table[neighbour].lanes

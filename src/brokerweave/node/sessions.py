@@ -28,7 +28,7 @@ class Sessions:
         self._records = core.interest.records
         self._expiries: dict[str, Timer] = {}
         self._overtaken: dict[str, Pair] = {}
-        """By client id: a pair whose CONNACK came after that of one that had connected later."""
+        """By client id: a pair whose CONNACK came after the CONNACK of a pair that connected later."""
         self._had = 0
         """Of all records, how many publications they are known to have got."""
 

@@ -74,7 +74,7 @@ def decode_talk(payload: bytes) -> Talk:
 
 
 class PeerLane:
-    """One lane, as it comes in, and what was said of the one that goes out."""
+    """The incoming side of one lane, and what was announced for the outgoing side."""
 
     __slots__ = ("mark", "said", "stash", "stashed")
 

@@ -33,7 +33,7 @@ ELECTION_DELAY = 0.02
 """Seconds from news of links to the election: news that comes together is worked on together."""
 
 UNKNOWN = ""
-"""Kept of a neighbour, beside what it wants, while that may not be all."""
+"""Stored with a neighbour's filters while they may be incomplete."""
 
 
 class Wiring:
