@@ -22,9 +22,7 @@ from typing import ClassVar
 from brokerweave.cooperation import adverts
 from brokerweave.cooperation.adverts import Advert, Digest, Heard, Orphaned, Pull, Told
 from brokerweave.cooperation.clients import ClientTable
-from brokerweave.errors import RemoteProtocolError
-from brokerweave.mqtt.packets import Packet
-from brokerweave.plugin import Context, Cut, Hop, Route, Strategy, option
+from brokerweave.plugin import Context, Cut, Hop, Packet, RemoteProtocolError, Route, Strategy, option
 
 DIGEST_SECONDS = 60.0
 """Between two digests on each link: a backstop, since links deliver all changes in order or fail."""
