@@ -1,5 +1,5 @@
 """The protocol of an observer that hears what an injector does with each QoS 1 or 2 message
-(`failover.injections`).
+(`care.injections`).
 
 Owns the protocol. A message is identified by its origin, the origin's epoch and its sequence. Must not know:
 why.

@@ -1,6 +1,6 @@
 """A client's publications that wait for the broker, then for the cluster, before the client is acknowledged.
 
-Owns publications that the broker has not acknowledged, the acknowledgements that wait, and in a mesh the
+Owns publications that the broker has not acknowledged, the acknowledgements that wait, and the
 repeated publications that the node answers in place of the broker. Invariants: acknowledgements keep the
 order in which the broker would have sent them, and the node's own come after those of earlier publications
 [MQTT-4.6.0-2]; `size` counts everything that is kept. Must not know: how a publication travels, or is
@@ -33,7 +33,7 @@ class UnconfirmedHost(Protocol):
         of it: if the topic got a version higher than `since`. -1: in any case."""
 
     def publishing(self, topic: str) -> None:
-        """Something at QoS 1 or 2 is about to go to the broker: in a mesh others may keep it."""
+        """Something at QoS 1 or 2 is about to go to the broker: others may keep it."""
 
     def write_client(self, pair: Pair, data: bytes) -> None:
         """Send the client a packet of our own, between two of the broker's."""
