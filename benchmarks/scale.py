@@ -332,7 +332,7 @@ MEMBERSHIP_COLUMNS: list[Column] = [
     ("a return, worst", lambda c, f: f"{f['return_known']['worst']:.2f}"),
     ("metadata, worst", lambda c, f: f"{f['change_known']['worst']:.2f}"),
     ("suspected in vain", lambda c, f: f"{f['false_suspicions']:,}"),
-    ("held for dead in vain", lambda c, f: f"{f['false_deaths']:,}"),
+    ("declared dead in vain", lambda c, f: f"{f['false_deaths']:,}"),
 ]
 COST_COLUMNS: list[Column] = [
     ("`brokerweave sim`", lambda c, f: f"`{command_of(c).removeprefix('brokerweave sim ')}`"),

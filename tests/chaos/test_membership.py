@@ -28,7 +28,7 @@ def broken(seeds: range) -> dict[int, str]:
 
 
 @pytest.mark.timeout(900)
-def test_members_that_crash_stand_still_leave_and_are_split_know_the_truth_in_time() -> None:
+def test_members_that_crash_pause_leave_and_are_split_know_the_truth_in_time() -> None:
     assert broken(range(1, 61)) == {}
 
 

@@ -125,7 +125,9 @@ def test_a_neighbour_added_at_run_time_shares_state_both_ways_and_takes_it_along
         assert net.node("d").link("c")["filters_from"] == 0
 
 
-def test_what_a_killed_node_was_owed_arrives_when_it_returns(example: Network, connect: Connect) -> None:
+def test_what_was_pending_for_a_killed_node_arrives_when_it_returns(
+    example: Network, connect: Connect
+) -> None:
     c1 = connect(example.port("I2"), "C1", clean=False)
     c1.subscribe("t", 1)
     example.settle()

@@ -243,7 +243,7 @@ def _stands_still(pid: int) -> bool:
     return set(states) == {"T"}
 
 
-def test_a_service_that_stands_still_is_not_waited_for(tmp_path: Path, connect: Connect) -> None:
+def test_a_service_that_is_paused_is_not_waited_for(tmp_path: Path, connect: Connect) -> None:
     with serving(tmp_path) as node:
         end = publish(node, connect, "s/1", 5)
         pid = node.status()["flight"]["pid"]

@@ -116,7 +116,7 @@ def test_a_paused_broker_is_silent_until_it_is_resumed() -> None:
         assert answers_mqtt(broker.port)
 
 
-def test_a_broker_with_passwords_refuses_strangers() -> None:
+def test_a_broker_with_passwords_refuses_unknown_users() -> None:
     with start_broker("mosquitto", passwords={"ann": "secret"}) as broker:
         codes = []
         for password in ("secret", "wrong"):

@@ -119,7 +119,7 @@ def certificate(folder: Path, name: str, authority: str) -> Settings:
     return {"links": {key: str(folder / file) for key, file in files.items()}}
 
 
-def test_links_run_over_mutual_tls_and_strangers_certificates_are_refused(
+def test_links_run_over_mutual_tls_and_unknown_certificates_are_refused(
     tmp_path: Path, connect: Connect
 ) -> None:
     if not find_program("openssl"):
@@ -220,7 +220,9 @@ def test_a_neighbour_may_be_removed_and_added_in_the_middle_of_traffic(connect: 
             assert numbers == list(range(numbers[0], numbers[-1] + 1, 7))  # its own link was never touched
 
 
-def test_a_neighbour_that_stalls_is_noticed_and_owed_no_more_than_memory_allows(connect: Connect) -> None:
+def test_a_neighbour_that_stalls_is_noticed_and_no_more_is_pending_for_it_than_memory_allows(
+    connect: Connect,
+) -> None:
     small = {"links": {"outbox_memory": 65_536}}
     with network([("a", "b")], settings=merged(QUICK, small)) as net:
         far, near = connect(net.port("b")), connect(net.port("a"))
@@ -266,7 +268,7 @@ def test_interest_outlives_a_client_that_will_come_back_and_its_messages_wait(
 # Stopping, starting, reloading
 
 
-def test_sigterm_lets_go_of_clients_and_still_delivers_what_is_owed(connect: Connect) -> None:
+def test_sigterm_lets_go_of_clients_and_still_delivers_what_is_pending(connect: Connect) -> None:
     patient = {"links": {"ping_interval": 5}}
     with network([], alone=["a", "b"], settings=patient) as net, Proxy(net.node("b").link_port) as proxy:
         net.link("a", "b", proxy.port)
@@ -286,7 +288,7 @@ def test_sigterm_lets_go_of_clients_and_still_delivers_what_is_owed(connect: Con
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
-def test_what_a_node_owes_outlives_its_own_restart(connect: Connect, kill: bool) -> None:
+def test_what_is_pending_at_a_node_outlives_its_own_restart(connect: Connect, kill: bool) -> None:
     with network([("a", "b")]) as net:
         far = connect(net.port("b"), "far", clean=False)
         far.subscribe("t", 1)
@@ -317,7 +319,7 @@ def test_a_killed_node_still_knows_what_absent_clients_want(connect: Connect) ->
         back.wait_for_payload(b"owed")
 
 
-def test_a_killed_node_passes_on_what_it_is_owed_for_a_neighbour_that_is_not_back_yet(
+def test_a_killed_node_passes_on_what_is_pending_for_a_neighbour_that_is_not_back_yet(
     connect: Connect,
 ) -> None:
     with network([("a", "b"), ("b", "c")]) as net:

@@ -101,7 +101,7 @@ def test_round_trips_are_shown_and_status_counts_members(cluster: Cluster) -> No
     assert status["members"][0]["self"]
 
 
-def test_strangers_and_garbage_change_nothing_and_are_counted(cluster: Cluster) -> None:
+def test_unauthenticated_peers_and_garbage_change_nothing_and_are_counted(cluster: Cluster) -> None:
     target = (HOST, cluster.ports["a"])
     random = Random(1)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:

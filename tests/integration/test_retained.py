@@ -59,7 +59,9 @@ def test_sites_agree_after_a_late_joiner_a_split_and_a_deletion(connect: Connect
         assert row["retained_repairs_sent"] >= 1
 
 
-def test_messages_owed_over_a_killed_node_are_repaired_once_and_its_index_survives(connect: Connect) -> None:
+def test_messages_pending_over_a_killed_node_are_repaired_once_and_its_index_survives(
+    connect: Connect,
+) -> None:
     with network([("a", "b")]) as net:
         at_a = connect(net.port("a"), "at-a")
         at_a.publish("last", b"x", qos=1, retain=True)

@@ -292,7 +292,7 @@ def test_another_checkpoint_another_type_or_another_window_is_refused_in_one_lin
         lake.silver().start(lake.spark, NOW)
 
 
-def test_a_layer_that_begins_anew_after_compaction_is_refused_until_it_can_read_all_rows(lake: Lake) -> None:
+def test_a_layer_that_starts_over_after_compaction_is_refused_until_it_can_read_all_rows(lake: Lake) -> None:
     lake.publish([reading(0), reading(1)])
     lake.publish([reading(2)])
     lake.drain(lake.silver())

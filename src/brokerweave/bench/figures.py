@@ -1,4 +1,4 @@
-"""The indexes of a run as plain data, and which of its measurements stand for what was measured.
+"""The indexes of a run as plain data, and which of its measurements count.
 
 Owns `Indexes` (what `bench.indexes` computes), its file, and Definition 1 of ILDM 5.3. Must not know: Spark,
 how a report looks.
@@ -70,7 +70,7 @@ class Indexes:
     expected: int
     lost: int
     surplus: int
-    """Deliveries of the window's messages to more subscribers than were owed."""
+    """Deliveries of the window's messages to more subscribers than expected."""
     strays: int
     """Deliveries of messages that no log says were sent."""
     doubled: int

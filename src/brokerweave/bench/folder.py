@@ -114,7 +114,7 @@ class WindowCounts:
     received: int = 0
     """Deliveries to t-clients in the window, whenever they were sent, doubled ones included."""
     expected: int = 0
-    """Copies owed for the messages of all clients that were sent in the window."""
+    """Deliveries expected for the messages of all clients that were sent in the window."""
     lost: int = 0
     """Of `expected`, those that never came, not even after the window."""
     doubled: int = 0
@@ -138,8 +138,9 @@ class WindowCounts:
 
 
 def kept_up(expected: int, received: int, subscribers: int) -> float:
-    """The part of what l-clients were owed for the window's messages that came in the window, whenever it was
-    sent. One message more may be on its way to each of them at the window's end than at its begin."""
+    """The part of the deliveries expected by l-clients for the window's messages that came in the window,
+    whenever it was sent. One message more may be on its way to each of them at the window's end than at its
+    begin."""
     return 1.0 if expected - received <= subscribers else received / expected
 
 

@@ -27,7 +27,7 @@ from brokerweave.plugin import registry
 Settings = Mapping[str, Mapping[str, object]]
 # Nagle's algorithm in the broker would hide everything else behind the 40 ms of a delayed acknowledgement.
 _MOSQUITTO = ("set_tcp_nodelay true",)
-# Clients that come back are owed what they missed, all of it.
+# Clients that come back get everything that they missed.
 _KEEPING = ("max_queued_messages 100000",)
 
 # HAProxy closes a client's connection when the queue of a Unix socket is full (Mosquitto's has room for ten),

@@ -64,7 +64,7 @@ def causes(result: RunResult) -> list[str]:
     if indexes.strays or indexes.surplus:
         found.append(
             f"{indexes.strays:,} deliveries of messages that nobody sent, {indexes.surplus:,} more than "
-            "were owed: somebody else uses the topics, or logs are missing"
+            "were expected: somebody else uses the topics, or logs are missing"
         )
     late = indexes.late_sends / indexes.sent if indexes.sent else 0.0
     if late > LATE and "sent late" not in bottleneck.reason:

@@ -1,1 +1,3 @@
-"""What clients of a site that died are owed: kept by others, given once where they come back."""
+"""Messages for clients whose site died: other nodes keep them, and the client's new node redelivers them
+once.
+"""

@@ -1,9 +1,10 @@
-"""A client that came here subscribes: all nodes are asked for its queue, and it is judged what it lacks.
+"""A client that lost its site subscribes here: the node asks all others for the client's queue, and decides
+what it lacks.
 
-Owns one *attempt* for each SUBSCRIBE, and the *cuts*: where each neighbour stood when it learned who is here.
-Invariants: SUBACK stands until all in reach have heard, the stream behind it until it is judged what the
-client lacks, both no longer than the barrier's limit. Must not know: who may come, how it is judged
-(`care.cutover` does), sockets, clocks.
+Owns one *attempt* for each SUBSCRIBE, and the *cuts*: the last sequence that each neighbour sent before it
+knew that the client is here. Invariants: the node holds SUBACK until all nodes in reach have answered, and
+the stream behind it until the decision; neither longer than the limit of the barrier. Must not know: which
+clients may come, how the decision is made (`care.cutover`), sockets, clocks.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class _Attempt:
     @property
     def sure(self) -> bool:
         """Whether the broker has delivered by now what it was to: it gave a sign of life, and had room for
-        more than what stands."""
+        more than what is held."""
         return self.answered and sum(packet_id > 0 for packet_id, _ in self.behind.behind) < ROOM
 
 
@@ -116,7 +117,7 @@ class Attempts:
     def begin(
         self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint, timeout: float
     ) -> bool:
-        """SUBACK came. False: it stands until all have heard."""
+        """SUBACK came. False: it is held until all have answered."""
         host, roster, log = self._host, self._care.roster, self._care.log
         client = pair.client.client_id
         entry = self._clients[client]
@@ -158,7 +159,8 @@ class Attempts:
         return self._round
 
     def ask(self, nodes: Iterable[str], number: int, client: str, own_before: float) -> None:
-        """For all that they keep for a client; but of what they keep for it here only what is older."""
+        """Ask for everything that they keep for a client; of what they keep for it as a client of this node,
+        only older messages."""
         age = max(self._host.now() - own_before, 0.0)
         ask = wire.encode_ask(wire.Ask(number, self._care.roster.table.since(client), client, age))
         for node in nodes:
@@ -340,7 +342,7 @@ class Attempts:
             self._host.call_later(POLL_SECONDS, lambda: self._look_again(number))
 
     def _look_at_broker(self, attempt: _Attempt) -> bool:
-        """What the broker delivered since SUBACK stands behind it. Whether there was more of it."""
+        """What the broker delivered since SUBACK is held behind it. Whether there was more of it."""
         deliveries, before = attempt.behind.behind, attempt.seen
         for _, content in deliveries[attempt.seen :]:
             if content is not None:
@@ -395,8 +397,8 @@ class Attempts:
             self._overtaken(identifier, told)
 
     def _overtaken(self, identifier: MessageId, told: set[str]) -> None:
-        """The broker gets something whose origin may not have known yet who is here. Who was elsewhere may
-        have it from there; of those who have it from here, their pairs were `told`."""
+        """The broker gets a message whose origin may not have known that a client is here. The client may
+        have it from its former site. The pairs of clients that have it from this node were `told`."""
         if not self._clients:
             return
         known = self._care.log.find(identifier)

@@ -1,11 +1,11 @@
-"""What a node does for clients that lost their site, where the strategy has a roster of all clients
+"""What a node does for clients that lost their site, if the strategy has a roster of all clients
 (docs/decisions/0011-mesh.md).
 
-Owns the node's part as a holder: queues of other nodes' clients, and takeovers; `receipts` says and hears
-what clients have, `returning` has the part of the new home, `handover` of who holds, `resends` and
-`dead_wills` what their names say. Invariants: what a run is to be held for is in the queues before the run is
-confirmed; a client that is elsewhere since later has no pair here. Must not know: sockets, clocks, receipts,
-how a client is judged to lack a message.
+Owns the node's part as a holder: the queues of other nodes' clients, and takeovers. The other parts:
+`receipts` (what clients have), `returning` (clients that come here), `handover` (queues for new holders),
+`resends` and `dead_wills`. Invariants: a run is in all queues that need it before it is confirmed; a client
+that connected elsewhere later has no pair here. Must not know: sockets, clocks, how receipts travel, how it
+is decided what a client lacks.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ not wait that long."""
 CAME_SECONDS = 10.0
 """How far clocks may differ where it is asked whether a client came after something was published."""
 PUSH_SECONDS = 0.5
-"""After a link is up: how long a node may take what it is owed before it hears what its clients are owed."""
+"""After a link is up: how long a node may take its pending runs before it hears of those for its clients."""
 UNHELD_SECONDS = 0.2
 """How long a node may take to confirm what its holder, just started, could not keep for its clients."""
 BEFORE_SECONDS = 5.0
@@ -97,9 +97,9 @@ class ClientCare(Care, RosterEvents):
         self._pushing: Counter[str] = Counter()
         """Nodes that are about to hear what is kept here for their clients."""
         self._unheld: dict[MessageId, set[str]] = {}
-        """What was published here, and nodes of which a holder does not know who may be owed it."""
+        """What was published here, and the nodes whose clients a holder does not know."""
         self._renewed: dict[str, float] = {}
-        """Clients whose sessions ended with their node and began anew there, and when."""
+        """Clients whose sessions ended with their node and started again there, and when."""
         self._gone: dict[str, str] = {}
         """Clients whose sessions ended a moment ago, and where."""
         roster.events = self
@@ -352,7 +352,7 @@ class ClientCare(Care, RosterEvents):
         if record is None:
             return
         if unexpected and self.returns.has_pending(record.client_id):
-            record.lost = True  # its session may end with its connection, but not what it is owed
+            record.lost = True  # its session may end with its connection; its pending messages stay
         if record.lost and record.owner is pair:
             self.roster.client_cut_off(record.client_id)
 
@@ -477,7 +477,7 @@ class ClientCare(Care, RosterEvents):
         self.returns.taken_over(client)
 
     def left(self, node: str, client: str) -> None:
-        """Its session is over. What was kept for it is no longer owed, unless it turns up elsewhere."""
+        """Its session is over. What was kept for it is no longer pending, unless it connects elsewhere."""
 
         def give_up() -> None:
             if self._gone.pop(client, None) is not None and self.roster.table.home(client) is None:

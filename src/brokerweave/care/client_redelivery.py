@@ -1,8 +1,9 @@
-"""What a client that came here gets from its node, and what its broker does not give it once more.
+"""Sends a client what it missed, and keeps the broker from delivering it a second time.
 
-Owns what was given and the broker has yet to get. Invariants: what the broker is handed after a client had it
-is taken off the stream to that client, once; what a client has, those who kept it are told. Must not know:
-who may come, how all nodes are asked, how it is judged what a client lacks (`care.cutover` does).
+Owns the messages that were redelivered and that the broker has not got yet. Invariants: if the broker gets a
+message after a client had it from the node, the broker's copy is removed from that client's stream, once;
+holders hear what a client has. Must not know: which clients may come, how other nodes are asked, how it is
+decided what a client lacks (`care.cutover`).
 """
 
 from __future__ import annotations

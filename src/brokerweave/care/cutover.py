@@ -1,10 +1,11 @@
-"""A client came back at this node: which of what it is owed goes to it from here, once and in order.
+"""Decides which pending messages a client that came back gets from this node, once and in order.
 
-Owns the judgement for one SUBSCRIBE. Three ways lead to the client: its queue at the holders, this node's
-broker because the origin knew that the client is here (after the *cut*), and this node's broker because
-others here want the topic. Invariants: of the three exactly one is taken, as far as can be known; where it
-cannot, a publication is given rather than lost, except to a subscription of QoS 0; what came from one
-origin's lane stays in order. Must not know: links, brokers, packets to the client.
+Owns the decision for one SUBSCRIBE. A message can reach the client in three ways: from its queue at the
+holders; from this node's broker, because the origin knew that the client is here (after the *cut*); and from
+this node's broker, because other clients here want the topic. Invariants: exactly one way is taken, as far as
+can be known; if it cannot be known, the message is redelivered rather than lost, except for a QoS 0
+subscription; messages of one lane of one origin stay in order. Must not know: links, brokers, packets to the
+client.
 
 The life of one: built when SUBACK came, then `add_cut`, `arrived`, `dead`, `offer`, `answered`, `live` in any
 order until `complete` or until the caller will not wait longer; then `ready` once, then `late` for whatever
@@ -95,7 +96,7 @@ class Cutover:
         self._overtaken: set[MessageId] = before._overtaken if before is not None else set()
         # Given from here, and not known to be received.
         self._given: dict[MessageId, bytes] = before._given if before is not None else {}
-        # What the client has from the broker that was none of what it is owed, as far as was known then.
+        # What the client has from the broker that was none of its pending messages, as far as was known then.
         self._others: Counter[bytes] = before._others if before is not None else Counter()
 
     # What becomes known
@@ -260,7 +261,7 @@ class Cutover:
         return self.has(held)
 
     def received(self, hashes: Iterable[bytes]) -> list[MessageId]:
-        """The client has these from the broker or from here: which they are of what it was owed from
+        """The client has these from the broker or from here: which of its pending messages they are, from
         before. Of one that is none of those, this node's own holders are to be told."""
         ids = []
         for one in hashes:
@@ -299,7 +300,7 @@ class Cutover:
         return bool(self._given)
 
     def interrupted(self) -> None:
-        """The client's connection ended: what was given to it from here, and it did not answer, it is owed
+        """The client's connection ended: what was given to it from here, and it did not answer, is pending
         still. Offered again it is given again."""
         for identifier, hash in self._given.items():
             waiting = self._unreceived.get(hash, [])

@@ -1,8 +1,8 @@
-"""Wills of clients whose node died, published by the first live holder of that node, once.
+"""Wills of clients whose node died: the first live holder of that node publishes them, once.
 
-Owns who was told of which will. Invariants: a node's holders know the wills of its connected clients; a
-holder that is not the first one waits; what one published, the others are told. Must not know: how a will
-travels.
+Owns which holder was told of which will. Invariants: a node's holders know the wills of its connected
+clients; a holder that is not the first one waits; the others hear which wills were published. Must not know:
+how a will travels.
 """
 
 from __future__ import annotations

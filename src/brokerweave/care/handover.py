@@ -1,12 +1,12 @@
-"""Other nodes hold for a node's clients than before: they get what is kept for these already.
+"""When the holders of a node change, the new ones get what the others keep for its clients.
 
-Owns who is to give what to whom: without it a publication would have as few copies as there were live nodes
-when it was published, whoever came since. Invariants: a node that lives asks for it itself, once its receipts
-go to the new holder, too, so that none is missed; for one that is dead those who hold act by themselves. A
-node that was started is a holder of clients that it had before, and that are nowhere. What comes for a client
-that has asked for its queue meanwhile is not kept: nobody would say that the client has it. What comes for
-one that is elsewhere, which its keeper may not have heard, is kept, and passed on to there. Must not know:
-how queues are kept, how a client is judged to lack a message.
+Owns who hands over what to whom. Without it a publication would have only as many copies as there were live
+nodes when it was published. Invariants: a live node asks for the handover itself, after its receipts go to
+the new holder, so that no receipt is missed; for a dead node its holders act on their own. A node that
+restarted is a holder for its former clients that are connected nowhere. If a client has asked for its queue
+in the meantime, nothing more is kept for it here, since no receipt would come. If a client is at another
+node, what arrives for it is kept and passed on to there. Must not know: how queues are kept, how it is
+decided what a client lacks.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Handover:
             self._ask([node], self._host.node_id)
 
     def asked(self, client: str) -> None:
-        """A client has asked for what is kept here: what is older, and comes later, is not owed to it."""
+        """A client has asked for what is kept here: what is older, and arrives later, is not kept for it."""
         self._asked_at.pop(client, None)
         self._asked_at[client] = self._host.now()
         if len(self._asked_at) > MOST_ASKED:

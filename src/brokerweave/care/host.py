@@ -43,10 +43,10 @@ class SessionBook(Protocol):
     def returned(
         self, client: str, returned: dict[str, tuple[int, list[int]]] | None, granted: float | None = None
     ) -> None:
-        """Write down whether a client may be owed something from before it came here, and up to where."""
+        """Log whether something from before it came here may be kept for a client, and up to where."""
 
     def had(self, client: str, names: Iterable[Name]) -> None:
-        """Write down that a client has these of what it was owed from before."""
+        """Log that a client has these of its pending messages."""
 
 
 class LinkedNode(Protocol):

@@ -1,10 +1,10 @@
-"""What was handed to this node's broker, and when it had it: on a clock of events, not of seconds.
+"""A log of what this node's injectors published, and when the broker had it, on a clock of events.
 
-Owns the log. Ticks order what this node did and saw: a message that was acknowledged before the tick at
-which a SUBSCRIBE was written was not delivered for it; one that was written after the tick of its SUBACK
-is. Invariants: without an open cutover only what is not acknowledged yet is remembered; bounded, and what
-is forgotten too early is counted; to look at what happened since a tick costs no more than what happened
-since, however long the log is. Must not know: connections, what the messages are.
+Owns the log. Ticks order what this node did and saw: a message that was acknowledged before the tick at which
+a SUBSCRIBE was written was not delivered for it; a message that was written after the tick of its SUBACK is.
+Invariants: without an open cutover only unacknowledged messages are remembered; the log is bounded, and what
+is forgotten too early is counted; a look at what happened since a tick costs no more than what happened
+since. Must not know: connections, what the messages are.
 
 `InjectionLog.lane` gives what `Injector.watch` takes.
 """

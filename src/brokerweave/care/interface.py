@@ -27,7 +27,7 @@ class Care:
     """Whether pairs tell what their clients have, and may redeliver: clients are followed from node to
     node."""
     window = 0.0
-    """Seconds for which a client that lost its session is owed what it misses."""
+    """Seconds for which messages are kept for a client that lost its session."""
 
     def keep_in(self, open_journal: Callable[[], Journal | None]) -> None:
         """Before anything happens: keep what is kept in a journal, and go on with what an earlier start
@@ -43,7 +43,7 @@ class Care:
         """The broker accepted a client. `lost`: it was seen to die with the session that the client had."""
 
     def is_owed(self, client: str, clean_start: bool) -> bool:
-        """Whether a client whose session the broker does not have is owed what it missed all the same."""
+        """Whether a client whose session the broker does not have still gets what it missed."""
         return False
 
     def recall(self, record: SessionRecord) -> None:
@@ -58,7 +58,7 @@ class Care:
         """A client's SUBSCRIBE is about to go to the broker."""
 
     def expects(self, pair: Pair) -> bool:
-        """Whether a client that subscribes may be owed something from elsewhere: `begin` then asks for it."""
+        """Whether other nodes may keep something for a client that subscribes: `begin` then asks for it."""
         return False
 
     def begin(

@@ -1,9 +1,9 @@
-"""Topics of which somebody may keep what was published on them.
+"""Topics on which holders may keep publications.
 
-Nobody keeps what was published at QoS 0; but a client that asked for QoS 0 gets the rest of it so, too, and
-its deliveries do not say which is which. Invariants: a topic counts from when something at QoS 1 or 2 is on
-its way to the broker here until a window later, at least, since nobody keeps it longer; after a start, or for
-want of room, every topic counts. Must not know: clocks, deliveries.
+Holders keep no QoS 0 publications. But a QoS 0 subscription gets publications of QoS 1 and 2 at QoS 0, too,
+and a delivery does not show the difference. Invariants: a topic counts from when a QoS 1 or 2 publication on
+it is on its way to the broker here until at least a window later, since nobody keeps it longer; after a
+start, or if there is no room, every topic counts. Must not know: clocks, deliveries.
 """
 
 from __future__ import annotations

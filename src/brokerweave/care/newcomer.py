@@ -1,7 +1,7 @@
-"""What its new site knows of one client that may be owed something from elsewhere.
+"""What a node knows of one client that came here and for which other nodes may keep something.
 
-Owns the record, from when the client is expected until nobody keeps anything for it any more. Must not know:
-who fills it in, links, brokers, packets to the client.
+Owns the record, from when the client is expected until nobody keeps anything for it. Must not know: who fills
+it in, links, brokers, packets to the client.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from brokerweave.care.ids import MessageId
 
 
 class Newcomer:
-    """One that may be owed something."""
+    """A client for which something may be kept."""
 
     __slots__ = (
         "asked",
@@ -50,7 +50,7 @@ class Newcomer:
         """Where it had subscribed before this node knew of it, or was restarted: what was kept for it here,
         and published later than this, its broker has."""
         self.interrupted = False
-        """Its connection ended before it had all that it is owed."""
+        """Its connection ended before it had all its pending messages."""
         self.sources: set[str] = set()
         """Nodes that kept something for it."""
         self.silent: set[str] = set()
@@ -67,5 +67,5 @@ class Newcomer:
 
     @property
     def keepers(self) -> set[str]:
-        """Who is to hear what it got of what it was owed from before."""
+        """The nodes that need receipts for its pending messages."""
         return self.sources | self.silent

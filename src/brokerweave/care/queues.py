@@ -1,14 +1,14 @@
-"""The recovery table: what clients of other nodes are owed should their node die
+"""The recovery table: pending messages for clients of other nodes, in case their node dies
 (docs/decisions/0011-mesh.md).
 
-Owns one queue per client, the receipts that came before their publications, what clients were said to have a
-moment ago, and where they are by now. Invariants: a queue is in order of arrival; a publication is in it
-once, and not again once its receipt came, whoever brings it; a receipt takes off one entry, of
-the node that sent it, the oldest with its hash; every bound (bytes of a client, bytes of all, age) drops the
-oldest, counted for its client. Must not know: links, who holds for whom, what goes to whom.
+Owns one queue per client, receipts that came before their publications, what clients received a moment ago,
+and where they are now. Invariants: a queue is in order of arrival; a publication is in it once, and not again
+after its receipt, whoever brings it; a receipt removes one entry, of the node that sent it, the oldest with
+its hash; every bound (bytes of a client, bytes of all, age) drops the oldest, counted for its client. Must
+not know: links, who holds for whom, what goes to whom.
 
-An early receipt swallows the next publication with its hash, so it lives no longer than links may differ in
-speed: what a broker delivered without our holding it (QoS 0 publications) leaves such receipts too.
+An early receipt removes the next publication with its hash, so it lives no longer than links may differ in
+speed. What a broker delivered without a holder (QoS 0 publications) leaves such receipts, too.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Queue:
 
 
 class Queues:
-    """`max_client_bytes` and `max_bytes` bound what is owed, on disk or not; `window` is in seconds."""
+    """`max_client_bytes` and `max_bytes` bound what is pending, on disk or not; `window` is in seconds."""
 
     def __init__(
         self,
@@ -78,13 +78,13 @@ class Queues:
         early_seconds: float = EARLY_SECONDS,
     ) -> None:
         self.dropped: Counter[str] = Counter()
-        """By client: publications dropped by a bound while they were owed."""
+        """By client: pending publications dropped by a bound."""
         self.early_dropped = 0
         """Receipts that no publication came for, in time or in numbers."""
         self.had_dropped = 0
         """What clients have, and was forgotten for want of room: handed over late, they get it again."""
         self.bytes = 0
-        """Of all queues; one that several clients are owed counts for each."""
+        """Of all queues; a publication that is pending for several clients counts for each."""
         self.shelf = shelf or Shelf()
         self._max_client_bytes = max_client_bytes
         self._max_bytes = max_bytes
@@ -114,7 +114,7 @@ class Queues:
 
     @property
     def clients(self) -> list[str]:
-        """Those who are owed something."""
+        """Clients with pending publications."""
         return list(self._queues)
 
     # What happens
@@ -126,7 +126,7 @@ class Queues:
         those that are `nowhere` no broker has it, also if they come back to that node.
 
         Given back: clients that have moved on by now, and to where. Pass it on to those, for them alone; it
-        stays owed all the same, until its receipt.
+        stays pending all the same, until its receipt.
         """
         wanted = {
             client: (home, qos)
@@ -194,7 +194,7 @@ class Queues:
             self._gone(client, done)
 
     def routed_there(self, client: str, ids: Iterable[MessageId], home: str) -> None:
-        """The client gets these where it is: what is kept for it elsewhere is owed no more."""
+        """The client gets these at its node: what is kept for it elsewhere is no longer pending."""
         self.let_go(client, dict.fromkeys(ids), but=home)
 
     def routed(self, client: str, ids: Iterable[MessageId], home: str) -> None:
@@ -248,7 +248,7 @@ class Queues:
         return client in self._queues
 
     def take(self, client: str, own: bool | None = None, own_before: float = inf) -> list[Held]:
-        """Everything that a client is owed, in order. It stays owed until it is known to have it, but for
+        """Everything that is pending for a client, in order. It stays pending until the client has it, except
         what it asked for at QoS 0: that is given at most once. Not what came since it is where it is: its
         broker there has that. `own`: only what it was to get where it is now, in an earlier session; or only
         what it was to get elsewhere. `own_before`: of the former only what was published before that."""
@@ -317,7 +317,7 @@ class Queues:
     # A session's end
 
     def forget(self, client: str) -> None:
-        """The client is owed nothing any more: its session ended."""
+        """Nothing is pending for the client any more: its session ended."""
         queue = self._queues.get(client)
         if queue is not None:
             bodies = list(queue.bodies.values())

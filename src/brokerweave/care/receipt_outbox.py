@@ -1,10 +1,10 @@
-"""Receipts on their way: gathered for one loop turn, then one packet to each holder.
+"""Outgoing receipts: collected for one loop turn, then one packet to each holder.
 
-Owns what was gathered, and what each holder has not acknowledged yet. Invariants: a receipt goes out at the
-next `flush`, and again when a link is new, until it is acknowledged; packets to one node are numbered, so
-that it takes none twice; who is reached for the first time hears which ids clients got since the node was
-started, a moment ago; memory is bounded, and what a node may have missed for want of room is counted (its
-queue then keeps what the client has, until its age ends it). Must not know: links, who holds.
+Owns the collected receipts, and what each holder has not acknowledged yet. Invariants: a receipt goes out at
+the next `flush`, and again when a link is new, until it is acknowledged; packets to one node are numbered, so
+that it takes none twice; a node that is reached for the first time hears which ids clients got since this
+node started; memory is bounded, and what a holder may have missed for lack of room is counted (its queue then
+keeps what the client has, until its age ends it). Must not know: links, who holds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Stream:
 
 class ReceiptOutbox:
     def __init__(self, life: int = 0, max_bytes: int = MAX_BYTES) -> None:
-        """`life` is another one after each start: numbers begin anew."""
+        """`life` differs after each start: numbers start over."""
         self.lost = 0
         """Packets that a node may not have seen, and will not."""
         self._life = life

@@ -1,10 +1,11 @@
-"""What clients have: their site says it, and who keeps it for them hears it (docs/decisions/0011-mesh.md).
+"""Tells holders which messages clients here have, and takes such receipts from others
+(docs/decisions/0011-mesh.md).
 
-Owns the receipts, those that go out and how far those of others were taken; who is to hear them; and what
-clients here had a moment ago. Invariants: receipts go out before this node reads, or passes on, anything more
-than the turn in which clients answered; none is acknowledged before the disk has what follows from it; who
-held for this node hears them for a window longer. Must not know: what is kept and for whom (`queues` does),
-what a client lacks, sockets, clocks.
+Owns outgoing receipts, how far the receipts of others were taken, which nodes get receipts, and what clients
+here received a moment ago. Invariants: receipts go out before this node reads, or passes on, more than the
+turn in which clients answered; no receipt is acknowledged before its effect is on disk; a former holder gets
+receipts for one more window. Must not know: what is kept and for whom (`queues`), what a client lacks,
+sockets, clocks.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class ReceiptExchange:
         self.turn_later(self._care.window)
 
     def keeps(self, topic: bytes) -> bool:
-        """Whether somebody may keep what was published on a topic for those who asked for QoS 0."""
+        """Whether holders may keep publications on a topic for QoS 0 subscriptions."""
         return topic in self._topics
 
     def turn_later(self, seconds: float) -> None:
@@ -107,7 +108,7 @@ class ReceiptExchange:
         self._flush_later()
 
     def _flush_later(self) -> None:
-        """At the end of this turn, those who keep what a client here has hear of it, and so does the disk."""
+        """Send receipts, and write to disk, at the end of this turn."""
         if not self._flushing and (self.outbox.waiting or self._care.queues.shelf.behind):
             self._flushing = True
             self._host.call_later(0, self.flush)
@@ -131,10 +132,10 @@ class ReceiptExchange:
     # Who is to hear it
 
     def holders(self) -> list[str]:
-        """Who is to hear what this node's clients have: also those that held for it a moment ago, and may
-        be out of reach, or who did before it was started. They still hold if they are not dead."""
+        """The nodes that get receipts: the holders, and former holders of a moment ago or from before a
+        restart, which may be out of reach. They still hold if they are not dead."""
         host, now = self._host, self._host.now()
-        # Of one that is young anybody may have kept something before it was started.
+        # While this node is warming up, any node may keep something from before its start.
         warming_up, roster = self._care.warming_up, self._care.roster
         for node in host.neighbours() if warming_up else roster.holders(host.node_id):
             self._holders[node] = now + self._care.window

@@ -1,9 +1,9 @@
-"""What this node's clients were seen to receive a moment ago.
+"""What this node's clients received a moment ago.
 
-Owns the memory of (client, content). Holders hear of a receipt once, when it comes; who begins to hold, or
-gets the same publication under another name, after that has to be told again. Invariants: bounded in time and
-number, and what goes for want of room is counted: at worst a client gets it twice. Must not know: who holds,
-clocks.
+Owns the memory of (client, content). Holders hear of a receipt once, when it comes. A node that becomes a
+holder later, or gets the same publication under another id, has to be told again. Invariants: bounded in time
+and number, and what is forgotten for lack of room is counted: at worst a client gets it twice. Must not know:
+who holds, clocks.
 """
 
 from __future__ import annotations

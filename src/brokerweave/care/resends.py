@@ -1,8 +1,8 @@
-"""Publications that come again: a publisher that lost its site sends them to another one (decision 0011).
+"""Recognises publications that a publisher repeats at another site after it lost its own (decision 0011).
 
-Owns what this node has acted on, and what of it the broker may not have read. Invariants: what comes again is
-acted on once here; for clients of a site out of reach it is kept all the same, once; who keeps it under its
-new name is told which clients have it. Must not know: connections, how anything is kept.
+Owns which publications this node has acted on, and which of them the broker may not have read. Invariants: a
+repeated publication takes effect here once; for clients of a site out of reach it is still kept, once; who
+keeps it under its new id hears which clients have it. Must not know: connections, how anything is kept.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Resends:
     def sender(
         self, publish: Publish, pair: Pair, holds: tuple[str, ...], resent: bool
     ) -> tuple[tuple[str, int] | None, tuple[str, ...]]:
-        """By what others know a publication that a client here made, should it come again; and for whose
-        clients it is to be kept here."""
+        """The sender (client, packet id) by which other nodes recognise a local publication if it is
+        repeated; and the nodes for whose clients it is to be kept here."""
         client = pair.client.client_id
         if not client or not publish.packet_id:
             return None, holds
@@ -58,8 +58,8 @@ class Resends:
     def _to_keep(
         self, sender: tuple[str, int], hash: bytes, holds: tuple[str, ...], known: bool
     ) -> tuple[str, ...]:
-        """For whose clients something is to be kept that this node acts on: if it has done so before, only
-        for those of nodes out of reach that others were to keep it for. They may be gone, too."""
+        """The nodes for whose clients a publication is to be kept here. If this node acted on it before, only
+        nodes out of reach: their other holders may be gone, too."""
         nodes = [node for node in holds if not (known and self._care.roster.has_told(node))]
         return self.senders.keep(*sender, hash, nodes) if nodes else ()
 
@@ -83,7 +83,7 @@ class Resends:
             self._host.call_later(self._care.window, self._turn)
 
     def note(self, run: Run, holds: tuple[str, ...]) -> tuple[bool, tuple[str, ...]]:
-        """Remember what a run brings that has a sender. Whether this node had acted on it, and for whose
+        """Remember a run that has a sender. Whether this node had acted on it, and the nodes for whose
         clients it is to be kept here."""
         assert run.sender is not None
         topic, name = _content(run)
@@ -116,8 +116,8 @@ class Resends:
         return known
 
     def left(self, run: Run, lane: int, holds: tuple[str, ...]) -> None:
-        """A client left before the broker acknowledged what it published: nobody will hear when that has
-        it."""
+        """A client left before the broker acknowledged its publication: no acknowledgement will tell when the
+        broker has it."""
         self.note(run, holds)
         lane = lane if self._host.settings.ordered else 0
         identifier = MessageId(run.origin, run.epoch, lane, run.first)

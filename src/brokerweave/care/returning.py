@@ -1,10 +1,10 @@
-"""A client that lost its site comes to this one: it gets what it missed, once, before anything else.
+"""Clients that lost their site and come to this one: they get what they missed, once, before anything else.
 
-Owns the clients that may be owed something from elsewhere, from when they come until nobody keeps anything
-for them; `attempts` has what happens when one subscribes, `redelivery` what it gets. Invariants: what a
-client left without, and what came while it was away, it is owed still when it goes on; then the stream stands
-behind CONNACK until all in reach have answered once more, no longer than the barrier's limit. Must not know:
-how it is judged what a client lacks, sockets, clocks.
+Owns the clients for which other nodes may keep something, from when they come until nobody keeps anything for
+them. `attempts` handles their subscriptions, `redelivery` what they get. Invariants: if a client leaves
+before it has everything, the rest, and what comes while it is away, stays pending until it resumes; then the
+stream is held behind CONNACK until all nodes in reach have answered again, no longer than the limit of the
+barrier. Must not know: how it is decided what a client lacks, sockets, clocks.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Returns:
         self._clients: dict[str, Newcomer] = {}
         self._agains: dict[int, _Again] = {}
         self._subscribing: set[str] = set()
-        """Clients that may be owed something, and wait for SUBACK."""
+        """Clients for which something may be kept, and that wait for SUBACK."""
         self._unknown_sessions: dict[str, None] = {}
         """Clients that came in sessions of which this node, just started, knew nothing; as long as somebody
         may keep something for them."""
@@ -86,7 +86,7 @@ class Returns:
         return client in self._clients
 
     def has_pending(self, client: str) -> bool:
-        """Whether it left before it had all that it is owed, or heard that it is subscribed."""
+        """Whether it left before it had all pending messages, or before SUBACK."""
         entry = self._clients.get(client)
         if entry is None or entry.last is None:
             return entry is not None
@@ -94,7 +94,7 @@ class Returns:
 
     @property
     def subscribes(self) -> bool:
-        """Whether somebody who may be owed something waits for SUBACK."""
+        """Whether a client for which something may be kept waits for SUBACK."""
         return bool(self._subscribing)
 
     @property
@@ -164,7 +164,7 @@ class Returns:
     def begin(
         self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint, timeout: float
     ) -> bool:
-        """SUBACK came. False: it stands until all have heard."""
+        """SUBACK came. False: it is held until all have answered."""
         self._subscribing.discard(pair.client.client_id)
         return self.attempts.begin(pair, filters, hold_point, timeout)
 
@@ -246,8 +246,8 @@ class Returns:
     # All are asked again
 
     def _ask_again(self, client: str, pair: Pair) -> None:
-        """It left before it had all that it was owed: who keeps something says so once more. The stream
-        stands behind CONNACK until all have answered."""
+        """It left before it had all pending messages: all nodes are asked again. The stream
+        is held behind CONNACK until all have answered."""
         host, roster = self._host, self._care.roster
         roster.flush()
         number, nodes = self.attempts.new_round(), roster.reachable()

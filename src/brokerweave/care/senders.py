@@ -1,9 +1,9 @@
-"""Which publications of which publisher this node has acted on, to know one that is resent.
+"""Remembers which publications of which publisher this node has acted on, to recognise a repeated one.
 
 Owns the memory of (client, packet id, hash), and for whose clients it was kept here. A publisher that lost
-its node sends again, with DUP, what was not acknowledged [MQTT-4.4.0-1]; what it sent first may come after
-that, from a node that was out of reach. Invariants: bounded in number, and by `turn` in time; forgetting one
-means at worst that it counts as new. Must not know: what is published, clocks.
+its node sends again, with DUP, what was not acknowledged [MQTT-4.4.0-1]. Its first copy may arrive after
+that, from a node that was out of reach. Invariants: bounded in number, and by `turn` in time; if one is
+forgotten, at worst it counts as new. Must not know: what is published, clocks.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Where a holder's publications lie: in memory, in a journal, or only there.
+"""Where a holder's publications are stored: in memory, in a journal, or in both.
 
-Owns the bodies, shared by all clients that are owed one, and the journal's records. What happens in one loop
-turn becomes one record, at `flush`. Invariants: what was flushed is found again by `replay`; the oldest
-bodies leave memory first, and only those that are in the journal; the journal is trimmed up to its oldest
-live body, and rewritten bit by bit where most of it is dead. A disk that fails is counted, all goes on in
-memory, and what the disk missed it gets when it answers again, up to a bound. Must not know: queues,
+Owns the bodies, shared by all clients for which one is pending, and the journal's records. What happens in
+one loop turn becomes one record, at `flush`. Invariants: `replay` finds what was flushed; the oldest bodies
+leave memory first, and only if they are in the journal; the journal is trimmed up to its oldest live body,
+and rewritten bit by bit if most of it is dead. If the disk fails, this is counted, and everything continues
+in memory; what the disk missed is written when it works again, up to a bound. Must not know: queues,
 receipts.
 
 A record is parts one after the other. u8 1, *hold*: added f64, clients u16, each client (u16 length, UTF-8),
@@ -72,7 +72,7 @@ class Shelf:
         self._pending: list[bytes] = []
         self._unplaced: list[Body] = []
         self._resident: deque[Body] = deque()
-        # Of each record in the journal, in order: the bodies in it that somebody is owed. A publication may
+        # Of each record in the journal, in order: the bodies in it that are pending. A publication may
         # have several, of clients that it was held for one after the other.
         self._live: dict[int, dict[int, Body]] = {}
         self._live_bytes = 0
@@ -89,7 +89,7 @@ class Shelf:
         return body
 
     def drop(self, client: str, bodies: Sequence[Body]) -> None:
-        """The client is not owed these any more."""
+        """These are no longer pending for the client."""
         if self._journal is not None and bodies and not self._replaying:
             ids = encode_ids([body.id for body in bodies])
             self._pending.append(b"%c%b%b" % (_GONE, encode_text(client), ids))
@@ -137,7 +137,7 @@ class Shelf:
         return bool(self._pending)
 
     def _keep_for_later(self, pending: list[bytes], placed: list[Body]) -> None:
-        """The disk failed. What it does not hear of when it answers again would be owed again after a
+        """The disk failed. What it does not hear of when it answers again would be pending again after a
         restart, or lost with it."""
         self._pending, self._unplaced = pending, placed
         if sum(map(len, pending)) > UNWRITTEN:
@@ -145,7 +145,7 @@ class Shelf:
             self.failures += 1
 
     def replay(self) -> Iterator[Body | tuple[str, list[MessageId]]]:
-        """What the journal of an earlier start has, in order: bodies, and who is not owed what any more."""
+        """What the journal of an earlier start has, in order: bodies, and what is no longer pending."""
         if self._journal is None:
             return
         number, self._replaying = 0, True

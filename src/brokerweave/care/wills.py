@@ -89,7 +89,7 @@ class PendingWills:
         return min(self._due.values(), default=None)
 
     def due(self, node: str, now: float) -> list[PendingWill]:
-        """The wills of a dead node's clients to publish now, which are not owed any more."""
+        """The wills of a dead node's clients to publish now, which are no longer pending."""
         clients = [c for c, when in self._due.items() if when <= now and self._told[c].node == node]
         given = [self._told[client] for client in clients]
         for client in clients:

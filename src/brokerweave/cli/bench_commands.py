@@ -58,7 +58,7 @@ Examples:
 """
 _LIMIT_HELP = """Find the highest rate that brokers can serve for ever.
 
-A rate is under the limit if at least 99 % of what is owed to subscribers goes out while it comes in. The
+A rate is under the limit if at least 99 % of the expected deliveries go out while messages come in. The
 result is within 5 % of the limit. The same --to goes on where an earlier search was interrupted.
 
 \b

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _HELP = """Make a page (HTML, with all its pictures) and Markdown tables of a benchmark run.
 
 The indexes are computed from the run's logs by Spark first, unless that was done since the last measurement.
-Two runs are shown side by side, with their differences; where they differ by more than 10 %, the report says
-that they are not trustworthy, and why.
+Two runs are shown side by side, with their differences; if they differ by more than 10 %, the report calls
+them not trustworthy, and says why.
 
 \b
 Examples:

@@ -15,10 +15,10 @@ from brokerweave.cli.output import console, help_text, table
 from brokerweave.cli.running_commands import Config, Id, Json, Socket, ask, print_json
 from brokerweave.errors import ConfigError
 
-_HELP = """Messages from other sites that the broker of a running node refused, or disconnected on.
+_HELP = """Messages from other sites that the broker of a running node refused, or that made it disconnect.
 
-Each was tried twice, then put aside, so that it holds up nothing. The list keeps the newest 1,000 letters of
-16 MiB together.
+The node tried each twice, then put it aside, so that it blocks nothing. The list keeps the newest 1,000
+letters, up to 16 MiB in total.
 
 \b
 Examples:
@@ -109,7 +109,7 @@ def _shown(value: object) -> str:
         return "-"
     if isinstance(value, float):
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(value))
-    # A topic is a stranger's text: what it could do to a terminal is shown, not done.
+    # A topic is untrusted text: control characters are escaped.
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(value))
 
 

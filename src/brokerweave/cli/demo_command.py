@@ -12,10 +12,10 @@ from brokerweave.cli.strategy_option import StrategyName, known
 
 _HELP = """Show several sites with different brokers at work, on this machine, for about two minutes.
 
-Sensors publish at every site and are heard at every other; a node is killed and comes back; the summary says
-what was published, delivered, lost and doubled; with Spark, the pipeline brings it all to a lake, and gold is
-shown. With HAProxy, one of four sites of a mesh is killed, and its clients miss nothing. Ends by itself; exit
-code 0 if nothing was lost or doubled.
+Sensors publish at every site, and all other sites get it. A node is killed and comes back. The summary counts
+what was published, delivered, lost and doubled. With Spark, the pipeline loads it into a lake and shows the
+gold table. With HAProxy, one of four sites of a mesh is killed, and its clients miss nothing. Exit code 0 if
+nothing was lost or doubled.
 
 \b
 Examples:
@@ -40,7 +40,7 @@ def demo(
         bool, typer.Option(help="At the end, bring what was sent to a lake, and show its gold table.")
     ] = True,
     lake: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the lake is made anew; default: in your caches.")
+        Path | None, typer.Option(metavar="DIR", help="Where to make the lake; default: in your caches.")
     ] = None,
     mesh: Annotated[
         bool, typer.Option(help="Then kill one of four sites of a mesh behind HAProxy, if that is installed.")

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _HELP = """Write an HAProxy configuration that spreads clients over the nodes.
 
 The nodes are those that a running node knows as members (--socket, --id or --config name it), or those of the
-NODE.toml files and --server flags given. Each needs a health port. With --watch the file is written anew, and
-HAProxy told to take it, whenever the nodes change. See docs/haproxy.md.
+NODE.toml files and --server flags given. Each needs a health port. With --watch the command
+writes the file again, and reloads HAProxy, whenever the nodes change. See docs/haproxy.md.
 
 \b
 Examples:

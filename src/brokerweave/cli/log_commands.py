@@ -299,7 +299,7 @@ def _as_line(row: LogRow) -> str:
 
 
 def _plain(text: str) -> str:
-    """A stranger's text: what it could do to a terminal is shown, not done."""
+    """Untrusted text: control characters are escaped."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 

@@ -30,8 +30,8 @@ from brokerweave.errors import BrokerweaveError, ConfigError
 
 _HELP = """Makes any MQTT brokers act as one.
 
-A node stands in front of each broker, relays its clients, and brings what they publish to the subscribers at
-every other site.
+A node in front of each broker relays its clients, and sends what they publish to the subscribers at every
+other site.
 
 \b
 Examples:

@@ -40,7 +40,7 @@ Examples:
 """
 _MEMBERS_HELP = """List the members of the cluster, as a running node sees them.
 
-Each with its state (alive, suspect, dead, left), its incarnation (how often it had to say that it lives) and
+Each with its state (alive, suspect, dead, left), its incarnation (how often it refuted a suspicion) and
 the round trip of probes to it. Needs \\[membership] in the node's configuration; see docs/membership.md.
 
 \b
@@ -106,7 +106,7 @@ def remove_neighbour(
     id: Id = None,
     config: Config = None,
 ) -> None:
-    """Take a neighbour away; what is still owed to it is dropped and counted."""
+    """Remove a neighbour; its pending messages are dropped and counted."""
     ask(socket, id, config, {"do": "remove_neighbour", "id": neighbour})
     print(f"removed {neighbour}")
 

@@ -17,7 +17,7 @@ from brokerweave.cli.strategy_option import StrategyName, known
 if TYPE_CHECKING:
     from brokerweave.sim.scale import ScaleOptions, ScalePhase, ScaleResult
 
-_HELP = """Run one scenario over a tree of up to 100,000 nodes, or a mesh of 1,000, and say what it cost.
+_HELP = """Run one scenario over a tree of up to 100,000 nodes, or a mesh of 1,000, and print what it cost.
 
 The nodes are the real ones, without sockets, disks and pings. In parts of the duration: until 0.1 links
 come up and clients subscribe; until 0.7 clients change what they want; from 0.65 to 0.75 a link in the middle
@@ -73,7 +73,7 @@ def scale(
     barrier: Annotated[
         bool, typer.Option("--barrier/--async", help="Whether SUBACK waits for the other sites.")
     ] = True,
-    seed: Annotated[int, typer.Option(help="Where chance begins.", min=0)] = 1,
+    seed: Annotated[int, typer.Option(help="The seed of all randomness.", min=0)] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> int:
     from brokerweave.sim.scale import ScaleOptions
@@ -122,7 +122,7 @@ def _measured(options: ScaleOptions) -> tuple[ScaleResult, dict[str, float]]:
         progress(f"{virtual:.0f} of {options.duration:.0f} virtual seconds, {real:.0f} real ones")
 
     run = ScaleRun(options, show)
-    # What stands now stands to the end: looking for garbage in it again and again takes longer than the run.
+    # These objects live to the end: the collector would take longer than the run, and find nothing.
     # So does what a mesh adds when its links come up.
     gc.collect()
     gc.freeze()

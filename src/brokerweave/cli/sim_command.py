@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from brokerweave.sim.many import SeedSummary
     from brokerweave.sim.run import SeedOutcome, SimOptions
 
-_HELP = """Run nodes, brokers and clients in virtual time, break what can break, and check what is promised.
+_HELP = """Run nodes, brokers and clients in virtual time, inject faults, and check what is promised.
 
 Each seed is one run: the same seed and options give the same run, to the last byte. A seed that fails is
 printed with the shortest schedule that still fails and a trace. Exit code 0 if every seed holds, 1 if not.
@@ -93,7 +93,7 @@ def sim(
 
 
 def _refuse_options(context: typer.Context, command: str) -> None:
-    """What stands before a command's name would be for the other kind of run, and do nothing."""
+    """Options before a command's name belong to the other kind of run, and would have no effect."""
     for option in context.command.params:
         source = context.get_parameter_source(option.name or "")
         if source is not None and source.name == "COMMANDLINE":

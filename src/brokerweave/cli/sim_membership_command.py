@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 _HELP = """Run up to some thousand members in virtual time on a network that loses datagrams.
 
-All know each other at the beginning. They are left alone for the duration, which shows what membership costs
-and whether anyone is held for dead in vain; then metadata changes and members crash and return, one after
-another, and the time is taken until every other member knows. The same options give the same run. Exit code 1
-if a living member was held for dead, or if something was not known everywhere in two minutes.
+All members know each other at the beginning. For the duration nothing happens: this shows what membership
+costs, and whether a living member is declared dead. Then metadata changes, and members crash and return, one
+after another. The command measures the time until every other member knows. The same options give the same
+run. Exit code 1 if a living member was declared dead, or if something was not known everywhere within two
+minutes.
 
 \b
 Examples:
@@ -48,7 +49,7 @@ def membership(
     ] = 60.0,
     crashes: Annotated[int, typer.Option(help="Crashes and returns.", min=0, max=100_000)] = 20,
     changes: Annotated[int, typer.Option(help="Changes of metadata.", min=0, max=100_000)] = 20,
-    seed: Annotated[int, typer.Option(help="Where chance begins.", min=0)] = 1,
+    seed: Annotated[int, typer.Option(help="The seed of all randomness.", min=0)] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> int:
     from brokerweave.sim.membership import MembershipOptions
@@ -92,7 +93,7 @@ def _measured(options: MembershipOptions) -> tuple[MembershipResult, dict[str, f
 
     run = MembershipRun(options, show)
     run.acquaint()
-    # Tables of all members at each stand to the end: no garbage is to be found in them.
+    # The tables of all members live to the end: the collector would find no garbage in them.
     gc.collect()
     gc.freeze()
     result = run.run()
@@ -115,7 +116,7 @@ def rows(result: MembershipResult, cost: dict[str, float]) -> list[tuple[str, st
         ),
         ("tables of each node", f"{result.stream_bytes_per_node_second:,.0f} bytes a second"),
         ("suspected in vain", f"{result.false_suspicions:,}"),
-        ("held for dead in vain", f"{result.false_deaths:,}"),
+        ("declared dead in vain", f"{result.false_deaths:,}"),
         ("until all know a crash", _spread(result.crash_known)),
         ("until all know a return", _spread(result.return_known)),
         ("until all know metadata", _spread(result.change_known)),

@@ -464,7 +464,7 @@ class EdgeLogSection:
             "acknowledged when the process is killed. In a power cut `always` loses no more; `interval` may "
             "lose the last `fsync_interval` seconds; `never` what the kernel had not written, some 30 "
             "seconds, of which some may have been read already.",
-            cost="`always`: the relay stands still for each fsync, some milliseconds, and a client's "
+            cost="`always`: the relay stops for each fsync, some milliseconds, and a client's "
             "acknowledgement waits for it",
         ),
     )

@@ -1,8 +1,8 @@
-"""What nodes of a mesh tell each other of their clients, as bytes.
+"""The packets with which nodes of a mesh tell each other of their clients.
 
-An *advert* says what changed in a node's table, or (in parts) all of it; `heard` answers it, with the last
-sequence that the answering node gave on each lane before it knew; `orphaned` tells a node that was started
-who was at a site that is gone; `digest` is said now and then; `pull` asks for all of the table. Invariants:
+An *advert* says what changed in a node's table, or (in parts) all of it. `heard` answers it, with the last
+sequence that the answering node gave on each lane before it knew. `orphaned` tells a node that started which
+clients were at a site that died. `digest` is sent now and then. `pull` asks for the whole table. Invariants:
 what is written reads back equal; other bytes raise `RemoteProtocolError`; no packet is much longer than
 `PACKET_BYTES`. Must not know: tables, who sends when.
 

@@ -1,9 +1,9 @@
-"""Who is where and wants what, in the whole deployment: the tables of the mesh.
+"""Which client is where and wants what, in the whole deployment: the tables of the mesh.
 
 Owns, for each node, its clients with their filters, a digest of them, and one trie from topics to nodes.
-Invariants: of two nodes that name a client the one with the later `since` has it, and only its filters lead
-anywhere; a digest depends on what a node said alone, in whatever order; where a client *was* is remembered
-until `forget_former`. Must not know: links, time, who holds what for whom.
+Invariants: if two nodes name a client, the one with the later `since` has it, and only its filters count; a
+digest depends only on what a node said, not on the order; where a client *was* is remembered until
+`forget_former`. Must not know: links, time, who holds what for whom.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ClientTable:
         """Client, filter: where the client was, and the QoS that it had there."""
         self._lingering_at: Counter[str] = Counter()
         self._orphaned: dict[str, str] = {}
-        """Clients that are nowhere, and may be owed something from where they were."""
+        """Clients that are connected nowhere, and for which something may be kept."""
         self._orphaned_from: Counter[str] = Counter()
         self._was: dict[str, str] = {}
         """Where clients were before they came to where they are, or last were."""
@@ -77,11 +77,11 @@ class ClientTable:
         return self._nodes[home][client].since if home is not None else 0
 
     def orphaned(self, node: str) -> bool:
-        """Whether a client of the node is nowhere, and owed what it misses."""
+        """Whether a client of the node is connected nowhere, so that messages are kept for it."""
         return node in self._orphaned_from
 
     def lingers(self, node: str) -> bool:
-        """Whether a client that was at a node is owed what it wanted there until it says what it wants."""
+        """Whether a client that was at a node gets what it wanted there, until it subscribes here."""
         return node in self._lingering_at
 
     def went_from(self, node: str) -> Iterator[str]:
@@ -146,7 +146,7 @@ class ClientTable:
             self.events.moved(client, node, home)
 
     def _reset_session(self, node: str, client: str, entry: ClientEntry) -> None:
-        """A session that begins anew has no filters yet."""
+        """A new session has no filters yet."""
         filters = dict(entry.filters)
         for topic_filter in filters:
             self._set(node, client, entry, topic_filter, None)
@@ -155,7 +155,7 @@ class ClientTable:
             self.events.moved(client, node, node)
 
     def _linger(self, node: str, client: str, filters: Mapping[str, int]) -> None:
-        """What a client wanted where it was is owed to it until it says what it wants where it is."""
+        """A client gets what it wanted at its former node until it subscribes at its new one."""
         lingering = self._lingering.setdefault(client, {}) if filters else {}
         for topic_filter, qos in filters.items():
             if topic_filter not in lingering:
@@ -166,7 +166,7 @@ class ClientTable:
         self.recall_former(node, client, filters)
 
     def recall_former(self, node: str, client: str, filters: Mapping[str, int]) -> None:
-        """A client wanted this where it was: what others still send there, for it, is owed to it."""
+        """A client wanted this at its former node: it gets what others still send there for it."""
         self._former.setdefault(node, {}).setdefault(client, {}).update(filters)
         if node in self._tries:
             _enter(self._tries[node], client, filters)
@@ -202,7 +202,7 @@ class ClientTable:
                 self._set_orphaned(client, self._was[client])
 
     def lose(self, node: str, client: str) -> None:
-        """A node was restarted and does not know a client any more, which is owed what it misses."""
+        """A restarted node does not know a client any more; messages are kept for the client."""
         filters = dict(self._nodes[node][client].filters)
         self._linger(node, client, filters)
         self.drop(node, client)

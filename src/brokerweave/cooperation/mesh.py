@@ -1,10 +1,11 @@
-"""The mesh: every node knows every client of every other, and a message takes one hop (decision 0011).
+"""The mesh: every node knows every client of every other node, and a message takes one hop (decision 0011).
 
 Owns the tables of clients, which of them neighbours have heard of, and who holds what for whom. Invariants: a
 local publication goes to each node whose clients want its topic, and to the holders of each such node; what
-came over a link goes no further. All nodes that know the same live members name the same holders. A node that
-is not live keeps its clients for `window` seconds: they are owed. A neighbour whose copy of the table differs
-is sent all of it. Must not know: messages, what holders do with them, connections.
+came over a link goes no further. All nodes that know the same live members name the same holders. The clients
+of a node that is not live stay in the tables for `window` seconds, so that messages are kept for them. A
+neighbour whose copy of the table differs gets all of it. Must not know: messages, what holders do with them,
+connections.
 """
 
 from __future__ import annotations
@@ -214,7 +215,7 @@ class Mesh(Strategy):
 
     @property
     def alone(self) -> bool:
-        """Whether too few others live to keep what this node's clients are owed."""
+        """Whether too few other nodes live to keep messages for this node's clients."""
         return len(self.holders(self.context.node_id)) < self.copies - 1
 
     def stand_ins(self) -> tuple[str, ...]:
@@ -401,7 +402,7 @@ class Mesh(Strategy):
         self._look_who_lives()
 
     def neighbour_recalled(self, neighbour: str, kept: Mapping[str, int]) -> None:
-        """Its clients as they were before a restart, until it tells of them anew."""
+        """Its clients as they were before a restart, until it announces them again."""
         since = {}
         wants: dict[str, dict[str, int | None]] = {}
         for name, value in kept.items():
@@ -559,7 +560,7 @@ class Mesh(Strategy):
 
     def _sweep(self, neighbour: str, named: set[str], same_life: bool) -> None:
         """Clients that a neighbour does not name any more: they left, or it was restarted and has forgotten
-        them. Those are owed what they miss, as the clients of a node that is gone."""
+        them. Messages are kept for those, as for the clients of a dead node."""
         for client in [c for c in self.table.clients(neighbour) if c not in named]:
             gone = same_life or self.table.home(client) != neighbour
             told = Told(client, adverts.GONE if gone else adverts.ELSEWHERE, None)
@@ -603,7 +604,7 @@ class Mesh(Strategy):
                 if entry.filters:
                     told = Told(client, entry.since, dict(entry.filters))
                     orphaned.setdefault((node, self._deaths.get(node, inf)), []).append(told)
-                elif entry.new:  # it is still owed what it wanted where it was
+                elif entry.new:  # it still gets what it wanted at its former node
                     was, filters = self.table.was(client)
                     if filters:
                         orphaned.setdefault((was, inf), []).append(Told(client, 0, dict(filters)))

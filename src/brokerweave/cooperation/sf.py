@@ -110,7 +110,7 @@ class SubscriptionFlooding(Strategy):
         self._change(LOCAL, dict.fromkeys(filters))
 
     def neighbour_recalled(self, neighbour: str, kept: Mapping[str, int]) -> None:
-        """Its interest as it was before a restart, until it says it anew."""
+        """Its interest as it was before a restart, until it announces it again."""
         self._held.setdefault(neighbour, {})
         self._change(neighbour, kept)
 
@@ -121,7 +121,7 @@ class SubscriptionFlooding(Strategy):
         self._send_sync(neighbour, self._ask(neighbour, _widest_first(self._matcher.filters()), self._wishes))
 
     def neighbour_down(self, neighbour: str) -> None:
-        """Nothing can be sent; the neighbour's interest stays, and with it the debt."""
+        """Nothing can be sent; the neighbour's filters stay, and messages for it stay pending."""
         self._sent.pop(neighbour, None)
         self._syncing.pop(neighbour, None)
 

@@ -22,7 +22,7 @@ from brokerweave.mqtt.properties import Property, get_str
 from brokerweave.mqtt.scanner import Frame, Scanner
 
 HANDSHAKE_BYTES = 4096
-"""The largest packet that a stranger can make this node keep."""
+"""The largest packet that an unauthenticated peer can make this node keep."""
 
 _ALL_TYPES = 0xFFFE
 _ADMINISTRATIVE_ACTION = 0x98

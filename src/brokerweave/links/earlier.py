@@ -1,8 +1,8 @@
-"""What an earlier start of the node got to know of messages that come again.
+"""What an earlier start of the node recorded about messages that are sent again.
 
-Owns the marks of messages whose runs are still in the outbox, until the disk gives those runs, and what of
-them a watch has not heard yet. Invariants: a mark is taken once; a watch that comes later hears the same as
-one that was there. Must not know: how a message is sent, when a run is over.
+Owns the marks of messages whose runs are still in the outbox, until the disk returns those runs, and what of
+them a watch has not heard yet. Invariants: a mark is taken once; a watch that starts later hears the same as
+an earlier one. Must not know: how a message is sent, when a run is over.
 """
 
 from __future__ import annotations

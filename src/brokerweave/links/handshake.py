@@ -171,7 +171,7 @@ class Dialer:
         raise RemoteProtocolError(f"{packet.type.name} in the middle of a handshake", 0x82)
 
     def _challenged(self, key: bytes, properties: Properties) -> Packet:
-        """The acceptor has proved itself first: a stranger gets nothing to work on."""
+        """The acceptor has proved itself first: an unauthenticated peer learns nothing."""
         data = get_bytes(properties, Property.AUTHENTICATION_DATA)
         acceptor = user_properties(properties).get("node", "")
         transcript = _transcript(self._hello, self._nonce, acceptor, data[:_NONCE])
@@ -353,7 +353,7 @@ def _reason(properties: Properties) -> str:
 
 
 def one_line(text: str) -> str:
-    """What a stranger wrote, fit for a log."""
+    """Text of an unauthenticated peer, made safe for a log."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:200])
 
 

@@ -1,9 +1,9 @@
-"""What an injector has sent and not yet heard the end of.
+"""What an injector has sent and not completed yet.
 
-Owns: one message's way through the QoS handshakes, packet identifiers, and which runs are complete.
+Owns one message's way through the QoS handshakes, packet identifiers, and which runs are complete.
 Invariants: an identifier belongs to one message at a time; the order of the table is the order in which
-the messages were first sent under their identifiers; runs are reported complete in the outbox's order
-only. Must not know: bytes on the connection, why something is sent again.
+messages were first sent under their identifiers; runs are reported complete in the order of the outbox. Must
+not know: bytes on the connection, why something is sent again.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ then `disconnected`, exactly once for each `connected`. A connection that could 
 at all. All times are on the clock that `Run.born` is on.
 
 Exactly once to the broker holds while this object lives and, with a `progress` that is kept, over a crash of
-the node. Without one a restart begins the session anew, and what was in flight is sent again.
+the node. Without one, a restart starts a new session, and what was in flight is sent again.
 """
 
 from __future__ import annotations

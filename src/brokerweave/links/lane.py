@@ -121,7 +121,7 @@ class Lane:
         return Resume(self.outbox.stream_id, self.outbox.oldest, self._peer_stream, self._taken)
 
     def connected(self, peer: Resume | None, epoch: int = 0) -> None:
-        """A connection stands; `peer` is what the other side's `resume` said, None that it starts anew.
+        """A connection is established; `peer` is what the other side's `resume` said, None if it starts over.
 
         `epoch` is the other side's: another one than last time means that it was restarted meanwhile.
         """
@@ -150,7 +150,7 @@ class Lane:
             self.outbox.dropped[LINK_DOWN] += self.outbox.clear()
 
     def abandon(self) -> int:
-        """The neighbour is gone for good: forget what it is owed; returns how many messages that were."""
+        """The neighbour is removed: drop its pending messages; returns how many."""
         self._up = False
         return self.outbox.clear()
 

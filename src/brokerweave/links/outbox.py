@@ -5,8 +5,8 @@ Invariants: order never changes; a run's stream sequence is fixed when it is fir
 are 1, 2, 3, ... without gaps whatever was dropped; memory and disk are bounded; each run that is dropped
 is counted by its cause. Durable runs (QoS 1, 2) are on disk at once, others never: in this outbox's journal
 or, where the node keeps a write-ahead log, there, under the same number; then the journal gets what does not
-fit into memory and what is still owed when a checkpoint empties the write-ahead log. Nothing here raises
-because a disk failed. Must not know: connections, bytes on the wire, files.
+fit into memory and what is still pending at a checkpoint. Nothing here raises because a disk failed. Must not
+know: connections, bytes on the wire, files.
 """
 
 from __future__ import annotations
@@ -307,7 +307,8 @@ class Outbox:
         return written
 
     def begin_journal(self, journal: Journal, disk_bytes: int) -> None:
-        """Have a disk from now on that could not be had before, with all that is owed. Raises `StorageError`.
+        """Have a disk from now on that could not be had before, with all that is pending. Raises
+        `StorageError`.
 
         What an earlier outbox left there is older than what was sent meanwhile: it would come too late.
         """
@@ -325,7 +326,7 @@ class Outbox:
         self._memory, self._journal, self.disk_bytes = deque(written), journal, disk_bytes
 
     def forget_passing(self, stream_id: int) -> int:
-        """Drop what nobody has to have, and number the rest anew; returns how many messages are gone."""
+        """Drop what nobody has to have, and renumber the rest; returns how many messages are gone."""
         kept = deque(item for item in self._memory if item[0].lasting)
         if len(kept) == len(self._memory):
             return 0

@@ -1,10 +1,10 @@
-"""Which topics to be careful with, because a connection to the broker died over something.
+"""Topics that need care, because a connection to the broker died on a message.
 
-QoS 0 messages cannot be tried again (at most once), so what is remembered of them is their topic: the next
-message on it goes alone. A broker that cannot stand a topic at all would die over each of its messages;
-after `QUARANTINE_AFTER` deaths in a row, with nothing else in flight, such a topic's messages are not sent
-any more, and every `HOLD` seconds one is let through to see. Invariants: bounded; forgets by itself; one
-message that passes clears its topic. Must not know: connections, messages, clocks.
+QoS 0 messages cannot be tried again (at most once), so their topic is remembered: the next message on it is
+sent alone. A broker that cannot handle a topic would close the connection on each of its messages. After
+`QUARANTINE_AFTER` deaths in a row, with nothing else in flight, messages of such a topic are not sent any
+more; every `HOLD` seconds one is tried. Invariants: bounded; entries expire; one message that passes clears
+its topic. Must not know: connections, messages, clocks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ QUARANTINE_AFTER = 10
 """Deaths in a row: five QoS 1 or 2 messages, each tried twice, or ten of QoS 0.
 
 Lower, and harmless messages behind a few bad ones on their topic become dead letters too; higher, and a
-topic that the broker cannot stand costs more reconnects, during which everything else waits.
+topic that the broker cannot handle costs more reconnects, during which everything else waits.
 """
 CAPACITY = 1_000
 """Topics; when full, the oldest suspicion goes."""

@@ -1,6 +1,8 @@
-"""Who wants to know what an injector does with each message of QoS 1 or 2 (`care.injections` does).
+"""The protocol of an observer that hears what an injector does with each QoS 1 or 2 message
+(`care.injections`).
 
-Owns the protocol. A message is named by its origin, the origin's epoch and its sequence. Must not know: why.
+Owns the protocol. A message is identified by its origin, the origin's epoch and its sequence. Must not know:
+why.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The duplicate window: which messages of which origin were here before.
 
-Owns one window of sequences per origin and epoch. Invariants: a message inside the window is accepted
-once; one that is older than the window is refused and counted, never guessed; at most `origins` origins
-with `epochs` epochs each are kept, and all but the newest two share the room of one, so memory is bounded by
+Owns one window of sequences per origin and epoch. Invariants: a message inside the window is accepted once;
+one that is older than the window is refused and counted, never guessed; at most `origins` origins with
+`epochs` epochs each are kept, and all but the newest two share the room of one, so memory is bounded by
 `origins` x 3 x `width` bits. The cost is per run, not per message. Must not know: where messages came from or
 go to.
 """
@@ -71,7 +71,7 @@ class DuplicateWindow:
     """`width` is how many sequences back a message may arrive late, per origin.
 
     It should cover all that the outboxes on its way can hold. `origins` should exceed the number of
-    nodes: an origin that is forgotten starts anew, and its repeated messages would pass. An origin has an
+    nodes: an origin that is forgotten starts over, and its repeated messages would pass. An origin has an
     epoch for each time that it was started: where it is restarted again and again, what waits for a link may
     come some epochs late, by another way than what it sent since.
     """

@@ -159,7 +159,7 @@ def _node_id(identifier: str) -> bytes:
 
 
 def _more(run: Run) -> bytes:
-    """What stands between a run's head and its blob; mostly nothing."""
+    """What is between a run's head and its blob; mostly nothing."""
     if not run.holds and run.sender is None:
         return b""
     client, packet_id = run.sender or ("", 0)

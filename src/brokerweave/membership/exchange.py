@@ -3,8 +3,8 @@
 Owns one conversation: each side sends a random nonce, then the dialer its table, then the acceptor its own.
 Every table's proof covers both nonces and who speaks, so that a recording proves nothing in another
 conversation. Invariants: nothing of a table is looked at before its proof is right; nothing is gathered for
-a stranger, and at most `MOST_TABLE` bytes for a member. Must not know: the connection, what follows from a
-table.
+a peer without the key, and at most `MOST_TABLE` bytes for a member. Must not know: the connection, what
+follows from a table.
 
     hello = "BWX" version:u8 nonce:16      table = length:u32 proof:32 entry+ proof:32
 """

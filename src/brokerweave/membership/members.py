@@ -1,7 +1,7 @@
 """What is known of members: what each says of itself, what state it is held in, and who is next to be probed.
 
-Owns the table and the round of probes. Invariants: a member is in the round from the moment it is held to
-live until that ends; between two probes of one member lie at most two rounds (SWIM 4.3). Must not know: why a
+Owns the table and the round of probes. Invariants: a member is in the round while it is alive or
+suspect; between two probes of one member lie at most two rounds (SWIM 4.3). Must not know: why a
 state changes (`rules`), time, bytes.
 """
 

@@ -33,7 +33,7 @@ class Preset:
     suspicion_mult: float
     """How long a suspect may take to object when others suspect it as well. Formula: suspicion_mult x
     probe_interval x max(1, log10 n). Cost: every death is known that much later; too short a time, and a
-    member that only stood still is declared dead."""
+    member that was only paused is declared dead."""
     suspicion_max_mult: float
     """As many times longer a suspect has if nobody else suspects it (Lifeguard's beta). Cost: a death in a
     cluster whose other members do not reach the suspect either is known later."""

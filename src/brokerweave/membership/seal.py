@@ -4,7 +4,7 @@ Owns the mac, the count of what is sent, and a window for each sender. No clock 
 kept over a restart: every process draws a random 64-bit *boot* when it starts, and the mac covers the
 sender's boot, the boot of the process it is for, and a count that the sender never uses twice.
 
-- A stranger cannot make the mac (HMAC-SHA256, the first 16 bytes).
+- Without the key nobody can make the mac (HMAC-SHA256, the first 16 bytes).
 - What was recorded before a receiver's start, or was meant for another member, has another boot in `to`.
 - What this process has had already is below its sender's window, or marked in it. The window is wide enough
   for the network's own reordering.

@@ -1,4 +1,5 @@
-"""How long a suspect has to object: the longer, the fewer suspect it (Lifeguard, "LHA-Suspicion").
+"""How long a suspect has to refute a suspicion: the fewer suspect it, the longer (Lifeguard,
+"LHA-Suspicion").
 
 Owns one suspicion's accusers and its end. Invariant: each accuser counts once, and the time only shrinks.
 Must not know: who the suspect is, what time it is now.

@@ -2,7 +2,7 @@
 
 Owns what joins the parts: sealing, the timers of gossip, exchanges and reconnecting, joining and leaving.
 Invariants: a datagram that the seal refuses changes nothing; whatever a node says goes out in datagrams of at
-most `MOST_DATAGRAM` bytes; time that this node did not live through (it stood still) is held against nobody.
+most `MOST_DATAGRAM` bytes; time in which this node was paused counts against no member.
 Must not know: sockets, clocks, where randomness comes from, what an application keeps in its metadata.
 
 After A. Das, I. Gupta, A. Motivala: SWIM (2002), and A. Dadgar, J. Phillips, J. Currey: Lifeguard (2018).
@@ -37,7 +37,7 @@ class Swim:
     def __init__(
         self, claim: Claim, key: bytes, preset: Preset, random: Random, host: SwimHost, now: float
     ) -> None:
-        """`claim.boot` is to be drawn anew, at random, by each process: see `seal`."""
+        """`claim.boot` is drawn at random by each process: see `seal`."""
         _check_meta(claim.meta)
         self.preset = preset
         self.key = key
@@ -137,10 +137,10 @@ class Swim:
     def tick(self, now: float) -> None:
         late = now - self._agenda.next_due()
         if late > self.preset.probe_timeout:
-            self._stood_still(late)
+            self._was_paused(late)
         self._agenda.run(now)
 
-    def _stood_still(self, late: float) -> None:
+    def _was_paused(self, late: float) -> None:
         """Answers may wait unread: nobody's time runs out before they are read."""
         self.stalls += 1
         self._health.change(1)

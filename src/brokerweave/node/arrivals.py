@@ -1,9 +1,9 @@
-"""What lanes bring: each message is taken once, goes where it goes next, and is confirmed behind.
+"""Takes runs from lanes: drops duplicates, routes each run on, and confirms it to the sender.
 
-Owns the order of that, and the confirmations that wait for the end of a turn. Invariants: a run is in every
-next outbox before its lane confirms it; each (origin, epoch, sequence) is acted on once, but floods, which
-pass once in each view; a damaged frame is dropped, counted, and blocks nothing. Must not know: sockets, which
-outboxes there are.
+Owns the order of these steps, and the confirmations that wait for the end of a turn. Invariants: a run is in
+every next outbox before its lane confirms it; each (origin, epoch, sequence) takes effect once, except
+floods, which pass once in each view; a damaged frame is dropped and counted, and blocks nothing. Must not
+know: sockets, which outboxes exist.
 """
 
 from __future__ import annotations

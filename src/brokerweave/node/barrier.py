@@ -1,9 +1,9 @@
-"""Says when what a node told its neighbours has reached every node behind them.
+"""Tells when all nodes behind the neighbours have what this node told them.
 
-Owns, per neighbour, how many control packets went out and how many of them are known to have arrived
-everywhere. A *mark* follows them on the same ordered channel; a neighbour answers it once what it had to
-pass on itself has been answered. Invariants: one mark is under way per neighbour, later packets share the
-next one; a neighbour that is down is waited for no longer. Must not know: what the packets meant, time.
+Owns, per neighbour, how many control packets were sent, and how many are known to have arrived everywhere. A
+*mark* follows them on the same ordered channel. A neighbour answers it when everything that it passed on
+itself has been answered. Invariants: one mark per neighbour is under way, and later packets share the next
+one; nobody waits for a neighbour that is down. Must not know: what the packets mean, time.
 
 On the wire: `?` or `!` (question, answer) and the mark's number, u64.
 """

@@ -69,7 +69,7 @@ class CarrierHost(Protocol):
 class Carriers:
     def __init__(self, core: NodeCore, host: CarrierHost) -> None:
         self.refusals: dict[str, str] = {}
-        """Why a neighbour is not linked: what one refused the other for, or what keeps them apart."""
+        """Why a neighbour is not linked: the reason of a refusal, or the error of the connection."""
         self.refused: Callable[[str, str], None] = lambda name, reason: None
         """Hears of a new reason."""
         self._epochs: dict[str, int] = {}

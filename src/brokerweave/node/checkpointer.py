@@ -1,9 +1,9 @@
-"""Keeping a node's state on disk while it runs, and finding it again.
+"""Saves a node's state while it runs, and loads it at the next start.
 
-Owns when a checkpoint empties the write-ahead log: what is still owed goes to the journals of those who owe
-it, the state is saved as a whole, then the write-ahead log is trimmed. Invariants: in that order, so that a
-crash between any two writes finds everything either there or here; a disk that fails is said and counted, and
-stops nothing. Must not know: files, what the state means, who asks for outboxes.
+Owns the checkpoint. Its order: pending runs go from the write-ahead log to the journals of their outboxes,
+the state is saved as a whole, the write-ahead log is trimmed. Invariants: because of this order a crash
+between any two writes loses nothing; a failing disk is reported and counted, and stops nothing. Must not
+know: files, what the state means, who asks for outboxes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from brokerweave.node.recovery import Recovery
 from brokerweave.node.write_ahead_log import WriteAheadLog
 
 WAL_BYTES = 16 << 20
-"""The write-ahead log begins anew at this size, or at eight times the state's if that is more."""
+"""A checkpoint is due at this size of the write-ahead log, or at eight times the state's if that is more."""
 
 
 class NodeStorage(Protocol):
-    """`runtime.storage` with real files, or what stands for it in a simulation."""
+    """`runtime.storage` with real files, or its counterpart in the simulator."""
 
     @property
     def temporary(self) -> bool:
@@ -107,7 +107,7 @@ class Checkpointer:
         return state
 
     def outbox(self, name: str, durable: bool) -> Outbox:
-        """The outbox of this name, with all that it owed before."""
+        """The outbox of this name, with all that was pending before."""
         stream, memory = self._new_stream(), self._bounds.outbox_memory
         journal = self._storage.journal(name) if durable else None
         if journal is None:
@@ -139,7 +139,8 @@ class Checkpointer:
             del self._without_journal[name]
 
     def checkpoint(self, dump: Callable[[], dict[str, Any]], outboxes: Iterable[Outbox], sync: bool) -> bool:
-        """Begin the write-ahead log anew. `dump` gives the state, with the entries that it covers.
+        """Save the state and trim the write-ahead log. `dump` gives the state, with the entries that it
+        covers.
 
         False: the disk did not take it; try again after a while.
         """

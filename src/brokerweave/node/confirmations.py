@@ -1,9 +1,10 @@
 """Which nodes have taken a publication whose publisher waits for them (`delivery = "cluster"`).
 
-Owns, per publication, the neighbours not yet heard of. A node confirms to where a publication came from once
-it is in its own outboxes and every reachable neighbour it passed it on to has confirmed. Invariants: a
-neighbour that is down is owed the message and waited for no longer; the number of publications under way is
-bounded, and beyond the bound one is confirmed at once, counted. Must not know: what is published, time.
+Owns, per publication, the neighbours that have not confirmed yet. A node confirms a publication when it is in
+its own outboxes and every reachable neighbour that it passed it on to has confirmed. Invariants: for a
+neighbour that is down the message stays pending, and nobody waits for it; the number of publications under
+way is bounded, and one beyond the bound is confirmed at once and counted. Must not know: what is published,
+time.
 
 On the wire: one or more of origin (u8 length, UTF-8), epoch u64, lane u8, sequence u64.
 """
@@ -58,7 +59,7 @@ class Confirmations:
         self._heard(neighbour, publication)
 
     def gone(self, neighbour: str) -> None:
-        """The link is down: the neighbour is owed its messages from the outbox, nobody waits for it."""
+        """The link is down: messages for the neighbour stay in the outbox, nobody waits for it."""
         for publication in [p for p, (waiting, _) in self._waiting.items() if neighbour in waiting]:
             self._missing.setdefault(publication, set()).add(neighbour)
             self._heard(neighbour, publication)

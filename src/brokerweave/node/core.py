@@ -483,7 +483,7 @@ class NodeCore:
             self.routes_changed()
 
     def recall(self, identifier: str, kept: dict[str, int]) -> None:
-        """A neighbour from before a restart: it is owed messages, and wants what it wanted."""
+        """A neighbour from before a restart, with its pending messages and its filters."""
         self.add_neighbour(identifier)
         wants = {name: value for name, value in kept.items() if name != UNKNOWN}
         self.guarded.neighbour_recalled(identifier, wants)
@@ -495,7 +495,7 @@ class NodeCore:
         self.neighbour_table.remove(identifier)
 
     def _neighbour_down(self, identifier: str) -> None:
-        """Nobody waits for a neighbour that is not there; it is owed from the outbox."""
+        """Nobody waits for a neighbour that is down; its messages stay in the outbox."""
         self.barrier.gone(identifier)
         self.confirmations.gone(identifier)
         self.retained.unlinked(identifier)

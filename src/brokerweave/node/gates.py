@@ -1,10 +1,10 @@
-"""What waits on the lanes of a link until both its sides see the same tree, and for how long at most.
+"""Holds lanes of a link until both its sides see the same tree, for a limited time.
 
-Owns this node's *view* (the tree it sees, by its digest) and the marks that tell it, links that joined the
-tree and wait, and batches that came before this node saw the tree in which they were sent. Invariants:
-messages pass between two nodes only while both have the same view; a link that waits carries nothing; nothing
-waits longer than `SETTLE_LIMIT`, and what goes on for that is counted. Must not know: trees, routes, why a
-link joins or is released.
+Owns this node's *view* (the digest of the tree it sees) and the marks that announce it; links that joined the
+tree and wait; and batches that arrived before this node saw the tree in which they were sent. Invariants:
+messages pass between two nodes only while both have the same view; a waiting link carries nothing; nothing
+waits longer than `SETTLE_LIMIT`, and each time this limit ends a wait is counted. Must not know: trees,
+routes, why a link joins or is released.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Gates:
         self._core.host.lane_ready(neighbour, lane)
 
     def not_flooded(self, neighbour: str, lane: int) -> None:
-        """A flood found no room, and will not follow what is on its way as it was: that has to go on from
-        there to all, also over links that have just joined."""
+        """A flood found no room, so it does not follow the runs that are on their way. The neighbour has to
+        send those to all, also over links that have just joined."""
         self.mark(neighbour, lane, 0)
 
     def hold(self, neighbour: str) -> None:

@@ -1,9 +1,9 @@
-"""Who at this site wants what, and what the strategy must hear of it.
+"""Which clients of this site want which filters, and what the strategy hears of it.
 
-Owns the session records and, per filter, the clients that hold it. Invariants: the strategy hears of a
-filter when its first client comes, when its highest QoS changes and when its last client goes, and of
-nothing else, all that one packet changes in one call; a record's filters and this table never differ; what
-changes of a stored session is in the write-ahead log at once. Must not know: pairs, time.
+Owns the session records and, per filter, the clients that hold it. Invariants: the strategy hears of a filter
+when its first client subscribes, when its highest QoS changes and when its last client goes; all changes of
+one packet come in one call; a record's filters and this table never differ; each change of a stored session
+is in the write-ahead log at once. Must not know: pairs, time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from brokerweave.tables import fit
 
 EVERYTHING = "#"
 FLOODED = "$share/\0/#"
-"""What stands for everything in a client's own filters, whichever it really has."""
+"""Means "everything" among a client's filters, whichever it really has."""
 
 MAX_LEVELS = 200
 """A deeper filter stays at its site: each level costs every node on the way a node in its trie."""
@@ -97,7 +97,7 @@ class Interest:
             assert holders.counts == counts, f"the holders of {plain} are counted wrong"
 
     def tell(self, record: SessionRecord) -> None:
-        """A client came back to its session: what it wants is what it wanted."""
+        """A client resumed its session: tell the strategy its filters."""
         wants: dict[str, int | None] = {f: qos for f, qos in record.filters.items() if _routable(f)}
         if record.client_id in self.flooded:
             wants[FLOODED] = 2
@@ -163,7 +163,7 @@ class Interest:
             self._strategy.client_left(record.client_id)
 
     def flood(self, record: SessionRecord) -> None:
-        """Until it is known what this client wants, everything that others publish comes to this site."""
+        """Until the filters of this client are known, this site gets everything that others publish."""
         self.flooded.add(record.client_id)
         raised = self._hold(f"{record.client_id}\0\0", EVERYTHING, 2)
         if raised:

@@ -1,9 +1,9 @@
-"""News of links, which goes to every node: this node's own record of its links, and everybody else's.
+"""Link states: this node's own record of its links, and the records of all other nodes.
 
-Owns the records that this node knows, and when it renews its own. Invariants: what is news here is passed on
-to all others who are linked, once; a link that flaps costs everybody no more than a record in
-`RECORD_INTERVAL`; a link is named when the neighbour has told its own records since it came up. Must not
-know: what follows from a record.
+Owns the records that this node knows, and when it renews its own. Invariants: a new record is passed on to
+all other linked neighbours, once; a flapping link costs at most one record in `RECORD_INTERVAL`; a link is
+named only when the neighbour has sent its own records since the link came up. Must not know: what follows
+from a record.
 """
 
 from __future__ import annotations

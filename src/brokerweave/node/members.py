@@ -1,9 +1,9 @@
-"""Members of the cluster become neighbours in the mesh, and are live as long as membership says so.
+"""Makes members of the cluster neighbours in the mesh, live as long as membership says so.
 
-Owns who of two members dials: the one whose id comes first, or the one that nobody can reach. Invariants: a
-dead member stays a neighbour, owed what it wants, until it is forgotten as any neighbour is; one that left is
-removed when nothing is owed to it; the strategy knows as live exactly the members, suspects included. Must
-not know: how a death is noticed, sockets.
+Owns which of two members dials: the one whose id comes first, or the one that nobody can reach. Invariants: a
+dead member stays a neighbour with its pending messages until it is forgotten as any neighbour is; a member
+that left is removed when nothing is pending for it; the strategy knows exactly the members, suspects
+included, as live. Must not know: how a death is noticed, sockets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from brokerweave.membership.meta import Meta
 from brokerweave.node.core import NodeCore
 
 LEAVING_SECONDS = 1.0
-"""Between two looks at what a member that left is owed."""
+"""Between two checks whether anything is pending for a member that left."""
 TELL_SECONDS = 0.5
 """From a change of the table of clients to its digest's way to all members; more changes share it."""
 _TABLE = struct.Struct(">QQ")

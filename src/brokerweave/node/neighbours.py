@@ -1,9 +1,9 @@
-"""The neighbours of one node: added, up, down, removed, and what is owed to each.
+"""The neighbours of one node: added, up, down, removed, with their pending messages.
 
-Owns the lanes of every neighbour; which of them the strategy hears of is up to `node.wiring`. Invariants: a
-neighbour is *up* while its first lane is connected, which carries control packets; a neighbour that is down
-keeps its lanes, and after `forget_after` seconds without any connection it is removed, and what it was owed
-is counted as dropped. Must not know: sockets, addresses, who dials.
+Owns the lanes of every neighbour. `node.wiring` decides which neighbours the strategy hears of. Invariants: a
+neighbour is *up* while its first lane, which carries control packets, is connected; a neighbour that is down
+keeps its lanes; after `forget_after` seconds without a connection it is removed, and its pending messages are
+counted as dropped. Must not know: sockets, addresses, who dials.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Neighbours:
         return neighbour
 
     def remove(self, identifier: str) -> None:
-        """ILDM_REMOVING (Fig. 5): the neighbour's interest ends, and what it is still owed is dropped."""
+        """ILDM_REMOVING (Fig. 5): the neighbour's filters end, and its pending messages are dropped."""
         neighbour = self._all.pop(identifier)
         self._lifecycle.removing(identifier, sum(neighbour.connected))
         self._plugins.tell(lambda listener: listener.neighbour_removing(identifier))

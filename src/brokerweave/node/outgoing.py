@@ -1,8 +1,8 @@
-"""Putting runs into outboxes: those of neighbours' lanes, and those towards the broker here.
+"""Puts runs into outboxes: those of neighbours' lanes, and those of the injectors.
 
-Invariants: before anybody has a run that is to survive a crash, one entry of the write-ahead log says who
-owes it; what finds no room is dropped and counted. Must not know: where a topic leads, what a lane does with
-its outbox.
+Invariants: before any outbox has a run that must survive a crash, one entry of the write-ahead log names all
+its outboxes; a run that finds no room is dropped and counted. Must not know: where a topic leads, what a lane
+does with its outbox.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ class Outgoing:
         taken: tuple[str, int] | None,
         kept_for: Mapping[str, tuple[str, ...]],
     ) -> int:
-        """Before anyone has a run: who owes it, in one entry, so that a crash leaves all of it or nothing."""
+        """Before an outbox has a run: log all its outboxes in one entry, so that a crash keeps all or
+        nothing."""
         if not self._core.wal.keeps:
             return 0
         table = self._core.neighbour_table

@@ -1,9 +1,9 @@
-"""What the clients here publish becomes runs of this node's own, and goes out.
+"""Makes runs of what local clients publish, and sends them out.
 
-Owns the sequences of this origin, and what was gathered for the next run. Invariants: no two messages of one
-lane have the same number; what was gathered goes out before whatever is published after it; what is above
-QoS 0, or retained, is in the outboxes and the index before the broker sees it. Must not know: pairs' packets,
-how a run reaches a neighbour or the broker (`Outgoing`).
+Owns the sequences of this origin, and what is collected for the next run. Invariants: no two messages of one
+lane have the same number; what was collected goes out before anything that is published later; a message
+above QoS 0, or a retained one, is in the outboxes and the index before the broker sees it. Must not know: the
+packets of pairs, how a run reaches a neighbour or the broker (`Outgoing`).
 """
 
 from __future__ import annotations
@@ -206,6 +206,6 @@ class Publisher:
 def _encoded(will: Will, version: int) -> bytes:
     """The publication that a will becomes."""
     properties = without(will.properties, Property.WILL_DELAY_INTERVAL) if version == 5 else ()
-    packet_id = 1 if will.qos else 0  # stands for any: each injector gives its own
+    packet_id = 1 if will.qos else 0  # a placeholder: each injector gives its own
     publish = Publish(will.topic, will.payload, will.qos, will.retain, False, packet_id, properties)
     return codec.encode(publish, version)

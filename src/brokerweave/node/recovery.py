@@ -1,8 +1,7 @@
-"""Putting a node together again after a crash: the last saved state, and what the write-ahead log says came
-later.
+"""Restores a node after a crash from its last saved state and the write-ahead log.
 
-Owns what each entry of the write-ahead log means. Invariants: an entry up to the state's `covers` is in it
-already; doing it all again after a crash in the middle changes nothing, since a journal takes each number
+Owns what each entry of the write-ahead log means. Invariants: entries up to the state's `covers` are in the
+state already; a second replay after a crash in the middle changes nothing, since a journal takes each number
 once. Must not know: files, the core.
 """
 
@@ -100,7 +99,7 @@ class Recovery:
             case "session":
                 client = values[0]["client"]
                 session = self._sessions[client] = self._sessions.get(client, {}) | values[0]
-                if values[0].get("returned", ()) is None:  # it is owed nothing from before any more
+                if values[0].get("returned", ()) is None:  # nothing from before is pending for it any more
                     session.pop("had", None)
             case "ended":
                 self._sessions.pop(values[0], None)

@@ -1,9 +1,9 @@
-"""What was on its way when the tree changed, and goes once more.
+"""Sends again what was on its way when the tree changed.
 
-Owns the outboxes of replaced links while they are emptied, and what on disk has to be flooded yet.
-Invariants: what nobody acknowledged goes again to all who may need it; what has to be read from disk is read
-some at a time, and its lane waits for that; QoS 0 never goes twice. Must not know: why a link is in the tree
-or is not, how a route is found.
+Owns the outboxes of replaced links while they are emptied, and what on disk has yet to be flooded.
+Invariants: what nobody acknowledged goes again to all nodes that may need it; runs on disk are read in small
+parts, and their lane waits for that; QoS 0 never goes twice. Must not know: why a link is in the tree, how a
+route is found.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ class Rerouting:
             self._core.call_later(0.0, self.move)
 
     def flood_from_disk(self) -> None:
-        """Send once more what was stuck and is on disk only, some at a time; its lane waits for that, or the
-        neighbour could acknowledge what others were not sent yet."""
+        """Flood what was stuck and is on disk only, in small parts. Its lane waits for that, or the neighbour
+        could acknowledge runs that were not sent to others yet."""
         room = MOVE_BYTES
         while self.on_disk and room > 0:
             (neighbour, index), (first, last) = next(iter(self.on_disk.items()))

@@ -1,11 +1,11 @@
-"""Whether the local broker holds the retained messages that the index says.
+"""Checks that the local broker holds the retained messages that the index names.
 
-A local client's publication and one that is injected reach the broker on two connections, and nobody but the
-broker knows which came last; a broker may also return from a crash without its retained messages. So topics
-get *doubtful*, and are read back from the broker, by their exact names, which every broker can do. Only what
-the broker has wrong, twice in a row, is injected again, so no subscriber sees a message twice without need.
-Invariants: a topic is judged only when it has been still for `SETTLE` seconds and nothing waits to be
-injected; an answer, or that there was none, says nothing about a topic that changed since the question.
+A local client's publication and an injected one reach the broker on two connections, and only the broker
+knows which came last. A broker may also return from a crash without its retained messages. So a topic can
+become *doubtful*. The node then reads it back from the broker by its exact name, which every broker supports.
+Only what the broker has wrong twice in a row is injected again, so that no subscriber gets a message twice
+without need. Invariants: a topic is checked only when it has not changed for `SETTLE` seconds and nothing
+waits to be injected; an answer, or its absence, says nothing about a topic that changed after the question.
 Must not know: how a broker is read.
 """
 
@@ -125,7 +125,7 @@ class BrokerCheck:
         still = self._host.now() - SETTLE / 2
         topics: list[str] = []
         if self._host.injectors_idle():
-            size = max(BATCH >> 2 * self._failures, 1)  # one topic may be what the broker cannot stand
+            size = max(BATCH >> 2 * self._failures, 1)  # one topic may be what the broker cannot handle
             topics = [t for t, changed in self._doubtful.items() if changed <= still][:size]
         if not topics:
             self._wait()

@@ -1,15 +1,15 @@
-"""Keeps the retained messages of all sites the same: stamps, judges, and repairs after a link was away.
+"""Keeps the retained messages of all sites equal: gives versions, compares them, and repairs after a link was
+down.
 
-Owns what becomes of each message that is to be retained. Invariants: a local publication is in the index, on
-disk, before the broker sees it; what came over a link is in the index before the link confirms it; a message
-reaches the broker with the retain flag only if it is newer than all before it, so old news cannot overwrite;
-each publication reaches live subscribers once, be it by its own run or by a repair. Must not know: sockets,
-files, brokers.
+Owns the handling of each retained publication. Invariants: a local publication is in the index, on disk,
+before the broker sees it; one that came over a link is in the index before the link confirms it; a message
+reaches the broker with the retain flag only if it is newer than all before it; each publication reaches live
+subscribers once, by its own run or by a repair. Must not know: sockets, files, brokers.
 
-Repair: when a link comes up (or dropped a retained message for want of room), each side asks which versions
-the other has and then owes it, on the topic's lane, what it lacks. Behind the messages that were owed anyway,
-so that order holds and what arrives by both ways is known the second time. A cut ends it, the next link-up
-begins anew.
+Repair: when a link comes up, or dropped a retained message for lack of room, each side asks for the versions
+that the other has. It then sends what the other lacks on the topic's lane, behind the messages that were
+pending before. So the order holds, and a message that arrives both ways is recognised. If the link fails, the
+repair ends, and starts again when the link is up.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ class RetainedSync:
         return False, True
 
     def _needs(self, before: RetainedEntry | None, payload: bytes) -> bool:
-        """Whether the broker needs a repair: not what was there before this node, nor a deletion of what is
-        not there. To live subscribers both would only be a message too many."""
+        """Whether the broker needs a repair. It needs neither its own message from before this node nor a
+        deletion of an absent one: live subscribers would get a needless message."""
         if before is not None and before.origin == BROKERS_OWN and before.tag == tag_of(BROKERS_OWN, payload):
             return False
         absent = before is None or before.dead
@@ -291,7 +291,7 @@ class RetainedSync:
         self._send(neighbour)
 
     def _send(self, neighbour: str) -> None:
-        """Owe the neighbour what it lacks, but never so much that others' messages find no room."""
+        """Send the neighbour what it lacks, but never so much that other messages find no room."""
         repair = self._repairs[neighbour]
         repair.timer = None
         lanes = self._host.neighbour_table[neighbour].lanes

@@ -1,10 +1,10 @@
-"""What two nodes say to each other to find where their retained indexes differ, in bytes.
+"""The packets with which two nodes find out where their retained indexes differ.
 
 *ask*: a number that the answer repeats, a bucket to begin with, and the fingerprints of all buckets. *have*,
-the answer: the versions in the
-buckets that differ, as many buckets as make some `PAGE` bytes, and the bucket to go on with (`BUCKETS`: that
-was all). Buckets that the asker has nothing in are left out: it asks in order to know what to send. Nothing
-is remembered between the two, so either may be lost with its link. Must not know: frames, when to ask.
+the answer: the versions in the buckets that differ, up to about `PAGE` bytes, and the bucket to go on with
+(`BUCKETS`: no more). Buckets in which the asker has nothing are left out: it asks in order to know what to
+send. Neither side keeps state in between, so either packet may be lost with its link. Must not know: frames,
+when to ask.
 
 Big-endian. ask: round u32, first u16, fingerprints u64 * BUCKETS. have: round u32, next u16, number of
 buckets u16, buckets u8 each; then for each version: stamp u64, tag u64, topic (u16 length, UTF-8).

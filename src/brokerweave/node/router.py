@@ -1,9 +1,8 @@
-"""From a topic to the lanes it goes to: the strategy's answer, made ready for the scanner and cached.
+"""From a topic to its lanes: asks the strategy, prepares the answer for the scanner, and caches it.
 
-Owns one route cache per origin (local clients, each neighbour; where there is an access list, each principal
-among the clients) and the groups in them. Invariants: equal
-routes on the same lane are one group object, so that the scanner can compare by identity; `changed()`
-empties every cache; a `$` topic or an invalid one has no route.
+Owns one route cache per origin (local clients, each neighbour; with an access list, each principal among the
+clients) and the groups in them. Invariants: equal routes on the same lane are one group object, so that the
+scanner can compare by identity; `changed()` empties every cache; a `$` topic or an invalid one has no route.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The clients' MQTT sessions as the node knows them: begun, taken over, left, expired.
+"""The clients' MQTT sessions as the node knows them: started, taken over, left, expired.
 
-Owns the records' life and what of it is written down. Invariants: of a client id's accepted pairs the one
-whose CONNECT came last owns the record, and only its end counts; a session that ends with its connection is
-never written. Must not know: filters' meaning (`interest`), routes, links.
+Owns the life of the records, and which changes are written to disk. Invariants: of all accepted pairs of a
+client id, the one whose CONNECT came last owns the record, and only its end counts; a session that ends with
+its connection is never written. Must not know: what filters mean (`interest`), routes, links.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Sessions:
         self.records = core.interest.records
         self._expiries: dict[str, Timer] = {}
         self._overtaken: dict[str, Pair] = {}
-        """By client id: a pair whose CONNACK came after that of one that had connected later."""
+        """By client id: a pair whose CONNACK came after the CONNACK of a pair that connected later."""
         self._had = 0
         """Of all records, how many publications they are known to have got."""
 
@@ -105,7 +105,7 @@ class Sessions:
         record.expiry = pair.expiry
         record.since = self._core.now()
         if record.expiry <= 0 and record.lost:
-            # Its client did not go: it is owed what it misses until it comes back, here or elsewhere.
+            # Its client did not disconnect: messages are kept for it until it comes back, here or elsewhere.
             record.expiry = self._core.care.window
         if record.expiry <= 0:
             self.forget(record)
@@ -136,7 +136,7 @@ class Sessions:
     def returned(
         self, client: str, returned: dict[str, tuple[int, list[int]]] | None, granted: float | None = None
     ) -> None:
-        """Whether a client may be owed something from before it came here, also after a crash, and
+        """Whether something from before it came here may be kept for a client, also after a crash, and
         up to where; `granted`: it was subscribed here just then."""
         record = self.records.get(client)
         if record is not None and (record.returned != returned or granted is not None):
@@ -148,7 +148,7 @@ class Sessions:
                 self._write(record)
 
     def had(self, client: str, names: Iterable[Name]) -> None:
-        """One that came back has these of what it was owed from before, also after a crash."""
+        """A client that came back has these of its pending messages, also after a crash."""
         record = self.records.get(client)
         if record is None or record.returned is None or not record.stored:
             return

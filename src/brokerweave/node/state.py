@@ -1,9 +1,8 @@
-"""What a node remembers over a restart, as plain data.
+"""The part of a node's state that survives a restart, as plain data.
 
-Owns which of the core's state is kept: persistent sessions with their filters, neighbours and what they want,
-the duplicate window, dead letters. It is written when a checkpoint empties the write-ahead log, and at a
-stop; what changes in between is in the write-ahead log (`recovery` puts the two together). Journals and lane
-notes are kept beside it. Must not know: files, formats.
+Owns which state is kept: persistent sessions with their filters, neighbours with theirs, the duplicate
+window, dead letters. Each checkpoint and a stop write it. Changes in between are in the write-ahead log
+(`recovery` applies them). Journals and lane notes are separate. Must not know: files, formats.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which of the local clients' publications are kept in the edge log, and handing them over.
+"""Chooses the local publications that go to the edge log, and hands them over.
 
 Owns the taps' filters and the sampling. Invariants: a topic is matched once, since the answer is cached with
-its route; a publication is handed over once, however many taps match. Must not know: files, how and when
-the tape writes.
+its route; a publication is handed over once, however many taps match. Must not know: files, how and when the
+recorder writes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The wiring as every node knows it, and the one spanning tree that all of them see in it.
+"""The wiring as every node knows it, and the spanning tree that all nodes derive from it.
 
-Owns the link states: for each node its latest *record*, which names the neighbours whose link is up at its
-side. A link is there while both its ends name each other. Invariants: of two records of a node the newer
-wins; equal link states give equal trees, whoever computes; links are ranked by age, so a link that comes up
-never takes the place of one that works, and one that fails is replaced by one other at most; two trees of
-equal digest had no failure between them. Must not know: messages, strategies, when to send what.
+Owns the link states: for each node its latest *record*, which names the neighbours whose link is up on its
+side. A link exists while both ends name each other. Invariants: of two records of a node the newer wins;
+equal link states give equal trees at every node; links are ranked by age, so a new link never replaces a
+working one, and a failed link is replaced by at most one other; two trees with the same digest had no failure
+between them. Must not know: messages, strategies, when to send what.
 """
 
 from __future__ import annotations

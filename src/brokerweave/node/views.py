@@ -1,9 +1,9 @@
-"""What a node and one neighbour know of each other's view of the tree, and how they say it.
+"""What a node and one neighbour know of each other's view of the tree, and the packets that tell it.
 
-Owns the state of one neighbour in `node.wiring` and two words between nodes. A lane's *mark* says that what
-follows on it was sent in this view. *Talk* says that the strategy starts to talk anew. Invariants: talk comes
-before what the strategy says; what a strategy says is kept until this side's strategy knows the neighbour, or
-not listened to at all, never taken in parts. Must not know: trees, routes.
+Owns the state of one neighbour in `node.wiring`, and two kinds of packets. A *mark* on a lane says that what
+follows was sent in this view. *Talk* says that the strategy starts over. Invariants: talk comes before the
+strategy's packets; those are kept until this side's strategy knows the neighbour, or ignored as a whole,
+never in parts. Must not know: trees, routes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def decode_talk(payload: bytes) -> Talk:
 
 
 class PeerLane:
-    """One lane, as it comes in, and what was said of the one that goes out."""
+    """The incoming side of one lane, and what was announced for the outgoing side."""
 
     __slots__ = ("mark", "said", "stash", "stashed")
 
@@ -114,7 +114,8 @@ class Peer:
         self.served = NOBODY
         """Nodes that get another way what waits for this link since it failed."""
         self.unknown = False
-        """The link failed before all behind it had told what they want: it is owed everything."""
+        """The link failed before all nodes behind it had told their filters: everything stays pending for
+        it."""
         self._number = lanes
         self._lanes: list[PeerLane] | None = None
         self._talks = 0

@@ -1,7 +1,8 @@
-"""Wills on their way to other sites: sent when the broker would publish them here (ILDM 4.5.3).
+"""Sends wills to other sites when the local broker would publish them (ILDM 4.5.3).
 
-Owns the wills that wait for their delay. Invariants: a will is sent at most once; one with a delay is
-cancelled by a return to its session, and due at once when the session ends. Must not know: how it travels.
+Owns the wills that wait for their delay. Invariants: a will is sent at most once; if its client resumes the
+session within the delay, it is cancelled; when the session ends, it is due at once. Must not know: how it
+travels.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Cycles in the wiring: which links carry messages, which stand by, and what happens when that changes.
+"""Cycles in the wiring: which links carry messages, which are standby links, and what happens when that
+changes.
 
-Owns the elections of a spanning tree, this node's part in agreeing with all others on it, and the moments at
-which the strategy hears of links. The reasons are in docs/decisions/0004-spanning-tree.md. Invariants: the
-strategy knows only links of the tree, and failed ones that nothing replaces; until every node behind a link
-has told what it wants, all goes there; a link that joins the tree carries nothing before both its sides have
-passed on what they had. Must not know: sockets, clocks, how a route is found.
+Owns the election of the spanning tree, this node's part in the agreement on it, and when the strategy hears
+of links. docs/decisions/0004-spanning-tree.md gives the reasons. Invariants: the strategy knows only links of
+the tree, and failed links that nothing replaces; until every node behind a link has told its filters,
+everything goes there; a link that joins the tree carries nothing before both sides have passed on what they
+had. Must not know: sockets, clocks, how a route is found.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ELECTION_DELAY = 0.02
 """Seconds from news of links to the election: news that comes together is worked on together."""
 
 UNKNOWN = ""
-"""Kept of a neighbour, beside what it wants, while that may not be all."""
+"""Stored with a neighbour's filters while they may be incomplete."""
 
 
 class Wiring:
@@ -114,7 +115,7 @@ class Wiring:
     # What happens to links
 
     def recalled(self, neighbour: str, unknown: bool) -> None:
-        """A neighbour from before a restart: while it is away it is owed all that it may want."""
+        """A neighbour from before a restart: while it is away, all that it may want stays pending."""
         if self.enabled and unknown:
             self.peers[neighbour].unknown = True
             self._keep_unknown(neighbour, True)
@@ -229,7 +230,7 @@ class Wiring:
             self.gates.take_stashed(neighbour)
 
     def _retire(self) -> None:
-        """The tree is settled: links that it does without carry no more, and failed ones owe no more.
+        """The tree is settled: unused links carry nothing more, and failed ones keep nothing pending.
 
         Not before, because what a node knows may be old: the way around a failed link may be gone, too.
         """
@@ -320,7 +321,8 @@ class Wiring:
             self._check_settled()
 
     def _unknown(self) -> list[str]:
-        """Neighbours that get everything: in the tree, or owed, while not all is known that they want."""
+        """Neighbours that get everything: in the tree, or with pending messages, while their filters are not
+        all known."""
         mine = self._tree.neighbours(self._core.node_id)
         unknown = [n for n in mine if self.peers[n].joined and not self._knows(n)]
         pending = [

@@ -1,12 +1,10 @@
-"""The write-ahead log: everything that a killed node must find again, written down before anybody can rely on
-it.
+"""The write-ahead log: a node writes each change to it before anybody can rely on the change.
 
-Owns the entries, in the order in which things happened, and how they look in bytes. One entry is one record
-of one journal, so it is there as a whole or not at all. Above all that holds for a run: its entry names every
-outbox that owes it, marks it as seen (its origin and sequences are in it), and says which of a client's QoS 2
-packets it was. Invariants: numbers only grow, also where the disk fails; nothing here raises because a disk
-failed: it is counted and said once, and relaying goes on. Must not know: files, how a node is put together
-again (`recovery` does).
+Owns the entries, in the order of events, and their encoding. One entry is one record of one journal, so it is
+there as a whole or not at all. The entry of a run names every outbox that has to send it, marks it as seen
+(its origin and sequences are in it), and says which QoS 2 packet of a client it was. Invariants: numbers only
+grow, also if the disk fails; nothing here raises because a disk failed: the failure is counted, logged once,
+and relaying continues. Must not know: files, how a node is restored (`recovery`).
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ class RunEntry:
     run: Run
     lane: int
     destinations: tuple[tuple[str, int], ...]
-    """The outboxes that owe it, each with the cap that holds there."""
+    """The outboxes that have to send it, each with its QoS cap."""
     client: str = ""
     packet_id: int = 0
     holds: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -110,7 +108,7 @@ class WriteAheadLog:
         except StorageError as error:
             self._failed(error)
         else:
-            # After a failure entries are missing: beginning anew makes up for them.
+            # After a failure entries are missing: a checkpoint makes up for them.
             if self._failing or self._journal.size > self.limit:
                 self._failing = False
                 self.grown()

@@ -82,7 +82,7 @@ class RosterTable(Protocol):
         """When the client came to its home, as a hybrid time; 0: it has none."""
 
     def orphaned(self, node: str) -> bool:
-        """Whether a client that was at a node is nowhere now, and is owed what it misses."""
+        """Whether a client that was at a node is connected nowhere now, so that messages are kept for it."""
 
     def nodes_wanting(self, topic: str) -> Mapping[str, int]:
         """The nodes with clients that want a topic, and the highest QoS among them."""

@@ -119,7 +119,7 @@ class Context(Protocol):
     def keep(self, neighbour: str, changes: Mapping[str, int | None]) -> None:
         """Remember numbers by name for a neighbour, over a crash as well (None: no longer).
 
-        After a restart `neighbour_recalled` gives them back, so that messages go on being owed to a
+        After a restart `neighbour_recalled` gives them back, so that messages stay pending for a
         neighbour before it has said again what it wants.
         """
 
@@ -209,7 +209,7 @@ class Strategy:
         """A neighbour's link joined the tree, or is back after a failure: share state (ILDM Fig. 8)."""
 
     def neighbour_down(self, neighbour: str) -> None:
-        """The link failed. The neighbour is still owed messages: keep its interest."""
+        """The link failed. Messages for the neighbour stay pending: keep its interest."""
 
     def neighbour_removed(self, neighbour: str) -> None:
         """The neighbour's link left the tree, or the neighbour was removed: its interest here ends."""

@@ -1,4 +1,4 @@
-"""When a running node saves its state as a whole, so that its write-ahead log begins anew.
+"""When a running node makes a checkpoint: saves its state as a whole, and trims the write-ahead log.
 
 Owns the moment, and that dead letters are written down as they come and go. Invariants: never in the turn in
 which something was written down, since that is not in its outboxes yet; a disk that failed is asked again

@@ -3,7 +3,7 @@
 Owns the distance between the monotonic clock and the wall clock. Invariants: time does not go back unless the
 machine's clock was set; a clock that was set (a small machine without a battery that finds its time server)
 is followed within `CHECK_SECONDS`, since stamps of retained messages are compared between sites. The event
-loop's own time is no base for this: it stands still during a turn, by as much as the turn takes.
+loop's own time is no base for this: it does not advance during a turn.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Neighbours that somebody named: the configuration, as it is read and read again, or a command.
 
 Owns which those are. Invariants: each is dialed as long as it is named; one that is named no more is removed,
-with what it is owed, and so is one whose operator removed this node. Must not know: how links are kept up,
-what is sent on them, members of a cluster, who need no naming.
+with its pending messages, and so is one whose operator removed this node. Must not know: how links are kept
+up, what is sent on them, members of a cluster, who need no naming.
 """
 
 from __future__ import annotations

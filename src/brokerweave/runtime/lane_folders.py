@@ -1,4 +1,5 @@
-"""The lanes of links, each with its folder on disk: what it owes, and how far it took the neighbour's stream.
+"""The lanes of links, each with its folder on disk: its pending runs, and how far it took the neighbour's
+stream.
 
 Owns which folder is whose, and the note in it. Invariants: a lane whose outbox is durable goes on, after a
 restart, where it stood; a neighbour that was removed leaves nothing behind. Must not know: what a lane sends,

@@ -1,8 +1,8 @@
 """Membership's sockets: datagrams and whole tables on one port, a timer, and who is told of what happens.
 
-Owns the sockets, the exchanges under way and the time they may take. Invariants: what a stranger sends costs
-a bounded amount of memory and no more than one look; a node that stops says good-bye first. Must not know:
-what datagrams say, what a node does about its members (a `Watcher` does).
+Owns the sockets, the exchanges under way and the time they may take. Invariants: what a peer without the key
+sends costs a bounded amount of memory and no more than one look; a node that stops says good-bye first. Must
+not know: what datagrams say, what a node does about its members (a `Watcher` does).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The node as a process: the core with real sockets, a real clock, real files and signals around it.
 
 Owns what a node is put together from, and the order of starting (storage, core, links, injectors, clients,
-admin socket last, so that its presence means ready), of stopping (clients first, then what is owed, then the
-state) and of reading the configuration again. Must not know: what the core decides, and what the parts do.
+admin socket last, so that its presence means ready), of stopping (clients first, then pending messages, then
+the state) and of reading the configuration again. Must not know: what the core decides, and what the parts
+do.
 """
 
 from __future__ import annotations

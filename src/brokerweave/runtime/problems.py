@@ -1,4 +1,4 @@
-"""What goes wrong in a node: said in its log, and kept for whoever asks for its status.
+"""What goes wrong in a node: written to its log, and kept for `status`.
 
 Owns the warnings of this start and the count of internal errors. Invariants: no more is kept than somebody
 reads, however often it happens; an internal error is said once for each kind, and counted each time; an error
@@ -33,7 +33,7 @@ class Problems:
         self._remember(message)
 
     def task_failed(self, task: str, error: BaseException) -> None:
-        """A background task raised what it should not; it is begun anew."""
+        """A background task raised what it should not; it is restarted."""
         self._internal_error(f"{task} failed", error)
 
     def loop_failed(self, context: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The tape of a running node: the edge log's writer with timers, a clock, and a thread for fsync.
+"""The recorder of a running node: the edge log's writer with timers, a clock, and a thread for fsync.
 
 Owns when blocks close, when the disk is synced and the log trimmed. Invariants: the event loop never waits
 for an fsync, but with `fsync = "always"`; one fsync at a time; nothing that the disk does stops relaying.

@@ -291,7 +291,7 @@ class ClientConnection(asyncio.Protocol):
         return proxy_header.encode(info("peername"), info("sockname"))
 
     def connect_arrived(self) -> None:
-        """CONNECT was read. Read no more until the broker session stands: nothing piles up here."""
+        """CONNECT was read. Read no more until the broker session is established: nothing piles up here."""
         self._drop_deadline()
         self.pause_reading()
         self._host.dial_broker(self)
@@ -410,7 +410,7 @@ class BrokerConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.write_paused = False
         self.held_back = False
-        """Not read because too much stands behind a SUBACK."""
+        """Not read because too much is held behind a SUBACK."""
 
     def connection_made(self, base: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, base)  # uvloop's has the methods, not the class

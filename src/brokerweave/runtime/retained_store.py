@@ -52,7 +52,7 @@ class SqliteStore:
             self._db = _connect(path)
         except sqlite3.DatabaseError as error:
             warn(
-                f"{path} cannot be read ({error}); it is kept as retained.damaged, and the index begins anew"
+                f"{path} cannot be read ({error}); it is kept as retained.damaged, and the index starts empty"
             )
             path.replace(path.with_suffix(".damaged"))
             for suffix in ("-wal", "-shm"):

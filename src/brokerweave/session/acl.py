@@ -6,7 +6,7 @@ routes.
 
 The order: the user's own `topic` lines first (the lines before any `user` for a client without a username),
 then the `pattern` lines, which are everybody's; within each of the two, denials go before grants, and the
-first line that matches decides. So a user's own grant stands against a pattern's denial, as in Mosquitto.
+first line that matches decides. So a user's own grant overrides a pattern's denial, as in Mosquitto.
 """
 
 from __future__ import annotations

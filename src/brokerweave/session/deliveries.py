@@ -1,9 +1,9 @@
 """What a broker delivers to one client, and which of it the client has.
 
-Owns the broker's packet ids in flight to the client, and the receipts that were not told yet. Invariants: a
-publication is received when it was written (QoS 0), at PUBACK (QoS 1) or PUBREC (QoS 2), and told once; what
-stands is not written; a retained copy sent for a subscription is no receipt, nor is what was published at QoS
-0 and nobody keeps. Must not know: bytes on their way, who wants receipts.
+Owns the broker's packet ids in flight to the client, and the receipts that were not reported yet. Invariants:
+a publication is received when it was written (QoS 0), at PUBACK (QoS 1) or PUBREC (QoS 2), and reported once;
+what is held at a hold point is not written yet; a retained copy for a new subscription is no receipt, nor is
+a QoS 0 publication that nobody keeps. Must not know: bytes on their way, who wants receipts.
 """
 
 from __future__ import annotations

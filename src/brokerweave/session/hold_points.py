@@ -1,8 +1,8 @@
-"""The stream to a client, made to stand at a frame, and acknowledgements kept back from it.
+"""Hold points in the stream to a client, and acknowledgements that wait.
 
-Owns what is held of a broker's bytes until the node lets it go on. Invariants: bytes keep their order;
-acknowledgements keep theirs among each other [MQTT-4.6.0-2]; nothing is held that is not counted in `size`.
-Must not know: why something is held, time.
+Owns the bytes of a broker that are held until the node releases them. Invariants: bytes keep their order;
+acknowledgements keep theirs among each other [MQTT-4.6.0-2]; `size` counts everything that is held. Must not
+know: why something is held, time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class HoldPoint:
-    """A place in the stream where it stands, and what came behind it."""
+    """A place at which the stream is held, and what came behind it."""
 
     __slots__ = ("behind", "deliveries", "over", "parts", "queue")
 
@@ -26,7 +26,7 @@ class HoldPoint:
         self.deliveries: list[Delivery] = []
         """What `parts` deliver, where that counts."""
         self.behind: list[Delivery] = []
-        """The same of all that came since, behind later stands, too."""
+        """The same of all that came since, behind later hold points, too."""
         self.queue: Queue | None = None
         """What goes to the client in this place before the stream goes on."""
 
@@ -35,7 +35,7 @@ class HoldPoints:
     def __init__(self) -> None:
         self.size = 0
         self.delivered: list[Delivery] = []
-        """What stood, where that counts, and stands no longer."""
+        """What was held and is released now, where that counts."""
         self._points: deque[HoldPoint] = deque()
 
     def __bool__(self) -> bool:
@@ -43,7 +43,7 @@ class HoldPoints:
 
     @property
     def first(self) -> HoldPoint | None:
-        """Where the stream stands: all before it is gone."""
+        """The first hold point: everything before it was sent."""
         return self._points[0] if self._points else None
 
     @property
@@ -52,7 +52,7 @@ class HoldPoints:
 
     @property
     def contents(self) -> set[bytes]:
-        """Of what stands, where that counts."""
+        """Of what is held, where that counts."""
         deliveries = (each for hold_point in self._points for each in hold_point.deliveries)
         return {content for _, content in deliveries if content is not None}
 
@@ -62,7 +62,7 @@ class HoldPoints:
             self._points.append(hold_point)
 
     def delivers(self, delivery: Delivery) -> bool:
-        """Keep what the next bytes deliver with them; False if they do not stand."""
+        """Keep what the next bytes deliver with them; False if they are not held."""
         if self._points:
             self._points[-1].deliveries.append(delivery)
         for hold_point in self._points:
@@ -78,7 +78,7 @@ class HoldPoints:
         return b""
 
     def end_hold(self, hold_point: HoldPoint) -> bytes:
-        """This stand is over; returns what may go to the client now."""
+        """This hold point ends; returns what may go to the client now."""
         hold_point.over = True
         parts: list[bytes] = []
         while self._points and self._points[0].over:

@@ -29,7 +29,7 @@ class PairHost(RecorderHost, RedeliveryHost, UnconfirmedHost, Protocol):
         """The broker accepted the client: the record its session goes on with."""
 
     def granted(self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint) -> bool:
-        """The broker granted filters. False: the stream to the client stands until
+        """The broker granted filters. False: the stream to the client is held until
         `pair.end_hold(hold_point)`."""
 
     def withdrawn(self, pair: Pair, filters: list[str]) -> None: ...

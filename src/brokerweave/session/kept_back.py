@@ -1,12 +1,12 @@
-"""QoS 2 publications of a 3.1.1 client that its broker has no room for yet.
+"""QoS 2 publications of a 3.1.1 client that exceed its broker's Receive Maximum.
 
-A broker takes so many that were not released (PUBREL). MQTT 5 tells the client (Receive Maximum); 3.1.1
-cannot, and some brokers acknowledge what is beyond and drop it. In cluster delivery it is the node that keeps
-PUBREC, and so PUBREL, back: it must not make a client exceed what the broker takes.
+A broker limits the publications that are not released (PUBREL). MQTT 5 tells the client (Receive Maximum).
+3.1.1 cannot, and some brokers acknowledge what exceeds the limit, and drop it. In cluster delivery the node
+delays PUBREC, and so PUBREL. It must not make a client exceed the limit of the broker.
 
 Owns which packet ids the broker has open, and what waits for room. Invariants: what waits leaves in the order
-in which it came; no more waits than `most_bytes`, beyond which the oldest go on all the same, counted. Must
-not know: how a publication is acted on, which happens when it leaves.
+in which it came; at most `most_bytes` wait, beyond which the oldest are sent anyway, and counted. Must not
+know: how a publication is acted on, which happens when it leaves.
 """
 
 from __future__ import annotations

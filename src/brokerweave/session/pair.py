@@ -47,7 +47,8 @@ from brokerweave.session.redelivery import Redelivery
 
 _CONNECT_BYTE = bytes((PacketType.CONNECT << 4,))
 _LARGEST_CONNECT = 1 << 20
-"""Bytes: a stranger must not make the node keep more. Five strings of 64 KiB, and properties, fit."""
+"""Bytes: an unauthenticated client must not make the node keep more. Five strings of 64 KiB, and properties,
+fit."""
 _TURN = 200
 """Frames looked at one by one before others get their turn: a chunk may hold 60,000."""
 _TAKEN_OVER = 0x8E
@@ -167,7 +168,7 @@ class Pair:
 
     @property
     def held_contents(self) -> set[bytes]:
-        """If watched: content of what the broker delivered, and stands."""
+        """If watched: content of what the broker delivered and the node holds."""
         return self._hold_points.contents if self._hold_points is not None else set()
 
     @property
@@ -209,7 +210,7 @@ class Pair:
 
     @property
     def wants_broker_pause(self) -> bool:
-        """True while the broker must not be read: too much stands behind a SUBACK."""
+        """True while the broker must not be read: too much is held behind a SUBACK."""
         return self._hold_points is not None and self._hold_points.size > self.limits.client_queue
 
     @property
@@ -485,8 +486,8 @@ class Pair:
         self._hold_points.add(hold_point)
 
     def end_hold(self, hold_point: HoldPoint) -> None:
-        """The filters at a stand are known everywhere, or not waited for any longer; or there is nothing to
-        redeliver. Does nothing where a queue is on its way: the stream goes on behind it."""
+        """The filters of a hold point are known everywhere, or not waited for any longer; or there is nothing
+        to redeliver. Does nothing where a queue is on its way: the stream goes on behind it."""
         if self._hold_points is not None and self.phase is Phase.ACCEPTED and hold_point.queue is None:
             data = self._hold_points.end_hold(hold_point)
             if self._redelivery is not None:
@@ -497,10 +498,10 @@ class Pair:
     # What the client missed (if watched)
 
     def hold_behind(self) -> HoldPoint:
-        """For the host while it is told of CONNACK (`accepted`) or SUBACK (`granted`): the stream stands
+        """For the host while it is told of CONNACK (`accepted`) or SUBACK (`granted`): the stream is held
         behind that packet until `redeliver(..., hold_point)` is through, or `end_hold(hold_point)`."""
         if self._redelivery is None:
-            raise LocalProtocolError("only of a watched client the stream stands behind a packet")
+            raise LocalProtocolError("the stream is held behind a packet for a watched client only")
         return self._redelivery.hold_behind()
 
     def redeliver(
@@ -571,7 +572,7 @@ class Pair:
         self._publications.accepted(self.record, held)
 
     def _suback(self, packet: SubAck) -> HoldPoint | None:
-        """Where the stream must stand until the filters are known everywhere; None if it need not."""
+        """Where the stream is held until the filters are known everywhere; None if it need not be."""
         granted = self._asked.granted(packet) if self._asked is not None else []
         hold_point = HoldPoint()
         return hold_point if granted and not self._host.granted(self, granted, hold_point) else None

@@ -40,12 +40,12 @@ class SessionRecord:
     lost: bool = False
     """Its broker died, or hung up, and may not know it any more."""
     returned: dict[str, tuple[int, list[int]]] | None = None
-    """Of one that came from another site, or lost its session, and may be owed something from
+    """Of one that came from another site, or lost its session, and for which something may be kept from
     before: the epoch and last sequences of each node that did not know yet that it is here."""
     granted: float | None = None
     """When it last subscribed here as such a one: what is published later its broker has for it."""
     had: dict[Name, None] = field(default_factory=dict)
-    """What such a one got of what it was owed from before: its broker may be given that yet."""
+    """What such a client got of its pending messages: its broker may still get these."""
     stored: bool = False
     """The node finds it again after a crash: sessions that end with their connection are never written."""
 

@@ -1,8 +1,8 @@
-"""One client's publications on their way to the edge log: at once, or when the broker has answered.
+"""One client's publications on their way to the edge log: at once, or after the broker's answer.
 
-Owns what waits for the broker's answer, where it could refuse (MQTT 5, QoS 1 and 2). Invariants: what was
-acknowledged to the client is recorded and safe before; what the broker refused is not recorded; nothing here
-slows the client down. Must not know: which topics are tapped, how a tape writes.
+Owns what waits for the broker's answer, where the broker can refuse (MQTT 5, QoS 1 and 2). Invariants: a
+publication is recorded and safe before its acknowledgement reaches the client; what the broker refused is not
+recorded; nothing here slows the client down. Must not know: which topics are tapped, how the recorder writes.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What a client missed, sent to it alone while the stream from its broker stands.
+"""Sends a client what it missed while the stream from its broker is held.
 
-Owns the queues that wait at a stand, the packet ids under which the node itself delivers, and the exchanges
-that belong to them. Invariants: a queue goes out when its stand is the first one, so behind everything that
-preceded it and before everything that follows; no id is one of the broker's in flight; no more at once than
-the client takes (Receive Maximum, Maximum Packet Size, and `limit` bytes); the stream goes on when the client
-has let go of every id; what it did not answer is never told as received. Must not know: where a queue comes
-from.
+Owns the queues that wait at hold points, the packet ids under which the node itself delivers, and the
+exchanges that belong to them. Invariants: a queue goes out when its hold point is the first one, so after
+everything before it and before everything behind it; no id is in flight from the broker; no more is in flight
+than the client takes (Receive Maximum, Maximum Packet Size, and `limit` bytes); the stream continues when the
+client has released every id; what the client did not answer is never reported as received. Must not know:
+where a queue comes from.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _OVERTAKES = frozenset(
     {PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP, PacketType.PINGRESP}
 )
-"""These do not stand: a client that waits for them might wait for long, or for ever."""
+"""These are not held: a client that waits for them might wait for long, or for ever."""
 _PINGREQ = codec.encode(PingReq(), 4)
 _PINGRESP = codec.encode(PingResp(), 4)
 _AT_ONCE = 20
@@ -124,7 +124,7 @@ class Redelivery:
         self.busy = False
         """While the pair acts on a chunk from the broker: its bytes go first."""
         self.behind: HoldPoint | None = None
-        """Where the stream is to stand as soon as the frame that the pair acts on has gone."""
+        """The hold point behind the frame that the pair acts on."""
         self.unwanted: dict[bytes, int] | None = None
         """Content of what the broker is about to deliver, and the client has from the node, each as often as
         that is so. What becomes of it the host knows: it outlives the connection."""
@@ -132,7 +132,7 @@ class Redelivery:
         self.for_broker: list[bytes] = []
         """Answers in the client's stead, for whoever writes to the broker."""
         self._pings = 0
-        """Answers that the broker owes to the node: the client did not ask, or has its answer."""
+        """Answers of the broker that are for the node: the client did not ask, or has its answer."""
         self._asked = self._answered = 0
         """PINGREQs to the broker, whoever asked, and its answers."""
         self._asking: list[tuple[int, Callable[[], object]]] = []
@@ -147,7 +147,7 @@ class Redelivery:
 
     def hold_behind(self) -> HoldPoint:
         if not self.busy:
-            raise LocalProtocolError("the stream stands behind a CONNACK or SUBACK while that is acted on")
+            raise LocalProtocolError("the stream is held behind a CONNACK or SUBACK while that is acted on")
         if self.behind is None:
             self.behind = HoldPoint()
         return self.behind
@@ -161,7 +161,7 @@ class Redelivery:
                 hold_point = HoldPoint()
                 self._hold_points.add(hold_point)
         if hold_point.queue is not None or hold_point.over:
-            raise LocalProtocolError("a stand has one queue, and goes on when that is through")
+            raise LocalProtocolError("a hold point has one queue, and ends when that is through")
         hold_point.queue = Queue(publishes, done)
         data = self.advance()
         if data:
@@ -281,7 +281,7 @@ class Redelivery:
     # What the two sides say
 
     def from_broker(self, frame: Frame) -> bytes | None:
-        """Note what the broker delivers; returns what goes to the client at once. None: it may stand."""
+        """Note what the broker delivers; returns what goes to the client at once. None: it may be held."""
         kind = frame.type
         if kind == PacketType.PUBLISH:
             record = self._pair.record

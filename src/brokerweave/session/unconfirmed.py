@@ -1,10 +1,10 @@
-"""A client's publications that wait for the broker, then for the cluster, before the client hears of it.
+"""A client's publications that wait for the broker, then for the cluster, before the client is acknowledged.
 
-Owns those that the broker has not acknowledged, the acknowledgements kept back, and those that a
-client sent again and the node answers in the broker's stead. Invariants: acknowledgements keep the order in
-which they would have come from the broker, and the node's own come behind those that the broker owes for
-earlier publications [MQTT-4.6.0-2]; nothing is kept that is not counted in `size`. Must not know: how a
-publication travels, or is recognised.
+Owns publications that the broker has not acknowledged, the acknowledgements that wait, and the
+repeated publications that the node answers in place of the broker. Invariants: acknowledgements keep the
+order in which the broker would have sent them, and the node's own come after those of earlier publications
+[MQTT-4.6.0-2]; `size` counts everything that is kept. Must not know: how a publication travels, or is
+recognised.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Carries out what a schedule says: clients' actions and faults, each with its recovery.
+"""Carries out a schedule: clients' actions and faults, each with its recovery.
 
-Owns how a fault is made, and how everything is healed at the end. Invariants: an action that makes no sense
-any more (its node is down, its link is gone) does nothing, so that schedules can be cut down freely. Must not
+Owns how a fault is made, and how everything is healed at the end. Invariant: an action that no longer makes
+sense (its node is down, its link is gone) does nothing, so that schedules can be shortened freely. Must not
 know: what is promised.
 """
 

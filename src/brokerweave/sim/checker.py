@@ -1,9 +1,11 @@
-"""Everything that happens to every message is told here, and the first thing that should not have happened.
+"""The checker: hears of everything that happens to every message, and fails at the first thing that must not
+happen.
 
-Owns which facts are noted and which rules are asked at each place that a message comes to: the node it is
-published at, each node it passes, each broker it is injected into, each subscriber. Invariant: what is let
-pass is let pass by a rule with a reason, and reasons are counted by name (`Facts.allowances`), so that a test
-can see how much that was. Must not know: the reasons, how faults are made.
+Owns which facts are recorded, and which rules are checked at each place that a message reaches: the node
+where it is published, each node that it passes, each broker that it is injected into, each subscriber.
+Invariant: an exception is accepted only by a rule with a reason, and reasons are counted by name
+(`Facts.allowances`), so that a test can see how many there were. Must not know: the reasons, how faults are
+made.
 """
 
 from __future__ import annotations
@@ -183,7 +185,8 @@ class Checker:
     def _settle_deliveries(
         self, node: str, came_from: str | None, publication: ModelPublication, group: RouteGroup, run: Run
     ) -> None:
-        """Who is owed a message from now on, and whether a node sends it towards all of them."""
+        """Which deliveries are expected from now on, and whether a node sends the message towards all of
+        them."""
         facts, payload = self.facts, publication.payload
         if came_from is None and len(publication.keys) == 1:
             publication.acknowledged = publication.acknowledged or publication.is_will

@@ -1,8 +1,8 @@
-"""In a mesh: at how many sites a message was, where some that were to have it could not be reached.
+"""In a mesh: how many sites had a message, if some that should have had a copy were out of reach.
 
-Owns who was to have a copy each time a message was sent, and who got it. Invariant: a message counts as one
-with few copies only if all that lacked it were out of reach of its origin then, or lost their link with it
-before they had it. Must not know: what became of the copies.
+Owns which sites were to get a copy each time a message was sent, and which got it. Invariant: a message
+counts as one with few copies only if all sites that lacked it were out of reach of its origin then, or lost
+their link with it before they had it. Must not know: what became of the copies.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""A network of datagrams in virtual time: it loses, delays, reorders, doubles, splits, and counts what it
+"""A network of datagrams in virtual time: it loses, delays, reorders, doubles and splits, and counts what it
 carries.
 
-Owns who can reach whom. Invariants: what is sent to a host that is down, or behind a split, is gone; what a
-host that stands still is sent waits, as much of it as a socket's buffer holds. Must not know: what datagrams
-say.
+Owns who can reach whom. Invariants: a datagram to a host that is down, or on the other side of a split, is
+lost; datagrams to a paused host wait, as many as a socket's buffer holds. Must not know: what datagrams say.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from brokerweave.sim.world import VirtualHost, World
 Address = tuple[str, int]
 
 BUFFER = 1000
-"""Datagrams that wait for a host that stands still."""
+"""Datagrams that wait for a paused host."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Retained messages that clients delete: a deletion has no payload that would tell it from another.
+"""Retained messages that clients delete. A deletion has no payload by which it could be recognised.
 
-Owns where deletions were made, and which message each should have outdone. Invariant: only what a node read,
-and stamped, before it could forget counts. Must not know: how a deletion travels.
+Owns where deletions were made, and which message each had to replace. Invariant: a deletion counts only if a
+node read it, and stamped it, before the node could lose it. Must not know: how a deletion travels.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A message that comes to a node, or to a broker, more often than once.
+"""Messages that reach a node, or a broker, more than once.
 
-Owns the rows "crash", "failing disk" and "QoS 0" of docs/guarantees.md as far as they let a message double.
-Invariant: a repetition is accepted only for a reason that happened between the two times. Must not know: what
-clients get (`redelivery`), what a mesh knows again (`resent`).
+Owns the rows "crash", "failing disk" and "QoS 0" of docs/guarantees.md as far as they allow duplicates.
+Invariant: a repetition is accepted only for a reason that happened between the two copies. Must not know:
+what clients get (`redelivery`), what a mesh recognises (`resent`).
 """
 
 from __future__ import annotations

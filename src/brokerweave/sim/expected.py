@@ -1,13 +1,14 @@
-"""Who must get what: subscriptions that have settled, and the messages they are owed.
+"""Who must get what: subscriptions that have settled, and the deliveries that are expected for them.
 
-A subscription is *settled at a node* when that node was seen to route its topics towards the subscriber, with
-every node between the two settled before it and nothing on the way that could still change this. From then on
-it stays settled until the subscriber goes, the wiring changes, or a node on the way forgets. A message is
-promised to a subscriber if, when its node read it, the subscription was settled on the whole way.
+A subscription is *settled at a node* when that node was seen to route its topics towards the subscriber,
+every node between the two was settled before it, and nothing on the way could still change this. It stays
+settled until the subscriber goes, the wiring changes, or a node on the way loses its state. A delivery is
+expected if the subscription was settled on the whole way when the publisher's node read the message.
 
-Owns these promises. Invariants: a message that passes a node at which its subscriber is settled goes on
-towards it, then and there; what is promised and not delivered in the end has a drop with a cause to show, at
-the last node that had it. Every promise that is let go is counted by its reason. Must not know: strategies.
+Owns these expectations. Invariants: a message that passes a node at which its subscriber is settled goes on
+towards the subscriber at once; an expected delivery that did not happen needs a drop with a cause, at the
+last node that had the message. Every expectation that is given up is counted by its reason. Must not know:
+strategies.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class ExpectedDelivery:
     qos: int
     path: tuple[str, ...]
     let_go: str = ""
-    """Why it is owed no more."""
+    """Why it is no longer expected."""
     allowance: str = ""
     """Why it may be lost."""
     known_to: frozenset[str] = frozenset()
@@ -149,7 +150,7 @@ class Expected:
     # Messages
 
     def published(self, payload: bytes, topic: str, qos: int, node: str, at_home: float = inf) -> None:
-        """`at_home`: at its own site it is owed to those who were subscribed by then."""
+        """`at_home`: at its own site it is expected by those who were subscribed by then."""
         if qos == 0:
             return
         deliveries: dict[str, ExpectedDelivery] = {}

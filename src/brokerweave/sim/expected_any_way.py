@@ -1,12 +1,12 @@
-"""Who must get what where the wiring has cycles: the way of a message may change, its arrival may not.
+"""Who must get what if the wiring has cycles: a message may take any way, but it must arrive.
 
-A subscription is *settled at a node* as in `expected`, seen along the tree that all nodes agree on; from then
-on it stays settled whatever becomes of the tree, until the subscriber goes, operators take away the last way
-to it that works, or a node forgets. A message is promised to a subscriber that was settled at its node when
-that read it.
+A subscription is *settled at a node* as in `expected`, along the tree that all nodes agree on. It then stays
+settled, whatever becomes of the tree, until the subscriber goes, operators remove the last working way to it,
+or a node loses its state. A delivery is expected if the subscription was settled at the publisher's node when
+that read the message.
 
-Owns these promises. Invariant: what is promised and not delivered in the end has a drop with a cause to
-show, somewhere. Must not know: strategies.
+Owns these expectations. Invariant: an expected delivery that did not happen needs a drop with a cause, at
+some node. Must not know: strategies.
 """
 
 from __future__ import annotations

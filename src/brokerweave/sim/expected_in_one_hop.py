@@ -1,9 +1,9 @@
-"""Who must get what where every node is linked with every other, and messages take one hop.
+"""Who must get what if every node is linked with every other, and messages take one hop.
 
-Owns how a subscription settles there: at its own site, then at each other node as that node is seen to route
-to the site. A subscription whose site died with its session is an *orphan*: its client is owed what is
-published meanwhile, too, and what it had not got, until it has subscribed again, wherever that is. Must not
-know: strategies.
+Owns how a subscription settles there: at its own site, then at each other node when that node is seen to
+route to the site. A subscription whose site died with its session is *orphaned*: until its client has
+subscribed again, anywhere, deliveries of what it had not got and of what is published meanwhile are expected,
+too. Must not know: strategies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class ExpectedInOneHop(Expected):
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
         self.spared = ""
-        """The site whose subscribers are not owed what is published next, unless they lost their sessions."""
+        """The site whose subscribers do not expect what is published next, unless they lost their
+        sessions."""
         self.called_away: Callable[[str, str, str], bool] = lambda node, site, client: False
         """Whether a node has heard that a client of a site is elsewhere since later, by a clock that is ahead
         maybe: once the site hears it, too, it closes the client's connection, and the client comes again."""
@@ -65,7 +66,7 @@ class ExpectedInOneHop(Expected):
         self._orphans.discard((client, topic_filter))
 
     def gave_up(self, client: str) -> list[tuple[bytes, ExpectedDelivery]]:
-        """A client that had lost its site ended its session elsewhere, itself: what it is owed no more."""
+        """A client that had lost its site ended its session elsewhere: what it expects no more."""
         orphans = {key for key in self._orphans if key[0] == client}
         gone = [
             (p, delivery)
@@ -168,7 +169,7 @@ class ExpectedInOneHop(Expected):
 
     def sent_again(self, node: str, payload: bytes) -> None:
         """To another site, and nobody had it before: clients of that one which lost their sessions with it,
-        and have not subscribed again, are not owed what is published there."""
+        and have not subscribed again, do not expect what is published there."""
         for delivery in self._debts.get(payload, ()):
             if (
                 not delivery.let_go

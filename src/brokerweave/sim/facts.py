@@ -1,8 +1,7 @@
-"""Everything that happened in a run, noted as it happens.
+"""Everything that happened in a run, recorded as it happens.
 
-Owns the list of facts that rules are checked against, and how to ask for them. Invariant: nothing here is
-judged; what is noted is taken back only where a node was killed before it happened (`outages`). Must not
-know: what is promised about any of it.
+Owns the facts that rules are checked against, and the queries for them. Invariant: nothing here judges; a
+fact is taken back only if a node was killed before it happened (`outages`). Must not know: what is promised.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class NodeEnd:
     ever_failed: bool
     """The disk refused something since the node started; what injectors noted then is not made up for."""
     held: frozenset[bytes]
-    """What its injectors owed the broker, and would find again on disk."""
+    """Pending messages of its injectors that are on disk."""
     disk_kept: bool = True
     restarted: float = inf
 
@@ -111,7 +110,7 @@ class Facts:
         self.spilled: set[bytes] = set()
         """What an outbox had on disk only."""
         self.unread: defaultdict[bytes, dict[str, float]] = defaultdict(dict)
-        """The nodes that owed a message and were started while their disks failed, and when."""
+        """The nodes with a pending message that were started while their disks failed, and when."""
         # Nodes, brokers and links
         self.starts: dict[str, float] = {}
         self.ends: defaultdict[str, list[NodeEnd]] = defaultdict(list)

@@ -1,7 +1,7 @@
-"""Many runs, side by side, and what they come to.
+"""Many runs in parallel, and their summary.
 
-Owns the spreading of seeds over processes and the sum of the results. Invariant: results come in the order of
-the seeds, and do not depend on the number of processes. Must not know: how a run is made, how it is shown.
+Owns the distribution of seeds over processes and the sum of the results. Invariant: results come in the order
+of the seeds, and do not depend on the number of processes. Must not know: how a run is made, how it is shown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How well membership does: many members in virtual time, on a network that loses datagrams.
+"""Measures membership: many members in virtual time, on a network that loses datagrams.
 
-Owns the scenario: all know each other; they are left alone for a while; metadata changes; members crash and
-come back, one after another. Invariants: a run is a pure function of its options. Must not know: real time,
+Owns the scenario: all members know each other; nothing happens for a while; metadata changes; members crash
+and return, one after another. Invariant: a run is a pure function of its options. Must not know: real time,
 how results are shown.
 """
 
@@ -201,7 +201,7 @@ class MembershipRun:
         lives = about.host.up and about.boot == member.boot
         if lives and isinstance(event, events.Died):
             self.result.false_deaths += 1
-            self.world.note(node.id, f"holds {member.id} for dead, which lives")
+            self.world.note(node.id, f"declared {member.id} dead, which lives")
         elif lives and isinstance(event, events.Suspected):
             self.result.false_suspicions += 1
 

@@ -1,9 +1,9 @@
-"""Members under faults, seed after seed: they crash and return, stand still, leave, and are split.
+"""Members under faults, seed after seed: they crash and return, pause, leave, and are split.
 
-Owns the schedule that a seed makes, and what must hold: nobody is held for dead while nothing but loss and
-reordering befalls it; a crash is known to all in time; after each fault all know the truth, in time, and
-nobody holds another for dead twice for one fault. Invariants: a run is a pure function of its seed; faults
-come one after another, so that it is plain what is due. Must not know: how membership does it, nodes.
+Owns the schedule that a seed makes, and what must hold: no member is declared dead while only loss and
+reordering happen to it; all know of a crash in time; after each fault all know the truth in time, and nobody
+declares another member dead twice for one fault. Invariants: a run is a pure function of its seed; faults
+come one after another, so that it is clear what is due. Must not know: how membership works, nodes.
 """
 
 from __future__ import annotations
@@ -161,9 +161,9 @@ class FaultyMembers:
         if not isinstance(event, events.Died) or not lives:
             return
         if not self._away & {node.id, member.id}:
-            raise Broken(f"{node.id} holds {member.id} for dead, which lives")
+            raise Broken(f"{node.id} declared {member.id} dead, which lives")
         if (node.id, member.id) in self._deaths:
-            raise Broken(f"{node.id} holds {member.id} for dead a second time, which lives")
+            raise Broken(f"{node.id} declared {member.id} dead a second time, which lives")
         self._deaths.add((node.id, member.id))
 
 

@@ -1,6 +1,6 @@
-"""A member in virtual time: the pure `Swim` on a host that can die, stand still and come back.
+"""A member in virtual time: the pure `Swim` on a host that can die, pause and come back.
 
-Owns its timer and its lives. Invariants: a life that begins anew remembers nothing, not even its incarnation.
+Owns its timer and its restarts. Invariant: after a restart it remembers nothing, not even its incarnation.
 Must not know: the scenario, how well membership does.
 """
 

@@ -207,7 +207,7 @@ class SimNode:
         self.kill()
 
     def stop(self) -> None:
-        """As by SIGTERM, without waiting for what is owed: clients leave, then the state is saved."""
+        """As by SIGTERM, without waiting for pending messages: clients leave, then the state is saved."""
         if not self.host.up:
             return
         for relay in list(self.relays.values()):

@@ -1,7 +1,8 @@
-"""The order in which a client gets what another publishes on a topic.
+"""The order in which a client gets the messages of a publisher on a topic.
 
-Owns row "order" of docs/guarantees.md: a message that comes behind a later one of its publisher must have a
-reason, and the first that holds is counted. Must not know: meshes (`order_in_a_mesh`), what comes twice.
+Owns row "order" of docs/guarantees.md: if a message arrives after a later one of its publisher, there must be
+a reason, and the first reason that holds is counted. Must not know: meshes (`order_in_a_mesh`), what arrives
+twice.
 """
 
 from __future__ import annotations
@@ -116,8 +117,8 @@ class Order:
         return self._came_in_turn(site, publication, last) and self._subscribed_since(client, publication)
 
     def _found_at_a_later_start(self, site: str, publication: ModelPublication) -> bool:
-        """Whether a broker has a message only since a node, which could not read at one start what it owed,
-        was started once more."""
+        """Whether a broker has a message only since a node, which could not read its pending messages at one
+        start, was started once more."""
         facts, payload = self._facts, publication.payload
         first = min(facts.takes[site, payload], default=0.0)
         return any(

@@ -1,8 +1,8 @@
-"""The order in which a client of a mesh gets what another publishes on a topic.
+"""The order in which a client of a mesh gets the messages of a publisher on a topic.
 
-Owns what else may break order there: a client that lost its site gets what it missed from a node, and the
-rest from a broker; a publisher that lost its site goes on elsewhere. Must not know: whether a redelivery was
-right (`redelivery`).
+Owns the further reasons that exist there: a client that lost its site gets what it missed from a node, and
+the rest from a broker; a publisher that lost its site continues elsewhere. Must not know: whether a
+redelivery was right (`redelivery`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Nodes that end, start, and lose their disks, and sites that die: what goes with them.
+"""Nodes that end, start and lose their disks, and sites that die: what is lost with them.
 
-Owns the comparison of a node's memory with its disk at the moment it ends. Invariants: what is durable is on
-disk, unless that failed or the node was in the middle of a turn; what a killed node had not written down did
-not happen. Must not know: how faults are made, what clients are owed.
+Owns the comparison of a node's memory with its disk at the moment it ends. Invariants: durable state is on
+disk, unless the disk failed or the node was in the middle of a turn; what a killed node had not written did
+not happen. Must not know: how faults are made, which deliveries are expected.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is promised, as far as it is not the same for every build, and how a run says that it is not kept.
+"""The promises that differ between builds, and the exception for a broken one.
 
-Owns the switches by which invariants get stricter as nodes learn to keep more over a kill. Must not know: how
-anything is checked.
+Owns the switches by which invariants get stricter as nodes keep more over a kill. Must not know: how anything
+is checked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""In a mesh: what a node gives to a client that came back, and the client, or its broker, has.
+"""In a mesh: what a node redelivers to a client, although the client or its broker has it.
 
-Owns why a client may get something twice because a node thought that it had missed it. Invariant: what a
-client has is given to it again only for a reason, which explains one repetition (`RepeatAllowances`). Must
-not know: in what order it comes (`order_in_a_mesh`).
+Owns why a client may get a message twice because a node thought that it had missed it. Invariant: what a
+client has is redelivered only for a reason, and each reason explains one repetition (`RepeatAllowances`).
+Must not know: in what order it arrives (`order_in_a_mesh`).
 """
 
 from __future__ import annotations

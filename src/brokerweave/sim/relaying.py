@@ -31,7 +31,7 @@ class Relay:
         self._broker: PipeEnd | None = None
         self._early: list[bytes] = []
         self._held_back = False
-        """The broker is not read because too much stands behind a SUBACK."""
+        """The broker is not read because too much is held behind a SUBACK."""
         node.relays[self.pair] = self
 
     # The client's end
@@ -73,7 +73,7 @@ class Relay:
     # The broker's end
 
     def connect_arrived(self) -> None:
-        """CONNECT was read. Read no more until the broker session stands."""
+        """CONNECT was read. Read no more until the broker session is established."""
         self.end_of_client.pause()
         node = self.node
         node.network.connect(node.host, f"{node.name}/broker", self._broker_connected, self._unreachable)

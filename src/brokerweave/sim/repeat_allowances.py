@@ -1,9 +1,9 @@
-"""In a mesh: what may come to a client twice, because nobody could know that it had it.
+"""In a mesh: what a client may get twice, because nobody could know that it had it.
 
-Owns, for each client, what was on its way to it (or the news of that on its way to those who keep it) at the
-moment when its site, or its connection, ended. Invariants: a doubt is used up by the one repetition that it
-explains; what a client had answered, and all who keep it for the client had heard of, is no doubt. Must not
-know: how much of it is doubled in the end.
+Owns, for each client, what was on its way to it when its site or its connection ended, and what receipts were
+on their way to its holders. Invariants: an allowance is used up by the one repetition that it explains; a
+message that the client had answered, and of which all holders had the receipt, has no allowance. Must not
+know: how much arrives twice in the end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KEEPER_AWAY = "who kept it was away when its subscriber got it"
 
 class RepeatAllowances:
     def __init__(self, nodes: Mapping[str, SimNode], sound: Callable[[SimNode, SimNode], bool]) -> None:
-        """`sound(a, b)`: their link stands, and nothing is on its way from b to a."""
+        """`sound(a, b)`: their link is up, and nothing is on its way from b to a."""
         self._nodes = nodes
         self._sound = sound
         self._allowances: defaultdict[str, dict[bytes, str]] = defaultdict(dict)
@@ -130,7 +130,8 @@ NOTICED = 3.0
 
 
 class Losses:
-    """Which sites lost what they kept, and when: where as many died as there were copies, nothing is owed."""
+    """Which sites lost what they kept, and when: if as many died as there were copies, nothing is
+    expected."""
 
     def __init__(self, copies: int) -> None:
         self.copies = copies

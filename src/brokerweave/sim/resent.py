@@ -1,7 +1,7 @@
-"""In a mesh: what is sent once more, by its publisher or by another node, is known again.
+"""In a mesh: a publication that its publisher, or another node, sends again is recognised.
 
 Owns the reasons for which a node, or its broker, may take such a publication for a new one. Must not know:
-what is given to a client that comes back (`redelivery`).
+what is redelivered to a client that comes back (`redelivery`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ class Resent:
         if not others or publication.qos == 0 or key[1] == 0 or came_from is None:
             return  # what was sent again here goes on to the others, under its old name
         if any(end.at >= others[0].at for end in facts.ends[node]):
-            facts.allowances["doubled: sent again to a node that was restarted"] += (
-                1  # it remembers in memory
-            )
+            facts.allowances["doubled: sent again to a node that was restarted"] += 1  # memory only
         elif publication.is_will and self._lost_its_broker(publication):
             facts.allowances["doubled: a will that a broker published which its node had lost"] += 1
         elif publication.is_will or publication.resent:

@@ -1,7 +1,7 @@
 """What must be true when nothing happens any more.
 
-Owns the conditions for rest (links up, nothing owed, subscriptions known everywhere) and for emptiness (no
-interest left when the last subscriber has gone). Each check gives the first problem in words, or nothing.
+Owns the conditions for rest (links up, nothing pending, subscriptions known everywhere) and for emptiness (no
+filters left after the last subscriber has gone). Each check returns the first problem in words, or nothing.
 Must not know: how long it may take.
 """
 
@@ -71,7 +71,7 @@ def _queues(simulation: Simulation) -> str:
     for name, node in simulation.nodes.items():
         for outbox in node.outboxes:
             if outbox.backlog_runs:
-                return f"{name} {outbox.place} still owes {outbox.backlog_runs} runs"
+                return f"{name} {outbox.place} still has {outbox.backlog_runs} pending runs"
     return ""
 
 
@@ -132,7 +132,7 @@ def _hops(simulation: Simulation, name: str) -> dict[str, dict[str, int]]:
 
 
 def _retained(simulation: Simulation) -> str:
-    """Every broker retains the same, the newest, and no node doubts that."""
+    """Every broker retains the newest message, and no topic is doubtful at a node."""
     first = simulation.names[0]
     unsure = simulation.checker.retained.unsure_topics()
 
@@ -142,7 +142,7 @@ def _retained(simulation: Simulation) -> str:
 
     for name in simulation.names:
         if len(simulation.nodes[name].core.retained.check):
-            return f"{name} still doubts its broker's retained messages"
+            return f"{name} still checks its broker's retained messages"
         if sure(name) != sure(first):
             return f"the broker of {name} retains {sure(name)}, that of {first} {sure(first)}"
     for topic, payload in sure(first).items():

@@ -1,7 +1,7 @@
-"""Retained messages: which one all brokers should end with, and where that is not known.
+"""Retained messages: which one all brokers should end with, and where that cannot be known.
 
-Owns row "retained" of docs/guarantees.md: the newest wins, as far as nodes knew of it, and a site that lacks
-it gets it by comparison. Must not know: how indexes are compared.
+Owns row "retained" of docs/guarantees.md: the newest that nodes knew of wins, and a site that lacks it gets
+it by comparison. Must not know: how indexes are compared.
 """
 
 from __future__ import annotations

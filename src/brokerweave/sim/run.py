@@ -1,7 +1,7 @@
-"""One run: sites built from a seed, a schedule carried out, and what must hold in the end.
+"""One run: builds sites from a seed, carries out a schedule, and checks what must hold in the end.
 
 Owns the order of a run: traffic and faults; then everything heals and must come to rest within a bound, with
-every promise kept; then everybody leaves, and nothing may be left behind. A run is a pure function of its
+every promise kept; then all clients leave, and nothing may be left behind. A run is a pure function of its
 seed, options and schedule. Must not know: many runs, how results are shown.
 """
 
@@ -243,7 +243,7 @@ class Simulation:
         return record is not None and topic_filter in record.filters
 
     def _sound(self, node: SimNode, other: SimNode) -> bool:
-        """Whether the link stands at both ends, and nothing is on its way from `other` to `node`."""
+        """Whether the link is up at both ends, and nothing is on its way from `other` to `node`."""
         if not other.up:
             return False
         here, there = node.links.carriers.get(other.name, 0), other.links.carriers.get(node.name, 0)
@@ -323,7 +323,7 @@ def _carry_out(simulation: Simulation, actions: list[Action]) -> None:
     _wait(simulation, "did not come to rest", REST_BOUND, lambda: unrest(simulation))
     if simulation.cares:
         world.run(world.elapsed + LOOK_SECONDS)  # what was pushed at last is on its way
-    _check_debts(simulation)
+    _check_expected(simulation)
     for client in simulation.clients.values():
         client.end_session()
     world.run(world.elapsed + 2.0)
@@ -345,15 +345,14 @@ def _wait(simulation: Simulation, what: str, bound: float, problem: Callable[[],
         found = problem()
 
 
-def _check_debts(simulation: Simulation) -> None:
+def _check_expected(simulation: Simulation) -> None:
     facts, outages = simulation.facts, simulation.checker.outages
     for payload, delivery in simulation.expected.open():
         if facts.deliveries[delivery.client, payload] or not facts.publications[payload].acknowledged:
             continue
         if facts.publications[payload].is_will and not facts.had(delivery.path[0], payload):
-            facts.allowances["lost: a will of a node that was killed"] += (
-                1  # row "will" of docs/guarantees.md
-            )
+            # Row "will" of docs/guarantees.md.
+            facts.allowances["lost: a will of a node that was killed"] += 1
             continue
         since = facts.publications[payload].at
         own = outages.own_copies_lost(delivery, payload)

@@ -1,11 +1,11 @@
-"""How cost grows: one scenario over a tree of 2 to 100,000 sites in virtual time, and what it took.
+"""How cost grows: one scenario over a tree of 2 to 100,000 sites in virtual time, and what it cost.
 
-Owns the scenario: links come up, clients subscribe, interest changes while clients publish, a link in the
-middle fails and returns, all comes to rest, one client asks for something new. In a mesh a whole site is cut
-off, held for dead, and returns, and its clients go to another site; what membership would say of that is
-said here (`sim.membership` has what it costs). Invariants: a run is a pure
-function of its options; what is published at rest reaches every site that wants it, and nothing reaches a
-site twice, or the run says so. Must not know: real time, memory, how results are shown.
+Owns the scenario: links come up, clients subscribe, filters change while clients publish, a link in the
+middle fails and returns, everything comes to rest, one client asks for something new. In a mesh a whole site
+is cut off, declared dead, and returns, and its clients go to another site; this module announces that in
+place of membership (`sim.membership` measures its cost). Invariants: a run is a pure function of its options;
+what is published at rest reaches every site that wants it, and nothing reaches a site twice, or the run
+reports it. Must not know: real time, memory, how results are shown.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class ScaleRun:
             # Nodes join one after another, each linked with all before it.
             for number, links in groupby(self.links, key=lambda link: link.nodes[0].number):
                 joins = LINKED + (SUBSCRIBED - LINKED) * number / self.options.nodes
-                self.world.later(self._at(joins), partial(_stand, list(links)))
+                self.world.later(self._at(joins), partial(_establish, list(links)))
         else:
             self._spread(0.0, LINKED, [each.connect for each in self.links])
             self._spread(LINKED, SUBSCRIBED, arrivals)
@@ -399,9 +399,9 @@ class ScaleRun:
         result.barrier_timeouts = sum(node.core.counters["barrier_timeouts"] for node in self.nodes)
 
 
-def _stand(links: Iterable[ScaleLink]) -> None:
+def _establish(links: Iterable[ScaleLink]) -> None:
     for link in links:
-        link.stand()
+        link.establish()
 
 
 def _filters_of(node: ScaleNode, neighbour: str) -> int:

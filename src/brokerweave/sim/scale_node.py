@@ -1,10 +1,10 @@
 """A site in a run of thousands: the real core, pairs, injector and link connections, and little around them.
 
-Owns what surrounds one core: its turn, its client's pairs, its end of each link. The broker is the least one
-there is: it grants every filter and acknowledges at once, so what it would answer is written here.
-Invariants: bytes of a link arrive in order after its delay, or the link is cut and both sides know; nothing
-is decided here. Must not know: the scenario. No pings, no disk, one lane: what they cost does not grow with
-the number of nodes.
+Owns what surrounds one core: its turn, its clients' pairs, its end of each link. The broker is minimal: it
+grants every filter and acknowledges at once, so its answers are written here. Invariants: bytes of a link
+arrive in order after its delay, or the link is cut and both sides know; nothing is decided here. Must not
+know: the scenario. There are no pings, no disk and one lane: their cost does not grow with the number of
+nodes.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ class ScaleLink:
         self._ends = near, far
         near.flush()
 
-    def stand(self) -> None:
+    def establish(self) -> None:
         """As `connect`, and both sides have shaken hands already: where half a million links come up, that
         would take longer than all the rest."""
         now = self.nodes[0].world.now

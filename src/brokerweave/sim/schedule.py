@@ -126,7 +126,7 @@ def deletions(random: Random, clients: list[ClientPlan], duration: float) -> lis
 
 
 def _subscribe(client: str, topic_filter: str, at: float) -> Action:
-    # One QoS for each client and filter, for good: then it is plain what a subscriber is owed.
+    # One QoS for each client and filter, for good: then it is clear what a subscriber expects.
     qos = (len(client) + ord(client[0]) + ord(client[-1]) + len(topic_filter)) % 4
     return Action(at, "subscribe", (client, topic_filter, min(qos, 2)))
 

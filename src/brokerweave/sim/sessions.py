@@ -1,7 +1,7 @@
-"""Sessions that end, and what is owed to their clients from then on.
+"""Sessions that end, and what their clients may expect from then on.
 
-Owns row "session" of docs/guarantees.md: what waited in a session goes with it, unless its client lost it
-because its site died. Must not know: how a client finds another site.
+Owns row "session" of docs/guarantees.md: the messages that wait in a session end with it, unless its client
+lost it because its site died. Must not know: how a client finds another site.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Cuts a failing schedule down to what it takes to fail.
+"""Shortens a failing schedule to what is needed to fail.
 
-Owns delta debugging over a schedule's actions: leave out ever smaller pieces, as long as it fails without
-them. Invariant: what is returned fails, in the same way as far as words can tell. Must not know: what an
+Owns delta debugging over a schedule's actions: it leaves out ever smaller pieces, as long as the rest still
+fails. Invariant: the result fails in the same way, as far as the error text can tell. Must not know: what an
 action does.
 """
 

@@ -1,7 +1,7 @@
-"""Where the simulator looks into a node: thin subclasses that report and change nothing.
+"""How the simulator observes a node: thin subclasses that report and change nothing.
 
-Owns the list of what can be seen (`SimWatcher`). Invariant: each override calls the real method with what it
-was given and returns what that returned. Must not know: what is promised.
+Owns the list of observable events (`SimWatcher`). Invariant: each override calls the real method with the
+given arguments and returns its result. Must not know: what is promised.
 """
 
 from __future__ import annotations
@@ -149,14 +149,14 @@ class WatchedOutbox(Outbox):
             yield from in_journal(self._journal)
 
     def in_memory(self, durable: bool = False) -> Iterator[bytes]:
-        """With `durable`, only what should be on disk too; a repair is made anew with the next link-up."""
+        """With `durable`, only what should be on disk too; the next link-up repairs again."""
         for run, _ in self._memory:
             if not durable or (run.durable and not run.repair):
                 yield from payloads(run)
 
     def check(self) -> None:
         super().check()
-        # What lies in memory may be in the journal as well, since the write-ahead log was begun anew.
+        # What lies in memory may be in the journal as well, since the last checkpoint.
         allowed = self.disk_bytes + self.memory_bytes + _RUN_BYTES
         size = self._journal.size if self._journal is not None else 0
         assert size <= allowed, f"{self.place}: {size} bytes on disk, {allowed} allowed"
@@ -194,7 +194,7 @@ def copies(journal: DiskJournal, wal: bool) -> Iterator[tuple[bytes, str, int, i
 
 
 def in_wal(journal: DiskJournal | None) -> Iterator[tuple[bytes, tuple[str, ...]]]:
-    """Each message that the write-ahead log has, and the outboxes that owe it."""
+    """Each message that the write-ahead log has, and its outboxes."""
     for data in journal.contents() if journal is not None else ():
         entry = decode_entry(data)
         if isinstance(entry, RunEntry):

@@ -1,8 +1,8 @@
 """Wills: who may send one, and when.
 
-Owns row "will" of docs/guarantees.md as far as it says who publishes: the node of the client, unless it said
-good-bye or came back in time; in a mesh also who keeps it, when the site is out of reach. Must not know: what
-a broker does with a will of its own client.
+Owns row "will" of docs/guarantees.md as far as it says who publishes: the node of the client, unless the
+client disconnected or came back in time; in a mesh also a holder, if the site is out of reach. Must not know:
+what a broker does with a will of its own client.
 """
 
 from __future__ import annotations

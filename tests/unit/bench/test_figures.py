@@ -77,7 +77,7 @@ def test_indexes_come_back_as_written_and_are_out_of_date_when_measurements_are_
     assert not figures.up_to_date(folder)
 
 
-def test_damaged_indexes_are_named_in_one_line_and_computed_anew(tmp_path: Path) -> None:
+def test_damaged_indexes_are_named_in_one_line_and_computed_again(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.indexes_json.write_text('{"measurements": [{}]}')
     with pytest.raises(ConfigError, match=r"indexes\.json"):

@@ -156,7 +156,7 @@ def test_only_whole_seconds_of_the_window_can_be_the_least() -> None:
     assert computed(sends(15), (), (), shorter)[0].ingress_least == 0
 
 
-def test_a_process_that_was_started_anew_is_not_charged_for_the_time_of_its_death() -> None:
+def test_a_process_that_was_restarted_is_not_charged_for_the_time_of_its_death() -> None:
     """And what was sampled then, or outside the window, is not its worst."""
     node = [(0.0, 5.0, 1), (1.0, 5.5, 2), (1.5, 0.1, 99), (1.9, 0.5, 3), (3.0, 9.3, 500)]
     rows = [(BEGIN + int(at * SECOND), "site1/node", cpu, rss) for at, cpu, rss in node]

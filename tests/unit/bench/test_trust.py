@@ -101,7 +101,7 @@ def test_logs_that_lack_what_was_counted_are_noticed(sent: int, received: int) -
 
 
 @pytest.mark.parametrize("more", [{"strays": 3}, {"surplus": 3}])
-def test_deliveries_that_were_never_owed_are_said(more: dict[str, int]) -> None:
+def test_deliveries_that_were_never_expected_are_said(more: dict[str, int]) -> None:
     spoilt = replace(result(), indexes=replace(INDEXES, **more))  # type: ignore[arg-type]
     (said,) = causes(spoilt)
     assert judge([spoilt, spoilt])[0].state == DOUBTED

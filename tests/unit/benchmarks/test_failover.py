@@ -55,7 +55,7 @@ def test_what_was_acknowledged_and_never_came_is_lost() -> None:
     assert faults(Plan(), found) == ["1 lost"]
 
 
-def test_what_was_never_acknowledged_is_owed_to_nobody() -> None:
+def test_what_was_never_acknowledged_is_pending_for_nobody() -> None:
     sent = published()
     sent.taken[10] = sent.finished[10] = None
     assert judged(received({n: n + 0.05 for n in range(20) if n != 10}), sent).lost == 0
@@ -223,7 +223,7 @@ def test_what_came_only_after_the_split_within_a_half_was_lost_to_it() -> None:
     assert (found.lost, found.within_lost, found.good) == (0, 1, False)
 
 
-def test_a_client_of_a_new_site_is_owed_what_was_made_since_its_suback_once() -> None:
+def test_a_client_of_a_new_site_expects_what_was_made_since_its_suback_once() -> None:
     got = Counter({(0, n): 1 for n in range(5, 16) if n != 8}) + Counter({(0, 9): 1})
     stay = join.Stay(4.5, 15.5, got)
     join.judge([stay], Record([published()], [], 0.0))

@@ -171,7 +171,7 @@ def test_a_holder_that_is_told_to_give_to_nobody_it_knows_gives_nothing() -> Non
     assert mesh.nodes["p"].core.counters["queues_handed_over"] == 0
 
 
-def test_a_node_that_was_started_keeps_what_clients_are_owed_that_it_had_before() -> None:
+def test_a_node_that_was_started_keeps_pending_messages_of_clients_that_it_had_before() -> None:
     """Else they would have one copy less than others until they come back."""
     mesh, _ = undelivered("dp", copies=2)
     kill(mesh, "d")

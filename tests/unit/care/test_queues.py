@@ -52,7 +52,7 @@ def test_what_was_asked_for_at_qos_0_is_given_once() -> None:
     assert sequences(queues.take("c")) == [2]
 
 
-def test_a_publication_that_comes_twice_is_owed_once() -> None:
+def test_a_publication_that_comes_twice_is_pending_once() -> None:
     queues = table()
     for _ in range(2):
         queues.add("c", held(1), now=0)
@@ -139,7 +139,7 @@ def test_each_client_has_its_own_queue_of_what_is_shared() -> None:
     assert len(queues) == 0
 
 
-def test_the_oldest_of_a_client_go_when_it_is_owed_too_much() -> None:
+def test_the_oldest_of_a_client_go_when_too_much_is_pending_for_it() -> None:
     size = held(1).size
     queues = table(client_bytes=3 * size)
     for sequence in range(1, 6):
@@ -180,7 +180,7 @@ def test_what_a_client_gets_where_it_is_stays_until_that_node_has_its_receipt() 
     assert not queues.has_pending("c")
 
 
-def test_what_a_client_had_where_it_is_before_its_holder_was_started_is_not_owed_as_of_there() -> None:
+def test_what_a_client_had_where_it_is_before_its_holder_was_started_is_not_pending_as_of_there() -> None:
     """It comes as for the site where the client was, which is dead, from who could not give it before."""
     queues = table()
     queues.add("c", held(1), now=10, home="dead")
@@ -191,7 +191,7 @@ def test_what_a_client_had_where_it_is_before_its_holder_was_started_is_not_owed
     assert sequences(queues.take("c")) == [3]
 
 
-def test_the_oldest_of_all_go_when_too_much_is_owed() -> None:
+def test_the_oldest_of_all_go_when_too_much_is_pending() -> None:
     size = held(1).size
     queues = table(total=3 * size)
     for sequence, client in enumerate("abcab", 1):

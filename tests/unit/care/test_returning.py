@@ -121,7 +121,7 @@ def test_what_comes_late_for_a_client_that_is_away_it_gets_when_it_goes_on() -> 
     assert again.payloads() == [b"1"]
 
 
-def test_a_session_that_the_broker_lost_while_its_client_was_away_is_owed_what_it_missed(
+def test_a_session_that_the_broker_lost_while_its_client_was_away_gets_what_it_missed(
     mesh: Network,
 ) -> None:
     client = Guest(mesh, "d", "c", clean_start=False)
@@ -141,7 +141,9 @@ def test_a_session_that_the_broker_lost_while_its_client_was_away_is_owed_what_i
     assert back.payloads() == [b"1"]
 
 
-def test_what_a_lost_session_was_owed_and_its_client_did_not_answer_is_given_again(mesh: Network) -> None:
+def test_what_was_pending_for_a_lost_session_and_its_client_did_not_answer_is_given_again(
+    mesh: Network,
+) -> None:
     client = Guest(mesh, "d", "c", clean_start=False)
     client.subscribe("t")
     mesh.settle()
@@ -282,7 +284,7 @@ def test_the_log_of_injections_is_closed_when_nobody_comes_back_any_more(mesh: N
     assert len(care(mesh, "e").log) == 0
 
 
-def test_a_client_that_comes_to_a_node_which_has_found_nobody_yet_gets_what_it_is_owed_once_it_has(
+def test_a_client_that_comes_to_a_node_which_has_found_nobody_yet_gets_its_pending_messages_once_it_has(
     mesh: Network,
 ) -> None:
     missed(mesh, b"1")
@@ -317,7 +319,7 @@ def test_what_is_kept_for_a_client_does_not_wait_for_what_is_published_meanwhile
     assert back.payloads() == [b"1"]
 
 
-def test_a_client_whose_session_a_node_just_started_did_not_know_gets_what_it_is_owed_from_elsewhere(
+def test_a_client_whose_session_a_node_just_started_did_not_know_gets_its_pending_messages_from_elsewhere(
     mesh: Network,
 ) -> None:
     there = Guest(mesh, "d", "c", clean_start=False)
@@ -381,7 +383,7 @@ def test_sessions_that_a_node_just_started_did_not_know_are_bounded_and_what_tha
 
 
 @pytest.mark.parametrize("back_before", [True, False])
-def test_a_client_that_connects_again_before_its_node_hears_that_it_was_elsewhere_gets_what_it_is_owed(
+def test_a_client_that_connects_again_before_its_node_hears_that_it_was_elsewhere_gets_its_pending_messages(
     mesh: Network, back_before: bool
 ) -> None:
     missed(mesh, b"1")
@@ -403,7 +405,7 @@ def test_a_client_that_connects_again_before_its_node_hears_that_it_was_elsewher
     assert back.payloads() == [b"1"]
 
 
-def test_a_client_whose_connection_is_cut_before_it_subscribed_again_is_owed_all_of_it_still(
+def test_a_client_whose_connection_is_cut_before_it_subscribed_again_still_gets_all_of_it(
     mesh: Network,
 ) -> None:
     missed(mesh, b"1")
@@ -416,7 +418,7 @@ def test_a_client_whose_connection_is_cut_before_it_subscribed_again_is_owed_all
     assert back.payloads() == [b"1"]
 
 
-def test_a_client_with_a_clean_session_that_says_good_bye_is_owed_nothing(mesh: Network) -> None:
+def test_a_client_with_a_clean_session_that_says_good_bye_has_nothing_pending(mesh: Network) -> None:
     missed(mesh, b"1")
     mesh.advance(DEAD_SECONDS)
     there = Guest(mesh, "e", "c")

@@ -92,7 +92,7 @@ def test_a_disk_that_does_not_give_back_costs_only_what_it_has() -> None:
     assert queues.shelf.failures == 1
 
 
-def test_the_journal_is_trimmed_up_to_the_oldest_that_is_owed() -> None:
+def test_the_journal_is_trimmed_up_to_the_oldest_that_is_pending() -> None:
     journal = MemoryJournal()
     queues = queues_on(journal)
     for sequence in range(10):

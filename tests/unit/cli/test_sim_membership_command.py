@@ -23,7 +23,7 @@ def test_a_run_ends_with_code_0_and_says_what_was_seen(capsys: pytest.CaptureFix
     assert run() == 0
     shown = capsys.readouterr().out
     assert "until all know a crash" in shown
-    assert "held for dead in vain" in shown
+    assert "declared dead in vain" in shown
 
 
 def test_json_has_the_options_the_figures_and_what_the_run_took(capsys: pytest.CaptureFixture[str]) -> None:

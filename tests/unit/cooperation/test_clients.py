@@ -51,7 +51,7 @@ def test_of_two_nodes_that_name_a_client_the_later_one_has_it() -> None:
     assert table.nodes_wanting("t") == {"b": 1}
 
 
-def test_what_a_client_wanted_is_owed_to_it_until_it_says_what_it_wants_where_it_is() -> None:
+def test_what_a_client_wanted_is_kept_for_it_until_it_says_what_it_wants_where_it_is() -> None:
     table = ClientTable()
     table.put("a", "c", 1, {"t": 1, "u": 2})
     table.put("b", "c", 2, {})

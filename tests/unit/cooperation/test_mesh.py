@@ -258,7 +258,7 @@ class TestTheBarrier:
         mesh.settle()
         assert [type(packet).__name__ for packet in client.packets()] == ["ConnAck", "SubAck"]
 
-    def test_does_not_stand_for_a_node_that_is_gone(self, mesh: Network) -> None:
+    def test_is_not_held_for_a_node_that_is_gone(self, mesh: Network) -> None:
         mesh.stuck.add(("h", "d"))
         client = Guest(mesh, "d", "c")
         client.subscribe("t")
@@ -324,7 +324,9 @@ def test_a_hop_that_only_holds_has_no_qos_of_its_own(mesh: Network) -> None:
     assert isinstance(strategy(mesh, publisher), Mesh)
 
 
-def test_a_client_that_its_site_gives_up_for_another_is_owed_until_that_one_is_heard(mesh: Network) -> None:
+def test_messages_for_a_client_that_its_site_gives_up_for_another_are_kept_until_that_one_is_heard(
+    mesh: Network,
+) -> None:
     """p hears from d that the client went, and cannot hear e, where it is."""
     older = Guest(mesh, "d", "c")
     older.subscribe("t")
@@ -340,7 +342,7 @@ def test_a_client_that_its_site_gives_up_for_another_is_owed_until_that_one_is_h
     assert (table.home("c"), table.orphaned("d")) == ("e", False)
 
 
-def test_a_client_that_went_elsewhere_while_a_link_was_down_is_owed_until_that_site_is_heard(
+def test_messages_for_a_client_that_went_elsewhere_while_a_link_was_down_are_kept_until_that_site_is_heard(
     mesh: Network,
 ) -> None:
     """p hears only that d has the client no more, and cannot hear e, where it is."""
@@ -357,7 +359,7 @@ def test_a_client_that_went_elsewhere_while_a_link_was_down_is_owed_until_that_s
     assert "d" in strategy(mesh, "p").route("t", None).holds
 
 
-def test_a_client_whose_session_ends_is_owed_nothing(mesh: Network) -> None:
+def test_a_client_whose_session_ends_has_nothing_pending(mesh: Network) -> None:
     client = Guest(mesh, "d", "c")
     client.subscribe("t")
     mesh.settle()
@@ -415,7 +417,7 @@ def test_a_node_that_is_started_hears_of_a_client_that_lost_two_sites_and_subscr
     assert "d" in strategy(mesh, "n").route("t", None).holds
 
 
-def test_a_client_that_is_lost_again_is_owed_for_a_whole_window_more(mesh: Network) -> None:
+def test_messages_for_a_client_that_is_lost_again_are_kept_for_a_whole_window_more(mesh: Network) -> None:
     Guest(mesh, "d", "c").subscribe("t")
     mesh.settle()
     there = strategy(mesh, "p")

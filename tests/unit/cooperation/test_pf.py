@@ -20,7 +20,7 @@ def test_nothing_is_sent_when_clients_subscribe_or_neighbours_come() -> None:
     assert network.settle() == []
 
 
-def test_a_neighbour_whose_link_is_down_is_still_owed_messages() -> None:
+def test_messages_stay_pending_for_a_neighbour_whose_link_is_down() -> None:
     network = five_nodes(PublicationFlooding)
     network.down("2", "4")
     assert Hop("4") in network.nodes["2"].route("t", None).hops

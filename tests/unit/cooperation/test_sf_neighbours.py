@@ -44,7 +44,7 @@ class TestNeighboursThatComeAndGo:
         assert network.publish("1", "t3") == ([], {})
         assert strategy(network, "4").interest_of("2") == []
 
-    def test_interest_is_kept_and_messages_are_owed_while_a_link_is_down(self) -> None:
+    def test_interest_is_kept_and_messages_stay_pending_while_a_link_is_down(self) -> None:
         network, a, b = two_nodes()
         b.subscribed({"t": 1})
         a.subscribed({"s": 1})
@@ -186,7 +186,7 @@ class TestPackets:
             a.packet_arrived("b", packet)
 
     @pytest.mark.parametrize("stranger", ["c", ""])
-    def test_a_stranger_is_refused(self, stranger: str) -> None:
+    def test_an_unknown_neighbour_is_refused(self, stranger: str) -> None:
         _, a, _ = two_nodes()
         with pytest.raises(RemoteProtocolError):
             a.packet_arrived(stranger, Subscribe(1, (Subscription("t"),)))

@@ -118,7 +118,9 @@ def test_publications_on_other_topics_are_control_packets() -> None:
 
 
 @pytest.mark.parametrize("packet", [SUBSCRIBE, Publish("$brokerweave/batch", b""), PingReq()])
-def test_nothing_but_a_handshake_is_read_from_a_stranger(packet: Subscribe | Publish | PingReq) -> None:
+def test_nothing_but_a_handshake_is_read_from_an_unauthenticated_peer(
+    packet: Subscribe | Publish | PingReq,
+) -> None:
     right = listening()
     with pytest.raises(RemoteProtocolError):
         right.receive(codec.encode(packet, 5), 0.0)
@@ -126,7 +128,7 @@ def test_nothing_but_a_handshake_is_read_from_a_stranger(packet: Subscribe | Pub
     assert right.receive(b"more", 0.0) == []
 
 
-def test_a_stranger_cannot_announce_a_large_packet() -> None:
+def test_an_unauthenticated_peer_cannot_announce_a_large_packet() -> None:
     with pytest.raises(RemoteProtocolError, match="too large"):
         listening().receive(b"\x10\xff\xff\x7f", 0.0)
 
@@ -189,7 +191,9 @@ def test_a_handshake_that_trickles_is_dead_after_three_intervals() -> None:
 
 
 @given(st.binary(max_size=100))
-def test_any_bytes_from_a_stranger_are_waited_for_refused_or_the_peers_fault(data: bytes) -> None:
+def test_any_bytes_from_an_unauthenticated_peer_are_waited_for_refused_or_the_peers_fault(
+    data: bytes,
+) -> None:
     right = listening()
     try:
         events = right.receive(data, 0.0)

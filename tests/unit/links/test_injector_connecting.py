@@ -43,7 +43,7 @@ def test_a_broker_without_persistent_sessions_is_asked_for_none() -> None:
     assert [(c.clean_start, c.properties) for c in world.broker.connects] == [(True, ()), (True, ())]
 
 
-def test_an_mqtt_5_session_begins_anew_once_and_is_then_continued() -> None:
+def test_an_mqtt_5_session_starts_over_once_and_is_then_continued() -> None:
     world = World(abilities=V5)
     world.settle()
     world.cut()

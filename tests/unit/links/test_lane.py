@@ -133,7 +133,7 @@ def test_a_restarted_receiver_goes_on_from_its_snapshot() -> None:
     assert deliver(left.poll(0.0), restarted) == [run(2)]
 
 
-def test_a_receiver_that_forgot_everything_gets_what_is_still_owed() -> None:
+def test_a_receiver_that_forgot_everything_gets_what_is_still_pending() -> None:
     left, right = pair()
     left.append(run(1))
     left.append(run(2))
@@ -168,7 +168,7 @@ def test_a_restarted_sender_starts_a_new_stream() -> None:
     assert deliver(restarted.poll(0.0), right) == [run(2)]
 
 
-def test_a_peer_that_says_nothing_of_its_stream_starts_anew_each_time() -> None:
+def test_a_peer_that_says_nothing_of_its_stream_starts_over_each_time() -> None:
     _, right = pair()
     for _ in range(2):
         right.connected(None)
@@ -208,7 +208,7 @@ def test_at_qos_0_one_poll_writes_a_window_at_most() -> None:
     assert left.outbox.unsent == 7
 
 
-def test_an_abandoned_lane_owes_nothing() -> None:
+def test_an_abandoned_lane_has_nothing_pending() -> None:
     left, _ = pair()
     left.append(run(1, 3))
     assert left.abandon() == 3

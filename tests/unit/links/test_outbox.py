@@ -151,7 +151,7 @@ def test_a_failing_disk_leaves_memory() -> None:
     assert drain(outbox) == [1, 2]
 
 
-def test_a_disk_that_comes_late_gets_all_that_is_owed_and_none_of_what_was_left_there() -> None:
+def test_a_disk_that_comes_late_gets_all_that_is_pending_and_none_of_what_was_left_there() -> None:
     journal = MemoryJournal()
     journal.append(1, b"of an earlier outbox")
     outbox = Outbox(1, None, memory_bytes=10_000)
@@ -165,7 +165,7 @@ def test_a_disk_that_comes_late_gets_all_that_is_owed_and_none_of_what_was_left_
     assert journal.records == 0
 
 
-def test_a_disk_that_fails_again_half_way_is_tried_anew_and_nothing_is_counted_as_dropped() -> None:
+def test_a_disk_that_fails_again_half_way_is_tried_again_and_nothing_is_counted_as_dropped() -> None:
     journal = MemoryJournal()
     outbox = Outbox(1, None, memory_bytes=10_000)
     for number in (1, 2):

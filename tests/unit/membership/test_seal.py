@@ -21,7 +21,7 @@ def test_what_a_holder_of_the_key_sends_to_this_process_is_opened() -> None:
     assert counted(receiver) == {}
 
 
-def test_a_strangers_datagram_is_refused() -> None:
+def test_an_unauthenticated_datagram_is_refused() -> None:
     receiver = Seal(KEY, 2)
     assert receiver.open(Seal(b"other", 1).close(5, 2, b"content")) is None
     assert counted(receiver) == {"unauthentic": 1}

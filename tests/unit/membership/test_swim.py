@@ -105,7 +105,7 @@ def test_a_node_that_is_answered_again_recovers_its_health() -> None:
     assert all(node.state(other) == "ALIVE" for node in nodes for other in "abcde")
 
 
-def test_a_node_that_stood_still_accuses_nobody_for_answers_it_has_not_read() -> None:
+def test_a_node_that_was_paused_accuses_nobody_for_answers_it_has_not_read() -> None:
     a, b = cluster("ab")
     a.swim.check("b", a.now)
     deliver(b)
@@ -122,7 +122,7 @@ def test_a_node_that_stood_still_accuses_nobody_for_answers_it_has_not_read() ->
     assert "Suspected b" not in a.hears()
 
 
-def test_a_suspicion_does_not_run_out_while_its_holder_stands_still() -> None:
+def test_a_suspicion_does_not_run_out_while_its_holder_is_paused() -> None:
     nodes = cluster("abcd")
     a = nodes[0]
     a.swim.rules.apply(wire.Suspect("b", 0, "a"), None, a.now)
@@ -135,7 +135,7 @@ def test_a_suspicion_does_not_run_out_while_its_holder_stands_still() -> None:
     assert a.state("b") == "SUSPECT"
 
 
-def test_who_was_held_for_dead_while_it_stood_still_is_told_and_objects() -> None:
+def test_who_was_declared_dead_while_it_was_paused_is_told_and_refutes_it() -> None:
     nodes = cluster("abc")
     a, b, c = nodes
     together(8.0, a, c)
@@ -168,7 +168,7 @@ def test_the_table_of_a_prober_that_is_not_known_is_asked_for() -> None:
     assert a.swim.health == 0, "it was answered all the same"
 
 
-def test_garbage_strangers_and_replays_change_nothing_and_are_counted() -> None:
+def test_garbage_unauthenticated_datagrams_and_replays_change_nothing_and_are_counted() -> None:
     a, b = cluster("ab")
     stranger = Node("s", key=b"another key")
     acquaint(a, b)
@@ -297,7 +297,7 @@ def test_what_does_not_begin_as_an_exchange_is_refused_at_once(data: bytes) -> N
     assert sum(a.swim.refused.values()) == 1
 
 
-def test_for_a_stranger_not_even_a_short_table_is_gathered() -> None:
+def test_for_an_unauthenticated_peer_not_even_a_short_table_is_gathered() -> None:
     a = Node("a")
     with pytest.raises(RemoteProtocolError):
         a.swim.exchange(False, lambda size: b"1" * size).receive(

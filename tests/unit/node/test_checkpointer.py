@@ -131,7 +131,9 @@ def test_once_the_disk_works_again_a_checkpoint_makes_up_for_what_it_missed(
     assert world.kills == 1
 
 
-def test_what_does_not_fit_into_memory_is_owed_from_disk_after_a_kill(tmp_path: Path, killer: Killer) -> None:
+def test_what_does_not_fit_into_memory_is_pending_on_disk_after_a_kill(
+    tmp_path: Path, killer: Killer
+) -> None:
     world = World(tmp_path, killer)
     world.start()
     world.want()
@@ -174,7 +176,7 @@ def test_what_was_dropped_for_want_of_room_does_not_come_back_after_a_kill(
     world.site.storage.close()
 
 
-def test_a_state_that_is_damaged_leaves_what_is_owed(tmp_path: Path, killer: Killer) -> None:
+def test_a_state_that_is_damaged_leaves_what_is_pending(tmp_path: Path, killer: Killer) -> None:
     world = World(tmp_path, killer)
     world.start()
     world.want()

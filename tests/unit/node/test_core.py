@@ -232,7 +232,7 @@ class TestClusterDelivery:
         publisher.publish("t", 1)
         assert publisher.got() == ["PubAck"]
 
-    def test_does_not_wait_for_a_neighbour_that_is_away_but_owes_it_the_message(self) -> None:
+    def test_does_not_wait_for_a_neighbour_that_is_away_but_keeps_the_message_pending(self) -> None:
         row = row_of_three(cluster_timeout=5.0)
         Client(row, "c", "subscriber").subscribe("t", 1)
         row.settle()

@@ -76,7 +76,7 @@ def test_a_dead_member_stays_a_neighbour_and_is_not_live(bench: Bench) -> None:
     assert bench.core.neighbours() == ("z",)
 
 
-def test_one_that_left_is_removed_when_nothing_is_owed_to_it(bench: Bench) -> None:
+def test_one_that_left_is_removed_when_nothing_is_pending_for_it(bench: Bench) -> None:
     bench.links.member_joined(member("z"))
     bench.links.member_left(member("z", state=MemberState.LEFT))
     bench.network.advance(1.5)

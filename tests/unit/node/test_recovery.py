@@ -43,7 +43,7 @@ def restart() -> Restart:
     return Restart()
 
 
-def test_a_run_is_owed_by_each_destination_at_its_cap_and_is_known_when_it_comes_again(
+def test_a_run_is_pending_at_each_destination_at_its_cap_and_is_known_when_it_comes_again(
     restart: Restart,
 ) -> None:
     one = run(5)
@@ -92,7 +92,7 @@ def test_a_session_is_what_its_notes_made_of_it(restart: Restart) -> None:
     assert session == SESSION | {"filters": {"b": 2}, "qos2": [4, 5], "expiry": 60, "since": 9.0, "had": had}
 
 
-def test_what_a_client_had_is_forgotten_with_what_it_was_owed(restart: Restart) -> None:
+def test_what_a_client_had_is_forgotten_with_its_pending_messages(restart: Restart) -> None:
     note = restart.wal.note
     note("session", SESSION | {"returned": {}})
     note("had", "c", [("p", 1, 0, 7)])

@@ -70,7 +70,7 @@ def test_a_message_deleted_during_a_cut_is_gone_everywhere_after_it() -> None:
     assert sites.node("a").retained.index.tombstones == 1
 
 
-def test_what_was_owed_is_neither_doubled_nor_put_out_of_order_by_the_repair() -> None:
+def test_what_was_pending_is_neither_doubled_nor_put_out_of_order_by_the_repair() -> None:
     sites = row("a", "b")
     sites.network.cut("a", "b")
     for number in range(5):

@@ -117,7 +117,7 @@ def test_unsubscribing_leaves_no_interest_behind_after_links_failed_and_returned
         assert all(row == {"filters_from": 0, "filters_to": 0} for row in described)
 
 
-def test_what_is_owed_to_a_dead_hub_reaches_those_behind_it_and_waits_for_the_hub() -> None:
+def test_what_is_pending_for_a_dead_hub_reaches_those_behind_it_and_waits_for_the_hub() -> None:
     world = settled([("hub", "x"), ("hub", "y")])
     world.link("x", "y")
     world.run(5)
@@ -161,7 +161,7 @@ def test_what_waited_for_a_link_that_returns_and_stands_by_goes_by_the_tree() ->
     check(world)
 
 
-def test_a_neighbour_that_an_operator_removes_gets_what_it_is_owed_another_way() -> None:
+def test_a_neighbour_that_an_operator_removes_gets_its_pending_messages_another_way() -> None:
     world = settled(RING)
     a, b = tree_links(world)[0]
     for _ in range(5):

@@ -33,7 +33,7 @@ def test_a_site_without_its_broker_is_not_ready() -> None:
     assert started(broker=False).reason == "broker down"
 
 
-def test_a_node_that_gathers_what_clients_are_owed_is_not_ready_until_it_has_it() -> None:
+def test_a_node_that_gathers_pending_messages_is_not_ready_until_it_has_it() -> None:
     made, busy = started(), [True]
     made.ready = lambda: not busy[0]
     assert made.reason == "recovering"

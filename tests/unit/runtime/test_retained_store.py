@@ -39,7 +39,7 @@ def test_it_remembers_that_the_broker_was_read(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_damaged_file_is_kept_aside_and_the_index_begins_anew(tmp_path: Path) -> None:
+def test_a_damaged_file_is_kept_aside_and_the_index_starts_empty(tmp_path: Path) -> None:
     path = tmp_path / "retained.db"
     path.write_bytes(b"this is no database" * 100)
     warnings: list[str] = []

@@ -22,7 +22,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return slept
 
 
-async def test_work_that_fails_is_reported_and_begun_anew_after_longer_and_longer_pauses(
+async def test_work_that_fails_is_reported_and_restarted_after_longer_and_longer_pauses(
     pauses: list[float],
 ) -> None:
     reports: list[tuple[str, str]] = []
@@ -36,7 +36,7 @@ async def test_work_that_fails_is_reported_and_begun_anew_after_longer_and_longe
     assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
 
 
-async def test_work_that_was_cancelled_is_not_begun_anew(pauses: list[float]) -> None:
+async def test_work_that_was_cancelled_is_not_restarted(pauses: list[float]) -> None:
     begun = asyncio.Event()
     reports: list[str] = []
 

@@ -65,7 +65,7 @@ def test_qos_0_is_no_receipt_where_all_filters_are_of_more(site: Site) -> None:
     assert site.host.receipts == []
 
 
-def test_qos_0_that_stands_is_received_when_the_stream_goes_on(site: Site) -> None:
+def test_qos_0_that_is_held_is_received_when_the_stream_goes_on(site: Site) -> None:
     site.host.barrier = True
     site.client(Subscribe(3, (Subscription("t", 0),)))
     site.broker(Publish("t", b"1"), SubAck(3, (0,)), Publish("t", b"2"))

@@ -305,7 +305,7 @@ def test_many_small_packets_held_before_connack_count_more_than_their_payload(si
     assert site.pair.wants_pause
 
 
-def test_a_stranger_cannot_make_the_node_wait_for_as_large_a_packet_as_a_client_can() -> None:
+def test_an_unauthenticated_client_cannot_make_the_node_wait_for_as_large_a_packet_as_a_client_can() -> None:
     limits = Limits(max_packet=1 << 28)
     stranger = Pair(1, Host(), RouteCache(everything_is_wanted), limits, 0.0)
     stranger.from_client(b"\x10\x80\x80\x80\x01" + bytes(1 << 20))

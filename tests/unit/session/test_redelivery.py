@@ -152,7 +152,7 @@ class TestThePlaceOfAQueue:
         bench.redeliver(late=True)
         assert bench.done == 1
 
-    def test_is_kept_when_the_host_lets_go_on_what_a_queue_stands_at(self, bench: Bench) -> None:
+    def test_is_kept_when_the_host_lets_go_on_what_a_queue_waits_at(self, bench: Bench) -> None:
         bench.subscribe(Publish("t", b"live"))
         bench.redeliver(missed(1))
         bench.pair.end_hold(bench.host.behind[0])
@@ -302,7 +302,7 @@ class TestWhatTheClientTakes:
         bench.client(PubAck(FIRST))
         assert len(bench.written()) == 1
 
-    def test_pauses_the_broker_when_too_much_stands_behind_a_queue(self, bench: Bench) -> None:
+    def test_pauses_the_broker_when_too_much_is_held_behind_a_queue(self, bench: Bench) -> None:
         bench.subscribe(Publish("t", bytes(5000)))
         bench.redeliver(missed(1))
         assert bench.pair.wants_broker_pause

@@ -81,7 +81,7 @@ def test_one_that_the_broker_has_yet_to_answer_stays_with_the_broker(site: Site)
     assert site.client(resent(1)) == encoded(site, resent(1))
 
 
-def test_the_nodes_answer_keeps_behind_those_that_the_broker_owes(site: Site) -> None:
+def test_the_nodes_answer_keeps_behind_those_that_the_broker_has_to_send(site: Site) -> None:
     site.client(Publish("t", b"a", 1, packet_id=1), resent(2), Publish("t", b"b", 1, packet_id=3), resent(4))
     assert [publish.packet_id for publish in site.host.forwarded] == []
     assert site.broker(PubAck(1), PubAck(3)) == b""

@@ -53,7 +53,7 @@ def test_doubled_datagrams_are_refused_as_replays_and_nothing_else_is() -> None:
     assert set(refused.values()) == {0}
 
 
-def test_a_member_that_stands_still_for_less_than_a_suspicion_is_not_held_for_dead() -> None:
+def test_a_member_that_is_paused_for_less_than_a_suspicion_is_not_declared_dead() -> None:
     scene = acquainted()
     scene.nodes[3].host.freeze()
     scene.let_pass(LAN.suspicion_times(12)[0] * 0.7)
@@ -63,7 +63,7 @@ def test_a_member_that_stands_still_for_less_than_a_suspicion_is_not_held_for_de
     assert views(scene.nodes) == {12}
 
 
-def test_a_member_that_stood_still_for_long_holds_nobody_for_dead_and_is_back_at_once() -> None:
+def test_a_member_that_was_paused_for_long_declares_nobody_dead_and_is_back_at_once() -> None:
     scene = acquainted()
     slow = scene.nodes[3]
     slow.host.freeze()

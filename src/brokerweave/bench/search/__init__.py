@@ -12,7 +12,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 ENOUGH = 0.99
-"""Definition 1: the least part of what is owed that must have gone out."""
+"""Definition 1: the least part of the expected deliveries that must have gone out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class SearchOutcome:
     egress: float
     sp_ratio: float
     lost: int = 0
-    """Deliveries owed that never came."""
+    """Expected deliveries that never came."""
     kept_up: float = 1.0
-    """The part of what l-clients were owed that they got meanwhile."""
+    """The part of the deliveries expected by l-clients that they got meanwhile."""
 
     @property
     def fulfilled(self) -> float:

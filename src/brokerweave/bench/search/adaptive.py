@@ -15,7 +15,7 @@ from brokerweave.bench.search import Limit, Search, SearchOutcome
 PRECISION = 0.03
 """The rate of the nearest known miss, over that of the result, less one. Below 5 %, for what chance adds."""
 NARROW = 0.97
-"""A miss that delivered more than this part of what was owed is asked again, once."""
+"""A miss that delivered more than this part of what was expected is measured again, once."""
 _FIRST = 0.02
 """Seconds: the first interval, if nothing is known."""
 _STRIDES, _STEPS = (2.0, 2.0, 4.0), (1.15, 1.4, 2.0)

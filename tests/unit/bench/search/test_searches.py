@@ -139,7 +139,7 @@ def test_a_disturbed_measurement_near_the_limit_is_asked_again() -> None:
     assert result.best.ingress == pytest.approx(1000, rel=0.04)
 
 
-def test_what_was_owed_decides() -> None:
+def test_what_was_expected_decides() -> None:
     assert SearchOutcome(0.1, 100, 990, 10).under_limit
     assert not SearchOutcome(0.1, 100, 989, 10).under_limit
     assert not SearchOutcome(0.1, 0, 0, 10).under_limit
