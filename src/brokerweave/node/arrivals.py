@@ -95,7 +95,8 @@ class Arrivals:
             return
         reached = self._take_new(neighbour, lane, run, skip)
         if run.confirm:
-            publication = PublicationId(run.origin, run.epoch, lane, run.first)
+            numbered = lane if self._core.settings.ordered else 0  # as its origin does, and all on its way
+            publication = PublicationId(run.origin, run.epoch, numbered, run.first)
             self._confirm_behind(neighbour, publication, filter(self._core.is_up, reached))
 
     def _take_flood(self, neighbour: str, lane: int, run: Run) -> None:

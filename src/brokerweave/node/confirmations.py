@@ -27,6 +27,7 @@ class PublicationId(NamedTuple):
     origin: str
     epoch: int
     lane: int
+    """Whose sequence it is; 0 where any lane carries any message, for they share one sequence then."""
     sequence: int
 
 
