@@ -30,12 +30,13 @@ from brokerweave.plugin.listener import (
     Side,
 )
 from brokerweave.plugin.options import Option, OptionValue, option, options_of
-from brokerweave.plugin.strategy import Context, Cut, Hop, Route, Strategy, Timer
+from brokerweave.plugin.strategy import NOT_YET, Context, Cut, Hop, Route, Strategy, Timer
 
 API_VERSION = 1
 
 __all__ = [
     "API_VERSION",
+    "NOT_YET",
     "ConnAck",
     "Connect",
     "Context",

@@ -31,6 +31,7 @@ def core_settings(config: NodeConfig, epoch: int, mesh: bool) -> Settings:
         cluster_timeout=patience or (node.cluster_timeout if node.delivery == "cluster" else None),
         barrier_timeout=patience or (node.barrier_timeout if node.subscribe == "barrier" else None),
         options=asdict(config.mesh) if mesh else {},
+        waiting=links.waiting,
         retained=RetainedSettings(retained.tombstone_age, retained.max_skew, retained.max_bytes),
     )
 

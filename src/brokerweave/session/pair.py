@@ -41,7 +41,7 @@ from brokerweave.session.hold_points import HeldAck, HoldPoint, HoldPoints
 from brokerweave.session.host import PairHost, SessionLimits
 from brokerweave.session.judgement import Judgement
 from brokerweave.session.phase import Phase
-from brokerweave.session.publications import Publications
+from brokerweave.session.publications import NoRoom, Publications
 from brokerweave.session.record import SessionRecord, changed_expiry, expiry_of
 from brokerweave.session.redelivery import Redelivery
 
@@ -296,7 +296,9 @@ class Pair:
         publications = self._publications
         for item in items:
             if isinstance(item, Routed):
-                publications.forward(item)
+                if not publications.forward(item):
+                    self._fail(Side.CLIENT, NoRoom())
+                    return b""
                 continue
             try:
                 passes = self._client_frame(item)
@@ -304,7 +306,7 @@ class Pair:
                 self._fail(Side.CLIENT, error)
                 passes = True
             if self.error is not None:
-                if self._listens(Side.CLIENT):
+                if self._listens(Side.CLIENT) or isinstance(self.error, NoRoom):
                     whole = whole[: item.at]  # nobody has judged the rest
                 break
             if not passes:

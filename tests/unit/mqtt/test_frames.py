@@ -471,6 +471,17 @@ def test_a_full_cache_starts_again(frames: ModuleType) -> None:
     assert routes.misses == 4
 
 
+def test_a_single_topic_can_be_forgotten_and_leaves_its_room(frames: ModuleType) -> None:
+    routes = frames.RouteCache(lambda topic, retain: topic, capacity=3)
+    for topic, retain in ((b"a", False), (b"a", True), (b"b", False)):
+        routes.lookup(topic, retain)
+    routes.discard(b"a")
+    routes.discard(b"never heard of")
+    for topic, retain in ((b"b", False), (b"a", False), (b"a", True), (b"b", False)):
+        routes.lookup(topic, retain)
+    assert routes.misses == 5
+
+
 def test_a_long_topic_takes_more_of_the_capacity(frames: ModuleType) -> None:
     routes = frames.RouteCache(lambda topic, retain: topic, capacity=10)
     routes.lookup(b"a", False)

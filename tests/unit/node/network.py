@@ -124,9 +124,12 @@ class Node:
 
     def injected(self) -> list[str]:
         """Topics that wait for the broker here."""
+        return [publish.topic for publish in self.injected_publishes()]
+
+    def injected_publishes(self) -> list[Publish]:
         _, runs = self.core.injectors[0].outbox.take(1 << 20)
         frames = [codec.decode(frame, run.version) for run in runs for frame in split(run.blob)]
-        return [frame.topic for frame in frames if isinstance(frame, Publish)]
+        return [frame for frame in frames if isinstance(frame, Publish)]
 
 
 @dataclass
@@ -233,9 +236,9 @@ class Client:
         self._send(Subscribe(packet_id, (Subscription(topic_filter, qos),)))
         self.broker(SubAck(packet_id, (qos,)))
 
-    def publish(self, topic: str, qos: int = 0) -> None:
+    def publish(self, topic: str, qos: int = 0, payload: bytes = b"", retain: bool = False) -> None:
         packet_id = next(self._ids) if qos else 0
-        self._send(Publish(topic, b"", qos, packet_id=packet_id))
+        self._send(Publish(topic, payload, qos, retain, packet_id=packet_id))
         if qos:
             self.broker(PubAck(packet_id) if qos == 1 else PubRec(packet_id))
 

@@ -31,6 +31,7 @@ from brokerweave.mqtt.packets import (
 from brokerweave.mqtt.properties import Property
 from brokerweave.plugin import Listener, Reject, Session, SessionManager, Side
 from brokerweave.session.hold_points import HeldAck, HoldPoint
+from brokerweave.session.host import Publication
 from brokerweave.session.pair import Pair
 from brokerweave.session.phase import Phase
 from brokerweave.session.record import SessionRecord
@@ -60,6 +61,7 @@ class Host:
     hung_up: list[bytes] = field(default_factory=list)
     barrier: bool = False
     is_superseded: bool = False
+    is_full: bool = False
     holds_behind: bool = False
     behind: list[HoldPoint] = field(default_factory=list)
     hold_points: list[HoldPoint] = field(default_factory=list)
@@ -90,29 +92,28 @@ class Host:
     def withdrawn(self, pair: Pair, filters: list[str]) -> None:
         self.withdrawn_filters += filters
 
-    def forward(
-        self,
-        group: object,
-        count: int,
-        blob: bytes,
-        max_qos: int,
-        version: int,
-        taken: tuple[str, int] | None = None,
-        sender: tuple[str, int] | None = None,
-    ) -> None:
-        if taken is not None:
-            self.taken.append(taken)
-        for frame in split(blob):
-            packet = codec.decode(frame, version)
+    @property
+    def publisher(self) -> Host:
+        return self
+
+    def has_room(self, topic: str, retain: bool) -> bool:
+        return not self.is_full
+
+    def forward(self, publication: Publication) -> bool:
+        if self.is_full and publication.max_qos:
+            return False
+        if publication.taken is not None:
+            self.taken.append(publication.taken)
+        for frame in split(publication.blob):
+            packet = codec.decode(frame, publication.version)
             assert isinstance(packet, Publish)
             self.forwarded.append(packet)
+        return True
 
     def released(self, pair: Pair, packet_id: int) -> None:
         self.released_ids.append(packet_id)
 
-    def forward_confirmed(
-        self, group: object, publish: Publish, version: int, pair: Pair, ack: HeldAck
-    ) -> bool:
+    def forward_confirmed(self, group: object, publish: Publish, pair: Pair, ack: HeldAck) -> bool:
         self.forwarded.append(publish)
         self.acks.append(ack)
         return False
