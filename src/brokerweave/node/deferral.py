@@ -20,8 +20,6 @@ from brokerweave.node.write_ahead_log import RunEntry, Waits
 if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
 
-_NOWHERE = RouteGroup((), False, 0)
-
 
 class Deferral:
     def __init__(self, core: NodeCore) -> None:
@@ -60,9 +58,8 @@ class Deferral:
             while (one := self._core.waiting.first(key)) is not None:
                 question = (bool(one.run.blob[0] & 1), one.run.plan)
                 if question not in known:
-                    known[question] = (
-                        self._core.router.answer(key[1], question[0], key[0], question[1]) or _NOWHERE
-                    )
+                    answer = self._core.router.answer(key[1], question[0], key[0], question[1])
+                    known[question] = answer or RouteGroup((), False, self._core.router.lane(key[1]))
                 if not known[question].known:
                     break
                 self._send(self._core.waiting.pop(key), known[question])

@@ -170,11 +170,14 @@ class Router:
         share = self.share(topic) if self.share is not None and came_from is None else 0.0
         try:
             route = NOT_YET if waits else self._ask(topic, retain, came_from, plan)
-            lane = zlib.crc32(topic.encode()) % self._lanes if self._lanes else -1
-            return self._group(route, came_from, lane, retain, share)
+            return self._group(route, came_from, self.lane(topic), retain, share)
         except Exception as error:
             self._failed(error)
             return self._shared(RouteGroup((), False, 0, False, share)) if share else None
+
+    def lane(self, topic: str) -> int:
+        """The lane of a topic; -1: any."""
+        return zlib.crc32(topic.encode()) % self._lanes if self._lanes else -1
 
     def _ask(self, topic: str, retain: bool, came_from: str | None, plan: bytes) -> Route:
         if plan and came_from is not None:

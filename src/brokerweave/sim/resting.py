@@ -69,6 +69,8 @@ def _queues(simulation: Simulation) -> str:
         for outbox in node.outboxes:
             if outbox.backlog_runs:
                 return f"{name} {outbox.place} still owes {outbox.backlog_runs} runs"
+        if node.core.waiting:
+            return f"{name} still waits for the routes of {node.core.waiting.queues()}"
     return ""
 
 
