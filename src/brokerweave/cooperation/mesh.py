@@ -21,9 +21,7 @@ from typing import ClassVar
 from brokerweave.cooperation import adverts
 from brokerweave.cooperation.adverts import Advert, Digest, Heard, Orphaned, Pull, Told
 from brokerweave.cooperation.clients import ClientTable
-from brokerweave.errors import RemoteProtocolError
-from brokerweave.mqtt.packets import Packet
-from brokerweave.plugin import Context, Cut, Hop, Route, Strategy, option
+from brokerweave.plugin import Context, Cut, Hop, Packet, RemoteProtocolError, Route, Strategy, option
 
 DIGEST_SECONDS = 60.0
 """Between two digests on each link: a backstop, since links deliver all changes in order or fail."""
@@ -60,6 +58,9 @@ class _Loss:
 
 
 class Mesh(Strategy):
+    """What `strategy = "mesh"` keeps for clients whose site dies. It implies `delivery = "cluster"`,
+    `subscribe = "barrier"` and `cycles = "none"`."""
+
     name: ClassVar[str] = "mesh"
 
     copies = option(

@@ -93,7 +93,7 @@ class Arrivals:
         if run.origin == self._core.settings.node_id and not run.repair:
             unknown = run.epoch > self._core.settings.epoch  # not what this node published before a restart
             if unknown:
-                self._core.host.warn(f"another node calls itself {run.origin}, as this one does: rename one")
+                self._core.host.warn(f"another node has the id {run.origin} of this node: rename one")
             if unknown or not self._core.strategy.returns:
                 self._core.counters.add("returned_to_origin", run.count)
                 return

@@ -494,6 +494,13 @@ class NodeCore:
         self.retained.forgotten(identifier)
         self.host.forget_lanes(identifier)
 
+    def check(self) -> None:
+        """Raises AssertionError if an invariant of a part is broken: for the simulator and tests."""
+        outboxes = [lane.outbox for entry in self.neighbour_table.all() for lane in entry.lanes]
+        outboxes += [injector.outbox for injector in self.injectors]
+        for part in (*outboxes, self.window, self.interest, self.retained.index, self.wiring):
+            part.check()
+
     # For the retained index
 
     def lane_of(self, topic: str) -> int:

@@ -204,6 +204,22 @@ class RetainedIndex:
         self._put(topic, entry, frame if size else None)
         return RetainedVerdict.NEW
 
+    def check(self) -> None:
+        """Raises AssertionError if an invariant is broken. Walks all entries: for the simulator and tests."""
+        entries = {topic: entry for bucket in self._buckets for topic, entry in bucket.items()}
+        size = sum(entry.size + ENTRY_OVERHEAD for entry in entries.values())
+        assert self.bytes == size, "the bytes of the retained index are counted wrong"
+        assert self._mortal == {t for t, entry in entries.items() if entry.dead or entry.expires}, (
+            "what is to be purged is not known"
+        )
+        for number, bucket in enumerate(self._buckets):
+            fingerprint = 0
+            for topic, entry in bucket.items():
+                fingerprint ^= _mark(topic, entry)
+            assert self._fingerprints[number] == fingerprint, f"the fingerprint of bucket {number} is wrong"
+        latest = max((entry.stamp for entry in entries.values()), default=0)
+        assert self.clock.last >= latest, "a stamp given now would be older than one seen"
+
     def commit(self) -> None:
         self._store.commit()
 

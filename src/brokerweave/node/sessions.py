@@ -176,12 +176,12 @@ class Sessions:
     def _unknown(self, record: SessionRecord) -> None:
         record.unknown = True
         self._core.counters.add("unknown_sessions")
-        goes_on = f"client {record.client_id!r} goes on with a session whose filters this node has not seen; "
+        goes_on = f"client {record.client_id!r} resumed a session whose filters this node does not know; "
         if self._core.settings.unknown_session == "flood":
             self._core.interest.flood(record)
-            self._core.host.warn(f"{goes_on}everything comes to this site until it subscribes again")
+            self._core.host.warn(f"{goes_on}this site gets all messages until the client subscribes again")
         else:
-            self._core.host.warn(f"{goes_on}they count for other sites when it subscribes again")
+            self._core.host.warn(f"{goes_on}other sites send it nothing until the client subscribes again")
 
     def _write(self, record: SessionRecord) -> None:
         self._core.wal.note("session", state_of(record, whole=not record.stored))

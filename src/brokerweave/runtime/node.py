@@ -276,7 +276,9 @@ class Node:
         if folder is None:
             folder = self.storage.folder / "edge-log"
             if self.storage.temporary:
-                self.warn("neither data_dir nor an [edge_log] path: what taps record is gone with this node")
+                self.warn(
+                    "neither data_dir nor an [edge_log] path: recorded rows are lost when this node ends"
+                )
         self.recording = Recording(self, self.config.edge_log, folder, self.config.node.id)
         if self.config.flight.listen is not None:
             self.flight = FlightChild(self.config.flight, folder, self.warn)
@@ -289,9 +291,9 @@ class Node:
         if node.link_listen is not None:
             await _bind("link_listen", node.link_listen, self.links.listen(node.link_listen))
         elif self.config.neighbours == ():
-            self.warn("neither link_listen nor a neighbour is configured: this site stands alone")
+            self.warn("neither link_listen nor a neighbour is configured: this node links with no other")
         if node.key_file is None and node.link_listen is not None:
-            self.warn("no key_file: anyone who reaches link_listen may link")
+            self.warn("no key_file: anyone who can connect to link_listen may link")
         for neighbour in self.config.neighbours:
             self._configured.add(neighbour.id, neighbour.address)
         if node.health is not None:

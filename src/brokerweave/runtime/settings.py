@@ -5,19 +5,19 @@ Pure functions of a configuration. Must not know: sockets, files.
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from brokerweave.config import NodeConfig
 from brokerweave.node.checkpointer import Bounds
 from brokerweave.node.core import Settings
 from brokerweave.node.retained import RetainedSettings
 from brokerweave.node.taps import Tap
+from brokerweave.plugin import registry
 
 
 def core_settings(config: NodeConfig, epoch: int, mesh: bool) -> Settings:
     """`mesh`: the strategy is one, which has no cycles, and its own patience with other nodes."""
     node, links, retained = config.node, config.links, config.retained
-    patience = config.mesh.patience if mesh else 0.0
+    options = config.options[registry.strategy(node.strategy).name]
+    patience = float(options["patience"]) if mesh else 0.0
     return Settings(
         node_id=node.id,
         epoch=epoch,
@@ -30,7 +30,7 @@ def core_settings(config: NodeConfig, epoch: int, mesh: bool) -> Settings:
         unknown_session=node.unknown_session,
         cluster_timeout=patience or (node.cluster_timeout if node.delivery == "cluster" else None),
         barrier_timeout=patience or (node.barrier_timeout if node.subscribe == "barrier" else None),
-        options=asdict(config.mesh) if mesh else {},
+        options=options,
         waiting=links.waiting,
         retained=RetainedSettings(retained.tombstone_age, retained.max_skew, retained.max_bytes),
     )

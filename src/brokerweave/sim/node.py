@@ -112,6 +112,11 @@ class SimNode:
     def up(self) -> bool:
         return self.host.up
 
+    def check(self) -> None:
+        """Whether the invariants of the node's parts hold."""
+        if self.up:
+            self.core.check()
+
     # Up and down
 
     def start(self) -> None:

@@ -354,7 +354,7 @@ def test_who_keeps_something_for_a_client_tells_a_node_just_started_that_it_was_
 def test_sessions_that_a_node_just_started_did_not_know_are_bounded_and_what_that_costs_is_counted(
     mesh: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(returning, "MOST_STRANGERS", 2)
+    monkeypatch.setattr(returning, "MOST_UNKNOWN_SESSIONS", 2)
     sites = dict(zip(("c1", "c2", "c3"), "dep", strict=True))
     for client, site in sites.items():
         there = Guest(mesh, site, client, clean_start=False)
