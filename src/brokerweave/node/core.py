@@ -116,6 +116,12 @@ class NodeHost(Protocol):
     def warn(self, message: str) -> None: ...
 
 
+class Checked(Protocol):
+    """A part with invariants."""
+
+    def check(self) -> None: ...
+
+
 class NodeCore:
     """Implements `PairHost` for the pairs and `Context` for the strategy."""
 
@@ -498,7 +504,8 @@ class NodeCore:
         """Raises AssertionError if an invariant of a part is broken: for the simulator and tests."""
         outboxes = [lane.outbox for entry in self.neighbour_table.all() for lane in entry.lanes]
         outboxes += [injector.outbox for injector in self.injectors]
-        for part in (*outboxes, self.window, self.interest, self.retained.index, self.wiring):
+        parts: list[Checked] = [*outboxes, self.window, self.interest, self.retained.index, self.wiring]
+        for part in (*parts, self.waiting):
             part.check()
 
     # For the retained index

@@ -18,8 +18,8 @@ from tests.unit.node.routing_strategies import Asking, Chain, Relaying, Rendezvo
 def joined(*edges: str, **settings: Any) -> Network:
     network = Network()
     network.add(*sorted({name for edge in edges for name in edge}), **settings)
-    for a, b in edges:
-        network.link(a, b)
+    for edge in edges:
+        network.link(edge[0], edge[1])
     network.settle()
     return network
 

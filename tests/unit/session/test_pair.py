@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import pytest
 
+from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import RouteCache, Routed, split
 from brokerweave.mqtt.packets import (
@@ -408,6 +409,21 @@ def test_a_qos2_publication_sent_again_on_a_new_connection_is_forwarded_once() -
     second.broker(ConnAck(session_present=True))
     assert second.host.forwarded == []
     assert second.host.record.incoming_qos2 == set()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("cluster", [False, True])
+def test_what_the_node_could_not_keep_ends_the_pair_and_does_not_reach_the_broker(
+    cluster: bool, qos: int
+) -> None:
+    site = Site(5, cluster=cluster)
+    site.connect()
+    site.host.is_full = True
+    assert site.client(Publish("t", b"1", qos=qos, packet_id=5)) == b""
+    assert isinstance(site.pair.error, RemoteProtocolError)
+    assert site.pair.error.reason_code == 0x97
+    assert site.host.forwarded == []
+    assert site.host.record.incoming_qos2 == set(), "sent again it is new"
 
 
 def test_forwarded_publications_are_no_redeliveries(site: Site) -> None:
