@@ -22,7 +22,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"plugin"}),
     frozenset({"config", "cooperation", "edgelog", "membership"}),
     frozenset({"session", "links", "flight", "kafka"}),
-    frozenset({"failover"}),
+    frozenset({"care"}),
     frozenset({"node"}),
     frozenset({"runtime", "sim"}),
     frozenset({"pipeline"}),
@@ -32,7 +32,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"cli"}),
 )
 HEIGHT = {layer: height for height, layers in enumerate(LAYERS) for layer in layers}
-PURE = frozenset({"mqtt", "plugin", "session", "links", "cooperation", "membership", "failover", "node"})
+PURE = frozenset({"mqtt", "plugin", "session", "links", "cooperation", "membership", "care", "node"})
 # Knows files, and nothing else outside: node, reader and command each have their own loop, or none.
 FILES_ONLY = frozenset({"edgelog"})
 NEEDS_ARROW = frozenset({"brokerweave.edgelog.arrow"})

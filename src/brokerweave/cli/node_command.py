@@ -56,19 +56,18 @@ def node(
 
 
 def _check(config: NodeConfig) -> int:
-    from brokerweave.cooperation.mesh import Mesh
     from brokerweave.plugin import registry
     from brokerweave.runtime.acl_file import load_acl
+    from brokerweave.runtime.settings import implied
 
     load_acl(config)
+    strategy = registry.strategy(config.node.strategy)
     rows = table("key", "value", "from")
     for row in explain(config):
         rows.add_row(*row)
     console().print(rows)
-    if issubclass(registry.strategy(config.node.strategy), Mesh):
-        console().print(
-            "mesh stands for: delivery cluster, subscribe barrier, cycles none; patience for timeouts"
-        )
+    if implied(strategy):
+        console().print(f"{strategy.name} stands for: {', '.join(implied(strategy))}")
     return 0
 
 

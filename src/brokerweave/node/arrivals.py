@@ -58,8 +58,7 @@ class Arrivals:
         if any(run.stamp for run in runs):
             self._core.retained.commit()
         receiving.confirm()
-        if self._core.failover is not None:
-            self._core.failover.took(neighbour)
+        self._core.care.took(neighbour)
         if receiving.ack_urgent:
             self._core.host.lane_ready(neighbour, lane)
         elif not receiving.ack_scheduled:
@@ -127,14 +126,13 @@ class Arrivals:
         for offset, count in fresh:
             part, had = run.part(offset, count), list[int]()
             try:
-                if self._core.failover is not None and not own and (part.holds or part.sender is not None):
-                    if self._core.failover.resends.repeated(part, lane):
-                        self._core.counters.add("publications_resent", count)
-                        continue
-                    part = self._core.failover.held(part, lane)
-                judged = [(part, not own)]
+                new = part if own else self._core.care.arrived(part, lane)
+                if new is None:
+                    self._core.counters.add("publications_resent", count)
+                    continue
+                judged = [(new, not own)]
                 if run.stamp and not own:
-                    judged = self._core.retained.taken(part, had)
+                    judged = self._core.retained.taken(new, had)
                 for each, local in judged:
                     passed = self._route(each, neighbour, lane, local=local, hops=not run.flood, skip=skip)
                     reached = None if reached is None or passed is None else reached | passed
@@ -232,8 +230,7 @@ class Arrivals:
 
     def _send_confirmations(self) -> None:
         waiting, self._to_confirm = self._to_confirm, {}
-        if self._core.failover is not None:
-            self._core.failover.flush()
+        self._core.care.flush()
         for neighbour, publications in waiting.items():
             self._core.send_own(neighbour, confirmations.TOPIC, confirmations.encode(publications))
 

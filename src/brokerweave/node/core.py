@@ -14,7 +14,8 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
-from brokerweave.cooperation.mesh import Mesh
+from brokerweave.care.client_care import ClientCare
+from brokerweave.care.interface import Care
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.injector import Injector
 from brokerweave.links.window import DuplicateWindow
@@ -27,7 +28,6 @@ from brokerweave.node.barrier import Barrier
 from brokerweave.node.confirmations import Confirmations
 from brokerweave.node.counters import Counters
 from brokerweave.node.deferral import Deferral
-from brokerweave.node.failover import Failover
 from brokerweave.node.gates import MARK_TOPIC
 from brokerweave.node.interest import Interest
 from brokerweave.node.neighbours import LaneMaker, Neighbours
@@ -116,12 +116,6 @@ class NodeHost(Protocol):
     def warn(self, message: str) -> None: ...
 
 
-class Checked(Protocol):
-    """A part with invariants."""
-
-    def check(self) -> None: ...
-
-
 class NodeCore:
     """Implements `PairHost` for the pairs and `Context` for the strategy."""
 
@@ -166,7 +160,7 @@ class NodeCore:
         """For each neighbour, what the strategy wants to know of it after a restart."""
         self.controls: dict[str, Callable[[str, bytes], None]] = {}
         """What hears of control packets on the topics of the node's own parts: (neighbour, payload)."""
-        self.wiring = Wiring(self, settings.cycles)
+        self.wiring = Wiring(self, settings.cycles and strategy.tree)
         self.neighbour_table.link_up = self.wiring.link_up
         self.neighbour_table.link_down = self.wiring.link_down
         self.neighbour_table.lane_up = self.wiring.lane_up
@@ -191,9 +185,8 @@ class NodeCore:
         self.sessions = Sessions(self)
         self.wills = Wills(host.call_later, self.publisher.will_due)
         self.taps: Taps | None = None
-        self.failover: Failover | None = (
-            Failover(self, self.strategy) if isinstance(self.strategy, Mesh) else None
-        )
+        roster = self.strategy.roster()
+        self.care: Care = ClientCare(self, roster) if roster is not None else Care()
 
     # For the strategy (Context)
 
@@ -213,7 +206,7 @@ class NodeCore:
 
     def send(self, neighbour: str, packet: Packet) -> None:
         if self.is_up(neighbour):
-            if self.failover is None:  # else the strategy hears itself who has heard
+            if self.strategy.marks:
                 self.barrier.told(neighbour)
             self.host.send_control(neighbour, packet)
 
@@ -235,6 +228,9 @@ class NodeCore:
         """Send a control packet of one of the node's own parts, in order with the strategy's."""
         if self.is_up(neighbour):
             self.host.send_control(neighbour, Publish(topic, payload))
+
+    def write_controls(self) -> None:
+        self.host.write_controls()
 
     def is_up(self, neighbour: str) -> bool:
         entry = self.neighbour_table.get(neighbour)
@@ -266,7 +262,7 @@ class NodeCore:
         """A hybrid time that no other moment of this node has, for a client that comes: later than when it
         came to another site, whose clock may be ahead."""
         stamp = self.retained.index.clock.reserve(1, self.host.now())
-        return max(stamp, self.failover.mesh.table.since(client) + 1) if self.failover is not None else stamp
+        return max(stamp, self.care.since(client) + 1)
 
     def routes_changed(self, topics: Iterable[str] | None = None) -> None:
         topics = None if topics is None else tuple(topics)
@@ -289,7 +285,7 @@ class NodeCore:
             self.listeners,
             cluster=self.settings.cluster_timeout is not None,
             records=self.taps is not None,
-            mesh=self.failover is not None,
+            watched=self.care.watches_deliveries,
             room=self._broker_room,
         )
 
@@ -320,27 +316,22 @@ class NodeCore:
         self.host.hang_up(pair, last_words)
 
     def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
-        if self.failover is not None:
-            self.failover.receipts.received(pair, hashes)
-            if more:  # in doubt at this node's death is then no more than the client's Receive Maximum
-                self.failover.receipts.flush()
+        self.care.received(pair, hashes, more)
 
     def publishing(self, topic: str) -> None:
-        if self.failover is not None:
-            self.failover.receipts.kept(topic.encode())
+        self.care.publishing(topic)
 
     def keeps(self, topic: bytes) -> bool:
-        return self.failover is not None and self.failover.receipts.keeps(topic)
+        return self.care.keeps(topic)
 
     def superseded(self, pair: Pair) -> bool:
         return self.sessions.superseded(pair)
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
-        return self.failover is not None and self.failover.resends.resent(pair, publish)
+        return self.care.resent(pair, publish)
 
     def subscribing(self, pair: Pair) -> None:
-        if self.failover is not None:
-            self.failover.returns.subscribing(pair)
+        self.care.subscribing(pair)
 
     def count(self, counter: str, amount: int = 1) -> None:
         self.counters.add(counter, amount)
@@ -353,8 +344,8 @@ class NodeCore:
         self.wills.returned(pair.client.client_id, session_present)
         before = self.interest.records.get(pair.client.client_id)
         record = self.sessions.accepted(pair, session_present)
-        if self.failover is not None and record.owner is pair:
-            self.failover.accepted(pair, session_present, before is not None and before.lost)
+        if record.owner is pair:
+            self.care.accepted(pair, session_present, before is not None and before.lost)
         return record
 
     def granted(self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint) -> bool:
@@ -366,15 +357,16 @@ class NodeCore:
         self.sessions.calmed(record)
         if self.settings.barrier_timeout is None or not filters:
             return True
-        if self.failover is not None:
-            return self.failover.granted(pair, filters, hold_point, self.settings.barrier_timeout)
+        if self.care.expects(pair):
+            return self.care.begin(pair, filters, hold_point, self.settings.barrier_timeout)
         # Also what an earlier filter is still waiting for counts: it may be the one that covers this.
+        marks = self.strategy.marks
         return self.await_others(
-            self.barrier.when_heard,
+            self.barrier.when_heard if marks else self.care.when_heard,
             lambda: pair.end_hold(hold_point),
             self.settings.barrier_timeout,
             "barrier_timeouts",
-            self.barrier.forget,
+            self.barrier.forget if marks else self.care.forget_wait,
         )
 
     def await_others(
@@ -448,13 +440,7 @@ class NodeCore:
     def ended(self, pair: Pair, unexpected: bool) -> None:
         if unexpected:
             self.wills.due(pair, self.sessions.heir(pair))
-        if self.failover is not None:
-            self.failover.ended(pair)
-            record = self.sessions.of(pair)
-            if record is not None and unexpected and self.failover.returns.has_pending(record.client_id):
-                record.lost = True  # its session may end with its connection, but not what it is owed
-            if record is not None and record.lost and record.owner is pair:
-                self.failover.mesh.client_cut_off(record.client_id)
+        self.care.ended(pair, unexpected)
         self.sessions.ended(pair)
 
     def closed(self, pair: Pair) -> None:
@@ -504,9 +490,13 @@ class NodeCore:
         """Raises AssertionError if an invariant of a part is broken: for the simulator and tests."""
         outboxes = [lane.outbox for entry in self.neighbour_table.all() for lane in entry.lanes]
         outboxes += [injector.outbox for injector in self.injectors]
-        parts: list[Checked] = [*outboxes, self.window, self.interest, self.retained.index, self.wiring]
-        for part in (*parts, self.waiting):
-            part.check()
+        for outbox in outboxes:
+            outbox.check()
+        self.window.check()
+        self.interest.check()
+        self.retained.index.check()
+        self.wiring.check()
+        self.waiting.check()
 
     # For the retained index
 

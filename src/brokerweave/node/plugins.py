@@ -96,6 +96,13 @@ class GuardedStrategy(Strategy):
         except Exception as error:
             self._failed(self.inner, error)
 
+    def ready(self) -> bool:
+        try:
+            return self.inner.ready()
+        except Exception as error:
+            self._failed(self.inner, error)
+            return True
+
     def describe(self, neighbour: str) -> dict[str, int]:
         try:
             return self.inner.describe(neighbour)

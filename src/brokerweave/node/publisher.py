@@ -120,8 +120,8 @@ class Publisher:
         taken: tuple[str, int] | None = None,
     ) -> None:
         """Send what a client published and nobody waits for."""
-        if run.sender is not None and self._core.failover is not None:
-            self._core.failover.resends.left(run, max(group.lane, 0), group.holds)
+        if run.sender is not None:
+            self._core.care.left_unanswered(run, max(group.lane, 0), group.holds)
         self._core.outgoing.dispatch(run, group, came_on, taken, waited)
 
     def settle(self) -> None:
@@ -139,17 +139,15 @@ class Publisher:
 
     def forward_confirmed(self, group: object, publish: Publish, pair: Pair, ack: HeldAck) -> bool:
         """True: all who were to hear of it have, or nobody was; else the pair goes on once they have."""
-        core, failover = self._core, self._core.failover
+        core, care = self._core, self._core.care
         assert isinstance(group, RouteGroup)
         if group.known and not group.hops and not group.retained and not group.kept:
             return True  # only a tap wants it
         self.settle()
         version = pair.client.mqtt_version
         blob = codec.encode(publish, version)
-        sender = None
-        if failover is not None:
-            sender, holds = failover.resends.sender(publish, pair, group.holds, ack.resent)
-            group = replace(group, holds=holds) if ack.resent else group
+        sender, holds = care.sender(publish, pair, group.holds, ack.resent)
+        group = replace(group, holds=holds) if ack.resent else group
         run = self._new_run(group, 1, blob, publish.qos, version, True, sender, ack.resent)
         record = core.sessions.of(pair) if publish.qos == 2 else None
         taken = None
@@ -204,7 +202,7 @@ class Publisher:
         """The will of a client that was here. The broker publishes it at this site."""
         if will.topic.startswith("$") or not self._core.admission.may_write(pair, will.topic):
             return
-        sender = self._core.failover.will_due(pair, will) if self._core.failover is not None else None
+        sender = self._core.care.will_due(pair, will)
         group = self._core.local_routes.lookup(will.topic.encode(), will.retain)
         if group is None:
             return
@@ -291,11 +289,7 @@ class _Awaited:
     ) -> bool:
         """True: there is nobody to wait for."""
         core, lane = self._core, max(group.lane, 0)
-        if core.failover is not None:
-            if self._ack.resent:
-                core.failover.resends.known_again(run, lane)
-            else:
-                core.failover.published(run, lane, self._publish, self._pair)
+        core.care.published(run, lane, self._publish, self._pair, self._ack.resent)
         publication = PublicationId(run.origin, run.epoch, lane, run.first)
         reached = core.outgoing.dispatch(run, group, came_on, taken, waited)
         reachable = list(filter(core.is_up, reached))
@@ -319,9 +313,9 @@ class _Awaited:
         self._pair.release(self._ack)
 
     def _missed(self, missing: set[str]) -> None:
-        if self._core.failover is not None and self._sent is not None:
+        if self._sent is not None:
             run, group, publication = self._sent
-            self._core.failover.not_kept(run, publication.lane, group, missing)
+            self._core.care.not_kept(run, publication.lane, group.keepers, missing)
 
 
 def _frame_version(version: int) -> int:

@@ -30,6 +30,7 @@ from brokerweave.plugin.listener import (
     Side,
 )
 from brokerweave.plugin.options import Option, OptionValue, option, options_of
+from brokerweave.plugin.roster import Roster, RosterEntry, RosterEvents, RosterTable
 from brokerweave.plugin.strategy import NOT_YET, Context, Cut, Hop, Route, Strategy, Timer
 
 API_VERSION = 1
@@ -56,6 +57,10 @@ __all__ = [
     "Publish",
     "Reject",
     "RemoteProtocolError",
+    "Roster",
+    "RosterEntry",
+    "RosterEvents",
+    "RosterTable",
     "Route",
     "Session",
     "SessionManager",

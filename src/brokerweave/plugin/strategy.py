@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from brokerweave.mqtt.packets import Packet
-from brokerweave.plugin.options import OptionValue
+from brokerweave.plugin.options import Option, OptionValue
+
+if TYPE_CHECKING:
+    from brokerweave.plugin.roster import Roster
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,8 @@ class Hop:
     qos: int = 2
     """-1: nobody asked there, it only keeps messages for others (`holds`)."""
     holds: tuple[str, ...] = ()
-    """Nodes for whose clients the neighbour keeps QoS 1 and 2, should they miss it."""
+    """Nodes for whose clients the neighbour keeps QoS 1 and 2, should they miss it (see
+    `Strategy.roster`)."""
     plan: bytes = b""
     """The strategy's own bytes, up to 65,535. They travel with each message to the neighbour, also over a
     crash, and `follow` of its strategy gets them. Each link pays for them with each message."""
@@ -120,6 +124,20 @@ class Strategy:
 
     # What the strategy needs of the node.
 
+    tree: ClassVar[bool] = True
+    """The node picks a spanning tree of the links that are up, and the strategy hears only of those in it, so
+    that what it floods neither loops nor doubles. False: it hears of every link, and its routes alone must
+    make sure of that."""
+    marks: ClassVar[bool] = True
+    """Before a SUBACK goes to a client the node waits until what the strategy told its neighbours has reached
+    every node behind them. False: it does not, unless the strategy has a roster (`Roster.when_heard`)."""
+    cluster_delivery: ClassVar[bool] = False
+    """The acknowledgement of a publication waits for all interested nodes in reach, whatever `delivery`
+    says."""
+    patience: ClassVar[Option[float] | None] = None
+    """An option in seconds that stands for `barrier_timeout` and `cluster_timeout`: how long the node waits
+    for others before a SUBACK, whatever `subscribe` says, or an acknowledgement goes on all the same,
+    counted."""
     returns: ClassVar[bool] = False
     """A message may come back to the node where it was published, once, to be passed on there: `route` or
     `follow` is asked with `came_from`, and the hops may name `came_from`. The broker there does not get it
@@ -151,6 +169,17 @@ class Strategy:
         """The same for a message to be retained; by default to everybody (ILDM 4.5.2)."""
         others = tuple(Hop(n) for n in self.context.neighbours() if n != came_from)
         return Route(others, local=True)
+
+    def ready(self) -> bool:
+        """False: the node was started a moment ago and does not know yet what others want. Its health port
+        says so to balancers."""
+        return True
+
+    def roster(self) -> Roster | None:
+        """Asked once, when the node is built. A strategy that tells every node of every client, and whose
+        messages take one hop, may return itself: the node then keeps what clients of other nodes miss
+        (`Route.holds`, `Hop.holds`) and gives it to them where they come back. None: nobody does that."""
+        return None
 
     def subscribed(self, filters: Mapping[str, int]) -> None:
         """Local clients now want these filters, each at the highest QoS among them: new or changed."""

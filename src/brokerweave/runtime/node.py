@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import TypeVar
 
@@ -243,7 +244,7 @@ class Node:
         self.retained_store = SqliteStore(self.storage.folder / "retained.db", self.warn)
         sessions = RuntimeSessions(self.client_listener)
         self.core = NodeCore(
-            settings.core_settings(self.config, epoch, issubclass(strategy, Mesh)),
+            settings.core_settings(self.config, epoch, strategy),
             self.config.limits,
             strategy,
             tuple(registry.listener(name)(sessions) for name in node.listeners),
@@ -253,10 +254,9 @@ class Node:
             self.retained_store,
             self.checkpointer.wal,
         )
-        if self.core.failover is not None and not self.storage.temporary:
-            self.core.failover.keep_in(self.storage.journal("held"))
-        if isinstance(self.core.strategy, Mesh):
-            self.health.recovering = self.core.strategy.recovering
+        if not self.storage.temporary:
+            self.core.care.keep_in(partial(self.storage.journal, "held"))
+        self.health.ready = self.core.guarded.ready
         self.core.plugins.report = self.problems.report
         self.core.admission.replace(load_acl(self.config))
 

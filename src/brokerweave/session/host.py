@@ -29,7 +29,7 @@ class Publication:
     taken: tuple[str, int] | None = None
     """Client and packet id of one at QoS 2, where its session outlives the connection."""
     sender: tuple[str, int] | None = None
-    """In a mesh those of one whose client left without an answer."""
+    """Where clients are watched, those of one whose client left without an answer."""
 
 
 class PairPublisher(Protocol):
@@ -70,11 +70,11 @@ class PairHost(RecorderHost, RedeliveryHost, UnconfirmedHost, Protocol):
         """Whether the client has a later connection here: the broker is about to end this one."""
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
-        """In a mesh: the client sent a publication again. True if it was acted on before: the broker does not
+        """A watched client sent a publication again. True if it was acted on before: the broker does not
         get it, and the node answers, when `forward_confirmed` (its `ack.resent` is set) lets it."""
 
     def subscribing(self, pair: Pair) -> None:
-        """In a mesh: the client's SUBSCRIBE is about to go to the broker."""
+        """The client's SUBSCRIBE is about to go to the broker."""
 
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         """End both halves of a pair; the broker is told `last_words` before."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from brokerweave.errors import BrokerweaveError
@@ -173,8 +174,7 @@ class SimNode:
             self.checkpointer.wal,
             self.watcher,
         )
-        if self.core.failover is not None:
-            self.core.failover.keep_in(self.disk.journal(HELD))
+        self.core.care.keep_in(partial(self.disk.journal, HELD))
         self.core.plugins.report = lambda text, error: self.watcher.protocol_error(self, text)
         if stored:
             try:

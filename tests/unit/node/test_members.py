@@ -9,7 +9,7 @@ import pytest
 from brokerweave.membership.members import Address, Member, MemberState
 from brokerweave.membership.meta import Meta
 from brokerweave.node.members import MemberLinks
-from tests.unit.node.mesh_sites import Guest, mesh_of, strategy
+from tests.unit.care.mesh_sites import Guest, mesh_of, strategy
 from tests.unit.node.network import Network
 
 
