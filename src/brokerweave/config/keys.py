@@ -345,6 +345,16 @@ class LinksSection:
             cost="neighbours * sessions * outbox_disk in `data_dir` in the worst case",
         ),
     )
+    waiting: int = field(
+        default=16 * MIB,
+        metadata=about(
+            integer(64 * KIB, _LARGEST),
+            "What the strategy does not know the way of yet waits up to here, QoS 1 and 2 also on disk. "
+            "Beyond it QoS 0, and what came over a link, is dropped; clients that publish at QoS 1 or 2 are "
+            "disconnected. Both are counted.",
+            unit="bytes",
+        ),
+    )
     window: int = field(
         default=1_000_000,
         metadata=about(

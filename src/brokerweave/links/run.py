@@ -51,11 +51,13 @@ class Run:
     """Nodes for whose clients the receiver keeps it, should they miss it (`care`)."""
     sender: tuple[str, int] | None = None
     """The publisher's client id and packet id, of a run of one: by them one that is resent is known."""
+    plan: bytes = b""
+    """What the sender's strategy has to say to the receiver's about these messages (`Hop.plan`)."""
 
     @property
     def size(self) -> int:
         """What a queue's bound in bytes counts for this run."""
-        return len(self.blob) + RUN_OVERHEAD
+        return len(self.blob) + len(self.plan) + RUN_OVERHEAD
 
     @property
     def durable(self) -> bool:
@@ -70,7 +72,7 @@ class Run:
     def sent_by(self, client: str, packet_id: int) -> Run:
         return replace(self, sender=(client, packet_id))
 
-    def bound_for(self, cap: int, holds: tuple[str, ...]) -> Run:
+    def bound_for(self, cap: int, holds: tuple[str, ...], plan: bytes = b"") -> Run:
         """As `dataclasses.replace` would, which takes four times as long: this is done for each message."""
         return Run(
             self.origin,
@@ -88,6 +90,7 @@ class Run:
             self.repair,
             holds,
             self.sender,
+            plan,
         )
 
     def part(self, offset: int, count: int) -> Run:

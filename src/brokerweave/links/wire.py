@@ -10,7 +10,8 @@ Batch payload, big-endian: wire version u8, stream sequence of the first run u64
 run: origin (u8 length, UTF-8), epoch u64, first u64, count u32, flags u8, stamp u64, age in ms u32, blob
 (u32 length). Flags: bit 0 MQTT 5, bits 1-2 `max_qos`, bits 3-4 `cap`, bit 5 `confirm`, bit 6 `flood`,
 bit 7 `repair`. Where the highest bit of count is set, `holds` (u8 how many, each u8 length, UTF-8) and
-`sender` (packet id u16, 0 for none; client id, u16 length, UTF-8) stand between that head and the blob.
+`sender` (packet id u16, 0 for none; client id, u16 length, UTF-8) stand between that head and the blob;
+where the next one is set, `plan` (u16 length, bytes) does, behind them.
 """
 
 from __future__ import annotations
@@ -34,14 +35,19 @@ MAX_RUNS = 0xFFFF
 _PLAIN_PUBLISH = 0x30
 _MAX_AGE = 0xFFFF_FFFF
 _MAX_SEQUENCE = 0x7FFF_FFFF_FFFF_FFFF
+MAX_PLAN = 0xFFFF
+"""Bytes of a run's plan."""
 _MORE = 1 << 31
 """In a run's count: `holds` and `sender` follow its head."""
+_PLAN = 1 << 30
+"""In a run's count: a plan follows them. No run has so many messages, since its blob's length has 32 bits."""
 _SENDER = struct.Struct(">HH")
 _BATCH_HEAD = struct.Struct(">BQH")
 _RUN_HEAD = struct.Struct(">QQIBQII")
 _RECORD_HEAD = struct.Struct(">QQIBQd")
 _SEQUENCE = struct.Struct(">Q")
-_NOTHING_MORE: tuple[tuple[str, ...], tuple[str, int] | None] = ((), None)
+_More = tuple[tuple[str, ...], tuple[str, int] | None, bytes]
+_NOTHING_MORE: _More = ((), None, b"")
 
 
 def encode_batch(first_sequence: int, runs: Sequence[Run], now: float) -> bytes:
@@ -50,9 +56,8 @@ def encode_batch(first_sequence: int, runs: Sequence[Run], now: float) -> bytes:
     for run in runs:
         age = min(max(int((now - run.born) * 1000), 0), _MAX_AGE)
         parts.append(_origin(run))
-        more = _more(run)
-        count = run.count | _MORE if more else run.count
-        numbers = (run.epoch, run.first, count, _flags(run), run.stamp, age, len(run.blob))
+        marks, more = _more(run)
+        numbers = (run.epoch, run.first, run.count | marks, _flags(run), run.stamp, age, len(run.blob))
         parts.append(_RUN_HEAD.pack(*numbers))
         if more:
             parts.append(more)
@@ -75,16 +80,16 @@ def decode_batch(payload: bytes | memoryview, now: float) -> tuple[int, list[Run
             position, origin = _read_origin(view, position)
             epoch, first, messages, flags, stamp, age, length = _RUN_HEAD.unpack_from(view, position)
             position += _RUN_HEAD.size
-            holds, sender = _NOTHING_MORE
-            if messages & _MORE:
-                position, holds, sender = _read_more(view, position)
-                messages &= ~_MORE
+            more = _NOTHING_MORE
+            if messages >= _PLAN:
+                position, more = _read_more(view, position, messages)
+                messages &= _PLAN - 1
             blob = bytes(view[position : position + length])
             if len(blob) != length:
                 raise RemoteProtocolError("a batch ends inside a run")
             position += length
             born = now - age / 1000
-            runs.append(_run(origin, epoch, first, messages, flags, stamp, born, blob, holds, sender))
+            runs.append(_run(origin, epoch, first, messages, flags, stamp, born, blob, more))
     except struct.error:
         raise RemoteProtocolError("a batch ends inside a run") from None
     if position != len(view):
@@ -107,9 +112,8 @@ def decode_ack(payload: bytes | memoryview) -> int:
 
 def encode_record(run: Run) -> bytes:
     """A run as a journal keeps it: like on the wire, but with `born`, since ages grow while it lies there."""
-    more = _more(run)
-    count = run.count | _MORE if more else run.count
-    head = _RECORD_HEAD.pack(run.epoch, run.first, count, _flags(run), run.stamp, run.born)
+    marks, more = _more(run)
+    head = _RECORD_HEAD.pack(run.epoch, run.first, run.count | marks, _flags(run), run.stamp, run.born)
     return b"".join((_origin(run), head, more, run.blob))
 
 
@@ -119,13 +123,13 @@ def decode_record(record: bytes) -> Run:
         position, origin = _read_origin(view, 0)
         epoch, first, count, flags, stamp, born = _RECORD_HEAD.unpack_from(view, position)
         position += _RECORD_HEAD.size
-        holds, sender = _NOTHING_MORE
-        if count & _MORE:
-            position, holds, sender = _read_more(view, position)
-            count &= ~_MORE
+        more = _NOTHING_MORE
+        if count >= _PLAN:
+            position, more = _read_more(view, position, count)
+            count &= _PLAN - 1
     except struct.error:
         raise RemoteProtocolError("a record ends inside its head") from None
-    return _run(origin, epoch, first, count, flags, stamp, born, bytes(view[position:]), holds, sender)
+    return _run(origin, epoch, first, count, flags, stamp, born, bytes(view[position:]), more)
 
 
 def open_publish(frame: bytes) -> tuple[bytes, memoryview] | None:
@@ -158,17 +162,41 @@ def _node_id(identifier: str) -> bytes:
     return b"%c%b" % (len(name), name)
 
 
-def _more(run: Run) -> bytes:
-    """What is between a run's head and its blob; mostly nothing."""
-    if not run.holds and run.sender is None:
-        return b""
-    client, packet_id = run.sender or ("", 0)
-    name = client.encode()
-    holds = b"".join(map(_node_id, run.holds))
-    return b"%c%b%b%b" % (len(run.holds), holds, _SENDER.pack(packet_id, len(name)), name)
+def _more(run: Run) -> tuple[int, bytes]:
+    """What is between a run's head and its blob, mostly nothing; and what its count says of that."""
+    marks, more = 0, b""
+    if run.holds or run.sender is not None:
+        client, packet_id = run.sender or ("", 0)
+        name = client.encode()
+        holds = b"".join(map(_node_id, run.holds))
+        marks = _MORE
+        more = b"%c%b%b%b" % (len(run.holds), holds, _SENDER.pack(packet_id, len(name)), name)
+    if run.plan:
+        marks |= _PLAN
+        more += with_length(run.plan)
+    return marks, more
 
 
-def _read_more(view: memoryview, position: int) -> tuple[int, tuple[str, ...], tuple[str, int] | None]:
+def with_length(plan: bytes) -> bytes:
+    if len(plan) > MAX_PLAN:
+        raise LocalProtocolError(f"a plan of {len(plan)} bytes; {MAX_PLAN} can be sent")
+    return len(plan).to_bytes(2) + plan
+
+
+def _read_more(view: memoryview, position: int, marks: int) -> tuple[int, _More]:
+    holds, sender, plan = _NOTHING_MORE
+    if marks & _MORE:
+        position, holds, sender = _read_sender(view, position)
+    if marks & _PLAN:
+        start = position + 2
+        position = start + int.from_bytes(view[position:start])
+        plan = bytes(view[start:position])
+        if position > len(view) or not plan:
+            raise RemoteProtocolError("a run ends inside its plan")
+    return position, (holds, sender, plan)
+
+
+def _read_sender(view: memoryview, position: int) -> tuple[int, tuple[str, ...], tuple[str, int] | None]:
     if position >= len(view):
         raise RemoteProtocolError("a run ends inside its head")
     count, holds = view[position], []
@@ -214,8 +242,7 @@ def _run(
     stamp: int,
     born: float,
     blob: bytes,
-    holds: tuple[str, ...],
-    sender: tuple[str, int] | None,
+    more: _More,
 ) -> Run:
     max_qos, cap = flags >> 1 & 3, flags >> 3 & 3
     if max_qos == 3 or cap == 3 or not isfinite(born):
@@ -224,4 +251,4 @@ def _run(
         raise RemoteProtocolError(f"a run of {count} messages from {first} in {len(blob)} bytes")
     version = 5 if flags & 1 else 4
     marks = bool(flags & 0x20), bool(flags & 0x40), bool(flags & 0x80)
-    return Run(origin, epoch, first, count, version, max_qos, cap, born, blob, stamp, *marks, holds, sender)
+    return Run(origin, epoch, first, count, version, max_qos, cap, born, blob, stamp, *marks, *more)

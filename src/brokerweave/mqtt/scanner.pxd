@@ -20,6 +20,8 @@ cdef class RouteCache:
 
     @cython.locals(known=dict)
     cpdef object lookup(self, bytes topic, bint retain)
+    @cython.locals(known=dict)
+    cpdef object discard(self, bytes topic)
     cpdef object clear(self)
 
 

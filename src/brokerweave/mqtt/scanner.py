@@ -56,6 +56,12 @@ class RouteCache:
             known[topic] = group
         return group
 
+    def discard(self, topic: bytes) -> None:
+        """Forget one topic."""
+        for known in (self._plain, self._retained):
+            if known.pop(topic, _MISSING) is not _MISSING:
+                self._weight -= 1 + len(topic) // _WEIGHT
+
     def clear(self) -> None:
         self._plain.clear()
         self._retained.clear()

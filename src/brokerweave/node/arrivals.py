@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.run import Run
-from brokerweave.mqtt.publish import route_run
-from brokerweave.mqtt.scanner import RouteCache
+from brokerweave.mqtt.publish import publish_head, route_run
+from brokerweave.mqtt.scanner import split
 from brokerweave.node import confirmations
 from brokerweave.node.confirmations import PublicationId
 from brokerweave.node.rerouting import goes_again
 from brokerweave.node.router import RouteGroup
+from brokerweave.node.waiting import WaitingRun
 from brokerweave.node.write_ahead_log import OWN
 from brokerweave.plugin import Timer
 
@@ -79,8 +81,8 @@ class Arrivals:
             self._core.counters.add("flooded", run.count)
             # Who lost its disk may have had it: QoS 0 goes for its place in the index only, known by version.
             repair = run.repair or not run.max_qos
-            again = replace(run, flood=True, cap=2, confirm=False, repair=repair)
-            self._route(again, self._core.local_routes, OWN, local=False, skip=there)
+            again = replace(run, flood=True, cap=2, confirm=False, repair=repair, plan=b"")
+            self._route(again, None, OWN, local=False, skip=there)
 
     def stream(self, lane: int, run: Run) -> str:
         return f"{run.origin}/{lane}" if self._core.settings.ordered else run.origin
@@ -89,43 +91,52 @@ class Arrivals:
         if run.flood:
             self._take_flood(neighbour, lane, run)
         if run.origin == self._core.settings.node_id and not run.repair:
-            self._core.counters.add("returned_to_origin", run.count)
-            if run.epoch > self._core.settings.epoch:  # not what this node published before a restart
+            unknown = run.epoch > self._core.settings.epoch  # not what this node published before a restart
+            if unknown:
                 self._core.host.warn(f"another node has the id {run.origin} of this node: rename one")
-            return
+            if unknown or not self._core.strategy.returns:
+                self._core.counters.add("returned_to_origin", run.count)
+                return
         reached = self._take_new(neighbour, lane, run, skip)
-        if run.confirm:
-            publication = PublicationId(run.origin, run.epoch, lane, run.first)
-            self._confirm_behind(neighbour, publication, filter(self._core.is_up, reached))
+        if run.confirm and reached is not None:
+            self._confirm_behind(neighbour, self._name(lane, run), reached)
+
+    def _name(self, lane: int, run: Run) -> PublicationId:
+        """As its origin calls it, and all on its way."""
+        return PublicationId(run.origin, run.epoch, lane if self._core.settings.ordered else 0, run.first)
 
     def _take_flood(self, neighbour: str, lane: int, run: Run) -> None:
         """A flood passes nodes that know it, once in each view; where it is new it takes effect besides."""
-        routes = self._core.router.cache(neighbour)
         for offset, count in self._core.wiring.flooded.accept(
             self.stream(lane, run), run.epoch, run.first, run.count
         ):
             try:
                 # It says nothing of whether this node has seen the run: the write-ahead log must not, either.
-                self._route(run.part(offset, count), routes, OWN, local=False)
+                self._route(run.part(offset, count), neighbour, OWN, local=False)
             except RemoteProtocolError:
                 self._core.counters.add("dropped_damaged", count)
 
-    def _take_new(self, neighbour: str, lane: int, run: Run, skip: Collection[str]) -> set[str]:
-        """Dispatch what of a run was not here before; returns the neighbours it was passed on to."""
-        reached: set[str] = set()
-        routes = self._core.router.cache(neighbour)
+    def _take_new(self, neighbour: str, lane: int, run: Run, skip: Collection[str]) -> set[str] | None:
+        """Dispatch what of a run was not here before; returns the neighbours it was passed on to, None if any
+        of it waits for its route."""
+        reached: set[str] | None = set()
+        own = run.origin == self._core.node_id and not run.repair  # the broker here has it, and the index
         fresh = [(0, run.count)]  # a repair is known by its version, not by its sequence
         if not run.repair:
             fresh = self._core.window.accept(self.stream(lane, run), run.epoch, run.first, run.count)
         for offset, count in fresh:
             part, had = run.part(offset, count), list[int]()
             try:
-                new = self._core.care.arrived(part, lane)
+                new = part if own else self._core.care.arrived(part, lane)
                 if new is None:
                     self._core.counters.add("publications_resent", count)
                     continue
-                for judged, local in self._core.retained.taken(new, had) if run.stamp else ((new, True),):
-                    reached |= self._route(judged, routes, lane, local=local, hops=not run.flood, skip=skip)
+                judged = [(new, not own)]
+                if run.stamp and not own:
+                    judged = self._core.retained.taken(new, had)
+                for each, local in judged:
+                    passed = self._route(each, neighbour, lane, local=local, hops=not run.flood, skip=skip)
+                    reached = None if reached is None or passed is None else reached | passed
             except RemoteProtocolError:
                 # Repeating it would block the lane for ever.
                 self._core.counters.add("dropped_damaged", count)
@@ -137,16 +148,19 @@ class Arrivals:
     def _route(
         self,
         run: Run,
-        routes: RouteCache,
+        came_from: str | None,
         came_on: int,
         *,
         local: bool = True,
         hops: bool = True,
         skip: Collection[str] = (),
-    ) -> set[str]:
+    ) -> set[str] | None:
         """Send messages to where they go next: the broker here if `local`, neighbours if `hops`, but not to
-        `skip`. Returns the neighbours. Raises RemoteProtocolError if a frame is damaged."""
+        `skip`. Returns the neighbours; None if some messages wait for their route. Raises RemoteProtocolError
+        if a frame is damaged."""
         reached: set[str] = set()
+        waits = False
+        routes = self._core.router.cache(came_from, run.plan)
         for group, at, length, blob in route_run(run.blob, run.version, routes):
             if group is None:
                 self._core.counters.add("not_wanted_any_more", length if local and not run.holds else 0)
@@ -161,11 +175,34 @@ class Arrivals:
                     blob=blob,
                     stamp=run.stamp + at if run.stamp else 0,
                 )
+            if not group.known:
+                waits |= self._park(part, came_from, came_on, local, hops)
+                continue
             if skip or not (hops and local):
                 left = tuple(hop for hop in group.hops if hop[0] not in skip) if hops else ()
                 group = replace(group, hops=left, local=group.local and local)
             reached.update(self._core.outgoing.dispatch(part, group, came_on))
-        return reached
+        return None if waits else reached
+
+    def _park(self, run: Run, came_from: str | None, came_on: int, local: bool, hops: bool) -> bool:
+        """Keep messages until their route is known. False: there is no room, and they are dropped."""
+        for offset, frame in enumerate(split(run.blob)):
+            if self._core.waiting.full:
+                self._core.counters.add("dropped_waiting", run.count - offset)
+                if run.confirm:
+                    self._core.counters.add("cluster_drops")
+                return offset > 0
+            stamp = run.stamp + offset if run.stamp else 0
+            one = replace(run, first=run.first + offset, count=1, blob=frame, stamp=stamp)
+            topic = publish_head(frame, run.version).topic.decode()
+            send = partial(self._send_late, came_from) if run.confirm and came_from is not None else None
+            self._core.deferral.park(WaitingRun(topic, one, came_from, came_on, local, hops, send=send))
+        return True
+
+    def _send_late(self, came_from: str, run: Run, group: RouteGroup, came_on: int, waited: int) -> None:
+        """One whose origin waits for it, and whose route is known now."""
+        reached = self._core.outgoing.dispatch(run, group, came_on, waited=waited)
+        self._confirm_behind(came_from, self._name(came_on, run), reached)
 
     def _confirm_behind(self, neighbour: str, publication: PublicationId, reached: Iterable[str]) -> None:
         """Confirm to `neighbour` once all that were `reached` have confirmed."""
@@ -174,16 +211,17 @@ class Arrivals:
         def heard() -> None:
             if timer is not None:
                 timer.cancel()  # or each publication would cost memory for as long as it may take
-            self._core.confirmations.abandon(publication)
+            self._core.confirmations.abandon(publication, neighbour)
             self._confirm(neighbour, publication)
 
-        if self._core.confirmations.expect(publication, reached, heard):
+        up = filter(self._core.is_up, reached)
+        if self._core.confirmations.expect(publication, up, heard, neighbour):
             heard()
         else:
-            timer = self._core.host.call_later(CONFIRM_LIMIT, lambda: self._abandon(publication))
+            timer = self._core.host.call_later(CONFIRM_LIMIT, lambda: self._abandon(publication, neighbour))
 
-    def _abandon(self, publication: PublicationId) -> None:
-        self._core.confirmations.abandon(publication)
+    def _abandon(self, publication: PublicationId, neighbour: str) -> None:
+        self._core.confirmations.abandon(publication, neighbour)
 
     def _confirm(self, neighbour: str, publication: PublicationId) -> None:
         """Tell where a publication came from that it is taken here and behind; one packet per loop turn."""

@@ -28,14 +28,16 @@ class PublicationId(NamedTuple):
     origin: str
     epoch: int
     lane: int
+    """Whose sequence it is; 0 where any lane carries any message, for they share one sequence then."""
     sequence: int
 
 
 class Confirmations:
     def __init__(self) -> None:
         self.overflows = 0
-        self._waiting: dict[PublicationId, tuple[set[str], Callable[[], None]]] = {}
-        self._missing: dict[PublicationId, set[str]] = {}
+        # By whom it came from, of whom there are two where it returned to its origin: nobody, and another.
+        self._waiting: dict[PublicationId, dict[str | None, tuple[set[str], Callable[[], None]]]] = {}
+        self._missing: dict[tuple[PublicationId, str | None], set[str]] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -44,7 +46,13 @@ class Confirmations:
         """Whether somebody has yet to confirm it, and is waited for."""
         return publication in self._waiting
 
-    def expect(self, publication: PublicationId, neighbours: Iterable[str], done: Callable[[], None]) -> bool:
+    def expect(
+        self,
+        publication: PublicationId,
+        neighbours: Iterable[str],
+        done: Callable[[], None],
+        came_from: str | None = None,
+    ) -> bool:
         """Call `done` when all these neighbours have confirmed. True: there is nothing to wait for."""
         waiting = set(neighbours)
         if waiting and len(self._waiting) >= MAX_UNDER_WAY:
@@ -52,31 +60,39 @@ class Confirmations:
             waiting.clear()
         if not waiting:
             return True
-        self._waiting[publication] = (waiting, done)
+        self._waiting.setdefault(publication, {})[came_from] = (waiting, done)
         return False
-
-    def confirmed(self, neighbour: str, publication: PublicationId) -> None:
-        self._heard(neighbour, publication)
 
     def gone(self, neighbour: str) -> None:
         """The link is down: messages for the neighbour stay in the outbox, nobody waits for it."""
-        for publication in [p for p, (waiting, _) in self._waiting.items() if neighbour in waiting]:
-            self._missing.setdefault(publication, set()).add(neighbour)
-            self._heard(neighbour, publication)
+        for publication, each in list(self._waiting.items()):
+            missed = [came_from for came_from, (waiting, _) in each.items() if neighbour in waiting]
+            for came_from in missed:
+                self._missing.setdefault((publication, came_from), set()).add(neighbour)
+            if missed:
+                self.confirmed(neighbour, publication)
 
-    def abandon(self, publication: PublicationId) -> set[str]:
+    def abandon(self, publication: PublicationId, came_from: str | None = None) -> set[str]:
         """Its publisher waits no longer. Those who were waited for and have not confirmed."""
-        waiting, _ = self._waiting.pop(publication, (set[str](), None))
-        return self._missing.pop(publication, set()) | waiting
+        waiting, _ = self._forget(publication, came_from)
+        return self._missing.pop((publication, came_from), set()) | waiting
 
-    def _heard(self, neighbour: str, publication: PublicationId) -> None:
-        waiting, done = self._waiting.get(publication, (None, None))
-        if waiting is None or done is None or neighbour not in waiting:
-            return
-        waiting.discard(neighbour)
-        if not waiting:
-            del self._waiting[publication]
-            done()
+    def confirmed(self, neighbour: str, publication: PublicationId) -> None:
+        for came_from, (waiting, done) in list(self._waiting.get(publication, {}).items()):
+            if neighbour in waiting:
+                waiting.discard(neighbour)
+                if not waiting:
+                    self._forget(publication, came_from)
+                    done()
+
+    def _forget(
+        self, publication: PublicationId, came_from: str | None
+    ) -> tuple[set[str], Callable[[], None] | None]:
+        each = self._waiting.get(publication, {})
+        found = each.pop(came_from, (set[str](), None))
+        if not each:
+            self._waiting.pop(publication, None)
+        return found
 
 
 def encode(publications: Iterable[PublicationId]) -> bytes:

@@ -8,7 +8,7 @@ files. They come in through `NodeHost`, so the same core runs in virtual time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -27,6 +27,7 @@ from brokerweave.node.arrivals import Arrivals
 from brokerweave.node.barrier import Barrier
 from brokerweave.node.confirmations import Confirmations
 from brokerweave.node.counters import Counters
+from brokerweave.node.deferral import Deferral
 from brokerweave.node.gates import MARK_TOPIC
 from brokerweave.node.interest import Interest
 from brokerweave.node.lifecycle import Lifecycle
@@ -39,11 +40,12 @@ from brokerweave.node.retained_sync import RetainedSync
 from brokerweave.node.router import RouteGroup, Router
 from brokerweave.node.sessions import Sessions
 from brokerweave.node.taps import Taps
+from brokerweave.node.waiting import Waiting
 from brokerweave.node.wills import Wills
 from brokerweave.node.wiring import UNKNOWN, Wiring
 from brokerweave.node.write_ahead_log import WriteAheadLog
 from brokerweave.plugin import Cut, Listener, OptionValue, Strategy, Timer
-from brokerweave.session.hold_points import HeldAck, HoldPoint
+from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.host import SessionLimits
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
@@ -75,6 +77,8 @@ class Settings:
     """Numbers of the strategy's own section."""
     cycles: bool = False
     """Whether the wiring may have cycles; False spares the exchange of link states where it has none."""
+    waiting: int = 16 << 20
+    """Bytes of publications that wait until their route is known."""
 
 
 class NodeHost(Protocol):
@@ -151,10 +155,13 @@ class NodeCore:
         self.guarded = GuardedStrategy(self.strategy, self.plugins.failed)
         self.neighbour_table.attach(self.guarded)
         self.neighbour_table.forgotten = self._neighbour_forgotten
+        self.waiting = Waiting(settings.waiting)
+        self.deferral = Deferral(self)
         self.router = Router(
             self.strategy,
             settings.lanes if settings.ordered else None,
             lambda error: self.plugins.failed(self.strategy, error),
+            self.waiting,
         )
         self.interest = Interest(self.guarded, self.wal)
         self.kept: dict[str, dict[str, int]] = {}
@@ -264,8 +271,10 @@ class NodeCore:
         stamp = self.retained.index.clock.reserve(1, self.host.now())
         return max(stamp, self.care.since(client) + 1)
 
-    def routes_changed(self) -> None:
-        self.router.changed()
+    def routes_changed(self, topics: Iterable[str] | None = None) -> None:
+        topics = None if topics is None else tuple(topics)
+        self.router.changed(topics)
+        self.deferral.routes_changed(topics)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         return self.host.call_later(seconds, callback)
@@ -433,25 +442,6 @@ class NodeCore:
         if self.taps is not None:
             self.taps.recorder.write()
 
-    def forward(
-        self,
-        group: object,
-        count: int,
-        blob: bytes,
-        max_qos: int,
-        version: int,
-        taken: tuple[str, int] | None = None,
-        sender: tuple[str, int] | None = None,
-    ) -> None:
-        assert isinstance(group, RouteGroup)
-        self.publisher.forward(group, count, blob, max_qos, version, taken, sender)
-
-    def forward_confirmed(
-        self, group: object, publish: Publish, version: int, pair: Pair, ack: HeldAck
-    ) -> bool:
-        assert isinstance(group, RouteGroup)
-        return self.publisher.forward_confirmed(group, publish, version, pair, ack)
-
     def latest_version(self) -> int:
         return self.retained.index.clock.last
 
@@ -520,6 +510,7 @@ class NodeCore:
         self.interest.check()
         self.retained.index.check()
         self.wiring.check()
+        self.waiting.check()
 
     # For the retained index
 

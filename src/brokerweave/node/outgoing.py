@@ -7,7 +7,6 @@ does with its outbox.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from brokerweave.links.run import Run
@@ -24,9 +23,19 @@ class Outgoing:
         self._round_robin = 0
 
     def dispatch(
-        self, run: Run, group: RouteGroup, came_on: int = OWN, taken: tuple[str, int] | None = None
+        self,
+        run: Run,
+        group: RouteGroup,
+        came_on: int = OWN,
+        taken: tuple[str, int] | None = None,
+        waited: int = 0,
     ) -> list[str]:
-        """Put a run where its group says; returns the neighbours whose outboxes have it now."""
+        """Put a run where its group says; returns the neighbours whose outboxes have it now.
+
+        `waited` is its number in the write-ahead log where it waited for its route.
+        """
+        if run.plan:
+            run = run.bound_for(run.cap, run.holds)  # it was for this node: each hop has its own
         lane = group.lane
         if lane < 0:
             self._round_robin += 1
@@ -39,12 +48,13 @@ class Outgoing:
             if group.holds:
                 self._core.care.hold(run.bound_for(run.cap, group.holds), lane)
         hops = [hop for hop in wanted if self._accepts(hop, run)]
-        number = self._write_run(run, hops, group.local, lane, came_on, taken, kept_for) if run.max_qos else 0
-        reached = [
-            neighbour
-            for neighbour, cap in hops
-            if self.enqueue(neighbour, lane, _bound_for(run, cap, kept_for.get(neighbour, ())), number)
-        ]
+        number = self._write_run(run, group, hops, lane, came_on, taken, waited) if run.max_qos else 0
+        plans = dict(group.plans)
+        reached = []
+        for neighbour, cap in hops:
+            bound = _bound_for(run, cap, kept_for.get(neighbour, ()), plans.get(neighbour, b""))
+            if self.enqueue(neighbour, lane, bound, number):
+                reached.append(neighbour)
         kept = len(reached)
         if group.local:
             kept += self.inject(lane, run, number)
@@ -99,12 +109,12 @@ class Outgoing:
     def _write_run(
         self,
         run: Run,
+        group: RouteGroup,
         hops: list[tuple[str, int]],
-        local: bool,
         lane: int,
         came_on: int,
         taken: tuple[str, int] | None,
-        kept_for: Mapping[str, tuple[str, ...]],
+        waited: int,
     ) -> int:
         """Before an outbox has a run: log all its outboxes in one entry, so that a crash keeps all or
         nothing."""
@@ -112,18 +122,24 @@ class Outgoing:
             return 0
         table = self._core.neighbour_table
         outboxes = [(table[neighbour].lanes[lane].outbox, min(cap, run.cap)) for neighbour, cap in hops]
-        if local:
+        if group.local:
             outboxes.append((self._core.injectors[lane % len(self._core.injectors)].outbox, run.cap))
         logged = [(outbox, cap) for outbox, cap in outboxes if outbox.wal_name and cap]
         if logged:
             # Named where there is no room, a run would come back after a crash, behind later ones.
             kept = tuple((outbox.wal_name, cap) for outbox, cap in logged if outbox.has_room(run))
-            names = [
-                (outbox.wal_name, neighbour)
+            names = {
+                neighbour: outbox.wal_name
                 for (outbox, _), (neighbour, _) in zip(outboxes, hops, strict=False)
-            ]
-            holds = tuple((name, kept_for[neighbour]) for name, neighbour in names if neighbour in kept_for)
-            return self._core.wal.run(RunEntry(run, came_on, kept, *(taken or ("", 0)), holds))
+            }
+            holds = tuple((names[who], nodes) for who, nodes in group.keepers if who in names)
+            plans = tuple((names[who], plan) for who, plan in group.plans if who in names)
+            client, packet_id = taken or ("", 0)
+            return self._core.wal.run(
+                RunEntry(run, came_on, kept, client, packet_id, holds, plans, waited=waited)
+            )
+        if waited:
+            self._core.wal.note("waited", waited)
         if taken is not None:
             self._core.wal.note("take", *taken)
         if came_on != OWN:
@@ -134,8 +150,8 @@ class Outgoing:
         return 0
 
 
-def _bound_for(run: Run, cap: int, holds: tuple[str, ...]) -> Run:
+def _bound_for(run: Run, cap: int, holds: tuple[str, ...], plan: bytes) -> Run:
     """A run as it goes to one neighbour."""
-    if cap >= run.cap and not holds:
+    if cap >= run.cap and not holds and not plan:
         return run
-    return run.bound_for(min(cap, run.cap), holds)
+    return run.bound_for(min(cap, run.cap), holds, plan)

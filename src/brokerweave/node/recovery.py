@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from brokerweave.errors import BrokerweaveError, RemoteProtocolError
@@ -18,7 +18,7 @@ from brokerweave.links.journal import Journal
 from brokerweave.links.run import Run
 from brokerweave.links.window import DuplicateWindow
 from brokerweave.links.wire import encode_record
-from brokerweave.node.write_ahead_log import OWN, RunEntry, decode_entry
+from brokerweave.node.write_ahead_log import OWN, RunEntry, decode_entry, encode_run
 
 _READ_BYTES = 1 << 20
 
@@ -41,6 +41,7 @@ class Recovery:
     _neighbours: dict[str, dict[str, int]] = field(default_factory=dict)
     _letters: DeadLetters = field(default_factory=DeadLetters)
     _stamped: list[Run] = field(default_factory=list)
+    _waiting: dict[int, str] = field(default_factory=dict)
 
     def replay(self, journal: Journal) -> dict[str, Any]:
         """Raises `BrokerweaveError` if the state is damaged; without one, {} does."""
@@ -65,12 +66,14 @@ class Recovery:
             "window": base64.b64encode(self.window.snapshot()).decode(),
             "dead_letters": self._letters.snapshot(),
             "stamped": self._stamped,
+            "waiting": list(self._waiting.items()),
         }
 
     def _open(self) -> None:
         try:
             self._sessions = {str(kept["client"]): kept for kept in self.state.get("sessions", ())}
             self._neighbours = dict(self.state.get("neighbours", {}))
+            self._waiting = {int(number): kept for number, kept in self.state.get("waiting", ())}
             self.window.restore(base64.b64decode(self.state.get("window", "")))
             if "dead_letters" in self.state:
                 self._letters.restore(self.state["dead_letters"])
@@ -84,10 +87,13 @@ class Recovery:
             self.window.accept(stream, run.epoch, run.first, run.count)
             if run.stamp:
                 self._stamped.append(run)  # the crash may have come before the retained index had it
-        holds = dict(entry.holds)
+        if entry.waits is not None:
+            self._waiting[number] = base64.b64encode(encode_run(entry)).decode()
+        self._waiting.pop(entry.waited, None)
+        holds, plans = dict(entry.holds), dict(entry.plans)
         for name, cap in entry.destinations:
-            if cap < run.cap or name in holds:
-                posted = replace(run, cap=min(cap, run.cap), holds=holds.get(name, ()))
+            if cap < run.cap or name in holds or name in plans:
+                posted = run.bound_for(min(cap, run.cap), holds.get(name, ()), plans.get(name, b""))
                 self.post(name, number, encode_record(posted))
             else:
                 self.post(name, number, encode_record(run))
@@ -117,6 +123,8 @@ class Recovery:
                 self._neighbours.setdefault(values[0], {})
             case "neighbour gone":
                 self._neighbours.pop(values[0], None)
+            case "waited":
+                self._waiting.pop(values[0], None)
             case "seen":
                 self.window.accept(*values)
             case "keep":

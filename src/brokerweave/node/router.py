@@ -1,20 +1,31 @@
 """From a topic to its lanes: asks the strategy, prepares the answer for the scanner, and caches it.
 
-Owns one route cache per origin (local clients, each neighbour; with an access list, each principal among the
-clients) and the groups in them. Invariants: equal routes on the same lane are one group object, so that the
-scanner can compare by identity; `changed()` empties every cache; a `$` topic or an invalid one has no route.
+Owns one route cache per origin (local clients, each neighbour; where there is an access list, each principal
+among the clients; of the plans that neighbours send, those used last) and the groups in them. Invariants:
+equal routes on the same lane are one group object, so that the scanner can compare by identity; `changed()`
+empties every cache, `changed(topics)` frees them of these; a topic of which anything waits is not known, what
+the strategy may say meanwhile; a `$` topic or an invalid one has no route.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Hashable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 
 from brokerweave.errors import LocalProtocolError
+from brokerweave.links.wire import MAX_PLAN
 from brokerweave.mqtt.scanner import RouteCache
 from brokerweave.mqtt.topics import validate_topic
-from brokerweave.plugin import Route, Strategy
+from brokerweave.node.waiting import Waiting
+from brokerweave.plugin import NOT_YET, Route, Strategy
+
+PLANS = 1_000
+PLAN_BYTES = 16 << 20
+"""Of the plans whose routes are kept."""
+TOPICS_PER_PLAN = 100
+"""Topics in the cache of one plan (some 300 bytes each, at worst)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +46,10 @@ class RouteGroup:
     """Neighbours that keep those of QoS 1 and 2 for clients of other nodes, and of which nodes."""
     sure_hops: tuple[tuple[str, int], ...] = ()
     """The hops of those of QoS 1 and 2 where there are keepers, which are among them."""
+    plans: tuple[tuple[str, bytes], ...] = ()
+    """Neighbours that get a plan with the messages."""
+    known: bool = True
+    """False: the messages wait (`NOT_YET`)."""
 
     @property
     def kept(self) -> bool:
@@ -47,6 +62,7 @@ class Router:
         strategy: Strategy,
         lanes: int | None,
         failed: Callable[[Exception], None],
+        waiting: Waiting,
         cache_entries: int = 100_000,
     ) -> None:
         """Topics are spread over `lanes` (None: any lane for any message). `failed` hears of a strategy
@@ -62,9 +78,15 @@ class Router:
         self._groups: dict[RouteGroup, RouteGroup] = {}
         self._caches: dict[str | None, RouteCache] = {}
         self._guarded: dict[Hashable, RouteCache] = {}
+        self._waiting = waiting
+        self._planned: OrderedDict[tuple[str | None, bytes], RouteCache] = OrderedDict()
+        self._planned_bytes = 0
 
-    def cache(self, came_from: str | None) -> RouteCache:
-        """The cache for what local clients publish (None) or what comes from a neighbour."""
+    def cache(self, came_from: str | None, plan: bytes = b"") -> RouteCache:
+        """The cache for what local clients publish (None) or what comes from a neighbour, with a plan or
+        not."""
+        if plan:
+            return self._cache_of_plan(came_from, plan)
         cache = self._caches.get(came_from)
         if cache is None:
 
@@ -72,6 +94,23 @@ class Router:
                 return self._resolve(topic, retain, came_from)
 
             cache = self._caches[came_from] = RouteCache(resolve, self._capacity)
+        return cache
+
+    def _cache_of_plan(self, came_from: str | None, plan: bytes) -> RouteCache:
+        key = (came_from, plan)
+        cache = self._planned.get(key)
+        if cache is not None:
+            self._planned.move_to_end(key)
+            return cache
+
+        def resolve(topic: bytes, retain: bool) -> RouteGroup | None:
+            return self._resolve(topic, retain, came_from, plan=plan)
+
+        cache = self._planned[key] = RouteCache(resolve, TOPICS_PER_PLAN)
+        self._planned_bytes += len(plan)
+        while len(self._planned) > PLANS or (self._planned_bytes > PLAN_BYTES and len(self._planned) > 1):
+            (_, oldest), _ = self._planned.popitem(last=False)
+            self._planned_bytes -= len(oldest)
         return cache
 
     def guarded(self, principal: Hashable, admits: Callable[[str], bool], topics: int) -> RouteCache:
@@ -88,13 +127,24 @@ class Router:
     def forget_guarded(self, principal: Hashable) -> None:
         self._guarded.pop(principal, None)
 
-    def changed(self) -> None:
-        self._groups.clear()
-        for cache in (*self._caches.values(), *self._guarded.values()):
-            cache.clear()
+    def changed(self, topics: Iterable[str] | None = None) -> None:
+        """The answers about these topics are others now, or all are."""
+        caches = (*self._caches.values(), *self._guarded.values(), *self._planned.values())
+        if topics is None:
+            self._groups.clear()
+            for cache in caches:
+                cache.clear()
+            return
+        for topic in topics:
+            encoded = topic.encode()
+            for cache in caches:
+                cache.discard(encoded)
 
     def forget(self, neighbour: str) -> None:
         self._caches.pop(neighbour, None)
+        for key in [key for key in self._planned if key[0] == neighbour]:
+            del self._planned[key]
+            self._planned_bytes -= len(key[1])
 
     def _resolve(
         self,
@@ -102,6 +152,7 @@ class Router:
         retain: bool,
         came_from: str | None,
         admits: Callable[[str], bool] | None = None,
+        plan: bytes = b"",
     ) -> RouteGroup | None:
         try:
             text = topic.decode()
@@ -110,35 +161,56 @@ class Router:
             return None  # the broker will tell its client what is wrong with it
         if text.startswith("$") or (admits is not None and not admits(text)):
             return None
-        ask = self._strategy.route_retained if retain else self._strategy.route
-        share = self.share(text) if self.share is not None and came_from is None else 0.0
+        return self.answer(text, retain, came_from, plan, (came_from, text) in self._waiting)
+
+    def answer(
+        self, topic: str, retain: bool, came_from: str | None, plan: bytes, waits: bool = False
+    ) -> RouteGroup | None:
+        """What the strategy says now of a valid topic; with `waits` it is not asked."""
+        share = self.share(topic) if self.share is not None and came_from is None else 0.0
         try:
-            route = ask(text, came_from)
-            lane = zlib.crc32(topic) % self._lanes if self._lanes else -1
-            return self._group(route, came_from, lane, retain, share)
+            route = NOT_YET if waits else self._ask(topic, retain, came_from, plan)
+            return self._group(route, came_from, self.lane(topic), retain, share)
         except Exception as error:
             self._failed(error)
             return self._shared(RouteGroup((), False, 0, False, share)) if share else None
 
+    def lane(self, topic: str) -> int:
+        """The lane of a topic; -1: any."""
+        return zlib.crc32(topic.encode()) % self._lanes if self._lanes else -1
+
+    def _ask(self, topic: str, retain: bool, came_from: str | None, plan: bytes) -> Route:
+        if plan and came_from is not None:
+            return self._strategy.follow(topic, came_from, plan)
+        return (self._strategy.route_retained if retain else self._strategy.route)(topic, came_from)
+
     def _group(
         self, route: Route, came_from: str | None, lane: int, retained: bool, share: float
     ) -> RouteGroup | None:
+        if not route.known:
+            return self._shared(RouteGroup((), False, lane, retained, share, known=False))
         hops = tuple(
             (hop.neighbour, hop.qos)
             for hop in route.hops
             if hop.qos >= 0 and hop.neighbour not in self.everything
         )
         hops += tuple((neighbour, 2) for neighbour in self.everything if neighbour != came_from)
-        if any(neighbour == came_from for neighbour, _ in hops):
+        if not self._strategy.returns and any(neighbour == came_from for neighbour, _ in hops):
             raise LocalProtocolError(f"strategy {self._strategy.name} routes back to {came_from}")
+        plans = tuple((hop.neighbour, hop.plan) for hop in route.hops if hop.plan)
+        if any(len(plan) > MAX_PLAN for _, plan in plans):
+            raise LocalProtocolError(f"strategy {self._strategy.name}: a plan longer than {MAX_PLAN} bytes")
         local = route.local and came_from is not None
         if came_from is None and (route.holds or any(hop.holds for hop in route.hops)):
-            return self._shared(_kept(route, RouteGroup(hops, local, lane, retained, share)))
+            group = RouteGroup(hops, local, lane, retained, share, plans=plans)
+            return self._shared(_kept(route, group))
         if not hops and not local and not retained:
             return self._shared(RouteGroup((), False, 0, False, share)) if share else None
-        return self._shared(RouteGroup(hops, local, lane, retained, share))
+        return self._shared(RouteGroup(hops, local, lane, retained, share, plans=plans))
 
     def _shared(self, group: RouteGroup) -> RouteGroup:
+        if len(self._groups) >= self._capacity:  # where each topic has a plan of its own
+            self._groups.clear()
         return self._groups.setdefault(group, group)
 
 

@@ -106,11 +106,6 @@ class Wiring:
             assert peer.up == entry.up, f"the link with {entry.id} is up and down"
             assert peer.up or not peer.joined, f"the link with {entry.id} is in the tree and down"
             assert entry.active or not peer.joined, f"the strategy does not know {entry.id}, in the tree"
-        if self.enabled and not self._election_due:
-            mine = self._tree.neighbours(self._core.node_id)
-            joined = {name for name, peer in self.peers.items() if peer.joined}
-            stray = sorted(joined - set(mine))
-            assert not stray, f"links with {stray} are used and not in the tree"
 
     # What happens to links
 

@@ -12,25 +12,44 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.journal import Journal, StorageError
 from brokerweave.links.run import Run
-from brokerweave.links.wire import decode_record, encode_record
+from brokerweave.links.wire import decode_record, encode_record, with_length
 
 OWN = 0xFF
 """In the place of a lane: the run was published at this site."""
 
 _RUN = 1
+_WAITS = 2
+"""Like a run, behind: what of a route it may follow u8, where it came from (u8 length, UTF-8)."""
+_WAITED = 3
+"""Like a run, behind the number u64 of the entry which said that it waits."""
+_WAITED_HEAD = struct.Struct(">BQ")
 _RUN_HEAD = struct.Struct(">BBBHH")
 """Kind, lane it came on, destinations, QoS 2 packet id (0: none), bytes of the client id."""
 _HOLDS = 0x80
 """Beside a destination's cap: the nodes for whose clients it is kept there follow, parted by zeros."""
+_PLAN = 0x40
+"""Beside a destination's cap: the plan that goes there follows behind them."""
 
 _encode_note = json.JSONEncoder(separators=(",", ":")).encode
 """Kept, since notes are written for single messages: making an encoder takes longer than a note."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How a run goes on that waits for its route."""
+
+    came_from: str | None
+    """A neighbour; None: it was published here."""
+    local: bool = True
+    """Whether the broker here may need it."""
+    hops: bool = True
+    """Whether neighbours may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +62,12 @@ class RunEntry:
     packet_id: int = 0
     holds: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Those of them that keep it for clients, and of which nodes."""
+    plans: tuple[tuple[str, bytes], ...] = ()
+    """Those of them that get a plan with it."""
+    waits: Waits | None = None
+    """It goes nowhere yet."""
+    waited: int = 0
+    """The number of the entry that said so, of one that waits no longer."""
 
 
 class WriteAheadLog:
@@ -128,14 +153,24 @@ def encode_run(entry: RunEntry) -> bytes:
     client = entry.client.encode()
     head = (_RUN, entry.lane, len(entry.destinations), entry.packet_id, len(client))
     parts = [_RUN_HEAD.pack(*head), client]
-    holds = dict(entry.holds)
+    if entry.waits is not None:
+        source = (entry.waits.came_from or "").encode()
+        parts.insert(
+            0, b"%c%c%c%b" % (_WAITS, entry.waits.local | entry.waits.hops << 1, len(source), source)
+        )
+    elif entry.waited:
+        parts.insert(0, _WAITED_HEAD.pack(_WAITED, entry.waited))
+    holds, plans = dict(entry.holds), dict(entry.plans)
     for name, cap in entry.destinations:
         encoded = name.encode()
-        kept_for = holds.get(name, ())
-        parts.append(b"%c%b%b" % (cap | (_HOLDS if kept_for else 0), len(encoded).to_bytes(2), encoded))
+        kept_for, plan = holds.get(name, ()), plans.get(name, b"")
+        marks = (_HOLDS if kept_for else 0) | (_PLAN if plan else 0)
+        parts.append(b"%c%b%b" % (cap | marks, len(encoded).to_bytes(2), encoded))
         if kept_for:
             joined = "\0".join(kept_for).encode()
             parts.append(b"%b%b" % (len(joined).to_bytes(2), joined))
+        if plan:
+            parts.append(with_length(plan))
     parts.append(encode_record(entry.run))
     return b"".join(parts)
 
@@ -143,25 +178,46 @@ def encode_run(entry: RunEntry) -> bytes:
 def decode_entry(data: bytes) -> RunEntry | list[Any]:
     """A run, or the kind and values of a note. Raises `RemoteProtocolError` for anything else."""
     try:
+        if data[:1] == bytes((_WAITS,)):
+            start = 3 + data[2]
+            waits = Waits(data[3:start].decode() or None, bool(data[1] & 1), bool(data[1] & 2))
+            return replace(_decode_run(data[start:]), waits=waits)
+        if data[:1] == bytes((_WAITED,)):
+            _, waited = _WAITED_HEAD.unpack_from(data)
+            return replace(_decode_run(data[_WAITED_HEAD.size :]), waited=waited)
         if data[:1] != bytes((_RUN,)):
             note = json.loads(data)
             if not isinstance(note, list) or not note:
                 raise RemoteProtocolError("an entry of the write-ahead log is neither run nor note")
             return note
-        _, lane, count, packet_id, length = _RUN_HEAD.unpack_from(data)
-        position = _RUN_HEAD.size + length
-        client = data[_RUN_HEAD.size : position].decode()
-        destinations: list[tuple[str, int]] = []
-        holds: list[tuple[str, tuple[str, ...]]] = []
-        for _ in range(count):
-            end = position + 3 + int.from_bytes(data[position + 1 : position + 3])
-            name, cap = data[position + 3 : end].decode(), data[position]
-            destinations.append((name, cap & ~_HOLDS))
-            position = end
-            if cap & _HOLDS:
-                position = end + 2 + int.from_bytes(data[end : end + 2])
-                holds.append((name, tuple(data[end + 2 : position].decode().split("\0"))))
-        run = decode_record(data[position:])
-        return RunEntry(run, lane, tuple(destinations), client, packet_id, tuple(holds))
+        return _decode_run(data)
     except (ValueError, IndexError, struct.error) as error:
         raise RemoteProtocolError(f"an entry of the write-ahead log is damaged ({error})") from None
+
+
+def _decode_run(data: bytes) -> RunEntry:
+    _, lane, count, packet_id, length = _RUN_HEAD.unpack_from(data)
+    position = _RUN_HEAD.size + length
+    client = data[_RUN_HEAD.size : position].decode()
+    destinations: list[tuple[str, int]] = []
+    holds: list[tuple[str, tuple[str, ...]]] = []
+    plans: list[tuple[str, bytes]] = []
+    for _ in range(count):
+        marks, (position, named) = data[position], _after_length(data, position + 1)
+        name = named.decode()
+        destinations.append((name, marks & ~(_HOLDS | _PLAN)))
+        if marks & _HOLDS:
+            position, joined = _after_length(data, position)
+            holds.append((name, tuple(joined.decode().split("\0"))))
+        if marks & _PLAN:
+            position, plan = _after_length(data, position)
+            plans.append((name, plan))
+    run = decode_record(data[position:])
+    return RunEntry(run, lane, tuple(destinations), client, packet_id, tuple(holds), tuple(plans))
+
+
+def _after_length(data: bytes, position: int) -> tuple[int, bytes]:
+    """The end of what begins with its length, and what it is."""
+    start = position + 2
+    end = start + int.from_bytes(data[position:start])
+    return end, data[start:end]

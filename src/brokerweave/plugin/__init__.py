@@ -32,12 +32,23 @@ from brokerweave.plugin.listener import (
 )
 from brokerweave.plugin.options import Option, OptionValue, option, options_of
 from brokerweave.plugin.roster import Roster, RosterEntry, RosterEvents, RosterTable
-from brokerweave.plugin.strategy import Context, Cut, Hop, NetworkShape, Route, Strategy, Timer, Traits
+from brokerweave.plugin.strategy import (
+    NOT_YET,
+    Context,
+    Cut,
+    Hop,
+    NetworkShape,
+    Route,
+    Strategy,
+    Timer,
+    Traits,
+)
 
 API_VERSION = 1
 
 __all__ = [
     "API_VERSION",
+    "NOT_YET",
     "ConnAck",
     "Connect",
     "Context",

@@ -31,6 +31,9 @@ class Hop:
     holds: tuple[str, ...] = ()
     """Nodes for whose clients the neighbour keeps QoS 1 and 2, should they miss it (see
     `Strategy.roster`)."""
+    plan: bytes = b""
+    """The strategy's own bytes, up to 65,535. They travel with each message to the neighbour, also over a
+    crash, and `follow` of its strategy gets them. Each link pays for them with each message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,16 @@ class Route:
     local: bool = False
     holds: tuple[str, ...] = ()
     """Nodes for whose clients this node itself keeps what local clients publish."""
+    known: bool = True
+    """False: not known yet (`NOT_YET`), and the rest counts for nothing."""
+
+
+NOT_YET = Route(known=False)
+"""The answer of a strategy that has to ask somebody first. Publications of the topic wait at the node, in
+order, those of QoS 1 and 2 over a crash, until `context.routes_changed` names the topic and the strategy
+knows. The node asks then, and once after a restart. They wait within `links.waiting`: beyond it QoS 0, and
+what came over a link, is dropped; a local client that publishes at QoS 1 or 2 is disconnected before the
+broker has it, and will send it again. Both are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +139,9 @@ class Context(Protocol):
     def cut(self, neighbour: str) -> Cut:
         """Where this node stands: what it routed so far, it routed by the strategy's answers so far."""
 
-    def routes_changed(self) -> None:
-        """Forget every cached answer of `route`."""
+    def routes_changed(self, topics: Iterable[str] | None = None) -> None:
+        """Forget the cached answers about these topics, or all. What waits for a route of theirs (`NOT_YET`)
+        is asked about again, when the present callback is over."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
 
@@ -154,6 +168,10 @@ class Strategy:
     """An option in seconds that stands for `barrier_timeout` and `cluster_timeout`: how long the node waits
     for others before a SUBACK, whatever `subscribe` says, or an acknowledgement goes on all the same,
     counted."""
+    returns: ClassVar[bool] = False
+    """A message may come back to the node where it was published, once, to be passed on there: `route` or
+    `follow` is asked with `came_from`, and the hops may name `came_from`. The broker there does not get it
+    again. False: what comes back is dropped and counted."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -167,9 +185,15 @@ class Strategy:
     def route(self, topic: str, came_from: str | None) -> Route:
         """Where does `topic` go that `came_from` a neighbour (or None: a local client)?
 
-        Called once per topic and origin, then cached. Never name `came_from` among the hops.
+        Called once per topic and origin, then cached. Name each neighbour once, and never `came_from`, but
+        where the strategy `returns`.
         """
         raise NotImplementedError(f"strategy {type(self).__name__} must say where a topic goes")
+
+    def follow(self, topic: str, came_from: str, plan: bytes) -> Route:
+        """The same for a message that brought a plan (`Hop.plan`), to be retained or not. Cached by topic,
+        origin and plan; of the plans, those that came last."""
+        return self.route(topic, came_from)
 
     def route_retained(self, topic: str, came_from: str | None) -> Route:
         """The same for a message to be retained; by default to everybody (ILDM 4.5.2)."""

@@ -31,6 +31,7 @@ def core_settings(config: NodeConfig, epoch: int, strategy: type[Strategy]) -> S
         cluster_timeout=(patience or node.cluster_timeout) if clustered else None,
         barrier_timeout=patience or (node.barrier_timeout if node.subscribe == "barrier" else None),
         options=options,
+        waiting=links.waiting,
         retained=RetainedSettings(retained.tombstone_age, retained.max_skew, retained.max_bytes),
     )
 

@@ -59,6 +59,7 @@ def status(node: Node) -> dict[str, Any]:
         "tree": {"nodes": core.wiring.nodes, "settled": core.wiring.settled},
         "injectors": _injector_rows(node),
         "filters": {"local": len(core.interest)},
+        "waiting": {"messages": core.waiting.runs, "bytes": core.waiting.bytes},
         "retained": {**core.retained.status(), "broker": node.retained_reader.state},
         "counters": {
             **core.counters.others(),

@@ -1,7 +1,8 @@
-"""What a pair needs of the node it belongs to."""
+"""What a pair needs of the node it belongs to, and what it gives it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from brokerweave.mqtt.packets import Publish
@@ -14,6 +15,34 @@ from brokerweave.session.unconfirmed import UnconfirmedHost
 
 if TYPE_CHECKING:
     from brokerweave.session.pair import Pair
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What a client published, in frames of one route group, on its way to the links."""
+
+    group: object
+    count: int
+    blob: bytes
+    max_qos: int
+    version: int
+    taken: tuple[str, int] | None = None
+    """Client and packet id of one at QoS 2, where its session outlives the connection."""
+    sender: tuple[str, int] | None = None
+    """Where clients are watched, those of one whose client left without an answer."""
+
+
+class PairPublisher(Protocol):
+    """What takes the publications of accepted clients to the links."""
+
+    def has_room(self, topic: str, retain: bool) -> bool:
+        """Whether one at QoS 1 or 2 would be kept, should it have to wait for its route."""
+
+    def forward(self, publication: Publication) -> bool:
+        """False: some at QoS 1 or 2 would not be kept, and the client must not believe that they are."""
+
+    def forward_confirmed(self, group: object, publish: Publish, pair: Pair, ack: HeldAck) -> bool:
+        """The same for one whose acknowledgement waits. False: until `pair.release(ack)`."""
 
 
 class PairHost(RecorderHost, RedeliveryHost, UnconfirmedHost, Protocol):
@@ -34,29 +63,11 @@ class PairHost(RecorderHost, RedeliveryHost, UnconfirmedHost, Protocol):
 
     def withdrawn(self, pair: Pair, filters: list[str]) -> None: ...
 
-    def forward(
-        self,
-        group: object,
-        count: int,
-        blob: bytes,
-        max_qos: int,
-        version: int,
-        taken: tuple[str, int] | None = None,
-        sender: tuple[str, int] | None = None,
-    ) -> None:
-        """Publications of an accepted client, for the links.
-
-        `taken` is one QoS 2 publication's client and packet id, where its session outlives the connection;
-        `sender`, where clients are watched, those of one whose client left without an answer.
-        """
+    @property
+    def publisher(self) -> PairPublisher: ...
 
     def released(self, pair: Pair, packet_id: int) -> None:
         """The same client may use this QoS 2 packet id for something new."""
-
-    def forward_confirmed(
-        self, group: object, publish: Publish, version: int, pair: Pair, ack: HeldAck
-    ) -> bool:
-        """The same for one whose acknowledgement waits. False: until `pair.release(ack)`."""
 
     def superseded(self, pair: Pair) -> bool:
         """Whether the client has a later connection here: the broker is about to end this one."""

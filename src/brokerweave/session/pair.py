@@ -41,7 +41,7 @@ from brokerweave.session.hold_points import HeldAck, HoldPoint, HoldPoints
 from brokerweave.session.host import PairHost, SessionLimits
 from brokerweave.session.judgement import Judgement
 from brokerweave.session.phase import Phase
-from brokerweave.session.publications import Publications
+from brokerweave.session.publications import NoRoom, Publications
 from brokerweave.session.record import SessionRecord, changed_expiry, expiry_of
 from brokerweave.session.redelivery import Redelivery
 
@@ -313,7 +313,9 @@ class Pair:
         publications = self._publications
         for item in items:
             if isinstance(item, Routed):
-                publications.forward(item)
+                if not publications.forward(item):
+                    self._fail(Side.CLIENT, NoRoom())
+                    return b""
                 continue
             try:
                 goes = self._client_frame(item)
@@ -326,7 +328,7 @@ class Pair:
             if Side.CLIENT in self._broken:
                 break
             if self.error is not None:
-                if self._listened(Side.CLIENT):
+                if self._listened(Side.CLIENT) or isinstance(self.error, NoRoom):
                     whole = whole[: item.at]  # nobody has judged the rest
                 break
             if goes is not item:

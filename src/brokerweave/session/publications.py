@@ -19,7 +19,7 @@ from brokerweave.mqtt.properties import Property, get_int, without
 from brokerweave.mqtt.scanner import RouteCache, Routed
 from brokerweave.session.aliases import Aliases
 from brokerweave.session.hold_points import HeldAck
-from brokerweave.session.host import PairHost
+from brokerweave.session.host import PairHost, Publication
 from brokerweave.session.kept_back import KeptBack
 from brokerweave.session.phase import Phase
 from brokerweave.session.record import SessionRecord
@@ -34,6 +34,14 @@ Held = Routed | Publish | PubRel
 _HELD = 256
 """Bytes that an item takes in memory beside its contents, about; or small ones would escape the bounds."""
 _DUP = 0x08
+_QUOTA_EXCEEDED = 0x97
+
+
+class NoRoom(Refused):
+    """A publication at QoS 1 or 2 that the node could not keep: the broker must not acknowledge it."""
+
+    def __init__(self) -> None:
+        super().__init__("too much waits for its route: publish later", _QUOTA_EXCEEDED)
 
 
 class Publications:
@@ -107,7 +115,7 @@ class Publications:
             self.kept_back.resume(record.incoming_qos2)
         for item in held:
             if isinstance(item, Routed):
-                self.forward(item)
+                self.forward_or_refuse(item)
             elif isinstance(item, Publish):
                 self._publish(item)
             else:
@@ -224,11 +232,13 @@ class Publications:
         properties = without(packet.properties, Property.TOPIC_ALIAS)
         packet = replace(packet, topic=topic, properties=properties)
         if self.unconfirmed is not None and packet.qos:
+            if not self._host.publisher.has_room(topic, packet.retain):
+                raise NoRoom
             self.unconfirmed.add(packet)
             return
         routed = self._routed(packet)
         if routed is not None:
-            self.forward(routed, packet.packet_id)
+            self.forward_or_refuse(routed, packet.packet_id)
 
     def _routed(self, packet: Publish) -> Routed | None:
         group = self.routes.lookup(packet.topic.encode(), packet.retain)
@@ -271,8 +281,15 @@ class Publications:
 
     # To the links
 
-    def forward(self, routed: Routed, packet_id: int = 0) -> None:
-        """`packet_id` of one that came by itself."""
+    def forward_or_refuse(self, routed: Routed, packet_id: int = 0) -> None:
+        """Raises `RemoteProtocolError` where the node could not keep its promise."""
+        if not self.forward(routed, packet_id):
+            if self._record is not None:
+                self._record.incoming_qos2.discard(packet_id)  # it was not forwarded
+            raise NoRoom
+
+    def forward(self, routed: Routed, packet_id: int = 0) -> bool:
+        """`packet_id` of one that came by itself. False: it would not be kept."""
         phase = self._pair.phase
         if phase is Phase.ACCEPTED:
             if self.recorder is not None:
@@ -284,13 +301,13 @@ class Publications:
                 sender = (client.client_id, packet_id)  # its client will send it again, maybe elsewhere
                 if routed.resent:
                     blob = bytes((blob[0] | _DUP,)) + blob[1:]
-            self._host.forward(
-                routed.group, routed.count, blob, routed.max_qos, client.mqtt_version, taken, sender
-            )
-        elif phase is Phase.CONNECTING:
+            head = (routed.group, routed.count, blob, routed.max_qos, client.mqtt_version)
+            return self._host.publisher.forward(Publication(*head, taken, sender))
+        if phase is Phase.CONNECTING:
             self._hold(routed, _HELD + len(routed.blob))
         else:
             self._host.count("refused_publications", routed.count)
+        return True
 
     def _confirm(self, publish: Publish, ack: HeldAck) -> bool:
         """Forward what the broker has acknowledged; False: the client has to wait for `release`."""
@@ -308,9 +325,7 @@ class Publications:
         group = self.routes.lookup(publish.topic.encode(), publish.retain)
         if not self._watched:  # there others may have had it from another site
             publish = replace(publish, dup=False)
-        return group is None or self._host.forward_confirmed(
-            group, publish, self._client.mqtt_version, self._pair, ack
-        )
+        return group is None or self._host.publisher.forward_confirmed(group, publish, self._pair, ack)
 
 
 def _publications_in(held: Held) -> int:

@@ -100,10 +100,13 @@ class Checker:
         if payload:
             self.facts.publications[payload].resent += 1
 
+    def waits(self, node: str, payloads: list[bytes]) -> None:
+        self.facts.waiting.update((node, payload) for payload in payloads)
+
     def passed_origin(self, node: SimNode, payload: bytes) -> None:
         facts = self.facts
         publication = facts.publications.get(payload)
-        if not payload:
+        if not payload or (node.name, payload) in facts.waiting:
             return
         if publication is None or publication.is_will:
             self._wills.said_goodbye(payload)  # the mark behind a DISCONNECT
@@ -136,6 +139,7 @@ class Checker:
         self, node: str, came_from: str | None, payload: bytes, key: Key, group: RouteGroup, run: Run
     ) -> None:
         facts = self.facts
+        facts.waiting.discard((node, payload))
         if not payload:
             if came_from is None and not run.repair:
                 topic = publish_head(run.blob, run.version).topic.decode()
@@ -235,6 +239,8 @@ class Checker:
             before = self._arrivals.get((node, payload))
             self._arrivals[node, payload] = facts.now
             self.copies.arrived(node, payload)
+            if (node, payload) in facts.waiting:
+                continue
             if facts.cares and self._resent.known(node, payload):
                 continue
             if facts.cares and before is not None and not facts.ends_since(node, before):

@@ -109,6 +109,8 @@ class Facts:
         self.drops: defaultdict[bytes, list[tuple[str, str]]] = defaultdict(list)
         self.spilled: set[bytes] = set()
         """What an outbox had on disk only."""
+        self.waiting: set[tuple[str, bytes]] = set()
+        """What a node keeps until it knows its route."""
         self.unread: defaultdict[bytes, dict[str, float]] = defaultdict(dict)
         """The nodes with a pending message that were started while their disks failed, and when."""
         # Nodes, brokers and links

@@ -20,7 +20,7 @@ from brokerweave.sim.node import SimNode
 from brokerweave.sim.promises import Broken
 from brokerweave.sim.redelivery import RedeliveryRules
 from brokerweave.sim.repeat_allowances import NOTICED, Losses
-from brokerweave.sim.watching import WatchedOutbox, copies, in_journal, in_wal
+from brokerweave.sim.watching import WatchedOutbox, copies, in_journal, in_wal, payloads
 
 
 class Outages:
@@ -40,6 +40,8 @@ class Outages:
             self._undo(node)
         for outbox in node.outboxes:
             self._lose(node, outbox, written[outbox.place])
+        unwritten = [p for one in node.core.waiting for p in payloads(one.run) if not one.run.durable]
+        self._lose_waiting(node.name, unwritten, "only in the memory of a node that ended")
         held = frozenset().union(*(kept for name, kept in written.items() if name.startswith("injectors/")))
         end = NodeEnd(facts.now, graceful, node.mid_write, disk.failed, disk.ever_failed, held)
         if facts.cares and not graceful:
@@ -70,6 +72,13 @@ class Outages:
         if careless and not node.disk.failed and not node.mid_write:
             raise Broken(f"{node.name} {outbox.place} kept {careless} in memory only")
 
+    def _lose_waiting(self, node: str, gone: list[bytes], cause: str) -> None:
+        self._facts.drop(node, "waiting", gone, cause)
+        self._facts.waiting.difference_update((node, payload) for payload in gone)
+
+    def _waiting(self, node: SimNode) -> list[bytes]:
+        return [payload for name, payload in self._facts.waiting if name == node.name]
+
     def _held_in_memory(self, node: SimNode) -> list[bytes]:
         """What a node keeps for others' clients, and its disk does not have."""
         kept = _kept_for_others(node)
@@ -94,6 +103,7 @@ class Outages:
             for payload, _ in in_wal(node.disk.journals.get(WAL)):
                 facts.drop(node.name, WAL, [payload], "on a disk that failed at the start")
                 facts.unread[payload][node.name] = facts.now
+            self._lose_waiting(node.name, self._waiting(node), "on a disk that failed at the start")
             kept = _kept_for_others(node)
             self.unread.update(p for p in facts.publications if any(p in record for record in kept))
 
@@ -108,6 +118,7 @@ class Outages:
                 facts.drop(node.name, name, list(in_journal(journal)), "disk lost")
         wal = node.disk.journals.get(WAL)
         facts.drop(node.name, WAL, [payload for payload, _ in in_wal(wal)], "disk lost")
+        self._lose_waiting(node.name, self._waiting(node), "disk lost")
         self._expected.node_forgot(node.name)
 
     def site_dies(self, site: str) -> None:

@@ -72,6 +72,8 @@ def _queues(simulation: Simulation) -> str:
         for outbox in node.outboxes:
             if outbox.backlog_runs:
                 return f"{name} {outbox.place} still has {outbox.backlog_runs} pending runs"
+        if node.core.waiting:
+            return f"{name} still waits for the routes of {node.core.waiting.queues()}"
     return ""
 
 

@@ -18,8 +18,10 @@ from brokerweave.mqtt.publish import publish_head
 from brokerweave.mqtt.scanner import split
 from brokerweave.node.arrivals import Arrivals
 from brokerweave.node.core import NodeCore
+from brokerweave.node.deferral import Deferral
 from brokerweave.node.outgoing import Outgoing
 from brokerweave.node.router import RouteGroup
+from brokerweave.node.waiting import WaitingRun
 from brokerweave.node.write_ahead_log import OWN, RunEntry, decode_entry
 from brokerweave.sim.disk import DiskJournal
 
@@ -46,6 +48,9 @@ class SimWatcher(Protocol):
 
     def arrived(self, node: str, came_from: str, payloads: list[bytes]) -> None:
         """A lane brought these; `dispatched` was called before for those that were to go on."""
+
+    def waits(self, node: str, payloads: list[bytes]) -> None:
+        """A node keeps these until it knows their route; `dispatched` is called then."""
 
     def passed_origin(self, node: SimNode, payload: bytes) -> None:
         """A client's publication was read by its node."""
@@ -81,6 +86,7 @@ class WatchedCore(NodeCore):
         super().__init__(*given)
         self.arrivals = self.watched = WatchedArrivals(self)
         self.outgoing = WatchedOutgoing(self)
+        self.deferral = WatchedDeferral(self)
 
     def redelivering(self, client: str, publishes: list[Publish]) -> None:
         self.watcher.redelivering(self.node_id, client, [publish.payload for publish in publishes])
@@ -101,6 +107,23 @@ class WatchedArrivals(Arrivals):
             self.came_from = None
         if not run.repair:  # of which only the newest version of a topic is for anybody
             self._watched.watcher.arrived(self._watched.node_id, neighbour, payloads(run))
+
+
+class WatchedDeferral(Deferral):
+    def __init__(self, core: WatchedCore) -> None:
+        super().__init__(core)
+        self._watched = core
+
+    def park(self, one: WaitingRun, taken: tuple[str, int] | None = None) -> None:
+        super().park(one, taken)
+        self._watched.watcher.waits(self._watched.node_id, payloads(one.run))
+
+    def _send(self, one: WaitingRun, group: RouteGroup) -> None:
+        self._watched.watched.came_from = one.came_from
+        try:
+            super()._send(one, group)
+        finally:
+            self._watched.watched.came_from = None
 
 
 class WatchedOutgoing(Outgoing):

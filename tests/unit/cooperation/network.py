@@ -41,7 +41,7 @@ class FakeContext:
     def cut(self, neighbour: str) -> Cut:
         return Cut(1, (0, 0))
 
-    def routes_changed(self) -> None:
+    def routes_changed(self, topics: Iterable[str] | None = None) -> None:
         self.route_changes += 1
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:

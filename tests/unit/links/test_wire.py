@@ -11,6 +11,7 @@ from brokerweave.links.run import Run
 from brokerweave.links.wire import (
     ACK_TOPIC,
     BATCH_TOPIC,
+    MAX_PLAN,
     decode_ack,
     decode_batch,
     decode_record,
@@ -45,6 +46,7 @@ def runs(draw: st.DrawFn) -> Run:
         sender=draw(st.none() | st.tuples(st.text(max_size=60), st.integers(1, 0xFFFF)))
         if count == 1
         else None,
+        plan=draw(st.binary(max_size=30)),
     )
 
 
@@ -58,6 +60,14 @@ def payload_of(frame: bytes, topic: bytes) -> memoryview:
 def test_what_only_a_mesh_needs_costs_nothing_elsewhere() -> None:
     plain, marked = run(), replace(run(), holds=("d",), sender=("c", 7))
     assert len(encode_record(marked)) == len(encode_record(plain)) + 1 + 2 + 4 + 1
+
+
+def test_a_plan_costs_its_length_and_has_a_bound() -> None:
+    longest = replace(run(), plan=bytes(MAX_PLAN))
+    assert len(encode_record(longest)) == len(encode_record(run())) + 2 + MAX_PLAN
+    assert decode_record(encode_record(longest)) == longest
+    with pytest.raises(LocalProtocolError, match="a plan of"):
+        encode_record(replace(run(), plan=bytes(MAX_PLAN + 1)))
 
 
 @given(st.integers(1, 2**62), st.lists(runs(), min_size=1, max_size=5))

@@ -426,3 +426,14 @@ def test_split_gives_each_frame(module: SimpleNamespace) -> None:
     for cut in (A + C[:-1], A[:1]):
         with pytest.raises(RemoteProtocolError):
             module.split(cut)
+
+
+def test_a_single_topic_can_be_forgotten_and_leaves_its_room(module: SimpleNamespace) -> None:
+    routes = module.RouteCache(lambda topic, retain: topic, capacity=3)
+    for topic, retain in ((b"a", False), (b"a", True), (b"b", False)):
+        routes.lookup(topic, retain)
+    routes.discard(b"a")
+    routes.discard(b"never heard of")
+    for topic, retain in ((b"b", False), (b"a", False), (b"a", True), (b"b", False)):
+        routes.lookup(topic, retain)
+    assert routes.misses == 5

@@ -43,6 +43,7 @@ from brokerweave.mqtt.scanner import split
 from brokerweave.node import state
 from brokerweave.node.checkpointer import Bounds, Checkpointer
 from brokerweave.node.core import NodeCore, Settings
+from brokerweave.plugin import Strategy
 from brokerweave.runtime.journal import Note
 from brokerweave.runtime.storage import Storage
 from brokerweave.session.pair import Pair
@@ -115,6 +116,8 @@ class Peer:
         self.lane = Lane(Outbox(stream))
         self.window = DuplicateWindow(10_000)
         self.got: list[bytes] = []
+        self.plans: set[bytes] = set()
+        """Those that came."""
         self.sent: list[bytes] = []
 
     def publish(self, *publishes: Publish) -> None:
@@ -126,6 +129,7 @@ class Peer:
 
     def take(self, first: int, runs: list[Run]) -> None:
         for run in self.lane.received_batch(first, runs):
+            self.plans.add(run.plan)
             for offset, count in self.window.accept(run.origin, run.epoch, run.first, run.count):
                 for frame in split(run.part(offset, count).blob):
                     packet = codec.decode(frame, run.version)
@@ -156,7 +160,7 @@ class Site:
         self.core = NodeCore(
             settings,
             LimitsSection(),
-            SubscriptionFlooding,
+            world.strategy,
             (),
             self,
             self._make_lane,
@@ -259,7 +263,8 @@ class Site:
 class World:
     """What outlives the site. A client action that was not over at the kill is repeated, as MQTT asks."""
 
-    def __init__(self, folder: Path, killer: Killer) -> None:
+    def __init__(self, folder: Path, killer: Killer, strategy: type[Strategy] = SubscriptionFlooding) -> None:
+        self.strategy = strategy
         self.folder = folder
         self.killer = killer
         self.peers = {name: Peer(name, stream) for stream, name in enumerate(("b", "c"), 1)}
@@ -348,6 +353,7 @@ class World:
             sent = self.peers[other].sent
             assert Counter(self.peers[peer].got) == Counter(sent + self.published)
             assert [p for p in self.peers[peer].got if p in sent] == sent
+            assert [p for p in self.peers[peer].got if p in self.published] == self.published
             assert {p: injected[p] for p in sent} == dict.fromkeys(sent, 1)
         assert len(self.site.letters) == 0
         assert [w for w in self.site.warnings if "torn" not in w] == []

@@ -28,6 +28,7 @@ from brokerweave.mqtt.packets import Packet, Publish
 from brokerweave.mqtt.scanner import split
 from brokerweave.node.core import NodeCore, Settings
 from brokerweave.plugin import Strategy
+from brokerweave.session.host import Publication
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
 from tests.unit.node.network import Limits, Timer
@@ -120,7 +121,7 @@ class CyclicNode:
         group = self.core.router.cache(None).lookup(topic.encode(), False)
         if group is not None:
             packet = Publish(topic, payload.encode(), qos, packet_id=1 if qos else 0)
-            self.core.forward(group, 1, codec.encode(packet, 4), qos, 4)
+            self.core.publisher.forward(Publication(group, 1, codec.encode(packet, 4), qos, 4))
 
 
 class World:

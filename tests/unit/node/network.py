@@ -56,6 +56,16 @@ class Limits:
     client_queue: int = 1 << 20
 
 
+DEFAULTS = {
+    "lanes": 1,
+    "ordered": True,
+    "window": 10_000,
+    "forget_after": 1000.0,
+    "session_expiry": 100.0,
+    "cycles": False,
+}
+
+
 class Node:
     """One core and its host."""
 
@@ -67,12 +77,12 @@ class Node:
         injector = Injector("i", BrokerAbilities(), Outbox(1), DeadLetters())
         strategy: type[Strategy] = settings.pop("strategy", SubscriptionFlooding)
         self.core = NodeCore(
-            Settings(identifier, 1, 1, True, 10_000, 1000.0, 100.0, **{"cycles": False} | settings),
+            Settings(identifier, 1, **DEFAULTS | settings),
             Limits(),
             strategy,
             (),
             self,
-            lambda neighbour, index: Lane(Outbox(hash((identifier, neighbour)) & 0xFFFF | 1)),
+            lambda neighbour, index: Lane(Outbox(hash((identifier, neighbour, index)) & 0xFFFF | 1)),
             [injector],
         )
 
@@ -86,14 +96,14 @@ class Node:
         return timer
 
     def lane_ready(self, neighbour: str, lane: int) -> None:
-        self.network.ready.append((self.core.node_id, neighbour))
+        self.network.ready.append((self.core.node_id, neighbour, lane))
 
     def injector_ready(self, lane: int) -> None: ...
 
     def write_controls(self) -> None: ...
 
     def send_control(self, neighbour: str, packet: Packet) -> None:
-        self.network.send(self.core.node_id, neighbour, codec.encode(packet, 5))
+        self.network.send(self.core.node_id, neighbour, 0, codec.encode(packet, 5))
 
     def open_broker(self, pair: Pair) -> None: ...
 
@@ -114,9 +124,12 @@ class Node:
 
     def injected(self) -> list[str]:
         """Topics that wait for the broker here."""
+        return [publish.topic for publish in self.injected_publishes()]
+
+    def injected_publishes(self) -> list[Publish]:
         _, runs = self.core.injectors[0].outbox.take(1 << 20)
         frames = [codec.decode(frame, run.version) for run in runs for frame in split(run.blob)]
-        return [frame.topic for frame in frames if isinstance(frame, Publish)]
+        return [frame for frame in frames if isinstance(frame, Publish)]
 
 
 @dataclass
@@ -125,8 +138,8 @@ class Network:
     nodes: dict[str, Node] = field(default_factory=dict)
     timers: list[tuple[float, int, Timer, Callable[[], None]]] = field(default_factory=list)
     order: itertools.count[int] = field(default_factory=itertools.count)
-    ready: deque[tuple[str, str]] = field(default_factory=deque)
-    wires: dict[tuple[str, str], deque[bytes]] = field(default_factory=dict)
+    ready: deque[tuple[str, str, int]] = field(default_factory=deque)
+    wires: dict[tuple[str, str], deque[tuple[int, bytes]]] = field(default_factory=dict)
     stuck: set[tuple[str, str]] = field(default_factory=set)
     """Directions on which nothing is delivered for now."""
 
@@ -138,21 +151,24 @@ class Network:
         cores = self.nodes[a].core, self.nodes[b].core
         cores[0].add_neighbour(b)
         cores[1].add_neighbour(a)
-        lanes = cores[0].neighbour_table[b].lanes[0], cores[1].neighbour_table[a].lanes[0]
-        resumes = lanes[0].resume(), lanes[1].resume()
         self.wires[a, b], self.wires[b, a] = deque(), deque()
-        cores[0].neighbour_table.connected(b, 0, resumes[1])
-        cores[1].neighbour_table.connected(a, 0, resumes[0])
-        self.ready += [(a, b), (b, a)]
+        lanes = cores[0].neighbour_table[b].lanes, cores[1].neighbour_table[a].lanes
+        for index, pair in enumerate(zip(*lanes, strict=True)):
+            resumes = pair[0].resume(), pair[1].resume()
+            cores[0].neighbour_table.connected(b, index, resumes[1])
+            cores[1].neighbour_table.connected(a, index, resumes[0])
+            self.ready += [(a, b, index), (b, a, index)]
 
     def cut(self, a: str, b: str) -> None:
         del self.wires[a, b], self.wires[b, a]
-        self.nodes[a].core.neighbour_table.lost(b, 0)
-        self.nodes[b].core.neighbour_table.lost(a, 0)
+        for source, target in ((a, b), (b, a)):
+            table = self.nodes[source].core.neighbour_table
+            for index in range(len(table[target].lanes)):
+                table.lost(target, index)
 
-    def send(self, source: str, target: str, data: bytes) -> None:
+    def send(self, source: str, target: str, lane: int, data: bytes) -> None:
         if data and (source, target) in self.wires:
-            self.wires[source, target].append(data)
+            self.wires[source, target].append((lane, data))
 
     def settle(self, limit: int = 10_000) -> None:
         """Deliver until nothing moves, at the present time."""
@@ -164,7 +180,7 @@ class Network:
                 return
             for key in moving:
                 if wire := self.wires.get(key):
-                    self._deliver(*key, wire.popleft())
+                    self._deliver(*key, *wire.popleft())
         raise LocalProtocolError("the network does not come to rest")
 
     def advance(self, seconds: float) -> None:
@@ -181,21 +197,21 @@ class Network:
         for node in self.nodes.values():
             node.core.publisher.settle()
         while self.ready:
-            source, target = self.ready.popleft()
+            source, target, index = self.ready.popleft()
             if (source, target) in self.wires:
-                lane = self.nodes[source].core.neighbour_table[target].lanes[0]
-                self.send(source, target, lane.poll(self.time))
+                lane = self.nodes[source].core.neighbour_table[target].lanes[index]
+                self.send(source, target, index, lane.poll(self.time))
 
-    def _deliver(self, source: str, target: str, data: bytes) -> None:
+    def _deliver(self, source: str, target: str, lane: int, data: bytes) -> None:
         core = self.nodes[target].core
         for frame in split(data):
             opened = open_publish(frame) if frame[0] >> 4 == 3 else None
             if opened is None:
                 core.control_arrived(source, codec.decode(frame, 5))
             elif opened[0] == BATCH_TOPIC:
-                core.arrivals.batch_arrived(source, 0, *decode_batch(opened[1], self.time))
+                core.arrivals.batch_arrived(source, lane, *decode_batch(opened[1], self.time))
             else:
-                core.neighbour_table[source].lanes[0].received_ack(decode_ack(opened[1]))
+                core.neighbour_table[source].lanes[lane].received_ack(decode_ack(opened[1]))
 
 
 class Client:
@@ -220,9 +236,9 @@ class Client:
         self._send(Subscribe(packet_id, (Subscription(topic_filter, qos),)))
         self.broker(SubAck(packet_id, (qos,)))
 
-    def publish(self, topic: str, qos: int = 0) -> None:
+    def publish(self, topic: str, qos: int = 0, payload: bytes = b"", retain: bool = False) -> None:
         packet_id = next(self._ids) if qos else 0
-        self._send(Publish(topic, b"", qos, packet_id=packet_id))
+        self._send(Publish(topic, payload, qos, retain, packet_id=packet_id))
         if qos:
             self.broker(PubAck(packet_id) if qos == 1 else PubRec(packet_id))
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.mqtt.packets import Publish
+from brokerweave.plugin import NOT_YET, Route, Strategy
 from tests.support.descriptors import closed_as_by_a_kill
 from tests.unit.node.crash_world import Killer, World
 
@@ -53,16 +56,74 @@ def scenario(world: World) -> list[Callable[[], None]]:
 def void(_: object) -> None: ...
 
 
-def live(folder: Path, killer: Killer, kills: list[int]) -> tuple[World, int]:
+class Undecided(SubscriptionFlooding):
+    """Does not know where anything goes for a while; then sends a plan with it."""
+
+    name = "undecided"
+    decided = False
+
+    def route(self, topic: str, came_from: str | None) -> Route:
+        if not self.decided:
+            return NOT_YET
+        route = super().route(topic, came_from)
+        return replace(
+            route, hops=tuple(replace(hop, plan=b"for " + hop.neighbour.encode()) for hop in route.hops)
+        )
+
+    def decide(self) -> None:
+        Undecided.decided = True  # a decision outlives the node
+        self.context.routes_changed()
+
+
+def undecided(world: World) -> list[Callable[[], None]]:
+    """Some of the same, while nothing goes anywhere."""
+    b, c = world.peers["b"], world.peers["c"]
+
+    def decide() -> None:
+        strategy = world.site.core.strategy
+        assert isinstance(strategy, Undecided)
+        strategy.decide()
+        world.site.core.deferral.ask()
+
+    return [
+        world.want,
+        world.subscribe,
+        lambda: b.publish(*messages("b1", "b2")),
+        lambda: world.publish(7, b"l1"),
+        lambda: world.site.settle(),
+        lambda: world.site.checkpoint(),
+        lambda: world.release(7),
+        lambda: world.publish(7, b"l2"),
+        lambda: c.publish(*messages("c1")),
+        lambda: world.site.settle(),
+        lambda: world.release(7),
+        decide,
+        lambda: b.publish(*messages("b3")),
+        lambda: world.publish(9, b"l3"),
+        lambda: world.site.settle(),
+        lambda: world.site.checkpoint(),
+        lambda: world.release(9),
+    ]
+
+
+def live(
+    folder: Path,
+    killer: Killer,
+    kills: list[int],
+    strategy: type[Strategy] = SubscriptionFlooding,
+    actions: Callable[[World], list[Callable[[], None]]] = scenario,
+) -> tuple[World, int]:
     """The scenario, killed at the given write, then at the given write after that, ...; changes counted."""
-    world = World(folder, killer)
+    world = World(folder, killer, strategy)
     killer.arm()
     world.start()
     killer.arm(*kills)
-    for action in scenario(world):
+    for action in actions(world):
         world.run(action)
+        world.site.core.waiting.check()
     changes = killer.changes
     killer.arm()
+    world.site.core.deferral.ask()
     world.site.settle()
     world.check()
     world.site.storage.close()
@@ -79,6 +140,25 @@ def test_killed_at_any_write_a_node_loses_nothing_and_doubles_nothing(
     for at in range(1, changes + 1):
         world, _ = live(tmp_path / str(at), killer, [at])
         assert world.kills == 1, at
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("whole", [False, True], ids=["in the middle", "right after"])
+def test_killed_at_any_write_what_waits_for_its_route_and_its_plans_are_there_again(
+    tmp_path: Path, killer: Killer, whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lived(name: str, kills: list[int]) -> tuple[World, int]:
+        monkeypatch.setattr(Undecided, "decided", False)
+        return live(tmp_path / name, killer, kills, Undecided, undecided)
+
+    killer.whole = whole
+    _, changes = lived("whole", [])
+    assert changes > 30
+    for kills in [[at] for at in range(1, changes + 1)] + [[at, 3] for at in range(1, changes - 3, 3)]:
+        world, _ = lived("-".join(map(str, kills)), kills)
+        assert world.kills == len(kills), kills
+        assert {name: peer.plans for name, peer in world.peers.items()} == {"b": {b"for b"}, "c": {b"for c"}}
+        assert not world.site.core.waiting, kills
 
 
 @pytest.mark.thorough

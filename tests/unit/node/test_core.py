@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from brokerweave.links.abilities import BrokerAbilities
@@ -16,7 +18,7 @@ def row() -> Network:
     return row_of_three()
 
 
-def row_of_three(**settings: float | None) -> Network:
+def row_of_three(**settings: Any) -> Network:
     network = Network()
     network.add("a", "b", "c", **settings)
     network.link("a", "b")
@@ -268,6 +270,17 @@ class TestClusterDelivery:
         assert publisher.got() == ["PubAck"]
         assert row.nodes["a"].core.counters["cluster_timeouts"] == 1
         assert len(row.nodes["a"].core.confirmations) == 0
+
+    def test_knows_a_publication_again_whichever_lanes_carried_it(self) -> None:
+        row = row_of_three(cluster_timeout=5.0, lanes=2, ordered=False)
+        Client(row, "c", "subscriber").subscribe("t", 1)
+        row.settle()
+        publisher = Client(row, "a", "publisher")
+        for number in range(1, 7):
+            publisher.publish("t", 1)
+            row.settle()
+            assert publisher.got() == ["PubAck"] * number
+        assert row.nodes["a"].core.counters["cluster_timeouts"] == 0
 
     @pytest.mark.parametrize(("fuller", "next_hop"), [("a", "b"), ("b", "c")])
     def test_does_not_wait_for_what_was_dropped_at_once_and_counts_it(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.journal import MemoryJournal
-from brokerweave.node.write_ahead_log import OWN, RunEntry, WriteAheadLog, decode_entry, encode_run
+from brokerweave.node.write_ahead_log import OWN, RunEntry, Waits, WriteAheadLog, decode_entry, encode_run
 from tests.unit.links.runs import run
 
 ENTRY = RunEntry(run(), OWN, (("lanes/b/0", 1), ("injectors/0", 2)), "sensör", 7)
@@ -17,6 +17,18 @@ ENTRY = RunEntry(run(), OWN, (("lanes/b/0", 1), ("injectors/0", 2)), "sensör", 
 def test_an_entry_reads_back_as_it_was_written() -> None:
     assert decode_entry(encode_run(ENTRY)) == ENTRY
     assert decode_entry(encode_run(RunEntry(run(), 3, ()))) == RunEntry(run(), 3, ())
+    boxes = (("lanes/b/0", 1), ("lanes/c/0", 2), ("injectors/0", 2))
+    planned = RunEntry(
+        run(), 3, boxes, "", 0, (("lanes/b/0", ("d",)),), (("lanes/b/0", b"\0\1"), ("lanes/c/0", b"x"))
+    )
+    assert decode_entry(encode_run(planned)) == planned
+
+
+@pytest.mark.parametrize("waits", [Waits(None, False), Waits("b", True, False)])
+def test_a_run_that_waits_and_one_that_waited_read_back_as_they_were_written(waits: Waits) -> None:
+    waiting = replace(ENTRY, destinations=(), waits=waits)
+    assert decode_entry(encode_run(waiting)) == waiting
+    assert decode_entry(encode_run(replace(ENTRY, waited=2**40))) == replace(ENTRY, waited=2**40)
 
 
 def test_an_entry_says_who_is_to_keep_a_run_and_who_sent_it() -> None:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import pytest
 
+from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import (
     ConnAck,
@@ -32,6 +33,7 @@ from brokerweave.mqtt.scanner import RouteCache, Routed, split
 from brokerweave.plugin import Listener, Reject, Session, Side
 from brokerweave.runtime.passage import Passage
 from brokerweave.session.hold_points import HeldAck, HoldPoint
+from brokerweave.session.host import Publication
 from brokerweave.session.pair import Pair
 from brokerweave.session.phase import Phase
 from brokerweave.session.record import SessionRecord
@@ -62,6 +64,7 @@ class Host:
     hung_up: list[bytes] = field(default_factory=list)
     barrier: bool = False
     is_superseded: bool = False
+    is_full: bool = False
     holds_behind: bool = False
     behind: list[HoldPoint] = field(default_factory=list)
     hold_points: list[HoldPoint] = field(default_factory=list)
@@ -96,29 +99,28 @@ class Host:
     def withdrawn(self, pair: Pair, filters: list[str]) -> None:
         self.withdrawn_filters += filters
 
-    def forward(
-        self,
-        group: object,
-        count: int,
-        blob: bytes,
-        max_qos: int,
-        version: int,
-        taken: tuple[str, int] | None = None,
-        sender: tuple[str, int] | None = None,
-    ) -> None:
-        if taken is not None:
-            self.taken.append(taken)
-        for frame in split(blob):
-            packet = codec.decode(frame, version)
+    @property
+    def publisher(self) -> Host:
+        return self
+
+    def has_room(self, topic: str, retain: bool) -> bool:
+        return not self.is_full
+
+    def forward(self, publication: Publication) -> bool:
+        if self.is_full and publication.max_qos:
+            return False
+        if publication.taken is not None:
+            self.taken.append(publication.taken)
+        for frame in split(publication.blob):
+            packet = codec.decode(frame, publication.version)
             assert isinstance(packet, Publish)
             self.forwarded.append(packet)
+        return True
 
     def released(self, pair: Pair, packet_id: int) -> None:
         self.released_ids.append(packet_id)
 
-    def forward_confirmed(
-        self, group: object, publish: Publish, version: int, pair: Pair, ack: HeldAck
-    ) -> bool:
+    def forward_confirmed(self, group: object, publish: Publish, pair: Pair, ack: HeldAck) -> bool:
         self.forwarded.append(publish)
         self.acks.append(ack)
         return False
@@ -400,6 +402,21 @@ def test_a_qos2_publication_sent_again_on_a_new_connection_is_forwarded_once() -
     second.broker(ConnAck(session_present=True))
     assert second.host.forwarded == []
     assert second.host.record.incoming_qos2 == set()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("cluster", [False, True])
+def test_what_the_node_could_not_keep_ends_the_pair_and_does_not_reach_the_broker(
+    cluster: bool, qos: int
+) -> None:
+    site = Site(5, cluster=cluster)
+    site.connect()
+    site.host.is_full = True
+    assert site.client(Publish("t", b"1", qos=qos, packet_id=5)) == b""
+    assert isinstance(site.pair.error, RemoteProtocolError)
+    assert site.pair.error.reason_code == 0x97
+    assert site.host.forwarded == []
+    assert site.host.record.incoming_qos2 == set(), "sent again it is new"
 
 
 def test_forwarded_publications_are_no_redeliveries(site: Site) -> None:
