@@ -23,6 +23,7 @@ from brokerweave.plugin import Hop, Route, Strategy
 class Hub(Strategy):
     name: ClassVar[str] = "hub"
     centre: ClassVar[str] = "hub"
+    tree: ClassVar[bool] = False
 
     def route(self, topic: str, came_from: str | None) -> Route:
         at_the_centre = self.context.node_id == self.centre

@@ -10,6 +10,7 @@ is sent all of it. Must not know: messages, what holders do with them, connectio
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from hashlib import blake2b
@@ -23,7 +24,7 @@ from brokerweave.cooperation.adverts import Advert, Digest, Heard, Orphaned, Pul
 from brokerweave.cooperation.clients import ClientTable
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt.packets import Packet
-from brokerweave.plugin import Context, Cut, Hop, Route, Strategy, option
+from brokerweave.plugin import Context, Cut, Hop, Linking, Route, Strategy, option
 
 DIGEST_SECONDS = 60.0
 """Between two digests on each link: a backstop, since links deliver all changes in order or fail."""
@@ -38,6 +39,10 @@ PULL_SECONDS = 1.0
 """Between two pulls from one neighbour."""
 FEW = 10
 """Members that come at once, up to which it is worth a look whether they are holders."""
+
+
+_TABLE = struct.Struct(">QQ")
+"""What a node announces of its table: version and digest."""
 
 
 class _AdvertWait:
@@ -61,6 +66,9 @@ class _Loss:
 
 class Mesh(Strategy):
     name: ClassVar[str] = "mesh"
+    linking: ClassVar[Linking] = Linking.MEMBERS
+    tree: ClassVar[bool] = False
+    marks: ClassVar[bool] = False
 
     copies = option(
         2,
@@ -105,8 +113,6 @@ class Mesh(Strategy):
         """By node and client."""
         self.heard: Callable[[str, int, Cut], None] = lambda neighbour, version, cut: None
         """Called when a neighbour has heard of a version: what it routed up to the cut, it routed before."""
-        self.told: Callable[[], None] = lambda: None
-        """Called when this node's own table has a new version."""
         self.lives: Callable[[], None] = lambda: None
         """Called when other nodes live than before."""
         self.up: Callable[[str], None] = lambda neighbour: None
@@ -127,8 +133,6 @@ class Mesh(Strategy):
         """Called when others have told who was at sites that are gone."""
         self.synced: Callable[[str], None] = lambda node: None
         """Called when a neighbour has told all of its table."""
-        self.searching: Callable[[], bool] = lambda: False
-        """Asked whether there should be others, which membership has yet to find."""
         self._recovered = False
         self._started = context.now()
         self.version = int(context.now() * 1_000_000)
@@ -253,7 +257,7 @@ class Mesh(Strategy):
         others = set(self.context.neighbours()) if self._members is None else self.live
         told = self._lives.keys() & self._heard.keys()  # who has heard has said, too, who is orphaned
         unheard = others - told - {self.context.node_id}
-        return not (self.searching() or unheard or self._syncing)
+        return not (self.context.searching() or unheard or self._syncing)
 
     def dead(self) -> tuple[str, ...]:
         """Nodes that are not live, and whose clients are not forgotten yet."""
@@ -359,7 +363,7 @@ class Mesh(Strategy):
         self.version += len(packets)
         for neighbour in sorted(self._up):
             self._send(neighbour, packets)
-        self.told()
+        self.context.announce(_TABLE.pack(self.version, digest))
 
     def _elsewhere(self, client: str) -> int:
         """In the place of `since`, of a client that this node has no longer."""
@@ -372,10 +376,18 @@ class Mesh(Strategy):
 
     # Neighbours and members
 
-    def members_are(self, members: Iterable[str]) -> None:
+    def members_changed(self, live: frozenset[str]) -> None:
         """From now on these are live, whatever links say."""
-        self._members = frozenset(members)
+        self._members = live
         self._look_who_lives()
+
+    def member_announced(self, member: str, data: bytes) -> None:
+        if len(data) == _TABLE.size:
+            self.digest_seen(member, *_TABLE.unpack(data))
+
+    def needs(self, member: str) -> bool:
+        """Whether its clients are waited for."""
+        return bool(self.table.clients(member))
 
     def neighbour_recalled(self, neighbour: str, kept: Mapping[str, int]) -> None:
         """Its clients as they were before a restart, until it tells of them anew."""

@@ -43,6 +43,10 @@ class Confirmations:
         """Whether somebody has yet to confirm it, and is waited for."""
         return publication in self._waiting
 
+    def awaits(self, neighbour: str) -> bool:
+        """Whether a neighbour has yet to confirm anything."""
+        return any(neighbour in waiting for waiting, _ in self._waiting.values())
+
     def expect(self, publication: PublicationId, neighbours: Iterable[str], done: Callable[[], None]) -> bool:
         """Call `done` when all these neighbours have confirmed. True: there is nothing to wait for."""
         waiting = set(neighbours)

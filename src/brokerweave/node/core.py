@@ -24,6 +24,7 @@ from brokerweave.node import barrier
 from brokerweave.node.admission import Admission
 from brokerweave.node.arrivals import Arrivals
 from brokerweave.node.barrier import Barrier
+from brokerweave.node.cluster import Cluster
 from brokerweave.node.confirmations import Confirmations
 from brokerweave.node.counters import Counters
 from brokerweave.node.failover import Failover
@@ -38,6 +39,7 @@ from brokerweave.node.retained_sync import RetainedSync
 from brokerweave.node.router import RouteGroup, Router
 from brokerweave.node.sessions import Sessions
 from brokerweave.node.taps import Taps
+from brokerweave.node.waiting_controls import DROPPED, WaitingControls
 from brokerweave.node.wills import Wills
 from brokerweave.node.wiring import UNKNOWN, Wiring
 from brokerweave.node.write_ahead_log import WriteAheadLog
@@ -139,6 +141,8 @@ class NodeCore:
         self.neighbour_table = Neighbours(
             settings.lanes, make_lane, host.call_later, settings.forget_after, self.counters, self.plugins
         )
+        self.cluster = Cluster(settings.node_id, host.call_later)
+        self.waiting_controls = WaitingControls(self.counters)
         self.strategy = strategy(self)
         self.guarded = GuardedStrategy(self.strategy, self.plugins.failed)
         self.neighbour_table.attach(self.guarded)
@@ -153,12 +157,12 @@ class NodeCore:
         """For each neighbour, what the strategy wants to know of it after a restart."""
         self.controls: dict[str, Callable[[str, bytes], None]] = {}
         """What hears of control packets on the topics of the node's own parts: (neighbour, payload)."""
-        self.wiring = Wiring(self, settings.cycles)
+        self.wiring = Wiring(self, settings.cycles and strategy.tree)
         self.neighbour_table.link_up = self.wiring.link_up
         self.neighbour_table.link_down = self.wiring.link_down
         self.neighbour_table.lane_up = self.wiring.lane_up
         self.neighbour_table.lane_lost = self.wiring.lane_lost
-        self.barrier = Barrier(lambda neighbour, payload: self.send_own(neighbour, barrier.TOPIC, payload))
+        self.barrier = Barrier(self._send_mark)
         self.confirmations = Confirmations()
         self.controls[barrier.TOPIC] = self.barrier.arrived
         self.neighbour_table.went_down = self._neighbour_down
@@ -198,11 +202,35 @@ class NodeCore:
     def neighbours(self) -> tuple[str, ...]:
         return self.neighbour_table.active()
 
-    def send(self, neighbour: str, packet: Packet) -> None:
-        if self.is_up(neighbour):
-            if self.failover is None:  # else the strategy hears itself who has heard
+    def members(self) -> frozenset[str]:
+        return self.cluster.live
+
+    def searching(self) -> bool:
+        return self.cluster.searching()
+
+    def announce(self, data: bytes) -> None:
+        self.cluster.announce(data)
+
+    def send(self, neighbour: str, packet: Packet, wait: bool = False) -> None:
+        waits = wait and (neighbour in self.waiting_controls or not self.wiring.talks(neighbour))
+        if waits and neighbour not in self.neighbour_table:
+            self.counters.add(DROPPED)
+        elif waits or self.is_up(neighbour):
+            if self.strategy.marks:
                 self.barrier.told(neighbour)
-            self.host.send_control(neighbour, packet)
+            (self.waiting_controls.add if waits else self.host.send_control)(neighbour, packet)
+
+    def _send_mark(self, neighbour: str, payload: bytes) -> None:
+        """Behind the control packets that it is about, which may wait."""
+        if neighbour in self.waiting_controls:
+            self.waiting_controls.add(neighbour, Publish(barrier.TOPIC, payload))
+        else:
+            self.send_own(neighbour, barrier.TOPIC, payload)
+
+    def neighbour_talks(self, neighbour: str) -> None:
+        """A link is up and the strategy is to hear of it: whatever waited for that follows."""
+        self.guarded.neighbour_up(neighbour)
+        self.waiting_controls.release(neighbour, self.host.send_control)
 
     def control_arrived(self, neighbour: str, packet: Packet, lane: int = 0) -> None:
         """A control packet: the node's own parts have their topics, the rest is the strategy's."""
@@ -488,6 +516,15 @@ class NodeCore:
         self.wiring.leaving(identifier)
         self.neighbour_table.remove(identifier)
 
+    def has_pending(self, identifier: str) -> bool:
+        """Whether anything waits for a neighbour, or for its answer."""
+        neighbour = self.neighbour_table.get(identifier)
+        return (
+            identifier in self.waiting_controls
+            or (neighbour is not None and any(lane.outbox.backlog_runs for lane in neighbour.lanes))
+            or self.confirmations.awaits(identifier)
+        )
+
     def _neighbour_down(self, identifier: str) -> None:
         """Nobody waits for a neighbour that is not there; it is owed from the outbox."""
         self.barrier.gone(identifier)
@@ -496,6 +533,7 @@ class NodeCore:
 
     def _neighbour_forgotten(self, identifier: str) -> None:
         self.wiring.forget(identifier)
+        self.waiting_controls.drop(identifier)
         self._neighbour_down(identifier)
         self.kept.pop(identifier, None)
         self.wal.note("neighbour gone", identifier)

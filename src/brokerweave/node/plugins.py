@@ -96,6 +96,19 @@ class GuardedStrategy(Strategy):
         except Exception as error:
             self._failed(self.inner, error)
 
+    def members_changed(self, live: frozenset[str]) -> None:
+        self._call(lambda: self.inner.members_changed(live))
+
+    def member_announced(self, member: str, data: bytes) -> None:
+        self._call(lambda: self.inner.member_announced(member, data))
+
+    def needs(self, member: str) -> bool:
+        try:
+            return self.inner.needs(member)
+        except Exception as error:
+            self._failed(self.inner, error)
+            return False
+
     def describe(self, neighbour: str) -> dict[str, int]:
         try:
             return self.inner.describe(neighbour)

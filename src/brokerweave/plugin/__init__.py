@@ -30,7 +30,7 @@ from brokerweave.plugin.listener import (
     Side,
 )
 from brokerweave.plugin.options import Option, OptionValue, option, options_of
-from brokerweave.plugin.strategy import Context, Cut, Hop, Route, Strategy, Timer
+from brokerweave.plugin.strategy import Context, Cut, Hop, Linking, Route, Strategy, Timer
 
 API_VERSION = 1
 
@@ -42,6 +42,7 @@ __all__ = [
     "Cut",
     "Disconnect",
     "Hop",
+    "Linking",
     "Listener",
     "LocalProtocolError",
     "NodeState",

@@ -8,6 +8,7 @@ any strategy by name.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
@@ -57,6 +58,19 @@ class Timer(Protocol):
     def cancel(self) -> None: ...
 
 
+class Linking(enum.Enum):
+    """Which nodes a strategy's node is linked with, beside those that the configuration names."""
+
+    CONFIGURED = "configured"
+    """Only those, and the nodes that dial this one."""
+    MEMBERS = "members"
+    """With `[membership]`, every member."""
+    ON_DEMAND = "on demand"
+    """With `[membership]`, a member that a route or a waiting control packet names. The link closes when
+    nothing is pending and nothing was sent for `[links] idle_close`; at most `[links] max_links` are open at
+    once. No spanning tree is made of such links: `Strategy.tree` counts as False."""
+
+
 class Context(Protocol):
     """What a node offers its strategy. Time and randomness come from here, so that runs can be replayed."""
 
@@ -76,11 +90,26 @@ class Context(Protocol):
     def neighbours(self) -> tuple[str, ...]:
         """Ids of the neighbours that get messages: in the tree, or failed and not replaced yet."""
 
-    def send(self, neighbour: str, packet: Packet) -> None:
+    def members(self) -> frozenset[str]:
+        """Ids of the live members of the cluster, this node included; only this node without
+        `[membership]`."""
+
+    def searching(self) -> bool:
+        """Whether membership was told whom to join and has found no other member yet."""
+
+    def announce(self, data: bytes) -> None:
+        """Let every member know up to 32 bytes, which travel with membership's own news. Of several within
+        half a second only the last counts. They reach `Strategy.member_announced`, and members that join
+        later."""
+
+    def send(self, neighbour: str, packet: Packet, wait: bool = False) -> None:
         """Send a control packet, in order with every other one to this neighbour.
 
-        Not repeated after a failure: while a link is down packets are dropped, and `neighbour_up`
-        is the moment to tell the neighbour everything it needs to know.
+        Not repeated after a failure: while a link is down packets are dropped, and `neighbour_up` is the
+        moment to tell the neighbour everything it needs to know. With `wait` a packet waits for the link
+        instead, and goes out behind `neighbour_up`, in order with all that wait; 1 MiB of them do for each
+        neighbour, and what does not fit is dropped and counted. With `Linking.ON_DEMAND` a packet that waits
+        for a member opens the link. A packet that is on its way when its link fails is lost all the same.
         """
 
     def keep(self, neighbour: str, changes: Mapping[str, int | None]) -> None:
@@ -103,6 +132,17 @@ class Strategy:
     """A cooperation algorithm. Override what you need; each default does nothing."""
 
     name: ClassVar[str]
+
+    # What the strategy needs of the node.
+
+    linking: ClassVar[Linking] = Linking.CONFIGURED
+    tree: ClassVar[bool] = True
+    """The node picks a spanning tree of the links that are up, and the strategy hears only of those in it, so
+    that what it floods neither loops nor doubles. False: it hears of every link, and its routes alone must
+    make sure of that."""
+    marks: ClassVar[bool] = True
+    """Before a SUBACK goes to a client the node waits until what the strategy told its neighbours has reached
+    every node behind them. False: it does not."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -154,6 +194,19 @@ class Strategy:
 
     def packet_arrived(self, neighbour: str, packet: Packet) -> None:
         """A control packet from a neighbour's strategy."""
+
+    def members_changed(self, live: frozenset[str]) -> None:
+        """The live members of the cluster are others than before, or membership begins; this node is among
+        them. Not called without `[membership]`."""
+
+    def member_announced(self, member: str, data: bytes) -> None:
+        """What another member's strategy gave to `context.announce`: when the member joined, and when
+        anything changed that it tells of itself."""
+
+    def needs(self, member: str) -> bool:
+        """Whether a member that left is still needed as a neighbour. If not, it is removed as soon as nothing
+        is pending for it."""
+        return False
 
     def describe(self, neighbour: str) -> dict[str, int]:
         """Numbers about a neighbour that `status` shows."""

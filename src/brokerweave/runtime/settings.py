@@ -15,7 +15,7 @@ from brokerweave.node.taps import Tap
 
 
 def core_settings(config: NodeConfig, epoch: int, mesh: bool) -> Settings:
-    """`mesh`: the strategy is one, which has no cycles, and its own patience with other nodes."""
+    """`mesh`: the strategy is one, which has its own patience with other nodes."""
     node, links, retained = config.node, config.links, config.retained
     patience = config.mesh.patience if mesh else 0.0
     return Settings(
@@ -26,7 +26,7 @@ def core_settings(config: NodeConfig, epoch: int, mesh: bool) -> Settings:
         window=links.window,
         forget_after=links.forget_after,
         session_expiry=node.session_expiry,
-        cycles=links.cycles == "stand-by" and not mesh,
+        cycles=links.cycles == "stand-by",
         unknown_session=node.unknown_session,
         cluster_timeout=patience or (node.cluster_timeout if node.delivery == "cluster" else None),
         barrier_timeout=patience or (node.barrier_timeout if node.subscribe == "barrier" else None),

@@ -178,7 +178,7 @@ class SimNode:
                 self.warn(str(error))
         removed = set(self._removed)
         self._keep_changes()
-        cycles = options.cycles
+        cycles = self.core.wiring.enabled
         identity = NodeIdentity(self.name, self._epoch, options.strategy.name, options.lanes, KEY, cycles)
         self.links = SimLinks(self, identity)
         self.injection = SimInjection(self)

@@ -131,9 +131,9 @@ class ScaleNode:
         return Outbox(self.random.getrandbits(62) + 1)
 
     def members_are(self, names: Iterable[str]) -> None:
-        """In a mesh: what membership would say."""
-        assert isinstance(self.core.strategy, Mesh)
-        self.core.strategy.members_are(names)
+        """What membership would say."""
+        self.core.cluster.live = frozenset((self.name, *names))
+        self.core.guarded.members_changed(self.core.cluster.live)
 
     # NodeHost, CarrierHost
 

@@ -30,7 +30,15 @@ class FakeContext:
     def neighbours(self) -> tuple[str, ...]:
         return tuple(self.known)
 
-    def send(self, neighbour: str, packet: Packet) -> None:
+    def members(self) -> frozenset[str]:
+        return frozenset((self.node_id,))
+
+    def searching(self) -> bool:
+        return False
+
+    def announce(self, data: bytes) -> None: ...
+
+    def send(self, neighbour: str, packet: Packet, wait: bool = False) -> None:
         queue = self._network.queues.get((self.node_id, neighbour))
         if queue is not None:
             queue.append(packet)

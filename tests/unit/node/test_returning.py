@@ -24,6 +24,7 @@ from tests.unit.node.mesh_sites import (
     DEAD_SECONDS,
     OPTIONS,
     Guest,
+    Membership,
     failover,
     injected,
     kill,
@@ -285,7 +286,7 @@ def test_a_client_that_comes_to_a_node_which_has_found_nobody_yet_gets_what_it_i
 ) -> None:
     missed(mesh, b"1")
     mesh.add("new", options=OPTIONS, cluster_timeout=5.0, barrier_timeout=1.0, strategy=Mesh)
-    strategy(mesh, "new").searching = lambda: True
+    mesh.nodes["new"].core.cluster.attach(Membership())
     back = Guest(mesh, "new", "c")
     back.subscribe("t")
     mesh.advance(DEAD_SECONDS)
