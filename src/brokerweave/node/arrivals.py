@@ -96,7 +96,7 @@ class Arrivals:
         reached = self._take_new(neighbour, lane, run, skip)
         if run.confirm:
             publication = PublicationId(run.origin, run.epoch, lane, run.first)
-            self._confirm_behind(neighbour, publication, filter(self._core.is_up, reached))
+            self._confirm_behind(neighbour, publication, filter(self._core.in_reach, reached))
 
     def _take_flood(self, neighbour: str, lane: int, run: Run) -> None:
         """A flood passes nodes that know it, once in each view; where it is new it takes effect besides."""

@@ -47,6 +47,11 @@ class Barrier:
         """How many wait for an answer."""
         return len(self._waits)
 
+    def awaits(self, neighbour: str) -> bool:
+        """Whether a neighbour has yet to answer."""
+        told = self._neighbours.get(neighbour)
+        return told is not None and told.asked > 0
+
     def told(self, neighbour: str) -> None:
         """A control packet went out."""
         self._neighbours.setdefault(neighbour, _Told()).told += 1

@@ -90,6 +90,8 @@ class Carriers:
         table = self._core.neighbour_table
         if hello.node_id not in table and len(table.ids()) >= MOST_NEIGHBOURS:
             raise HandshakeRefused(f"node {self._core.node_id} has too many neighbours", BUSY)
+        if self._core.demand is not None and not self._core.demand.admits(hello.node_id):
+            raise HandshakeRefused(f"node {self._core.node_id} has max_links links", BUSY)
         self._core.add_neighbour(hello.node_id)
         return self._core.neighbour_table[hello.node_id].lanes[hello.lane].resume()
 

@@ -30,6 +30,7 @@ from brokerweave.node.counters import Counters
 from brokerweave.node.failover import Failover
 from brokerweave.node.gates import MARK_TOPIC
 from brokerweave.node.interest import Interest
+from brokerweave.node.links_on_demand import LinksOnDemand
 from brokerweave.node.neighbours import LaneMaker, Neighbours
 from brokerweave.node.outgoing import Outgoing
 from brokerweave.node.plugins import GuardedStrategy, Plugins
@@ -43,7 +44,7 @@ from brokerweave.node.waiting_controls import DROPPED, WaitingControls
 from brokerweave.node.wills import Wills
 from brokerweave.node.wiring import UNKNOWN, Wiring
 from brokerweave.node.write_ahead_log import WriteAheadLog
-from brokerweave.plugin import Cut, Listener, OptionValue, Strategy, Timer
+from brokerweave.plugin import Cut, Linking, Listener, OptionValue, Strategy, Timer
 from brokerweave.session.hold_points import HeldAck, HoldPoint
 from brokerweave.session.host import SessionLimits
 from brokerweave.session.pair import Pair
@@ -76,6 +77,10 @@ class Settings:
     """Numbers of the strategy's own section."""
     cycles: bool = False
     """Whether the wiring may have cycles; False spares the exchange of link states where it has none."""
+    idle_close: float = 60.0
+    """Seconds after which an idle link that was opened on demand closes."""
+    max_links: int = 256
+    """Members linked at once on demand."""
 
 
 class NodeHost(Protocol):
@@ -141,6 +146,7 @@ class NodeCore:
         self.neighbour_table = Neighbours(
             settings.lanes, make_lane, host.call_later, settings.forget_after, self.counters, self.plugins
         )
+        self.neighbour_table.stays = self._stays
         self.cluster = Cluster(settings.node_id, host.call_later)
         self.waiting_controls = WaitingControls(self.counters)
         self.strategy = strategy(self)
@@ -157,7 +163,9 @@ class NodeCore:
         """For each neighbour, what the strategy wants to know of it after a restart."""
         self.controls: dict[str, Callable[[str, bytes], None]] = {}
         """What hears of control packets on the topics of the node's own parts: (neighbour, payload)."""
-        self.wiring = Wiring(self, settings.cycles and strategy.tree)
+        on_demand = strategy.linking is Linking.ON_DEMAND
+        self.demand = LinksOnDemand(self, settings.idle_close, settings.max_links) if on_demand else None
+        self.wiring = Wiring(self, settings.cycles and strategy.tree and not on_demand)
         self.neighbour_table.link_up = self.wiring.link_up
         self.neighbour_table.link_down = self.wiring.link_down
         self.neighbour_table.lane_up = self.wiring.lane_up
@@ -212,13 +220,26 @@ class NodeCore:
         self.cluster.announce(data)
 
     def send(self, neighbour: str, packet: Packet, wait: bool = False) -> None:
-        waits = wait and (neighbour in self.waiting_controls or not self.wiring.talks(neighbour))
-        if waits and neighbour not in self.neighbour_table:
+        waits = wait and (neighbour in self.waiting_controls or not self._talks(neighbour))
+        if waits and not self.is_neighbour(neighbour):
             self.counters.add(DROPPED)
         elif waits or self.is_up(neighbour):
             if self.strategy.marks:
                 self.barrier.told(neighbour)
             (self.waiting_controls.add if waits else self.host.send_control)(neighbour, packet)
+            if self.demand is not None:
+                self.demand.used(neighbour)
+                self.demand.want(neighbour)
+
+    def _talks(self, neighbour: str) -> bool:
+        """Whether a control packet that must not be lost may go on a neighbour's link."""
+        return self.wiring.talks(neighbour) and (self.demand is None or self.demand.talks(neighbour))
+
+    def is_neighbour(self, node: str) -> bool:
+        """Whether a node is a neighbour, or becomes one because something is for it."""
+        if node in self.neighbour_table:
+            return True
+        return self.demand is not None and self.demand.becomes_neighbour(node)
 
     def _send_mark(self, neighbour: str, payload: bytes) -> None:
         """Behind the control packets that it is about, which may wait."""
@@ -229,8 +250,14 @@ class NodeCore:
 
     def neighbour_talks(self, neighbour: str) -> None:
         """A link is up and the strategy is to hear of it: whatever waited for that follows."""
+        if self.demand is not None:
+            self.demand.link_up(neighbour)
         self.guarded.neighbour_up(neighbour)
-        self.waiting_controls.release(neighbour, self.host.send_control)
+        self.release_controls(neighbour)
+
+    def release_controls(self, neighbour: str) -> None:
+        if self._talks(neighbour):
+            self.waiting_controls.release(neighbour, self.host.send_control)
 
     def control_arrived(self, neighbour: str, packet: Packet, lane: int = 0) -> None:
         """A control packet: the node's own parts have their topics, the rest is the strategy's."""
@@ -244,6 +271,8 @@ class NodeCore:
                 )
             handler(neighbour, packet.payload)
         elif self.wiring.listens(neighbour, packet):
+            if self.demand is not None:
+                self.demand.used(neighbour)
             self.guarded.packet_arrived(neighbour, packet)
 
     def send_own(self, neighbour: str, topic: str, payload: bytes) -> None:
@@ -254,6 +283,14 @@ class NodeCore:
     def is_up(self, neighbour: str) -> bool:
         entry = self.neighbour_table.get(neighbour)
         return entry is not None and entry.up
+
+    def in_reach(self, neighbour: str) -> bool:
+        """Whether a neighbour's confirmation is waited for."""
+        return self.is_up(neighbour) or (self.demand is not None and self.demand.in_reach(neighbour))
+
+    def _stays(self, neighbour: str) -> bool:
+        """Whether a neighbour without a link is not to be forgotten."""
+        return self.demand is not None and self.demand.is_live(neighbour)
 
     def keep(self, neighbour: str, changes: Mapping[str, int | None]) -> None:
         kept = self.kept.get(neighbour)
@@ -523,17 +560,27 @@ class NodeCore:
             identifier in self.waiting_controls
             or (neighbour is not None and any(lane.outbox.backlog_runs for lane in neighbour.lanes))
             or self.confirmations.awaits(identifier)
+            or self.barrier.awaits(identifier)
         )
 
     def _neighbour_down(self, identifier: str) -> None:
-        """Nobody waits for a neighbour that is not there; it is owed from the outbox."""
+        """The link is down. What was given to an idle link that closes follows on the next one."""
+        if self.demand is None or self.demand.talks(identifier):
+            self.wait_no_longer(identifier)
+        self.retained.unlinked(identifier)
+        if self.demand is not None:
+            self.demand.link_down(identifier)
+
+    def wait_no_longer(self, identifier: str) -> None:
+        """Nobody waits for a neighbour that is not there; what is pending for it is in its outboxes."""
         self.barrier.gone(identifier)
         self.confirmations.gone(identifier)
-        self.retained.unlinked(identifier)
 
     def _neighbour_forgotten(self, identifier: str) -> None:
         self.wiring.forget(identifier)
         self.waiting_controls.drop(identifier)
+        if self.demand is not None:
+            self.demand.forgotten(identifier)
         self._neighbour_down(identifier)
         self.kept.pop(identifier, None)
         self.wal.note("neighbour gone", identifier)

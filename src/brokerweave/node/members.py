@@ -14,18 +14,14 @@ from brokerweave.membership.members import Address, Member
 from brokerweave.membership.meta import Meta
 from brokerweave.node.cluster import ClusterHost
 from brokerweave.node.core import NodeCore
+from brokerweave.node.links_on_demand import DemandHost
 from brokerweave.plugin import Linking
 
 LEAVING_SECONDS = 1.0
 """Between two looks at what is pending for a member that left."""
 
 
-class MemberHost(ClusterHost, Protocol):
-    def dial_member(self, node: str, address: Address) -> None:
-        """Keep a member connected at this address, from now on."""
-
-    def hang_up_member(self, node: str) -> None:
-        """Dial it no more."""
+class MemberHost(ClusterHost, DemandHost, Protocol): ...
 
 
 class Members:
@@ -39,6 +35,8 @@ class Members:
         self._links_all = core.strategy.linking is Linking.MEMBERS
         self._dialed: dict[str, Address] = {}
         core.cluster.attach(host)
+        if core.demand is not None:
+            core.demand.attach(host)
         core.guarded.members_changed(core.cluster.live)
 
     def member_joined(self, member: Member) -> None:
@@ -47,12 +45,12 @@ class Members:
         if self._links_all:
             self._core.add_neighbour(member.id)
         self._live(self._core.cluster.live | {member.id})
-        self._dial(member)
+        self._link(member)
         self._announced(member)
 
     def member_changed(self, member: Member) -> None:
         if member.id in self._core.cluster.live and member.id != self._core.node_id:
-            self._dial(member)
+            self._link(member)
             self._announced(member)
 
     def member_suspected(self, member: Member) -> None: ...
@@ -72,6 +70,8 @@ class Members:
 
     def _gone(self, member: Member) -> None:
         self._live(self._core.cluster.live - {member.id})
+        if self._core.demand is not None and member.id != self._core.node_id:
+            self._core.demand.gone(member.id)
         if self._dialed.pop(member.id, None) is not None:
             self._host.hang_up_member(member.id)
 
@@ -79,8 +79,10 @@ class Members:
         if data := Meta.decode(member.meta).table:
             self._core.guarded.member_announced(member.id, data)
 
-    def _dial(self, member: Member) -> None:
+    def _link(self, member: Member) -> None:
         address, me = member.link_address, self._core.node_id
+        if self._core.demand is not None:
+            self._core.demand.joined(member.id, address)
         if not self._links_all or address is None or self._dialed.get(member.id) == address:
             return
         if me < member.id or not self._reachable:
@@ -90,7 +92,7 @@ class Members:
             self._host.dial_member(member.id, address)
 
     def _remove_later(self, node: str) -> None:
-        if self._links_all:
+        if self._core.strategy.linking is not Linking.CONFIGURED:
             self._core.call_later(LEAVING_SECONDS, lambda: self._remove_idle(node))
 
     def _remove_idle(self, node: str) -> None:

@@ -108,7 +108,7 @@ class Publisher:
         record = core.sessions.of(pair) if publish.qos == 2 else None
         kept = record is not None and record.stored
         taken = (pair.client.client_id, publish.packet_id) if kept else None
-        reachable = list(filter(core.is_up, core.outgoing.dispatch(run, group, taken=taken)))
+        reachable = list(filter(core.in_reach, core.outgoing.dispatch(run, group, taken=taken)))
         unreached = {neighbour for neighbour, _ in group.sure_hops if neighbour not in reachable}
 
         def go_on() -> None:

@@ -373,6 +373,9 @@ class Node:
         self.links.hang_up(node, removed=False)
         self.links.dial(node, Address(*address))
 
+    def is_configured(self, node: str) -> bool:
+        return node in self._configured
+
     def hang_up_member(self, node: str) -> None:
         self.links.hang_up(node, removed=False)
 

@@ -31,6 +31,8 @@ def core_settings(config: NodeConfig, epoch: int, mesh: bool) -> Settings:
         cluster_timeout=patience or (node.cluster_timeout if node.delivery == "cluster" else None),
         barrier_timeout=patience or (node.barrier_timeout if node.subscribe == "barrier" else None),
         options=asdict(config.mesh) if mesh else {},
+        idle_close=links.idle_close,
+        max_links=links.max_links,
         retained=RetainedSettings(retained.tombstone_age, retained.max_skew, retained.max_bytes),
     )
 
