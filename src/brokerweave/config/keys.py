@@ -378,9 +378,9 @@ class LinksSection:
         default=256,
         metadata=about(
             integer(1, 1_000),
-            "With a strategy that opens links on demand: members that are linked at once at most. For another "
-            "the link that is idle longest is closed; where none is idle, messages wait in their outboxes, "
-            "counted as `links_waited`.",
+            "With a strategy that opens links on demand: members that are linked at once at most. For "
+            "another the link that is idle longest is closed; where none is idle, messages wait in their "
+            "outboxes, counted as `links_waited`.",
             cost="`sessions` connections for each",
         ),
     )

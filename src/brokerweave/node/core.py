@@ -29,6 +29,7 @@ from brokerweave.node.confirmations import Confirmations
 from brokerweave.node.counters import Counters
 from brokerweave.node.failover import Failover
 from brokerweave.node.gates import MARK_TOPIC
+from brokerweave.node.injected import WhenInjected
 from brokerweave.node.interest import Interest
 from brokerweave.node.links_on_demand import LinksOnDemand
 from brokerweave.node.neighbours import LaneMaker, Neighbours
@@ -176,11 +177,18 @@ class NodeCore:
         self.neighbour_table.went_down = self._neighbour_down
         self.outgoing = Outgoing(self)
         self.arrivals = Arrivals(self)
-        self.retained = RetainedSync(self, settings.retained, retained_store or MemoryStore(), settings.epoch)
+        self.retained = RetainedSync(
+            self,
+            settings.retained,
+            retained_store or MemoryStore(),
+            settings.epoch,
+            strategy.retained_everywhere,
+        )
         if self.wiring.enabled:
             self.retained.unsure_until = self.retained.index.clock.last
         else:
             self.neighbour_table.linked = self.retained.linked
+        self._injected = WhenInjected(injectors, host.call_later)
         self.local_routes = self.router.cache(None)
         self.admission = Admission(self.router, self.counters.add)
         self.publisher = Publisher(self)
@@ -320,6 +328,13 @@ class NodeCore:
         stamp = self.retained.index.clock.reserve(1, self.host.now())
         return max(stamp, self.failover.mesh.table.since(client) + 1) if self.failover is not None else stamp
 
+    def send_retained(self, neighbour: str, topic_filter: str) -> None:
+        if self.is_neighbour(neighbour):
+            self.retained.sending.send(neighbour, topic_filter)
+
+    def when_injected(self, callback: Callable[[], None]) -> None:
+        self._injected.wait(callback)
+
     def routes_changed(self) -> None:
         self.router.changed()
 
@@ -341,6 +356,7 @@ class NodeCore:
             records=self.taps is not None,
             mesh=self.failover is not None,
             room=self._broker_room,
+            asks_first=type(self.strategy).subscribing is not Strategy.subscribing,
         )
 
     @property
@@ -418,13 +434,33 @@ class NodeCore:
             return True
         if self.failover is not None:
             return self.failover.granted(pair, filters, hold_point, self.settings.barrier_timeout)
-        # Also what an earlier filter is still waiting for counts: it may be the one that covers this.
         return self.await_others(
-            self.barrier.when_heard,
+            partial(self._known, pair.client.client_id, dict(filters)),
             lambda: pair.end_hold(hold_point),
             self.settings.barrier_timeout,
             "barrier_timeouts",
             self.barrier.forget,
+        )
+
+    def _known(self, client: str, filters: Mapping[str, int], heard: Callable[[], None]) -> bool:
+        """Ask the strategy, then whether neighbours have heard; also what an earlier filter is still waiting
+        for counts: it may be the one that covers this."""
+
+        def go_on() -> None:
+            if self.barrier.when_heard(heard):
+                heard()
+
+        return self.guarded.granted(client, filters, go_on) and self.barrier.when_heard(heard)
+
+    def may_subscribe(self, pair: Pair, filters: Mapping[str, int]) -> bool:
+        readable = dict(self.admission.readable(pair, list(filters.items())))
+        if self.settings.barrier_timeout is None or not readable:
+            return True
+        return self.await_others(
+            partial(self.guarded.subscribing, pair.client.client_id, readable),
+            pair.subscribe_now,
+            self.settings.barrier_timeout,
+            "subscribe_timeouts",
         )
 
     def await_others(
@@ -452,7 +488,7 @@ class NodeCore:
             forget(heard)
             heard()
 
-        if register(heard):
+        if register(heard) or over:
             return True
         timer = self.host.call_later(timeout, time_is_up)
         return False
@@ -561,6 +597,7 @@ class NodeCore:
             or (neighbour is not None and any(lane.outbox.backlog_runs for lane in neighbour.lanes))
             or self.confirmations.awaits(identifier)
             or self.barrier.awaits(identifier)
+            or identifier in self.retained.sending
         )
 
     def _neighbour_down(self, identifier: str) -> None:

@@ -62,7 +62,7 @@ class Outgoing:
             return False
         if entry.up:
             return True
-        if run.repair:
+        if run.repair and self._core.strategy.retained_everywhere:
             return False  # the next link-up repairs
         if self._core.wiring.enabled and not (run.stamp or (run.durable and cap)):
             # Who gets QoS 0 another way and is killed does not know that it had it.

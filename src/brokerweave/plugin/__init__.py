@@ -20,6 +20,7 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Properties, Property, user_properties
+from brokerweave.mqtt.topics import matches
 from brokerweave.plugin.listener import (
     Listener,
     NodeState,
@@ -68,6 +69,7 @@ __all__ = [
     "Timer",
     "Unsubscribe",
     "Will",
+    "matches",
     "option",
     "options_of",
     "user_properties",

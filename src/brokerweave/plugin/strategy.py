@@ -125,6 +125,15 @@ class Context(Protocol):
     def routes_changed(self) -> None:
         """Forget every cached answer of `route`."""
 
+    def send_retained(self, neighbour: str, topic_filter: str) -> None:
+        """Send a neighbour the newest retained messages and deletions under a filter that this node knows of,
+        behind what is on its way there. Who has a newer version of a topic keeps it. Nothing is done for a
+        node that neither is nor can become a neighbour."""
+
+    def when_injected(self, callback: Callable[[], None]) -> None:
+        """Call back when the local broker has taken all that came over links so far. That may be never, if
+        the broker is away for good; the callback comes in a later turn."""
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
 
 
@@ -143,6 +152,10 @@ class Strategy:
     marks: ClassVar[bool] = True
     """Before a SUBACK goes to a client the node waits until what the strategy told its neighbours has reached
     every node behind them. False: it does not."""
+
+    retained_everywhere: ClassVar[bool] = True
+    """Every node keeps every retained message, and two nodes compare theirs when their link comes up. False:
+    they go where `route_retained` says, and where the strategy sends them (`context.send_retained`)."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -164,6 +177,18 @@ class Strategy:
         """The same for a message to be retained; by default to everybody (ILDM 4.5.2)."""
         others = tuple(Hop(n) for n in self.context.neighbours() if n != came_from)
         return Route(others, local=True)
+
+    def subscribing(self, client: str, filters: Mapping[str, int], proceed: Callable[[], None]) -> bool:
+        """A client's SUBSCRIBE is about to go to the broker, which answers with the retained messages that it
+        has at that moment. False: it waits, and what the client sends behind it, until `proceed()` is called;
+        for `barrier_timeout` at most, counted then. Not asked with `subscribe = "async"`."""
+        return True
+
+    def granted(self, client: str, filters: Mapping[str, int], proceed: Callable[[], None]) -> bool:
+        """The broker granted filters, `subscribed` has been called, and SUBACK is about to go to the client.
+        False: it waits until `proceed()` is called, and then for the marks (`marks`); for `barrier_timeout`
+        in all, counted then. Not asked with `subscribe = "async"`."""
+        return True
 
     def subscribed(self, filters: Mapping[str, int]) -> None:
         """Local clients now want these filters, each at the highest QoS among them: new or changed."""

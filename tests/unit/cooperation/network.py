@@ -49,6 +49,10 @@ class FakeContext:
     def cut(self, neighbour: str) -> Cut:
         return Cut(1, (0, 0))
 
+    def send_retained(self, neighbour: str, topic_filter: str) -> None: ...
+
+    def when_injected(self, callback: Callable[[], None]) -> None: ...
+
     def routes_changed(self) -> None:
         self.route_changes += 1
 

@@ -23,6 +23,9 @@ class Host:
     def hang_up_member(self, node: str) -> None:
         self.said.append(("hang up", node))
 
+    def is_configured(self, node: str) -> bool:
+        return False
+
     def announce(self, data: bytes) -> None:
         self.said.append(("tell", data))
 
