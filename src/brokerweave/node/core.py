@@ -166,12 +166,13 @@ class NodeCore:
         """What hears of control packets on the topics of the node's own parts: (neighbour, payload)."""
         on_demand = strategy.linking is Linking.ON_DEMAND
         self.demand = LinksOnDemand(self, settings.idle_close, settings.max_links) if on_demand else None
-        self.wiring = Wiring(self, settings.cycles and strategy.tree and not on_demand)
+        tree = strategy.tree and not on_demand
+        self.wiring = Wiring(self, settings.cycles and tree)
         self.neighbour_table.link_up = self.wiring.link_up
         self.neighbour_table.link_down = self.wiring.link_down
         self.neighbour_table.lane_up = self.wiring.lane_up
         self.neighbour_table.lane_lost = self.wiring.lane_lost
-        self.barrier = Barrier(self._send_mark)
+        self.barrier = Barrier(self._send_mark, behind=tree)
         self.confirmations = Confirmations()
         self.controls[barrier.TOPIC] = self.barrier.arrived
         self.neighbour_table.went_down = self._neighbour_down
@@ -232,7 +233,7 @@ class NodeCore:
         if waits and not self.is_neighbour(neighbour):
             self.counters.add(DROPPED)
         elif waits or self.is_up(neighbour):
-            if self.strategy.marks:
+            if self.strategy.marks and self.in_reach(neighbour):
                 self.barrier.told(neighbour)
             (self.waiting_controls.add if waits else self.host.send_control)(neighbour, packet)
             if self.demand is not None:
@@ -251,8 +252,9 @@ class NodeCore:
 
     def _send_mark(self, neighbour: str, payload: bytes) -> None:
         """Behind the control packets that it is about, which may wait."""
-        if neighbour in self.waiting_controls:
+        if self.demand is not None and not self._talks(neighbour):
             self.waiting_controls.add(neighbour, Publish(barrier.TOPIC, payload))
+            self.demand.want(neighbour)
         else:
             self.send_own(neighbour, barrier.TOPIC, payload)
 
@@ -601,8 +603,8 @@ class NodeCore:
         )
 
     def _neighbour_down(self, identifier: str) -> None:
-        """The link is down. What was given to an idle link that closes follows on the next one."""
-        if self.demand is None or self.demand.talks(identifier):
+        """The link is down. What is pending as an idle link closes follows on the next one."""
+        if self.demand is None or self.demand.talks(identifier) or not self.has_pending(identifier):
             self.wait_no_longer(identifier)
         self.retained.unlinked(identifier)
         if self.demand is not None:

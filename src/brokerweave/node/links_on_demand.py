@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 TOPIC = "$brokerweave/links/idle"
 MAY_CLOSE, BUSY = b"?", b"!"
+CROSSING_SECONDS = 5.0
+"""How long a handshake may take. Where two nodes dial each other at once, one link would take the place of
+the other, and what is on its way there would be lost: the smaller id refuses to be called while it dials, and
+nobody dials a node whose call it has just answered."""
 LOOKS = 4
 """Looks at what is idle, in each `idle_close`."""
 
@@ -46,6 +50,8 @@ class LinksOnDemand:
         """Since when this node dials it."""
         self._waiting: dict[str, None] = {}
         """Members for whose link there was no room, the longest waiting first."""
+        self._called: dict[str, float] = {}
+        """When a node's call was answered whose link is not up yet."""
         self._closing: set[str] = set()
         self._used: dict[str, tuple[float, int]] = {}
         """When a link was last found used, and its traffic then."""
@@ -116,17 +122,34 @@ class LinksOnDemand:
         """Whether a packet that must not be lost may go on the link."""
         return node not in self._closing
 
-    def admits(self, node: str) -> bool:
-        """Whether there is room for the link of a node that calls."""
-        if len(self._open() | {node}) <= self._max_links or self._is_configured(node):
-            return True
-        self._make_room()
-        return False
+    def refuses(self, node: str) -> str:
+        """A node calls: why it is not to be linked now, or nothing."""
+        if self._core.node_id < node and self._is_recent(self._dialed.get(node)):
+            return f"node {self._core.node_id} is dialing {node} itself"
+        if len(self._open() | {node}) > self._max_links and not self._is_configured(node):
+            # Of nodes that all dial one another in a circle, and have no room, some give way by this rule.
+            dialing = [n for n in self._dialed if node < n and not self._core.is_up(n)]
+            if not dialing:
+                if self.in_reach(node):
+                    self._waiting.setdefault(node)  # it is dialed in its turn
+                self._make_room()
+                return f"node {self._core.node_id} has {self._max_links} links"
+            self._give_way(dialing[0])
+        self._called[node] = self._core.now()
+        return ""
+
+    def dials(self, node: str) -> bool:
+        """Whether a connection that this node opened is still wanted."""
+        return node in self._dialed or self._is_configured(node)
+
+    def _is_recent(self, since: float | None) -> bool:
+        return since is not None and self._core.now() - since < CROSSING_SECONDS
 
     # Links
 
     def link_up(self, node: str) -> None:
         self._waiting.pop(node, None)
+        self._called.pop(node, None)
         self._closing.discard(node)
         self._used[node] = self._core.now(), self._traffic(node)
         self._look_later()
@@ -140,6 +163,8 @@ class LinksOnDemand:
             return
         if node not in self._members or not self._core.has_pending(node):
             self._hang_up(node)
+        elif node in self._dialed:
+            self._dialed[node] = self._core.now()
         else:
             self.want(node)
         self._dial_waiting()
@@ -147,11 +172,12 @@ class LinksOnDemand:
     def forgotten(self, node: str) -> None:
         self._controls.pop(node, None)
         self._waiting.pop(node, None)
+        self._called.pop(node, None)
         self._closing.discard(node)
 
     def _open(self) -> set[str]:
-        table = self._core.neighbour_table
-        return self._dialed.keys() | {n.id for n in table.all() if n.up and not self._is_configured(n.id)}
+        linked = {n.id for n in self._core.neighbour_table.all() if n.up and not self._is_configured(n.id)}
+        return self._dialed.keys() | linked | {n for n, at in self._called.items() if self._is_recent(at)}
 
     def _is_configured(self, node: str) -> bool:
         return self._host is not None and self._host.is_configured(node)
@@ -165,6 +191,9 @@ class LinksOnDemand:
         """Dial as many as there is room for. False: some wait on."""
         for node in list(self._waiting):
             address = self._members.get(node)
+            if self._is_recent(self._called.get(node)):
+                self._core.call_later(CROSSING_SECONDS, self._dial_again)
+                continue
             if len(self._open()) >= self._max_links:
                 self._make_room()
                 return False
@@ -174,6 +203,9 @@ class LinksOnDemand:
                 self._host.dial_member(node, address)
                 self._look_later()
         return True
+
+    def _dial_again(self) -> None:
+        self._dial_waiting()
 
     # Closing
 
@@ -189,10 +221,13 @@ class LinksOnDemand:
             return
         late = [n for n, since in self._dialed.items() if not self._core.is_up(n) and self._has_waited(since)]
         if late and self._waiting:
-            node = late[0]  # it cannot be reached now: others get their turn
-            self._hang_up(node)
-            self._waiting[node] = None
+            self._give_way(late[0])  # it cannot be reached now: others get their turn
             self._dial_waiting()
+
+    def _give_way(self, node: str) -> None:
+        """Dial a node later."""
+        self._hang_up(node)
+        self._waiting[node] = None
 
     def _has_waited(self, since: float) -> bool:
         return self._core.now() - since >= self._idle_close

@@ -151,7 +151,7 @@ class Strategy:
     make sure of that."""
     marks: ClassVar[bool] = True
     """Before a SUBACK goes to a client the node waits until what the strategy told its neighbours has reached
-    every node behind them. False: it does not."""
+    them and, with a `tree`, every node behind them. False: it does not."""
 
     retained_everywhere: ClassVar[bool] = True
     """Every node keeps every retained message, and two nodes compare theirs when their link comes up. False:

@@ -90,7 +90,7 @@ class Cluster(Network):
         opened = False
         for name, other in wanted:
             demand = self.nodes[other].core.demand
-            if (name, other) not in self.wires and (demand is None or demand.admits(name)):
+            if (name, other) not in self.wires and (demand is None or not demand.refuses(name)):
                 self.opened.append(frozenset((name, other)))
                 self.link(name, other)
                 opened = True

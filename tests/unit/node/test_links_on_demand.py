@@ -184,6 +184,49 @@ def test_a_packet_that_waits_as_the_link_closes_opens_it_again() -> None:
     assert asked(cluster, "b").heard == ["b/x"]
 
 
+class TestSubacks:
+    def test_wait_until_what_waits_for_a_link_has_arrived(self) -> None:
+        cluster = cluster_of("ab", barrier_timeout=5.0)
+        cluster.away.add("b")
+        client = Client(cluster, "a", "s")
+        client.subscribe("b/x")
+        cluster.settle()
+        assert client.got() == []
+        cluster.away.clear()
+        cluster.settle()
+        assert client.got() == ["SubAck"]
+        assert asked(cluster, "b").heard == ["b/x"]
+        assert cluster.nodes["a"].core.counters["barrier_timeouts"] == 0
+
+    def test_do_not_wait_for_what_arrived_before_an_idle_link_closed(self) -> None:
+        cluster = cluster_of("ab", barrier_timeout=5.0)
+        asked(cluster, "a").context.send("b", Publish("b/x"), wait=True)
+        cluster.settle()
+        rest(cluster, 2 * IDLE)
+        assert cluster.links == set()
+        client = Client(cluster, "a", "s")
+        client.subscribe("a/x")
+        assert client.got() == ["SubAck"]
+
+    def test_of_nodes_that_tell_each_other_in_a_circle_do_not_wait_for_each_other(self) -> None:
+        cluster = cluster_of("abc", barrier_timeout=5.0)
+        clients = [Client(cluster, name, "s") for name in "abc"]
+        for client, there in zip(clients, "bca", strict=True):
+            client.subscribe(f"{there}/x")
+        cluster.settle()
+        assert [client.got() for client in clients] == [["SubAck"]] * 3
+
+    def test_do_not_wait_for_a_member_that_died(self) -> None:
+        cluster = cluster_of("ab", barrier_timeout=5.0)
+        Client(cluster, "a", "p").publish("b/1", 1)
+        cluster.settle()
+        cluster.members["a"].member_died(member("b"))
+        cluster.settle()
+        client = Client(cluster, "a", "s")
+        client.subscribe("b/x")
+        assert client.got() == ["SubAck"]
+
+
 class TestAcknowledgements:
     def test_wait_for_a_member_whose_link_has_yet_to_open(self) -> None:
         cluster = cluster_of("ab", cluster_timeout=5.0)
@@ -248,6 +291,16 @@ class TestTooMany:
         rest(cluster, 3.0)
         assert cluster.links == {link("bc")}
         assert sorted(cluster.nodes["b"].injected()) == ["b/1", "b/2"]
+
+    def test_nodes_that_dial_each_other_in_a_circle_come_to_links(self) -> None:
+        cluster = cluster_of("abcde", max_links=1)
+        for name, there in zip("abcde", "bcdea", strict=True):
+            Client(cluster, name, "p").publish(f"{there}/1", 1)
+        cluster.settle()
+        rest(cluster, 5.0)
+        assert {name: node.injected() for name, node in cluster.nodes.items()} == {
+            n: [f"{n}/1"] for n in "abcde"
+        }
 
     def test_one_that_cannot_be_reached_does_not_keep_others_waiting_for_ever(self) -> None:
         cluster = cluster_of("abc", max_links=1)
