@@ -14,8 +14,7 @@ from __future__ import annotations
 import json
 from typing import ClassVar
 
-from brokerweave.mqtt.packets import Packet, PacketType, Publish
-from brokerweave.plugin import Listener, Reject, Session, Side
+from brokerweave.plugin import Listener, Packet, PacketType, Publish, Reject, Session, Side
 
 PAYLOAD_FORMAT_INVALID = 0x99
 

@@ -158,7 +158,7 @@ class Site:
 
     def is_whole(self) -> bool:
         """Whether all that is kept has its copies again."""
-        kept = self.node.status().get("mesh")
+        kept = self.node.status().get("care")
         return kept is None or not kept["handing_over"]
 
     def is_ready(self) -> bool:

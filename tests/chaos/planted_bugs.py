@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from brokerweave.cooperation.sf import Interest, SubscriptionFlooding
+from brokerweave.links.hybrid_clock import HybridClock
 from brokerweave.links.inflight import Inflight, Message
 from brokerweave.links.lane import Lane, Resume
 from brokerweave.links.outbox import Outbox
@@ -21,7 +22,6 @@ from brokerweave.links.window import DuplicateWindow
 from brokerweave.node.barrier import Barrier
 from brokerweave.node.confirmations import Confirmations
 from brokerweave.node.core import NodeCore
-from brokerweave.node.retained import HybridClock
 from brokerweave.node.retained_sync import RetainedSync
 from brokerweave.node.router import Router
 from brokerweave.node.sessions import Sessions
@@ -166,7 +166,7 @@ def the_end_of_a_connection_ends_the_session_of_its_heir(patch: pytest.MonkeyPat
     real = Sessions.ended
 
     def ended(self: Sessions, pair: Pair) -> None:
-        record = self._records.get(pair.client.client_id)
+        record = self.records.get(pair.client.client_id)
         if record is not None:
             record.owner = pair
         real(self, pair)

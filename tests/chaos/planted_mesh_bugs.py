@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
+from brokerweave.care.dead_wills import WILL_OF, DeadWills
+from brokerweave.care.queues import Queues
+from brokerweave.care.receipts import ReceiptExchange
+from brokerweave.care.senders import Senders
 from brokerweave.cooperation.clients import ClientEntry, ClientTable
 from brokerweave.cooperation.mesh import Mesh
-from brokerweave.failover.queues import Queues
-from brokerweave.failover.senders import Senders
 from brokerweave.membership import wire
 from brokerweave.membership.members import Claim, MemberState
 from brokerweave.membership.rules import Rules
-from brokerweave.node.dead_wills import WILL_OF, DeadWills
-from brokerweave.node.receipts import ReceiptExchange
 from tests.chaos.planted_bugs import Plant
 
 # Written without having read the simulator
@@ -32,10 +32,10 @@ def every_holder_publishes_a_dead_nodes_wills(patch: pytest.MonkeyPatch) -> None
     real, seen = DeadWills.look, Senders.seen
 
     def look(self: DeadWills) -> None:
-        mesh, me = self._failover.mesh, self._core.node_id
-        for node in sorted(self._dead - mesh.live):
-            if me in mesh.holders(node):
-                for pending in self._pending.due(node, self._core.now()):
+        roster, me = self._care.roster, self._host.node_id
+        for node in sorted(self._dead - roster.live):
+            if me in roster.holders(node):
+                for pending in self._pending.due(node, self._host.now()):
                     self._publish(pending)
         real(self)
 

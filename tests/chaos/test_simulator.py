@@ -69,8 +69,8 @@ def test_promises_hold_over_twenty_thousand_seeds(strategy: str, nodes: int) -> 
 
 def test_a_seed_gives_the_same_run_again_whatever_order_sets_have() -> None:
     program = (
-        "from brokerweave.sim.run import Options, run\n"
-        "o = run(5, Options('sf', 5))\n"
+        "from brokerweave.sim.run import SimOptions, run\n"
+        "o = run(5, SimOptions('sf', 5))\n"
         "print(o.problem, o.counts, o.allowances, *o.trace, sep='\\n')"
     )
     outputs = {

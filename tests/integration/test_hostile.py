@@ -1,4 +1,4 @@
-"""What strangers, broken neighbours, dead clients and hanging brokers must not be able to do to a node."""
+"""What unauthenticated peers, broken neighbours, dead clients and hanging brokers cannot do to a node."""
 
 from __future__ import annotations
 
@@ -71,6 +71,13 @@ def test_a_neighbours_id_cannot_name_a_folder_elsewhere(net: Network) -> None:
             wait_until(lambda: not node.status()["links"], "removal")
     assert elsewhere.exists()
     assert list(elsewhere.iterdir()) == []
+
+
+def test_the_log_names_the_address_of_a_rejected_link(net: Network) -> None:
+    with RawClient(net.node("a").link_port) as peer:
+        peer.send(PingReq())
+        peer.read_to_end()
+    wait_until(lambda: f"rejected link from {HOST}:" in net.node("a").log_tail(), "the line in the log")
 
 
 def test_a_neighbour_that_sends_but_never_reads_is_dropped(net: Network) -> None:

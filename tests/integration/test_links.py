@@ -84,7 +84,7 @@ def test_two_nodes_of_one_id_are_noticed_by_the_node_whose_link_they_fight_for()
     with network([], alone=["a"]) as net:
         a = net.node("a")
         with LabNode("b", net["a"].broker.port, (a,)), LabNode("b", net["a"].broker.port, (a,)):
-            a.wait_for(lambda s: any("two nodes call themselves b" in w for w in s["warnings"]), "a warning")
+            a.wait_for(lambda s: any("two nodes have the id b" in w for w in s["warnings"]), "a warning")
 
 
 def test_nodes_with_the_same_key_work_together(tmp_path: Path, connect: Connect) -> None:

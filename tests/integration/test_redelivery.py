@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from brokerweave import lab
+from brokerweave.care.interface import Care
 from brokerweave.config import LimitsSection
 from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.frames import RouteCache
@@ -40,7 +41,7 @@ class StandIn(Host):
     def __init__(self, broker: int) -> None:
         super().__init__(holds_behind=True)
         self.limits = LimitsSection()
-        self.failover = None
+        self.care = Care()
         self.relays: dict[Pair, ClientConnection] = {}
         self.traffic = Traffic()
         self.connections_full = False
@@ -85,7 +86,7 @@ class StandIn(Host):
         return cast(NodeCore, self)
 
     def new_pair(self) -> Pair:
-        pair = Pair(1, self, RouteCache(lambda topic, retain: None), self.limits, 100.0, mesh=True)
+        pair = Pair(1, self, RouteCache(lambda topic, retain: None), self.limits, 100.0, watched=True)
         self.pairs.append(pair)
         return pair
 

@@ -22,7 +22,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"plugin"}),
     frozenset({"config", "cooperation", "edgelog", "membership"}),
     frozenset({"session", "links", "flight", "kafka"}),
-    frozenset({"failover"}),
+    frozenset({"care"}),
     frozenset({"node"}),
     frozenset({"runtime", "sim"}),
     frozenset({"pipeline"}),
@@ -32,7 +32,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"cli"}),
 )
 HEIGHT = {layer: height for height, layers in enumerate(LAYERS) for layer in layers}
-PURE = frozenset({"mqtt", "plugin", "session", "links", "cooperation", "membership", "failover", "node"})
+PURE = frozenset({"mqtt", "plugin", "session", "links", "cooperation", "membership", "care", "node"})
 # Knows files, and nothing else outside: node, reader and command each have their own loop, or none.
 FILES_ONLY = frozenset({"edgelog"})
 NEEDS_ARROW = frozenset({"brokerweave.edgelog.arrow"})
@@ -147,6 +147,23 @@ def own_import(module: str, layer: str, name: str, strategies: frozenset[str]) -
         yield f"{module} imports {owner}, another strategy"
 
 
+STRATEGY_HELPERS = frozenset({"errors", "plugin", "tables"})
+MQTT_HELPERS = frozenset({"brokerweave.mqtt.trie", "brokerweave.mqtt.topics"})
+
+
+def beyond_the_page(module: str, source: str) -> list[str]:
+    """What a strategy imports of ours beside the public page, its own parts and plain helpers."""
+    own = [name for name in imported(ast.parse(source), module, False) if name.startswith("brokerweave.")]
+    package = module.rpartition(".")[0] + "."
+    return [
+        name
+        for name in own
+        if layer_of(name) not in STRATEGY_HELPERS
+        and name.rpartition(".")[0] not in MQTT_HELPERS
+        and not (name.startswith(package) and layer_of(module))
+    ]
+
+
 def foreign_import(module: str, layer: str, name: str) -> Iterator[str]:
     top = name.split(".")[0]
     if top == "pyspark" and layer != "pipeline" and module != COMPUTES_INDEXES:
@@ -165,10 +182,16 @@ def foreign_import(module: str, layer: str, name: str) -> Iterator[str]:
         yield f"{module} only reads configuration but imports {name}"
 
 
-def registered_strategies() -> frozenset[str]:
+def registered() -> dict[str, str]:
+    """The strategies of this project: name to `module:Class`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    points = project["entry-points"]["brokerweave.strategies"].values()
-    return frozenset(point.split(":")[0] for point in points)
+    points: dict[str, str] = project["entry-points"]["brokerweave.strategies"]
+    return points
+
+
+def registered_strategies() -> frozenset[str]:
+    """Their modules."""
+    return frozenset(point.split(":")[0] for point in registered().values())
 
 
 def test_every_file_obeys_the_import_rules() -> None:
@@ -181,6 +204,18 @@ def test_every_file_obeys_the_import_rules() -> None:
         broken += broken_rules(module, path.read_text(), registered_strategies(), is_package=is_package)
     assert broken == []
     assert {layer_of(f"brokerweave.{path.parent.name}") for path in files} >= PURE
+
+
+def test_strategies_and_examples_import_the_public_page_and_nothing_else_of_ours() -> None:
+    strategies = [*(PACKAGE / "cooperation").glob("*.py"), *(ROOT / "examples").glob("*.py")]
+    beyond = {}
+    for path in strategies:
+        inside = path.is_relative_to(PACKAGE)
+        module = ".".join(path.relative_to(PACKAGE.parent if inside else ROOT).with_suffix("").parts)
+        beyond[path.name] = beyond_the_page(module, path.read_text())
+    for name in ("pipeline_alerts.py", "pipeline_batch.py"):  # a pipeline's own page
+        assert all(each.startswith("brokerweave.pipeline.") for each in beyond.pop(name))
+    assert {name: found for name, found in beyond.items() if found} == {}
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,27 @@
-"""One class name means one thing in the whole source tree."""
+"""Names in the source tree: a class name means one thing, and nobody knows a strategy by name."""
 
 from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import brokerweave
+from tests.unit.test_layers import imported, registered, registered_strategies
 
 SRC = Path(brokerweave.__file__).parent
+
+KNOWS_STRATEGIES: dict[str, str] = {
+    "config/keys.py": "the default of `strategy`",
+    "cli/sim_command.py": "the default of --strategy",
+    "cli/scale_command.py": "the default of --strategy",
+    "sim/run.py": "the default of the options",
+    "sim/scale.py": "the default of the options",
+    "bench/patterns.py": "a data table: the paper's patterns",
+    "demo/sites.py": "a data table: what the demo shows",
+}
+"""Files that may name strategies, and why. A reason that no longer holds is taken out: the test says so."""
 
 
 def classes() -> dict[str, list[str]]:
@@ -25,3 +38,26 @@ def test_each_class_name_is_defined_once() -> None:
     found = classes()
     assert "NodeCore" in found, "the search itself works"
     assert {name: places for name, places in found.items() if len(places) > 1} == {}
+
+
+def strategy_names(tree: ast.AST, module: str) -> Iterator[str]:
+    """Imports of a strategy's module, and strings that are a registered strategy's name."""
+    modules, names = registered_strategies(), registered()
+    for name in imported(tree, module, False):
+        if any(name == each or name.startswith(each + ".") for each in modules):
+            yield f"imports {name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in names:
+            yield f"says {node.value!r} in line {node.lineno}"
+
+
+def test_nobody_but_a_strategy_itself_knows_it_by_name() -> None:
+    found = {}
+    for path in sorted(SRC.rglob("*.py")):
+        place = str(path.relative_to(SRC))
+        module = "brokerweave." + place.removesuffix(".py").replace("/", ".")
+        if not place.startswith("cooperation/"):
+            found[place] = list(strategy_names(ast.parse(path.read_text()), module))
+    known = {place for place, words in found.items() if words}
+    assert {place: found[place] for place in known - KNOWS_STRATEGIES.keys()} == {}
+    assert KNOWS_STRATEGIES.keys() - known == set(), "these no longer name a strategy"

@@ -37,12 +37,17 @@ def register(app: typer.Typer) -> None:
 
 
 def node(
-    file: str | None, check: bool, neighbour: list[str] | None, tap: list[str] | None, **flags: object
+    file: str | None,
+    check: bool,
+    neighbour: list[str] | None,
+    tap: list[str] | None,
+    set_: list[str] | None,
+    **flags: object,
 ) -> int:
     """Load the configuration, then show it or run it."""
     given = {dotted: flags[_parameter_name(key)] or None for dotted, key in KEYS.items() if _is_list(key)}
     given |= {dotted: flags[_parameter_name(key)] for dotted, key in KEYS.items() if not _is_list(key)}
-    config = load(file, {**given, "neighbour": neighbour or None, "tap": tap or None})
+    config = load(file, {**given, "neighbour": neighbour or None, "tap": tap or None, "set": set_ or None})
     if check:
         return _check(config)
     from brokerweave.runtime.node import run
@@ -51,22 +56,18 @@ def node(
 
 
 def _check(config: NodeConfig) -> int:
-    from brokerweave.cooperation.mesh import Mesh
     from brokerweave.plugin import registry
     from brokerweave.runtime.acl_file import load_acl
+    from brokerweave.runtime.settings import implied
 
     load_acl(config)
-    registry.strategy(config.node.strategy)
-    for name in config.node.listeners:
-        registry.listener(name)
+    strategy = registry.strategy(config.node.strategy)
     rows = table("key", "value", "from")
     for row in explain(config):
         rows.add_row(*row)
     console().print(rows)
-    if issubclass(registry.strategy(config.node.strategy), Mesh):
-        console().print(
-            "mesh stands for: delivery cluster, subscribe barrier, cycles none; patience for timeouts"
-        )
+    if implied(strategy):
+        console().print(f"{strategy.name} stands for: {', '.join(implied(strategy))}")
     return 0
 
 
@@ -93,6 +94,10 @@ def _parameters() -> Iterator[inspect.Parameter]:
     yield _parameter("neighbour", Annotated[list[str] | None, neighbour], None)
     tap = typer.Option("--tap", metavar="FILTER", help="Topics to keep in the edge log; may be repeated.")
     yield _parameter("tap", Annotated[list[str] | None, tap], None)
+    options = typer.Option(
+        "--set", metavar="NAME.KEY=VALUE", help="An option of the strategy or of a listener; may be repeated."
+    )
+    yield _parameter("set_", Annotated[list[str] | None, options], None)
     for key in KEYS.values():
         yield _parameter(_parameter_name(key), Annotated[key.about.kind.flag | None, _option(key)], None)
 

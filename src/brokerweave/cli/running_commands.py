@@ -19,7 +19,7 @@ Id = Annotated[str | None, typer.Option("--id", metavar="ID", help="The node's i
 Config = Annotated[Path | None, typer.Option("--config", metavar="NODE.toml", help="The node's own file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
-_STATUS_HELP = """Show a running node: its broker, sessions, links with what they owe, filters, drops.
+_STATUS_HELP = """Show a running node: broker, sessions, links with their pending messages, filters, drops.
 
 Without --socket, --id or --config: the only node that runs here as this user.
 

@@ -20,8 +20,8 @@ _LINK_COLUMNS = {
     "state": "state",
     "role": "role",
     "lanes": "lanes up",
-    "backlog_messages": "owed",
-    "backlog_bytes": "owed bytes",
+    "backlog_messages": "pending",
+    "backlog_bytes": "pending bytes",
     "oldest_seconds": "oldest",
     "sent": "sent",
     "received": "received",
@@ -31,8 +31,8 @@ _LINK_COLUMNS = {
 _INJECTOR_COLUMNS = {
     "lane": "injector",
     "state": "state",
-    "backlog_messages": "owed",
-    "backlog_bytes": "owed bytes",
+    "backlog_messages": "pending",
+    "backlog_bytes": "pending bytes",
     "oldest_seconds": "oldest",
     "injected": "injected",
 }

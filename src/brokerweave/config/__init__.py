@@ -25,7 +25,6 @@ from brokerweave.config.keys import (
     LimitsSection,
     LinksSection,
     MembershipSection,
-    MeshSection,
     NeighbourSection,
     NodeConfig,
     NodeSection,
@@ -34,8 +33,17 @@ from brokerweave.config.keys import (
     TelemetrySection,
     keys_of,
 )
+from brokerweave.config.plugins import PluginOptions
 from brokerweave.config.socket import claim_admin_folder, default_admin_socket
-from brokerweave.config.values import Address, BadValue, BrokerAddress, UnixSocket, parse_broker
+from brokerweave.config.values import (
+    Address,
+    BadValue,
+    BrokerAddress,
+    UnixSocket,
+    literal,
+    nearest,
+    parse_broker,
+)
 from brokerweave.errors import ConfigError
 
 __all__ = [
@@ -47,7 +55,6 @@ __all__ = [
     "LimitsSection",
     "LinksSection",
     "MembershipSection",
-    "MeshSection",
     "NeighbourSection",
     "NodeConfig",
     "NodeSection",
@@ -89,7 +96,7 @@ def load(path: str | os.PathLike[str] | None, flags: Mapping[str, object] | None
 
     A flag's name is the dotted key ("node.id", "links.qos") and its value what TOML would give;
     "neighbour" is a list of "ID=HOST:PORT", which are added to the file's, replacing an equal id; "tap" is
-    a list of topic filters, each a tap of its own.
+    a list of topic filters, each a tap of its own; "set" is a list of "NAME.KEY=VALUE", options of plug-ins.
     A flag whose value is None was not given. Raises `ConfigError`.
     """
     given = {name: value for name, value in (flags or {}).items() if value is not None}
@@ -115,13 +122,18 @@ def load(path: str | os.PathLike[str] | None, flags: Mapping[str, object] | None
     for tap in _flag_taps(given.pop("tap", ())):
         taps.append(tap)
         sources[f"tap.{len(taps)}"] = "--tap"
+    settings = given.pop("set", ())
     for name, value in given.items():
         key = KEYS[name]
         values[name] = read_value(key, value, key.flag)
         sources[name] = key.flag
     _check_required(values, file)
+    sections = {section: shape(**_section(section, values)) for section, shape in SECTIONS.items()}
+    options = _plugin_options(sections["node"], file, tree, settings)
+    sources.update(options.sources)
     config = NodeConfig(
-        **{section: shape(**_section(section, values)) for section, shape in SECTIONS.items()},
+        **sections,
+        options=MappingProxyType(options.values),
         neighbours=tuple(neighbours.values()),
         taps=tuple(taps),
         path=file,
@@ -132,16 +144,36 @@ def load(path: str | os.PathLike[str] | None, flags: Mapping[str, object] | None
     return config
 
 
+def _plugin_options(
+    node: NodeSection, file: Path | None, tree: Mapping[str, Any], settings: object
+) -> PluginOptions:
+    """The options of the plug-ins in use, from the sections that are not the node's own, then from flags."""
+    options = PluginOptions(node.strategy, node.listeners, [*SECTIONS, *_LISTS])
+    for section, table in tree.items():
+        if file is None or section in SECTIONS or section in _LISTS:
+            continue
+        if not options.knows(section):
+            raise ConfigError(_unknown_section(file, section, table))
+        options.read_section(file, section, table)
+    for text in settings if isinstance(settings, (list, tuple)) else [settings]:
+        options.read_flag(text)
+    return options
+
+
 def reload(config: NodeConfig) -> NodeConfig:
     """The same file and flags, read again. Raises `ConfigError`; the old one stays good."""
     return load(config.path, config.flags)
 
 
 def explain(config: NodeConfig) -> Iterator[tuple[str, str, str]]:
-    """(key, value, where it came from) for each key, then for each neighbour."""
+    """(key, value, where it came from) for each key, each plug-in's option, neighbour and tap."""
     for key in KEYS.values():
         value = getattr(getattr(config, key.section), key.name)
         yield key.dotted, show(value), config.sources.get(key.dotted, "default")
+    for plugin, options in config.options.items():
+        for name, option in options.items():
+            dotted = f"{plugin}.{name}"
+            yield dotted, show(option), config.sources.get(dotted, "default")
     for neighbour in config.neighbours:
         name = f"neighbour.{neighbour.id}"
         yield name, str(neighbour.address), config.sources.get(name, "default")
@@ -177,10 +209,10 @@ def read_toml(file: Path) -> dict[str, Any]:
 
 def _file_values(file: Path, tree: Mapping[str, Any]) -> Iterator[tuple[Key, object]]:
     for section, table in tree.items():
-        if section in _LISTS:
-            continue
         if section not in SECTIONS:
-            raise ConfigError(_unknown_section(file, section, table))
+            if section not in _LISTS and not isinstance(table, dict):
+                raise ConfigError(_unknown_section(file, section, table))
+            continue  # a list, or of a plug-in
         if not isinstance(table, dict):
             raise ConfigError(
                 f"'{section}' in {file} should be a section; write [{section}] on a line of its own"
@@ -203,13 +235,6 @@ def _unknown_section(file: Path, name: str, value: object) -> str:
     if close:
         known = f"; did you mean [[{close[0]}]]?" if close[0] in _LISTS else f"; did you mean [{close[0]}]?"
     return f"unknown section [{name}] in {file}{known}"
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of an error about a name: the known one that was probably meant, or all of them."""
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"; did you mean '{close[0]}'?" if close else f"; known are {', '.join(names)}"
 
 
 def _file_neighbours(file: Path, tree: Mapping[str, Any]) -> Iterator[NeighbourSection]:
@@ -270,7 +295,7 @@ def parse_neighbour(text: str, where: str) -> NeighbourSection:
     """Read ID=HOST:PORT. Raises `ConfigError` that begins with `where`."""
     name, equals, address = text.partition("=")
     if not equals:
-        raise ConfigError(f"{where} should be ID=HOST:PORT; not {_literal(text)}")
+        raise ConfigError(f"{where} should be ID=HOST:PORT; not {literal(text)}")
     read = {
         n: read_value(_NEIGHBOUR_KEYS[n], value, where) for n, value in (("id", name), ("address", address))
     }
@@ -287,13 +312,7 @@ def read_value(key: Key, value: object, where: str) -> object:
     try:
         return key.about.kind.read(value)
     except BadValue as bad:
-        raise ConfigError(f"{where} should be {bad}; not {_literal(value)}") from None
-
-
-def _literal(value: object) -> str:
-    if isinstance(value, bool):
-        return _plain(value)
-    return repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "..."
+        raise ConfigError(f"{where} should be {bad}; not {literal(value)}") from None
 
 
 def _section(section: str, values: Mapping[str, object]) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 Owns the names that users write (a contract) and what each means; docs/configuration.md is made from here.
 Invariants: a `NodeConfig` that `load` returned is complete and checked, and never changes. Must not know: the
-runtime that uses it, MQTT, which plug-ins are installed. The package itself reads files and flags into this.
+runtime that uses it, MQTT, what plug-ins do. The package itself reads files and flags into this.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from brokerweave.config.values import (
     pattern,
     seconds,
 )
+from brokerweave.plugin import OptionValue
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 DAY = 86_400.0
@@ -92,7 +93,7 @@ class NodeSection:
         metadata=about(
             PATH,
             "Where outboxes and sessions are kept over a restart. Without it a temporary folder is used, "
-            "with a warning, and a restart forgets what is owed.",
+            "with a warning, and a restart loses pending messages.",
         ),
     )
     key_file: Path | None = field(
@@ -162,7 +163,7 @@ class NodeSection:
         metadata=about(
             seconds(0.01),
             "How long `cluster` delivery waits for other nodes before it acknowledges all the same, counted; "
-            "the message stays owed to them.",
+            "the message stays pending for them.",
             unit="seconds",
         ),
     )
@@ -246,7 +247,7 @@ class LimitsSection:
         default=5.0,
         metadata=about(
             seconds(0),
-            "After SIGTERM: how long to go on sending what is owed before the node ends.",
+            "After SIGTERM: how long the node goes on sending pending messages before it ends.",
             unit="seconds",
         ),
     )
@@ -327,7 +328,7 @@ class LinksSection:
         default=8 * MIB,
         metadata=about(
             integer(64 * KIB, _LARGEST),
-            "What a lane owes its neighbour is kept in memory up to here; QoS 0 beyond it "
+            "Pending messages of a lane are kept in memory up to here; QoS 0 beyond it "
             "is dropped and counted.",
             unit="bytes per lane",
             cost="neighbours * sessions * outbox_memory in the worst case",
@@ -352,14 +353,14 @@ class LinksSection:
             "ones are refused and counted.",
             unit="messages per origin",
             formula="≥ sessions * (outbox_memory + outbox_disk) / mean bytes of a message, "
-            "which is what can be owed at once",
+            "which is what can be pending at once",
         ),
     )
     forget_after: float = field(
         default=DAY,
         metadata=about(
             seconds(1),
-            "How long a neighbour may be away before it is removed, and what is owed to it "
+            "How long a neighbour may be away before it is removed, and its pending messages "
             "dropped and counted.",
             unit="seconds",
         ),
@@ -448,57 +449,6 @@ class RetainedSection:
             "After the broker, or this node, was away: read all topics back from the broker, and give it "
             "what it is `missing` or has wrong; or `never`.",
             cost="each topic is read once whenever the broker returns",
-        ),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class MeshSection:
-    """What `strategy = "mesh"` keeps for clients whose site dies. It implies `delivery = "cluster"`,
-    `subscribe = "barrier"` and `cycles = "none"`."""
-
-    copies: int = field(
-        default=2,
-        metadata=about(
-            integer(1, 16),
-            "At how many sites a QoS 1 or 2 publication is before it is acknowledged to its publisher; one "
-            "less may die at once. Every node of a deployment should use the same.",
-            cost="each publication goes to `copies` - 1 further nodes for each node whose clients want it",
-        ),
-    )
-    window: float = field(
-        default=60.0,
-        metadata=about(
-            seconds(1),
-            "How long the clients of a dead site are remembered, and what they missed is kept.",
-            unit="seconds",
-        ),
-    )
-    patience: float = field(
-        default=15.0,
-        metadata=about(
-            seconds(0.01),
-            "How long a member that lives and is slow is waited for before a SUBACK or an acknowledgement "
-            "goes on all the same, counted; for one that died, nobody waits. In a mesh this stands for "
-            "`barrier_timeout` and `cluster_timeout`.",
-            unit="seconds",
-        ),
-    )
-    client_bytes: int = field(
-        default=1 * MIB,
-        metadata=about(
-            integer(1 * KIB, _LARGEST),
-            "What is kept for one client at most; the oldest beyond it is dropped and counted.",
-            unit="bytes per client",
-        ),
-    )
-    max_bytes: int = field(
-        default=256 * MIB,
-        metadata=about(
-            integer(64 * KIB, _LARGEST),
-            "What is kept for all clients together at most; the oldest beyond it is dropped and counted.",
-            unit="bytes",
-            formula="≥ bytes per second of QoS 1 and 2 * subscribers of each * window * (copies - 1) / nodes",
         ),
     )
 
@@ -749,7 +699,6 @@ class NodeConfig:
     limits: LimitsSection = LimitsSection()
     links: LinksSection = LinksSection()
     retained: RetainedSection = RetainedSection()
-    mesh: MeshSection = MeshSection()
     acl: AclSection = AclSection()
     edge_log: EdgeLogSection = EdgeLogSection()
     flight: FlightSection = FlightSection()
@@ -758,6 +707,8 @@ class NodeConfig:
     membership: MembershipSection = MembershipSection()
     taps: tuple[TapSection, ...] = ()
     neighbours: tuple[NeighbourSection, ...] = ()
+    options: Mapping[str, Mapping[str, OptionValue]] = field(default_factory=dict)
+    """Of the strategy and the listeners in use, by the plug-in's name."""
     path: Path | None = field(default=None, compare=False)
     flags: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
@@ -799,7 +750,6 @@ SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
         "limits": LimitsSection,
         "links": LinksSection,
         "retained": RetainedSection,
-        "mesh": MeshSection,
         "acl": AclSection,
         "edge_log": EdgeLogSection,
         "flight": FlightSection,

@@ -1,6 +1,7 @@
 """Prints docs/configuration.md, made from the keys: `python -m brokerweave.config.reference`.
 
-Owns the page's form only; every word about a key comes from `config.keys`, and a test compares the two.
+Owns the page's form only; every word about a key comes from `config.keys` or from what a strategy
+declares, and a test compares the page with them.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from collections.abc import Iterator
 
 from brokerweave.config import show
 from brokerweave.config.keys import SECTIONS, Key, NeighbourSection, TapSection, keys_of
+from brokerweave.plugin import Strategy, options_of, registry
 
 _OPENING = """\
 # Configuration
 
 `brokerweave node NODE.toml` reads a TOML file. Each key has a flag, too (but for `exclude` and `sample` of a
-tap), and a flag wins over the file; the flag of a list is given once for each value.
+tap), and a flag wins over the file; the flag of a list is given once for each value. A strategy or a listener
+may declare options: they stand in the section with its name, and `--set NAME.KEY=VALUE` is their flag.
 `brokerweave node NODE.toml --check` shows each value and where it came from. A key that is not on this page
 is an error. A relative path in a file is relative to that file. SIGHUP makes a node read its file again and
 take over neighbours, `[limits]` and the access list; for all else it has to be restarted.
@@ -35,7 +38,7 @@ id = "b"
 address = "127.0.0.1:7001"
 ```
 
-*This page is made by `make docs` from `src/brokerweave/config/keys.py`.*
+*This page is made by `make docs` from `src/brokerweave/config/keys.py` and from what strategies declare.*
 """
 
 
@@ -48,6 +51,9 @@ def _lines() -> Iterator[str]:
     yield _OPENING
     for section, shape in SECTIONS.items():
         yield from _section(f"[{section}]", shape, keys_of(section, shape))
+    for strategy in registry.shipped():
+        if options_of(strategy):
+            yield from _strategy(strategy)
     yield from _section("[[tap]]", TapSection, keys_of("tap", TapSection))
     yield "As a flag: `--tap FILTER`, once for each; `exclude` and `sample` have none.\n"
     yield from _section("[[neighbour]]", NeighbourSection, keys_of("neighbour", NeighbourSection))
@@ -58,6 +64,16 @@ def _section(title: str, shape: type[object], keys: Iterator[Key]) -> Iterator[s
     yield f"## {title}\n\n{inspect.cleandoc(shape.__doc__ or '')}\n"
     for key in keys:
         yield from _key(key)
+
+
+def _strategy(strategy: type[Strategy]) -> Iterator[str]:
+    """The section that a strategy declares."""
+    yield f"## [{strategy.name}]\n\n{inspect.cleandoc(strategy.__doc__ or '')}\n"
+    for name, option in options_of(strategy).items():
+        yield f"### `{name}`\n\n{option.doc}\n"
+        yield f"- flag: `--set {strategy.name}.{name}=VALUE`"
+        yield f"- value: {option.words}" + (f", in {option.unit}" if option.unit else "")
+        yield f"- default: `{show(option.default)}`\n"
 
 
 def _key(key: Key) -> Iterator[str]:

@@ -8,10 +8,11 @@ by name, where a value came from, or the runtime.
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,20 @@ _ONE_LINE = r"[^\x00-\x1f\x7f]+"
 _NAME = re.compile(r"[^\s,=]+")
 LONGEST_SOCKET_PATH = 107
 """The kernel's `sun_path` has 108 bytes, the last of them zero."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of an error about a name: the known one that was probably meant, or all of them."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"; did you mean '{close[0]}'?" if close else f"; known are {', '.join(names)}"
+
+
+def literal(value: object) -> str:
+    """A value in an error: what the user wrote, at most a line of it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "..."
 
 
 class BadValue(Exception):

@@ -1,1 +1,1 @@
-"""Cooperation algorithms and the API they, and any other plug-in, are written against. Pure."""
+"""The cooperation strategies that come with brokerweave: pf, sf and the mesh. Pure."""

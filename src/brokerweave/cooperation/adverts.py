@@ -16,9 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from brokerweave.errors import RemoteProtocolError
-from brokerweave.mqtt.packets import Packet, Publish
-from brokerweave.plugin import Cut
+from brokerweave.plugin import Cut, Packet, Publish, RemoteProtocolError
 
 TOPIC = "mesh"
 PACKET_BYTES = 60_000

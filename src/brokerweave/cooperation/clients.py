@@ -9,11 +9,12 @@ until `forget_former`. Must not know: links, time, who holds what for whom.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 
 from brokerweave.mqtt.topics import shared_filter
 from brokerweave.mqtt.trie import FilterTrie
+from brokerweave.plugin import RosterEvents
 from brokerweave.tables import fit
 
 _BITS = 32
@@ -36,10 +37,8 @@ class ClientTable:
     def __init__(self) -> None:
         self.changed = False
         """Routes are no longer what they were; whoever acts on it sets it back."""
-        self.moved: Callable[[str, str, str], None] = lambda client, before, now: None
-        """Called when a client that one node has is named by another, with a later `since`."""
-        self.came: Callable[[str, str, int], None] = lambda node, client, since: None
-        """Called when a client of a node says for the first time in a session what it wants."""
+        self.events = RosterEvents()
+        """Hears of clients that moved, or came."""
         self._nodes: dict[str, dict[str, ClientEntry]] = {}
         self._digests: dict[str, int] = {}
         self._homes: dict[str, str] = {}
@@ -129,7 +128,7 @@ class ClientTable:
         entry.new = entry.new or came
         if entry.new and changes:
             entry.new = False
-            self.came(node, client, since)
+            self.events.came(node, client, since)
         for topic_filter, qos in changes.items():
             self._set(node, client, entry, topic_filter, qos)
             if qos is not None and self._homes.get(client) == node:
@@ -144,7 +143,7 @@ class ClientTable:
         if home != node and self._nodes[home][client].new and entry.filters.keys() - known.keys():
             self._linger(node, client, entry.filters)
             self._was[client] = node
-            self.moved(client, node, home)
+            self.events.moved(client, node, home)
 
     def _reset_session(self, node: str, client: str, entry: ClientEntry) -> None:
         """A session that begins anew has no filters yet."""
@@ -153,7 +152,7 @@ class ClientTable:
             self._set(node, client, entry, topic_filter, None)
         if filters and self._homes.get(client) == node:
             self._linger(node, client, filters)
-            self.moved(client, node, node)
+            self.events.moved(client, node, node)
 
     def _linger(self, node: str, client: str, filters: Mapping[str, int]) -> None:
         """What a client wanted where it was is owed to it until it says what it wants where it is."""
@@ -295,7 +294,7 @@ class ClientTable:
         self._activate(node, entry, True)
         if before is not None:
             self._was[client] = before
-            self.moved(client, before, node)
+            self.events.moved(client, before, node)
 
     def _activate(self, node: str, entry: ClientEntry, active: bool) -> None:
         if entry.active != active:

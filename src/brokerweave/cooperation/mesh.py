@@ -22,9 +22,18 @@ from typing import ClassVar
 from brokerweave.cooperation import adverts
 from brokerweave.cooperation.adverts import Advert, Digest, Heard, Orphaned, Pull, Told
 from brokerweave.cooperation.clients import ClientTable
-from brokerweave.errors import RemoteProtocolError
-from brokerweave.mqtt.packets import Packet
-from brokerweave.plugin import Context, Cut, Hop, Linking, Route, Strategy, option
+from brokerweave.plugin import (
+    Context,
+    Hop,
+    Linking,
+    Packet,
+    RemoteProtocolError,
+    Roster,
+    RosterEvents,
+    Route,
+    Strategy,
+    option,
+)
 
 DIGEST_SECONDS = 60.0
 """Between two digests on each link: a backstop, since links deliver all changes in order or fail."""
@@ -65,10 +74,14 @@ class _Loss:
 
 
 class Mesh(Strategy):
+    """What `strategy = "mesh"` keeps for clients whose site dies. It implies `delivery = "cluster"`,
+    `subscribe = "barrier"` and `cycles = "none"`."""
+
     name: ClassVar[str] = "mesh"
     linking: ClassVar[Linking] = Linking.MEMBERS
     tree: ClassVar[bool] = False
     marks: ClassVar[bool] = False
+    cluster_delivery: ClassVar[bool] = True
 
     copies = option(
         2,
@@ -111,28 +124,6 @@ class Mesh(Strategy):
         self.table = ClientTable()
         self._losses: dict[tuple[str, str], _Loss] = {}
         """By node and client."""
-        self.heard: Callable[[str, int, Cut], None] = lambda neighbour, version, cut: None
-        """Called when a neighbour has heard of a version: what it routed up to the cut, it routed before."""
-        self.lives: Callable[[], None] = lambda: None
-        """Called when other nodes live than before."""
-        self.up: Callable[[str], None] = lambda neighbour: None
-        self.down: Callable[[str], None] = lambda neighbour: None
-        self.joined: Callable[[str, str], None] = lambda node, client: None
-        """Called when a node has a client that it had not."""
-        self.elsewhere: Callable[[str], None] = lambda client: None
-        """Called when a client that this node has was at another, which is gone, as is heard now."""
-        self.left: Callable[[str, str], None] = lambda node, client: None
-        """Called when a client's session at a node is over, which is no node's death."""
-        self.died: Callable[[str], None] = lambda node: None
-        """Called when a node is live no longer."""
-        self.forgot: Callable[[str], None] = lambda node: None
-        """Called when a node was not live for so long that its clients are forgotten."""
-        self.sought: Callable[[str], None] = lambda neighbour: None
-        """Called when a neighbour looks for a client that this node had, and that is elsewhere by now."""
-        self.remembered: Callable[[], None] = lambda: None
-        """Called when others have told who was at sites that are gone."""
-        self.synced: Callable[[str], None] = lambda node: None
-        """Called when a neighbour has told all of its table."""
         self._recovered = False
         self._started = context.now()
         self.version = int(context.now() * 1_000_000)
@@ -245,12 +236,22 @@ class Mesh(Strategy):
     def describe(self, neighbour: str) -> dict[str, int]:
         return {"clients": len(self.table.clients(neighbour)), "heard": int(self._up_to_date(neighbour))}
 
-    def recovering(self) -> bool:
-        """Whether this node was started a moment ago and does not know yet what clients of others want."""
+    def ready(self) -> bool:
         if not self._recovered:
             waited = self.context.now() - self._started
             self._recovered = self.all_told() or waited >= RECOVER_SECONDS
-        return not self._recovered
+        return self._recovered
+
+    def roster(self) -> Roster:
+        return self
+
+    @property
+    def events(self) -> RosterEvents:
+        return self.table.events
+
+    @events.setter
+    def events(self, events: RosterEvents) -> None:
+        self.table.events = events
 
     def all_told(self) -> bool:
         """Whether all that should be there have told their clients since this node was started."""
@@ -293,7 +294,7 @@ class Mesh(Strategy):
         self.table.put(self.context.node_id, client, since, {})
         self._tell(client, {})
         if new:
-            self.joined(self.context.node_id, client)
+            self.events.joined(self.context.node_id, client)
 
     def client_wants(self, client: str, filters: Mapping[str, int | None]) -> None:
         entry = self.table.clients(self.context.node_id).get(client)
@@ -312,7 +313,7 @@ class Mesh(Strategy):
             self.table.drop(self.context.node_id, client)
             self._tell(client, None)
             if at_home:
-                self.left(self.context.node_id, client)
+                self.events.left(self.context.node_id, client)
 
     def client_cut_off(self, client: str) -> None:
         """Its broker was lost: who knows whether that has its session when it is back?"""
@@ -416,7 +417,7 @@ class Mesh(Strategy):
         self.flush()
         self._send_table(neighbour)
         self._digest_later()
-        self.up(neighbour)
+        self.events.up(neighbour)
 
     def neighbour_down(self, neighbour: str) -> None:
         if neighbour in self._up and self._members is None:
@@ -428,7 +429,7 @@ class Mesh(Strategy):
         self._syncing.pop(neighbour, None)
         self._links_changed()
         self._settle(neighbour)
-        self.down(neighbour)
+        self.events.down(neighbour)
 
     def _not_current(self, neighbour: str) -> None:
         if neighbour in self._current:
@@ -462,9 +463,9 @@ class Mesh(Strategy):
         self._forget_holders(gone, new)
         self.context.routes_changed()
         for node in sorted(gone):
-            self.died(node)
+            self.events.died(node)
             self._forget_later(node)
-        self.lives()
+        self.events.lives()
 
     def _forget_later(self, node: str, limit: float = inf) -> None:
         seconds = min(limit, self.window)
@@ -482,7 +483,7 @@ class Mesh(Strategy):
         self.table.forget(node)
         self._versions.pop(node, None)
         self._apply()
-        self.forgot(node)
+        self.events.forgot(node)
 
     # What neighbours tell
 
@@ -501,7 +502,7 @@ class Mesh(Strategy):
                 self.counters["adverts_heard"] += 1
                 if version <= self.version:
                     self._heard[neighbour] = max(version, self._heard.get(neighbour, 0))
-                    self.heard(neighbour, version, cut)
+                    self.events.heard(neighbour, version, cut)
                     self._settle(neighbour)
             case Orphaned() as orphaned:
                 self._take_orphaned(neighbour, orphaned)
@@ -538,7 +539,7 @@ class Mesh(Strategy):
         self._versions[neighbour] = advert.version
         self._apply()
         if named is not None:
-            self.synced(neighbour)
+            self.events.synced(neighbour)
             if started:
                 self._tell_orphaned(neighbour)
         # Only now: what is routed from here on goes where this advert says.
@@ -620,17 +621,17 @@ class Mesh(Strategy):
                 else:
                     loss.filters |= filters.keys()
             elif self.table.home(told.client) == me != node:
-                self.elsewhere(told.client)
+                self.events.elsewhere(told.client)
             elif self.table.home(told.client) not in (None, me) and node == me:
                 self.table.recall_former(me, told.client, filters)
                 self._give_up_later(me, told.client, set(filters), seconds)
-                self.sought(neighbour)
+                self.events.sought(neighbour)
         longer = self._deaths.get(node, 0.0) < self.context.now() + seconds
         if unheard and node not in self.live and longer:
             self._forget_later(node, seconds)
         self._apply()
         self._know_better(neighbour, orphaned)
-        self.remembered()
+        self.events.remembered()
 
     def _know_better(self, neighbour: str, orphaned: Orphaned) -> None:
         """A neighbour takes clients for lost, or for those of a site, that are elsewhere since later: a site
@@ -665,7 +666,7 @@ class Mesh(Strategy):
                 self._keep_no_more(neighbour, client)
                 self.table.drop(neighbour, client)
                 if at_home:
-                    self.left(neighbour, client)
+                    self.events.left(neighbour, client)
             return
         entry = self.table.clients(neighbour).get(client)
         if named is not None and client not in named:
@@ -678,7 +679,7 @@ class Mesh(Strategy):
         self.context.keep(neighbour, kept)
         self.table.put(neighbour, client, told.since, filters)
         if entry is None:
-            self.joined(neighbour, client)
+            self.events.joined(neighbour, client)
 
     def _pull(self, neighbour: str) -> None:
         now = self.context.now()

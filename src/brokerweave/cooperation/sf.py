@@ -20,11 +20,21 @@ from functools import cache
 from heapq import nlargest
 from typing import ClassVar, TypeAlias
 
-from brokerweave.errors import RemoteProtocolError
-from brokerweave.mqtt.packets import Packet, Subscribe, Subscription, Unsubscribe
-from brokerweave.mqtt.properties import Properties, Property, user_properties
 from brokerweave.mqtt.trie import FilterTrie
-from brokerweave.plugin import Context, Hop, Route, Strategy
+from brokerweave.plugin import (
+    Context,
+    Hop,
+    Packet,
+    Properties,
+    Property,
+    RemoteProtocolError,
+    Route,
+    Strategy,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    user_properties,
+)
 from brokerweave.tables import fit
 
 LOCAL = ""

@@ -315,7 +315,7 @@ class LogWriter:
             lowest = START  # who knows what it has read
             if str(error) != self._readers_said:
                 self._readers_said = str(error)
-                self._warn(f"edge log: {error}; what is trimmed counts as not read")
+                self._warn(f"edge log: {error}; trimmed rows count as not read")
         self._kept.pop(0)
         self.counts.trimmed += rows
         unread = 0

@@ -102,7 +102,7 @@ class Feeder:
             except Unavailable as error:
                 self.counts.failures += 1
                 if self.reason != str(error):
-                    log.warning("%s; what is recorded waits in the edge log", error)
+                    log.warning("%s; recorded rows wait in the edge log", error)
                 self.reason = str(error)
             self._changed()
             pause = PAUSE_MIN if self.counts.sent > sent else min(2 * pause, PAUSE_MAX)
@@ -160,7 +160,7 @@ class Feeder:
             self._careful = max(error.positions)
             return
         self._refused |= error.positions
-        log.warning("a record is too large for Kafka and left out: %s", *error.positions)
+        log.warning("a record is too large for Kafka and was skipped: %s", *error.positions)
 
     def _sent(self, found: Sequence[LogRow], records: Sequence[KafkaRecord], skipped: Skipped) -> None:
         counts = self.counts
@@ -172,7 +172,7 @@ class Feeder:
         counts.damaged += skipped.damaged
         if skipped.trimmed or skipped.damaged:
             log.warning(
-                "rows that Kafka does not get: %d were trimmed, %d are damaged",
+                "rows not sent to Kafka: %d were trimmed, %d are damaged",
                 skipped.trimmed,
                 skipped.damaged,
             )
@@ -180,7 +180,7 @@ class Feeder:
 
     def _said_connected(self) -> None:
         if self.reason:
-            log.info("Kafka takes what is recorded, from %s on", self.position)
+            log.info("feeding Kafka from %s on", self.position)
         self.reason = ""
         self._changed()
 

@@ -361,6 +361,21 @@ class Outbox:
             return False
         return True
 
+    def check(self) -> None:
+        """Raises AssertionError if an invariant is broken. Walks the runs: for the simulator and tests."""
+        sizes = [run.size for run, _ in self._memory]
+        assert 0 <= self._sent <= len(sizes), f"{self._sent} runs sent of {len(sizes)} in memory"
+        assert self._memory_used == sum(sizes), "the bytes in memory are counted wrong"
+        assert self._sent_bytes == sum(sizes[: self._sent]), "the bytes in flight are counted wrong"
+        # One run may always be kept, however large.
+        assert self._memory_used <= self.memory_bytes + max(sizes, default=0), "too much is in memory"
+        assert self._spilled >= 0, "less than nothing is on disk only"
+        assert self._spilled_bytes >= 0, "less than nothing is on disk only"
+        records = [record for _, record in self._memory if record]
+        assert records == sorted(records), "the order in memory is not the order on disk"
+        if self._spilled and records:
+            assert records[-1] < self._read_from, "what is in memory would be read from disk again"
+
     def clear(self) -> int:
         """Forget everything, in the journal too; returns how many messages that were."""
         gone = self.backlog_messages

@@ -48,7 +48,7 @@ class Run:
     it. `stamp` and `origin` are those of its publication; `epoch` and `first`, too, if it is a flood of one
     that was no repair. Else `epoch` is 0."""
     holds: tuple[str, ...] = ()
-    """Nodes for whose clients the receiver keeps it, should they miss it (`cooperation.mesh`)."""
+    """Nodes for whose clients the receiver keeps it, should they miss it (`care`)."""
     sender: tuple[str, int] | None = None
     """The publisher's client id and packet id, of a run of one: by them one that is resent is known."""
 

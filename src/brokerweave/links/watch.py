@@ -1,4 +1,4 @@
-"""Who wants to know what an injector does with each message of QoS 1 or 2 (`failover.injections` does).
+"""Who wants to know what an injector does with each message of QoS 1 or 2 (`care.injections` does).
 
 Owns the protocol. A message is named by its origin, the origin's epoch and its sequence. Must not know: why.
 """

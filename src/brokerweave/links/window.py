@@ -111,6 +111,19 @@ class DuplicateWindow:
             self.suppressed -= new
         return [(sequence - first, new) for sequence, new in fresh]
 
+    def check(self) -> None:
+        """Raises AssertionError if an invariant is broken: for the simulator and tests."""
+        assert len(self._epochs) <= self.origins, "too many origins are kept"
+        for origin, epochs in self._epochs.items():
+            numbers = [known.number for known in epochs]
+            assert 0 < len(epochs) <= self.epochs, f"{len(epochs)} epochs of {origin} are kept"
+            assert numbers == sorted(set(numbers), reverse=True), f"the epochs of {origin} are out of order"
+            for known in epochs:
+                lowest = (known.highest - self.width) // _BLOCK
+                assert all(lowest <= block <= known.highest // _BLOCK for block in known.blocks), (
+                    f"the window of {origin} holds sequences outside of it"
+                )
+
     def snapshot(self) -> bytes:
         """Everything but the counters, for `restore`."""
         parts = []

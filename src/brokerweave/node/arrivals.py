@@ -56,8 +56,7 @@ class Arrivals:
         if any(run.stamp for run in runs):
             self._core.retained.commit()
         receiving.confirm()
-        if self._core.failover is not None:
-            self._core.failover.took(neighbour)
+        self._core.care.took(neighbour)
         if receiving.ack_urgent:
             self._core.host.lane_ready(neighbour, lane)
         elif not receiving.ack_scheduled:
@@ -91,7 +90,7 @@ class Arrivals:
         if run.origin == self._core.settings.node_id and not run.repair:
             self._core.counters.add("returned_to_origin", run.count)
             if run.epoch > self._core.settings.epoch:  # not what this node published before a restart
-                self._core.host.warn(f"another node calls itself {run.origin}, as this one does: rename one")
+                self._core.host.warn(f"another node has the id {run.origin} of this node: rename one")
             return
         reached = self._take_new(neighbour, lane, run, skip)
         if run.confirm:
@@ -120,12 +119,11 @@ class Arrivals:
         for offset, count in fresh:
             part, had = run.part(offset, count), list[int]()
             try:
-                if self._core.failover is not None and (part.holds or part.sender is not None):
-                    if self._core.failover.resends.repeated(part, lane):
-                        self._core.counters.add("publications_resent", count)
-                        continue
-                    part = self._core.failover.held(part, lane)
-                for judged, local in self._core.retained.taken(part, had) if run.stamp else ((part, True),):
+                new = self._core.care.arrived(part, lane)
+                if new is None:
+                    self._core.counters.add("publications_resent", count)
+                    continue
+                for judged, local in self._core.retained.taken(new, had) if run.stamp else ((new, True),):
                     reached |= self._route(judged, routes, lane, local=local, hops=not run.flood, skip=skip)
             except RemoteProtocolError:
                 # Repeating it would block the lane for ever.
@@ -194,8 +192,7 @@ class Arrivals:
 
     def _send_confirmations(self) -> None:
         waiting, self._to_confirm = self._to_confirm, {}
-        if self._core.failover is not None:
-            self._core.failover.flush()
+        self._core.care.flush()
         for neighbour, publications in waiting.items():
             self._core.send_own(neighbour, confirmations.TOPIC, confirmations.encode(publications))
 

@@ -197,7 +197,7 @@ class Carriers:
         """A node's epoch only grows: one that goes back belongs to another node of the same id."""
         if epoch < self._epochs.get(peer, 0):
             self._core.count("links_displaced")
-            self._core.host.warn(f"two nodes call themselves {peer} and displace each other: rename one")
+            self._core.host.warn(f"two nodes have the id {peer} and disconnect each other: rename one")
         self._epochs[peer] = epoch
 
     def _preferred(self, new: Carrier, old: Carrier, peer: str) -> bool:
@@ -208,7 +208,7 @@ class Carriers:
 
     def _refused(self, carrier: Carrier, event: LinkRefused) -> None:
         self._core.count("link_refusals")
-        self.unreachable(carrier.peer[0] if carrier.peer else "an incoming link", event.reason)
+        self.unreachable(carrier.peer[0] if carrier.peer else "rejected incoming link", event.reason)
         carrier.peer = None
 
     def unreachable(self, name: str, reason: str) -> None:

@@ -97,10 +97,10 @@ class Checkpointer:
                 recovery = self._recovery({})
                 state = recovery.replay(journal)
         except StorageError as error:
-            self._warn(f"the write-ahead log cannot be read, what it has is lost: {error}")
+            self._warn(f"the write-ahead log cannot be read, its entries are lost: {error}")
             state = stored
         if recovery.damaged:
-            self._warn(f"the write-ahead log: {recovery.damaged} entries could not be understood")
+            self._warn(f"the write-ahead log: {recovery.damaged} entries are damaged and were skipped")
         self.wal = WriteAheadLog(journal, self._warn)
         self.wal.begin_after(int(state.get("covers", 0)))
         self.wal.limit = self._bounds.wal_bytes
@@ -155,9 +155,7 @@ class Checkpointer:
         except StorageError as error:
             self.failures += 1
             if not self._failing:
-                self._warn(
-                    f"the disk does not take the node's state, a crash now may lose or double: {error}"
-                )
+                self._warn(f"cannot save the node's state, a crash now may lose or double messages: {error}")
             self._failing = True
             return False
         self._failing = False

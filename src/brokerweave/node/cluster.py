@@ -30,7 +30,7 @@ class ClusterHost(Protocol):
         """Whether membership was told whom to join and has found nobody yet."""
 
 
-class Cluster:
+class ClusterView:
     def __init__(self, node_id: str, call_later: Callable[[float, Callable[[], None]], Timer]) -> None:
         self.live: frozenset[str] = frozenset((node_id,))
         self._call_later = call_later

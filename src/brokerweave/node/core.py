@@ -14,7 +14,8 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
-from brokerweave.cooperation.mesh import Mesh
+from brokerweave.care.client_care import ClientCare
+from brokerweave.care.interface import Care
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.injector import Injector
 from brokerweave.links.window import DuplicateWindow
@@ -24,10 +25,9 @@ from brokerweave.node import barrier
 from brokerweave.node.admission import Admission
 from brokerweave.node.arrivals import Arrivals
 from brokerweave.node.barrier import Barrier
-from brokerweave.node.cluster import Cluster
+from brokerweave.node.cluster import ClusterView
 from brokerweave.node.confirmations import Confirmations
 from brokerweave.node.counters import Counters
-from brokerweave.node.failover import Failover
 from brokerweave.node.gates import MARK_TOPIC
 from brokerweave.node.injected import WhenInjected
 from brokerweave.node.interest import Interest
@@ -148,7 +148,7 @@ class NodeCore:
             settings.lanes, make_lane, host.call_later, settings.forget_after, self.counters, self.plugins
         )
         self.neighbour_table.stays = self._stays
-        self.cluster = Cluster(settings.node_id, host.call_later)
+        self.cluster = ClusterView(settings.node_id, host.call_later)
         self.waiting_controls = WaitingControls(self.counters)
         self.strategy = strategy(self)
         self.guarded = GuardedStrategy(self.strategy, self.plugins.failed)
@@ -199,9 +199,8 @@ class NodeCore:
         self.sessions = Sessions(self)
         self.wills = Wills(host.call_later, self.publisher.will_due)
         self.taps: Taps | None = None
-        self.failover: Failover | None = (
-            Failover(self, self.strategy) if isinstance(self.strategy, Mesh) else None
-        )
+        roster = self.strategy.roster()
+        self.care: Care = ClientCare(self, roster) if roster is not None else Care()
 
     # For the strategy (Context)
 
@@ -290,6 +289,9 @@ class NodeCore:
         if self.is_up(neighbour):
             self.host.send_control(neighbour, Publish(topic, payload))
 
+    def write_controls(self) -> None:
+        self.host.write_controls()
+
     def is_up(self, neighbour: str) -> bool:
         entry = self.neighbour_table.get(neighbour)
         return entry is not None and entry.up
@@ -328,7 +330,7 @@ class NodeCore:
         """A hybrid time that no other moment of this node has, for a client that comes: later than when it
         came to another site, whose clock may be ahead."""
         stamp = self.retained.index.clock.reserve(1, self.host.now())
-        return max(stamp, self.failover.mesh.table.since(client) + 1) if self.failover is not None else stamp
+        return max(stamp, self.care.since(client) + 1)
 
     def send_retained(self, neighbour: str, topic_filter: str) -> None:
         if self.is_neighbour(neighbour):
@@ -356,7 +358,7 @@ class NodeCore:
             self.listeners,
             cluster=self.settings.cluster_timeout is not None,
             records=self.taps is not None,
-            mesh=self.failover is not None,
+            watched=self.care.watches_deliveries,
             room=self._broker_room,
             asks_first=type(self.strategy).subscribing is not Strategy.subscribing,
         )
@@ -388,27 +390,22 @@ class NodeCore:
         self.host.hang_up(pair, last_words)
 
     def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
-        if self.failover is not None:
-            self.failover.receipts.received(pair, hashes)
-            if more:  # in doubt at this node's death is then no more than the client's Receive Maximum
-                self.failover.receipts.flush()
+        self.care.received(pair, hashes, more)
 
     def publishing(self, topic: str) -> None:
-        if self.failover is not None:
-            self.failover.receipts.kept(topic.encode())
+        self.care.publishing(topic)
 
     def keeps(self, topic: bytes) -> bool:
-        return self.failover is not None and self.failover.receipts.keeps(topic)
+        return self.care.keeps(topic)
 
     def superseded(self, pair: Pair) -> bool:
         return self.sessions.superseded(pair)
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
-        return self.failover is not None and self.failover.resends.resent(pair, publish)
+        return self.care.resent(pair, publish)
 
     def subscribing(self, pair: Pair) -> None:
-        if self.failover is not None:
-            self.failover.returns.subscribing(pair)
+        self.care.subscribing(pair)
 
     def count(self, counter: str, amount: int = 1) -> None:
         self.counters.add(counter, amount)
@@ -421,8 +418,8 @@ class NodeCore:
         self.wills.returned(pair.client.client_id, session_present)
         before = self.interest.records.get(pair.client.client_id)
         record = self.sessions.accepted(pair, session_present)
-        if self.failover is not None and record.owner is pair:
-            self.failover.accepted(pair, session_present, before is not None and before.lost)
+        if record.owner is pair:
+            self.care.accepted(pair, session_present, before is not None and before.lost)
         return record
 
     def granted(self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint) -> bool:
@@ -434,25 +431,28 @@ class NodeCore:
         self.sessions.calmed(record)
         if self.settings.barrier_timeout is None or not filters:
             return True
-        if self.failover is not None:
-            return self.failover.granted(pair, filters, hold_point, self.settings.barrier_timeout)
+        if self.care.expects(pair):
+            return self.care.begin(pair, filters, hold_point, self.settings.barrier_timeout)
+        marks = self.strategy.marks
         return self.await_others(
             partial(self._known, pair.client.client_id, dict(filters)),
             lambda: pair.end_hold(hold_point),
             self.settings.barrier_timeout,
             "barrier_timeouts",
-            self.barrier.forget,
+            self.barrier.forget if marks else self.care.forget_wait,
         )
 
     def _known(self, client: str, filters: Mapping[str, int], heard: Callable[[], None]) -> bool:
         """Ask the strategy, then whether neighbours have heard; also what an earlier filter is still waiting
         for counts: it may be the one that covers this."""
 
+        known = self.barrier.when_heard if self.strategy.marks else self.care.when_heard
+
         def go_on() -> None:
-            if self.barrier.when_heard(heard):
+            if known(heard):
                 heard()
 
-        return self.guarded.granted(client, filters, go_on) and self.barrier.when_heard(heard)
+        return self.guarded.granted(client, filters, go_on) and known(heard)
 
     def may_subscribe(self, pair: Pair, filters: Mapping[str, int]) -> bool:
         readable = dict(self.admission.readable(pair, list(filters.items())))
@@ -555,13 +555,7 @@ class NodeCore:
     def ended(self, pair: Pair, unexpected: bool) -> None:
         if unexpected:
             self.wills.due(pair, self.sessions.heir(pair))
-        if self.failover is not None:
-            self.failover.ended(pair)
-            record = self.sessions.of(pair)
-            if record is not None and unexpected and self.failover.returns.has_pending(record.client_id):
-                record.lost = True  # its session may end with its connection, but not what it is owed
-            if record is not None and record.lost and record.owner is pair:
-                self.failover.mesh.client_cut_off(record.client_id)
+        self.care.ended(pair, unexpected)
         self.sessions.ended(pair)
 
     def closed(self, pair: Pair) -> None:
@@ -627,6 +621,17 @@ class NodeCore:
         self.routes_changed()
         self.retained.forgotten(identifier)
         self.host.forget_lanes(identifier)
+
+    def check(self) -> None:
+        """Raises AssertionError if an invariant of a part is broken: for the simulator and tests."""
+        outboxes = [lane.outbox for entry in self.neighbour_table.all() for lane in entry.lanes]
+        outboxes += [injector.outbox for injector in self.injectors]
+        for outbox in outboxes:
+            outbox.check()
+        self.window.check()
+        self.interest.check()
+        self.retained.index.check()
+        self.wiring.check()
 
     # For the retained index
 

@@ -79,6 +79,23 @@ class Interest:
             self._strategy.subscribed(raised)
         self._strategy.client_wants(record.client_id, wants)
 
+    def check(self) -> None:
+        """Raises AssertionError if an invariant is broken. Walks all filters: for the simulator and tests."""
+        held: dict[str, dict[str, int]] = {}
+        for record in self.records.values():
+            for topic_filter, qos in record.filters.items():
+                holder, plain = _holder(record.client_id, topic_filter)
+                if _leads_out(plain):
+                    held.setdefault(plain, {})[holder] = qos
+        for client in self.flooded:
+            held.setdefault(EVERYTHING, {})[f"{client}\0\0"] = 2
+        assert held == {plain: holders.qos for plain, holders in self._wanted.items()}, (
+            "records and wanted filters differ"
+        )
+        for plain, holders in self._wanted.items():
+            counts = [sum(qos == each for qos in holders.qos.values()) for each in (0, 1, 2)]
+            assert holders.counts == counts, f"the holders of {plain} are counted wrong"
+
     def tell(self, record: SessionRecord) -> None:
         """A client came back to its session: what it wants is what it wanted."""
         wants: dict[str, int | None] = {f: qos for f, qos in record.filters.items() if _routable(f)}

@@ -24,7 +24,7 @@ LEAVING_SECONDS = 1.0
 class MemberHost(ClusterHost, DemandHost, Protocol): ...
 
 
-class Members:
+class MemberWatcher:
     """A `membership.events.Watcher`."""
 
     def __init__(self, core: NodeCore, host: MemberHost, reachable: bool) -> None:

@@ -36,8 +36,8 @@ class Outgoing:
         if run.max_qos and group.kept:
             kept_for = dict(group.keepers)
             wanted = group.sure_hops or wanted
-            if group.holds and self._core.failover is not None:
-                self._core.failover.hold(run.bound_for(run.cap, group.holds), lane)
+            if group.holds:
+                self._core.care.hold(run.bound_for(run.cap, group.holds), lane)
         hops = [hop for hop in wanted if self._accepts(hop, run)]
         number = self._write_run(run, hops, group.local, lane, came_on, taken, kept_for) if run.max_qos else 0
         reached = [

@@ -118,6 +118,9 @@ class GuardedStrategy(Strategy):
     def needs(self, member: str) -> bool:
         return self._ask(lambda: self.inner.needs(member), False)
 
+    def ready(self) -> bool:
+        return self._ask(self.inner.ready, True)
+
     def describe(self, neighbour: str) -> dict[str, int]:
         try:
             return self.inner.describe(neighbour)

@@ -56,8 +56,8 @@ class Publisher:
         if max_qos or group.retained:  # these must be in the index before the broker sees them
             self.settle()
             run = self._new_run(group, count, blob, max_qos, version, sender=sender)
-            if sender is not None and self._core.failover is not None:
-                self._core.failover.resends.left(run, max(group.lane, 0), group.holds)
+            if sender is not None:
+                self._core.care.left_unanswered(run, max(group.lane, 0), group.holds)
             self._core.outgoing.dispatch(run, group, taken=taken)
             return
         key = (group, version)
@@ -88,22 +88,16 @@ class Publisher:
         self, group: RouteGroup, publish: Publish, version: int, pair: Pair, ack: HeldAck
     ) -> bool:
         """True: all who were to hear of it have, or nobody was; else the pair goes on once they have."""
-        core, failover = self._core, self._core.failover
+        core, care = self._core, self._core.care
         assert core.settings.cluster_timeout is not None
         if not group.hops and not group.retained and not group.kept:
             return True  # only a tap wants it
         self.settle()
         blob = codec.encode(publish, version)
-        sender = None
-        if failover is not None:
-            sender, holds = failover.resends.sender(publish, pair, group.holds, ack.resent)
-            group = replace(group, holds=holds) if ack.resent else group
+        sender, holds = care.sender(publish, pair, group.holds, ack.resent)
+        group = replace(group, holds=holds) if ack.resent else group
         run = self._new_run(group, 1, blob, publish.qos, version, True, sender, ack.resent)
-        if failover is not None:
-            if ack.resent:
-                failover.resends.known_again(run, max(group.lane, 0))
-            else:
-                failover.published(run, max(group.lane, 0), publish, pair)
+        care.published(run, max(group.lane, 0), publish, pair, ack.resent)
         publication = PublicationId(run.origin, run.epoch, max(group.lane, 0), run.first)
         record = core.sessions.of(pair) if publish.qos == 2 else None
         kept = record is not None and record.stored
@@ -113,8 +107,7 @@ class Publisher:
 
         def go_on() -> None:
             missing = unreached | core.confirmations.abandon(publication)  # also those not heard of in time
-            if failover is not None:
-                failover.not_kept(run, publication.lane, group, missing)
+            care.not_kept(run, publication.lane, group.keepers, missing)
             pair.release(ack)
 
         if core.await_others(
@@ -123,8 +116,8 @@ class Publisher:
             core.settings.cluster_timeout,
             "cluster_timeouts",
         ):
-            if unreached and failover is not None:
-                failover.not_kept(run, publication.lane, group, unreached)
+            if unreached:
+                care.not_kept(run, publication.lane, group.keepers, unreached)
             return True
         return False
 
@@ -163,7 +156,7 @@ class Publisher:
         """The will of a client that was here. The broker publishes it at this site."""
         if will.topic.startswith("$") or not self._core.admission.may_write(pair, will.topic):
             return
-        sender = self._core.failover.will_due(pair, will) if self._core.failover is not None else None
+        sender = self._core.care.will_due(pair, will)
         group = self._core.local_routes.lookup(will.topic.encode(), will.retain)
         if group is None:
             return

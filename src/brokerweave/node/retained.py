@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from brokerweave.links.hybrid_clock import HybridClock, time_of
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import PublishHead
 from brokerweave.mqtt.packets import Publish
@@ -35,9 +36,6 @@ that equal messages at two brokers are one version."""
 
 OLDEST = 1
 """The stamp of such messages: anything published through a node is newer."""
-
-_UNITS = 1000 << 16
-"""Stamps in a second: fine enough that publications one after the other at two sites do not tie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,27 +112,6 @@ class MemoryStore:
         pass
 
 
-class HybridClock:
-    """Stamps that never go back and pass every stamp seen, so that a later publication has a higher one."""
-
-    def __init__(self, max_skew: float) -> None:
-        self.last = 0
-        self._max_skew = max_skew
-
-    def reserve(self, count: int, now: float) -> int:
-        """The first of `count` consecutive stamps."""
-        first = max(self.last + 1, int(now * _UNITS))
-        self.last = first + count - 1
-        return first
-
-    def see(self, stamp: int, now: float) -> bool:
-        """Go past another node's stamp; False, and unmoved, if it is too far ahead to be believed."""
-        if time_of(stamp) > now + self._max_skew:
-            return False
-        self.last = max(self.last, stamp)
-        return True
-
-
 class RetainedIndex:
     def __init__(self, settings: RetainedSettings, store: RetainedStore) -> None:
         self.settings = settings
@@ -204,6 +181,22 @@ class RetainedIndex:
         self._put(topic, entry, frame if size else None)
         return RetainedVerdict.NEW
 
+    def check(self) -> None:
+        """Raises AssertionError if an invariant is broken. Walks all entries: for the simulator and tests."""
+        entries = {topic: entry for bucket in self._buckets for topic, entry in bucket.items()}
+        size = sum(entry.size + ENTRY_OVERHEAD for entry in entries.values())
+        assert self.bytes == size, "the bytes of the retained index are counted wrong"
+        assert self._mortal == {t for t, entry in entries.items() if entry.dead or entry.expires}, (
+            "what is to be purged is not known"
+        )
+        for number, bucket in enumerate(self._buckets):
+            fingerprint = 0
+            for topic, entry in bucket.items():
+                fingerprint ^= _mark(topic, entry)
+            assert self._fingerprints[number] == fingerprint, f"the fingerprint of bucket {number} is wrong"
+        latest = max((entry.stamp for entry in entries.values()), default=0)
+        assert self.clock.last >= latest, "a stamp given now would be older than one seen"
+
     def commit(self) -> None:
         self._store.commit()
 
@@ -247,11 +240,6 @@ class RetainedIndex:
 def tag_of(origin: str, payload: bytes) -> int:
     """64 bits that tell versions of one stamp apart; the highest bit lets a tombstone win."""
     return _hash(origin.encode() + b"\0" + payload) >> 1 | (not payload) << 63
-
-
-def time_of(stamp: int) -> float:
-    """When a stamp was given, in seconds on its origin's clock."""
-    return stamp / _UNITS
 
 
 def _bucket(topic: str) -> int:

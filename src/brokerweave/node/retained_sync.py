@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from brokerweave.care.interface import Care
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import publish_head, split
@@ -56,6 +57,9 @@ class RetainedHost(CheckHost, SendingHost, Protocol):
 
     def send_own(self, neighbour: str, topic: str, payload: bytes) -> None: ...
 
+    @property
+    def care(self) -> Care: ...
+
 
 @dataclass(slots=True)
 class _Repair:
@@ -87,8 +91,6 @@ class RetainedSync:
         self._held: dict[str, bytes] | None = None
         self.unsure_until = 0
         """The stamp up to which QoS 0 may come once more, by another way, after a crash."""
-        self.repaired: Callable[[], None] = lambda: None
-        """Called when a comparison brought something new: others may lack it, too."""
         self._host = host
         self._repairs: dict[str, _Repair] = {}
         # Each start has rounds of its own: an answer to a question from before is no answer now.
@@ -146,7 +148,7 @@ class RetainedSync:
         verdict = self.index.offer(run.stamp + offset, run.origin, frame, head, run.version, run.born, now)
         if verdict is RetainedVerdict.NEW:
             if run.repair:
-                self.repaired()
+                self._host.care.repaired()
             local = not run.repair or self._needs(before, frame[head.payload_start :])
             if local:
                 self.check.injected(topic)

@@ -25,7 +25,7 @@ MOST_HAD = 100_000
 class Sessions:
     def __init__(self, core: NodeCore) -> None:
         self._core = core
-        self._records = core.interest.records
+        self.records = core.interest.records
         self._expiries: dict[str, Timer] = {}
         self._overtaken: dict[str, Pair] = {}
         """By client id: a pair whose CONNACK came after that of one that had connected later."""
@@ -35,7 +35,7 @@ class Sessions:
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
         """The broker accepted a client: the record that its session goes on with."""
         client_id = _name(pair)
-        record = self._records.get(client_id)
+        record = self.records.get(client_id)
         if record is not None and _later(record.owner, pair):
             # Its CONNACK was slow, on a connection of its own: the broker has most likely ended it since.
             self._overtaken[client_id] = pair
@@ -45,18 +45,14 @@ class Sessions:
         if expiry is not None:
             expiry.cancel()
         if record is not None and not session_present:
-            failover = self._core.failover
-            if failover is not None and pair.connect is not None:
-                # It asks for a session that its broker lost meanwhile, or had yet to say what it wants: what
-                # it missed it is still to get.
-                asks = not pair.connect.clean_start or failover.returns.has_pending(client_id)
-                record.lost = record.lost or asks
+            if pair.connect is not None and self._core.care.is_owed(client_id, pair.connect.clean_start):
+                record.lost = True
             self.forget(record, left=not record.lost)
             record.owner = None  # whose end says nothing of this session: its broker has ended it
             record = None
         unknown = False
         if record is None:
-            record = self._records[client_id] = SessionRecord(client_id, pair.expiry)
+            record = self.records[client_id] = SessionRecord(client_id, pair.expiry)
             unknown = session_present
         record.owner = pair
         record.since = None
@@ -72,18 +68,18 @@ class Sessions:
 
     def of(self, pair: Pair) -> SessionRecord | None:
         """The pair's record; None if another pair has taken the session over."""
-        record = self._records.get(_name(pair))
+        record = self.records.get(_name(pair))
         if record is None or record.owner is pair or self._overtaken.get(record.client_id) is pair:
             return record
         return None
 
     def superseded(self, pair: Pair) -> bool:
         """Whether another pair has taken the session over."""
-        return _name(pair) in self._records and self.of(pair) is None
+        return _name(pair) in self.records and self.of(pair) is None
 
     def heir(self, pair: Pair) -> object | None:
         """The pair that has taken the session over."""
-        record = self._records.get(_name(pair))
+        record = self.records.get(_name(pair))
         if record is not None and record.owner is pair:
             return self._overtaken.get(record.client_id)
         return record.owner if record is not None else None
@@ -108,9 +104,9 @@ class Sessions:
         record.owner = None
         record.expiry = pair.expiry
         record.since = self._core.now()
-        if record.expiry <= 0 and record.lost and self._core.failover is not None:
+        if record.expiry <= 0 and record.lost:
             # Its client did not go: it is owed what it misses until it comes back, here or elsewhere.
-            record.expiry = self._core.failover.window
+            record.expiry = self._core.care.window
         if record.expiry <= 0:
             self.forget(record)
             return
@@ -125,7 +121,7 @@ class Sessions:
 
     def remember(self, record: SessionRecord, filters: dict[str, int], away: float) -> None:
         """A session from before a restart, `away` seconds of whose expiry are over."""
-        self._records[record.client_id] = record
+        self.records[record.client_id] = record
         self._core.guarded.client_joined(record.client_id, record.joined)
         self._core.interest.add(record, filters.items())
         if record.unknown and self._core.settings.unknown_session == "flood":
@@ -133,16 +129,16 @@ class Sessions:
         record.stored = self._core.wal.keeps
         self._had += len(record.had)
         self._bound_had(record)
-        if record.returned is not None and self._core.failover is not None:
-            self._core.failover.returns.recall(record)
+        if record.returned is not None:
+            self._core.care.recall(record)
         self._expire_later(record, away)
 
     def returned(
         self, client: str, returned: dict[str, tuple[int, list[int]]] | None, granted: float | None = None
     ) -> None:
-        """In a mesh: whether a client may be owed something from before it came here, also after a crash, and
+        """Whether a client may be owed something from before it came here, also after a crash, and
         up to where; `granted`: it was subscribed here just then."""
-        record = self._records.get(client)
+        record = self.records.get(client)
         if record is not None and (record.returned != returned or granted is not None):
             record.returned = returned
             record.granted = record.granted if granted is None else granted
@@ -153,7 +149,7 @@ class Sessions:
 
     def had(self, client: str, names: Iterable[Name]) -> None:
         """One that came back has these of what it was owed from before, also after a crash."""
-        record = self._records.get(client)
+        record = self.records.get(client)
         if record is None or record.returned is None or not record.stored:
             return
         fresh = [one for one in dict.fromkeys(names) if one not in record.had]
@@ -176,12 +172,12 @@ class Sessions:
     def _unknown(self, record: SessionRecord) -> None:
         record.unknown = True
         self._core.counters.add("unknown_sessions")
-        goes_on = f"client {record.client_id!r} goes on with a session whose filters this node has not seen; "
+        goes_on = f"client {record.client_id!r} resumed a session whose filters this node does not know; "
         if self._core.settings.unknown_session == "flood":
             self._core.interest.flood(record)
-            self._core.host.warn(f"{goes_on}everything comes to this site until it subscribes again")
+            self._core.host.warn(f"{goes_on}this site gets all messages until the client subscribes again")
         else:
-            self._core.host.warn(f"{goes_on}they count for other sites when it subscribes again")
+            self._core.host.warn(f"{goes_on}other sites send it nothing until the client subscribes again")
 
     def _write(self, record: SessionRecord) -> None:
         self._core.wal.note("session", state_of(record, whole=not record.stored))

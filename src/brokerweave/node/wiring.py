@@ -98,6 +98,19 @@ class Wiring:
             return "joining" if peer.new else "active"
         return "owed" if self._core.neighbour_table[neighbour].active else "standby"
 
+    def check(self) -> None:
+        """Raises AssertionError if an invariant is broken: for the simulator and tests."""
+        for entry in self._core.neighbour_table.all():
+            peer = self.peers[entry.id]
+            assert peer.up == entry.up, f"the link with {entry.id} is up and down"
+            assert peer.up or not peer.joined, f"the link with {entry.id} is in the tree and down"
+            assert entry.active or not peer.joined, f"the strategy does not know {entry.id}, in the tree"
+        if self.enabled and not self._election_due:
+            mine = self._tree.neighbours(self._core.node_id)
+            joined = {name for name, peer in self.peers.items() if peer.joined}
+            stray = sorted(joined - set(mine))
+            assert not stray, f"links with {stray} are used and not in the tree"
+
     # What happens to links
 
     def recalled(self, neighbour: str, unknown: bool) -> None:

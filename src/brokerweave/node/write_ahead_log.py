@@ -121,7 +121,7 @@ class WriteAheadLog:
         if not self._failing:
             self._failing = True
             self._warn(
-                f"the write-ahead log cannot be written, a crash now would lose what it misses: {error}"
+                f"the write-ahead log cannot be written, a crash now would lose what is not in it: {error}"
             )
             self.grown()
 

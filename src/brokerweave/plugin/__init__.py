@@ -31,6 +31,7 @@ from brokerweave.plugin.listener import (
     Side,
 )
 from brokerweave.plugin.options import Option, OptionValue, option, options_of
+from brokerweave.plugin.roster import Roster, RosterEntry, RosterEvents, RosterTable
 from brokerweave.plugin.strategy import Context, Cut, Hop, Linking, Route, Strategy, Timer
 
 API_VERSION = 1
@@ -57,6 +58,10 @@ __all__ = [
     "Publish",
     "Reject",
     "RemoteProtocolError",
+    "Roster",
+    "RosterEntry",
+    "RosterEvents",
+    "RosterTable",
     "Route",
     "Session",
     "SessionManager",

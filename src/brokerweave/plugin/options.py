@@ -8,7 +8,7 @@ where values come from (`brokerweave.config` reads them from the section that ha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isnan
+from math import inf, isfinite
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast, overload
 
 OptionValue: TypeAlias = bool | int | float | str
@@ -60,22 +60,31 @@ class Option(Generic[Value]):
         value: Any = instance.options.get(self.name, self.default)  # of the right type: checked when read
         return cast(Value, value)
 
+    @property
+    def words(self) -> str:
+        """What values there are, in words."""
+        if self.choices:
+            return "one of " + ", ".join(map(repr, self.choices))
+        low = f"from {self.minimum:.15g}" if self.minimum is not None else ""
+        high = f"to {self.maximum:.15g}" if self.maximum is not None else ""
+        return " ".join(filter(None, (_KINDS[type(self.default)], low, high)))
+
+    def read(self, value: object) -> Value:
+        """A value without a `problem`, as the option has it: a whole number may stand for any number."""
+        kind: Any = type(self.default)
+        return cast(Value, kind(value))
+
     def problem(self, value: object) -> str:
         """What the value should be and is not, in words; "" if it is good."""
         wanted = type(self.default)
         if wanted is float and type(value) is int:
             value = float(value)
-        if type(value) is not wanted:
-            return _KINDS[wanted]
-        if self.choices and value not in self.choices:
-            return "one of " + ", ".join(map(repr, self.choices))
-        if not isinstance(value, (int, float)):
-            return ""
-        if isnan(value):
-            return "a number"
-        if self.minimum is not None and value < self.minimum:
-            return f"at least {self.minimum:g}"
-        return f"at most {self.maximum:g}" if self.maximum is not None and value > self.maximum else ""
+        bad = type(value) is not wanted or (self.choices and value not in self.choices)
+        if not bad and isinstance(value, (int, float)):
+            low = -inf if self.minimum is None else self.minimum
+            high = inf if self.maximum is None else self.maximum
+            bad = not (isfinite(value) and low <= value <= high)
+        return self.words if bad else ""
 
 
 _KINDS: dict[type, str] = {

@@ -17,6 +17,7 @@ from brokerweave.plugin.strategy import Strategy
 
 STRATEGIES = "brokerweave.strategies"
 LISTENERS = "brokerweave.listeners"
+OWN = "brokerweave"
 
 Kind = TypeVar("Kind", Strategy, Listener)
 
@@ -29,6 +30,23 @@ def strategy(name: str) -> type[Strategy]:
 def listener(name: str) -> type[Listener]:
     """The listener called `name`."""
     return _find(name, LISTENERS, Listener)
+
+
+def names() -> frozenset[str]:
+    """Of every strategy and listener that is installed."""
+    return frozenset(point.name for group in (STRATEGIES, LISTENERS) for point in entry_points(group=group))
+
+
+def plugin(name: str) -> type[Strategy] | type[Listener]:
+    """The installed strategy or listener called `name`."""
+    installed = any(point.name == name for point in entry_points(group=STRATEGIES))
+    return strategy(name) if installed else listener(name)
+
+
+def shipped() -> list[type[Strategy]]:
+    """The strategies that come with this package, by name."""
+    points = [point for point in entry_points(group=STRATEGIES) if point.module.startswith(f"{OWN}.")]
+    return [strategy(point.name) for point in sorted(points, key=lambda point: point.name)]
 
 
 def _find(name: str, group: str, kind: type[Kind]) -> type[Kind]:

@@ -12,10 +12,13 @@ import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from brokerweave.mqtt.packets import Packet
-from brokerweave.plugin.options import OptionValue
+from brokerweave.plugin.options import Option, OptionValue
+
+if TYPE_CHECKING:
+    from brokerweave.plugin.roster import Roster
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,8 @@ class Hop:
     qos: int = 2
     """-1: nobody asked there, it only keeps messages for others (`holds`)."""
     holds: tuple[str, ...] = ()
-    """Nodes for whose clients the neighbour keeps QoS 1 and 2, should they miss it."""
+    """Nodes for whose clients the neighbour keeps QoS 1 and 2, should they miss it (see
+    `Strategy.roster`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +155,15 @@ class Strategy:
     make sure of that."""
     marks: ClassVar[bool] = True
     """Before a SUBACK goes to a client the node waits until what the strategy told its neighbours has reached
-    them and, with a `tree`, every node behind them. False: it does not."""
-
+    them and, with a `tree`, every node behind them. False: it does not, unless the strategy has a roster
+    (`Roster.when_heard`)."""
+    cluster_delivery: ClassVar[bool] = False
+    """The acknowledgement of a publication waits for all interested nodes in reach, whatever `delivery`
+    says."""
+    patience: ClassVar[Option[float] | None] = None
+    """An option in seconds that stands for `barrier_timeout` and `cluster_timeout`: how long the node waits
+    for others before a SUBACK, whatever `subscribe` says, or an acknowledgement goes on all the same,
+    counted."""
     retained_everywhere: ClassVar[bool] = True
     """Every node keeps every retained message, and two nodes compare theirs when their link comes up. False:
     they go where `route_retained` says, and where the strategy sends them (`context.send_retained`)."""
@@ -189,6 +200,17 @@ class Strategy:
         False: it waits until `proceed()` is called, and then for the marks (`marks`); for `barrier_timeout`
         in all, counted then. Not asked with `subscribe = "async"`."""
         return True
+
+    def ready(self) -> bool:
+        """False: the node was started a moment ago and does not know yet what others want. Its health port
+        says so to balancers."""
+        return True
+
+    def roster(self) -> Roster | None:
+        """Asked once, when the node is built. A strategy that tells every node of every client, and whose
+        messages take one hop, may return itself: the node then keeps what clients of other nodes miss
+        (`Route.holds`, `Hop.holds`) and gives it to them where they come back. None: nobody does that."""
+        return None
 
     def subscribed(self, filters: Mapping[str, int]) -> None:
         """Local clients now want these filters, each at the highest QoS among them: new or changed."""

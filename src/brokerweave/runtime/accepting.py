@@ -61,7 +61,7 @@ class Accepting:
                 return
             except OSError as error:
                 reason = error.strerror or error
-                log.warning("a client cannot be let in: %s; trying again in %s s", reason, PAUSE_SECONDS)
+                log.warning("cannot accept a client: %s; trying again in %s s", reason, PAUSE_SECONDS)
                 self._loop.remove_reader(listening)
                 self._loop.call_later(PAUSE_SECONDS, self._accept_again, listening)
                 return

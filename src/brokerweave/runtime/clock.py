@@ -36,7 +36,7 @@ class Clock:
             return 0.0
         self._offset += step
         if abs(step) >= LOUD_SECONDS:
-            log.warning("the machine's clock was set by %+.1f s: followed", step)
+            log.warning("the system clock was changed by %+.1f s; the node follows it", step)
         return step
 
 

@@ -20,15 +20,15 @@ _METHODS = (b"GET ", b"HEAD ", b"OPTIONS ")
 
 
 class NodeHealth:
-    """`started` and `draining` are the node's to set, `recovering` is a strategy's: it answers whether what
-    clients are owed is still being gathered here."""
+    """`started` and `draining` are the node's to set, `ready` is its strategy's: whether the node knows what
+    others want."""
 
     def __init__(self, broker_is_up: Callable[[], bool]) -> None:
         self._broker_is_up = broker_is_up
         self._callers: set[_Caller] = set()
         self.started = False
         self.draining = False
-        self.recovering: Callable[[], bool] = lambda: False
+        self.ready: Callable[[], bool] = lambda: True
 
     @property
     def reason(self) -> str:
@@ -39,7 +39,7 @@ class NodeHealth:
             return "starting"
         if not self._broker_is_up():
             return "broker down"
-        return "recovering" if self.recovering() else ""
+        return "" if self.ready() else "recovering"
 
     async def listen(self, host: str, port: int) -> asyncio.Server:
         loop = asyncio.get_running_loop()

@@ -188,7 +188,7 @@ class Membership:
         level = logging.WARNING if isinstance(event, _LOUD) else logging.INFO
         log.log(level, "node %s %s", member.id, type(event).__name__.lower())
         if isinstance(event, events.Conflict):
-            self._warn(f"another process is a member as {member.id}: give each node an id of its own")
+            self._warn(f"another process uses the id {member.id}: give each node its own id")
         else:
             self._happened.append(event)
 
@@ -251,7 +251,7 @@ class Membership:
                 await self._speak(reader, writer, dials=False)
         except (OSError, TimeoutError, RemoteProtocolError) as error:
             self.failed_exchanges += 1
-            log.info("exchange with a caller: %s", error or "it took too long")
+            log.info("exchange with an unauthenticated peer: %s", error or "it took too long")
         finally:
             self._accepted -= 1
 

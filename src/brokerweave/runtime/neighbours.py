@@ -63,13 +63,21 @@ class LinkSocket(asyncio.Protocol):
         self._links.sockets.add(self)
         self.flush()
 
+    def _who(self) -> str:
+        """For the log: the neighbour, or the address of a peer that has not proved who it is."""
+        if self.peer is not None:
+            return f"link with {self.peer[0]}"
+        assert self._transport is not None
+        address = self._transport.get_extra_info("peername") or ("an unknown address", 0)
+        return "rejected link from {}:{}".format(*address)
+
     def data_received(self, data: bytes) -> None:
         try:
             for event in self.connection.receive(data, self._links.host.now()):
                 self._links.carriers.handle(self, event)
         except RemoteProtocolError as error:
             self._links.host.core.count("link_protocol_errors")
-            log.warning("link with %s: %s", self.peer[0] if self.peer else "a stranger", error)
+            log.warning("%s: %s", self._who(), error)
             self.close()
         self.flush()
         if self.connection.closed:

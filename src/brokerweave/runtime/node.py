@@ -15,13 +15,13 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import TypeVar
 
 import uvloop
 
 from brokerweave.config import Address, NodeConfig, claim_admin_folder, reload
-from brokerweave.cooperation.mesh import Mesh
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.dead_letters import DeadLetters
@@ -33,7 +33,7 @@ from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
 from brokerweave.node.checkpointer import Checkpointer
 from brokerweave.node.core import NodeCore
-from brokerweave.node.members import Members
+from brokerweave.node.members import MemberWatcher
 from brokerweave.node.taps import Taps
 from brokerweave.plugin import Strategy, registry
 from brokerweave.runtime import dead_letter_commands, logs, settings
@@ -242,7 +242,7 @@ class Node:
         self.retained_store = SqliteStore(self.storage.folder / "retained.db", self.warn)
         sessions = RuntimeSessions(self.client_listener)
         self.core = NodeCore(
-            settings.core_settings(self.config, epoch, issubclass(strategy, Mesh)),
+            settings.core_settings(self.config, epoch, strategy),
             self.config.limits,
             strategy,
             tuple(registry.listener(name)(sessions) for name in node.listeners),
@@ -252,10 +252,9 @@ class Node:
             self.retained_store,
             self.checkpointer.wal,
         )
-        if self.core.failover is not None and not self.storage.temporary:
-            self.core.failover.keep_in(self.storage.journal("held"))
-        if isinstance(self.core.strategy, Mesh):
-            self.health.recovering = self.core.strategy.recovering
+        if not self.storage.temporary:
+            self.core.care.keep_in(partial(self.storage.journal, "held"))
+        self.health.ready = self.core.guarded.ready
         self.core.plugins.report = self.problems.report
         self.core.admission.replace(load_acl(self.config))
 
@@ -263,7 +262,7 @@ class Node:
         node = self.config.node
         key = read_key(self.config.membership.key_file or node.key_file)
         assert key is not None  # the configuration was checked
-        members = Members(self.core, self, reachable=node.link_listen is not None)
+        members = MemberWatcher(self.core, self, reachable=node.link_listen is not None)
         self.membership = Membership(self.config, key, self.random, members, self.warn)
 
     def _record(self) -> None:
@@ -271,7 +270,9 @@ class Node:
         if folder is None:
             folder = self.storage.folder / "edge-log"
             if self.storage.temporary:
-                self.warn("neither data_dir nor an [edge_log] path: what taps record is gone with this node")
+                self.warn(
+                    "neither data_dir nor an [edge_log] path: recorded rows are lost when this node ends"
+                )
         self.recording = Recording(self, self.config.edge_log, folder, self.config.node.id)
         if self.config.flight.listen is not None:
             self.flight = FlightChild(self.config.flight, folder, self.warn)
@@ -284,9 +285,9 @@ class Node:
         if node.link_listen is not None:
             await _bind("link_listen", node.link_listen, self.links.listen(node.link_listen))
         elif self.config.neighbours == ():
-            self.warn("neither link_listen nor a neighbour is configured: this site stands alone")
+            self.warn("neither link_listen nor a neighbour is configured: this node links with no other")
         if node.key_file is None and node.link_listen is not None:
-            self.warn("no key_file: anyone who reaches link_listen may link")
+            self.warn("no key_file: anyone who can connect to link_listen may link")
         for neighbour in self.config.neighbours:
             self._configured.add(neighbour.id, neighbour.address)
         if node.health is not None:

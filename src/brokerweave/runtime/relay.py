@@ -280,9 +280,11 @@ class ClientConnection(asyncio.Protocol):
         self._host.dial_broker(self)
 
     def end_forsaken(self) -> bool:
-        """End a client that has hung up before it was accepted, and asked for nothing. In a mesh it may be at
-        another site by now: a CONNECT that a busy node came to late must not call it away from there."""
-        if self._host.core.failover is None or not self.pair.bare or not has_ended(self._file):
+        """End a client that has hung up before it was accepted, and asked for nothing. Where clients are
+        followed it may be at another site by now: a CONNECT that a busy node came to late must not call it
+        away from there."""
+        follows = self._host.core.care.watches_deliveries
+        if not (follows and self.pair.bare and has_ended(self._file)):
             return False
         self._host.core.count("forsaken_connects")
         self.end()

@@ -145,7 +145,7 @@ class RetainedReader:
         if not readable:
             retained.broker_read = False
             self.state = "the broker gives no retained messages to wildcard filters"
-            self._host.warn(f"{self.state}: what it retained before this node stood there stays at this site")
+            self._host.warn(f"{self.state}: what it retained before this node started stays at this site")
         # Who published them is not known; the node itself must be allowed to.
         admits = self._host.core.admission.may_write_as
         news, topics = 0, [topic for topic in found if admits(self._login[0], topic)]

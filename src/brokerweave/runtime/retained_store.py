@@ -144,7 +144,7 @@ class SqliteStore:
         self.failures += 1
         if not self._failing:
             self._failing = True
-            self._warn(f"{self._path}: {error}; a crash now would lose what is retained from here on")
+            self._warn(f"{self._path}: {error}; a crash now would lose messages retained from now on")
 
 
 def _connect(path: Path) -> sqlite3.Connection:

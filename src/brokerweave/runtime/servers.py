@@ -34,7 +34,7 @@ def own_meta(node: Node, client_port: int) -> Meta:
     if len(meta.encode()) <= MOST_META - _TABLE_ROOM:
         return meta
     node.warn(
-        "the names in 'listen' and 'health' are too long to tell other members: `haproxy` needs --server"
+        "the names in 'listen' and 'health' are too long for membership metadata: `haproxy` needs --server"
     )
     return Meta()
 

@@ -34,7 +34,7 @@ class Storage:
         try:
             if data_dir is None:
                 data_dir = Path(tempfile.mkdtemp(prefix="brokerweave-"))
-                warn(f"no data_dir: what is owed lives in {data_dir} and is gone with this node")
+                warn(f"no data_dir: pending messages are kept in {data_dir} and are lost when this node ends")
             data_dir.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -54,7 +54,7 @@ class Storage:
         try:
             journal = FileJournal(self.folder / name)
         except (StorageError, ValueError) as error:
-            self._warn(f"journal {name} cannot be used, what is owed stays in memory only: {error}")
+            self._warn(f"journal {name} cannot be used, pending messages stay in memory only: {error}")
             return None
         if journal.damaged:
             self._warn(f"journal {name}: {journal.damaged} torn or damaged records were cut off")
@@ -111,7 +111,7 @@ class Storage:
 
     def reject_state(self, error: Exception) -> None:
         path = self.folder / "state.json"
-        self._warn(f"{path} cannot be read ({error}); it is kept as state.damaged, and the node starts anew")
+        self._warn(f"{path} cannot be read ({error}); it is kept as state.damaged, and the state is empty")
         path.replace(path.with_suffix(".damaged"))
 
     def save_state(self, state: dict[str, Any], sync: bool = True) -> int:

@@ -33,7 +33,7 @@ _FROM_BROKER = sum(
 PUBLISH_ACKS = 1 << PacketType.PUBACK | 1 << PacketType.PUBREC
 
 ANSWERS = frozenset({PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP, PacketType.PINGREQ})
-"""What the client of a mesh says to the broker, or to the node that sent something in its stead."""
+"""What a client that is watched says to the broker, or to the node that sent something in its stead."""
 ANSWERED = frozenset({PacketType.PUBACK, PacketType.PUBREC})
 DELIVERS = frozenset({PacketType.PUBLISH, PacketType.PUBREL})
 ABOUT_FILTERS = frozenset({PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE})
@@ -54,14 +54,14 @@ ACTED_ON = frozenset(
 )
 
 
-def from_client(listened: bool, mesh: bool) -> int:
+def from_client(listened: bool, watched: bool) -> int:
     """`listened`: listeners want to see something of this side's."""
     if listened:
         return _EVERYTHING
-    return _FROM_CLIENT | (sum(1 << t for t in ANSWERS) if mesh else 0)
+    return _FROM_CLIENT | (sum(1 << t for t in ANSWERS) if watched else 0)
 
 
-def from_broker(listened: bool, cluster: bool, mesh: bool) -> int:
-    if listened or mesh:
+def from_broker(listened: bool, cluster: bool, watched: bool) -> int:
+    if listened or watched:
         return _EVERYTHING
     return _FROM_BROKER | (PUBLISH_ACKS if cluster else 0)

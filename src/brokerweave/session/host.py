@@ -48,7 +48,7 @@ class PairHost(RecorderHost, RedeliveryHost, UnconfirmedHost, Protocol):
         """Publications of an accepted client, for the links.
 
         `taken` is one QoS 2 publication's client and packet id, where its session outlives the connection;
-        `sender` in a mesh those of one whose client left without an answer.
+        `sender`, where clients are watched, those of one whose client left without an answer.
         """
 
     def released(self, pair: Pair, packet_id: int) -> None:
@@ -63,11 +63,11 @@ class PairHost(RecorderHost, RedeliveryHost, UnconfirmedHost, Protocol):
         """Whether the client has a later connection here: the broker is about to end this one."""
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
-        """In a mesh: the client sent a publication again. True if it was acted on before: the broker does not
+        """A watched client sent a publication again. True if it was acted on before: the broker does not
         get it, and the node answers, when `forward_confirmed` (its `ack.resent` is set) lets it."""
 
     def subscribing(self, pair: Pair) -> None:
-        """In a mesh: the client's SUBSCRIBE is about to go to the broker."""
+        """The client's SUBSCRIBE is about to go to the broker."""
 
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         """End both halves of a pair; the broker is told `last_words` before."""

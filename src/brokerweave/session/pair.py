@@ -2,7 +2,7 @@
 
 Owns the two scanners, the phase of the pair, and which frame goes to whom of those who know what it means.
 Invariants: what is returned for the other side is the input cut at frame boundaries, unchanged but for frames
-a listener rejected, acknowledgements that wait for the cluster, and in a mesh what the node itself delivers
+a listener rejected, acknowledgements that wait for the cluster, and what the node itself delivers
 and answers; a filter counts only when SUBACK grants it. Must not know: sockets, strategies, links, what
 becomes of a publication.
 """
@@ -99,12 +99,12 @@ class Pair:
         listeners: tuple[Listener, ...] = (),
         cluster: bool = False,
         records: bool = False,
-        mesh: bool = False,
+        watched: bool = False,
         room: int | None = None,
         asks_first: bool = False,
     ) -> None:
         """`cluster`: acknowledgements of QoS 1 and 2 wait until the other sites have taken the message.
-        `records`: there are taps. `mesh`: the host hears what the client has, and may redeliver; implies
+        `records`: there are taps. `watched`: the host hears what the client has, and may redeliver; implies
         `cluster`. `room`: how many QoS 2 publications that were not released the broker takes, if that is
         known. `asks_first`: the host is asked before a SUBSCRIBE goes to the broker."""
         self.client = SessionHandle(identifier * 2, Side.CLIENT)
@@ -116,7 +116,7 @@ class Pair:
         self.broker_left = False
         """Its broker hung up, and no other pair had its session: the broker may have died."""
         self.came = 0
-        """When its client came here, as a hybrid time; in a mesh the host sets it."""
+        """When its client came here, as a hybrid time; the host sets it."""
         self.expiry = 0.0
         self.error: BrokerweaveError | None = None
         self.limits = limits
@@ -132,23 +132,23 @@ class Pair:
         self._judgement = None
         if listeners:
             self._judgement = Judgement(listeners, self.client, self.broker, host.listener_failed)
-        cluster = cluster or mesh
+        cluster = cluster or watched
         self._publications = Publications(
-            host, self, routes, cluster=cluster, records=records, mesh=mesh, room=room
+            host, self, routes, cluster=cluster, records=records, watched=watched, room=room
         )
         self._unconfirmed = self._publications.unconfirmed
         self._recorder = self._publications.recorder
-        wanted = attention.from_client(self._listens(Side.CLIENT), mesh)
+        wanted = attention.from_client(self._listens(Side.CLIENT), watched)
         self._upstream = Scanner(wanted, limits.max_packet, routes)
         self._upstream.single_qos = attention.EVERY_QOS
-        wanted = attention.from_broker(self._listens(Side.BROKER), cluster, mesh)
+        wanted = attention.from_broker(self._listens(Side.BROKER), cluster, watched)
         self._downstream = Scanner(wanted, limits.max_packet)
         self._asked: Asked | None = None
         self._asks_first = asks_first
         self._waiting: WaitingSubscribe | None = None
         self._hold_points: HoldPoints | None = None
         self._redelivery: Redelivery | None = None
-        if mesh:
+        if watched:
             self._hold_points = HoldPoints()
             self._redelivery = Redelivery(host, self, self._hold_points, limits.client_queue)
 
@@ -156,12 +156,12 @@ class Pair:
 
     @property
     def undelivered(self) -> set[bytes]:
-        """In a mesh: content of what is on its way to the client, as far as is known here."""
+        """If watched: content of what is on its way to the client, as far as is known here."""
         return self._redelivery.unanswered if self._redelivery is not None else set()
 
     @property
     def held_contents(self) -> set[bytes]:
-        """In a mesh: content of what the broker delivered, and stands."""
+        """If watched: content of what the broker delivered, and stands."""
         return self._hold_points.contents if self._hold_points is not None else set()
 
     @property
@@ -503,13 +503,13 @@ class Pair:
             if data:
                 self._host.write_client(self, data)
 
-    # What the client missed (in a mesh)
+    # What the client missed (if watched)
 
     def hold_behind(self) -> HoldPoint:
         """For the host while it is told of CONNACK (`accepted`) or SUBACK (`granted`): the stream stands
         behind that packet until `redeliver(..., hold_point)` is through, or `end_hold(hold_point)`."""
         if self._redelivery is None:
-            raise LocalProtocolError("only in a mesh the stream stands behind a packet")
+            raise LocalProtocolError("only of a watched client the stream stands behind a packet")
         return self._redelivery.hold_behind()
 
     def redeliver(
@@ -521,7 +521,7 @@ class Pair:
         answered all of them and the stream goes on; never, if the client leaves before.
         """
         if self._redelivery is None:
-            raise LocalProtocolError("only in a mesh a pair redelivers")
+            raise LocalProtocolError("only a watched client is redelivered to")
         if self.phase is Phase.ACCEPTED:
             self._redelivery.send(publishes, done, hold_point)
 

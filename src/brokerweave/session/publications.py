@@ -40,10 +40,10 @@ class Publications:
         "_aliases",
         "_client",
         "_host",
-        "_mesh",
         "_pair",
         "_record",
         "_room",
+        "_watched",
         "held",
         "held_bytes",
         "kept_back",
@@ -60,10 +60,10 @@ class Publications:
         *,
         cluster: bool,
         records: bool,
-        mesh: bool,
+        watched: bool,
         room: int | None,
     ) -> None:
-        """As `Pair` is given them; `cluster` where it is a mesh, too."""
+        """As `Pair` is given them; `cluster` where it is `watched`, too."""
         self.routes = routes
         self.held: list[Held] | None = None
         """What came before CONNACK, in order: it is released or dropped as a whole."""
@@ -75,7 +75,7 @@ class Publications:
         self._host = host
         self._pair = pair
         self._client = pair.client
-        self._mesh = mesh
+        self._watched = watched
         self._room = room if cluster else None
         self._aliases: Aliases | None = None
         self._record: SessionRecord | None = None
@@ -151,7 +151,7 @@ class Publications:
         one. False if it must not reach the broker now."""
         kept = self.kept_back
         if isinstance(packet, Publish):
-            if packet.dup and self._mesh and self._take_on(packet):
+            if packet.dup and self._watched and self._take_on(packet):
                 return False
             if kept is not None and packet.qos == 2 and not kept.passes(packet, frame):
                 return False
@@ -269,7 +269,7 @@ class Publications:
             client, taken, sender, blob = self._client, None, None, routed.blob
             if packet_id and routed.max_qos == 2 and self._record is not None and self._record.stored:
                 taken = (self._record.client_id, packet_id)
-            if packet_id and self._mesh and client.client_id:
+            if packet_id and self._watched and client.client_id:
                 sender = (client.client_id, packet_id)  # its client will send it again, maybe elsewhere
                 if routed.resent:
                     blob = bytes((blob[0] | _DUP,)) + blob[1:]
@@ -295,7 +295,7 @@ class Publications:
             if ack.resent:
                 self.recorder.before_acknowledging()
         group = self.routes.lookup(publish.topic.encode(), publish.retain)
-        if not self._mesh:  # there others may have had it from another site
+        if not self._watched:  # there others may have had it from another site
             publish = replace(publish, dup=False)
         return group is None or self._host.forward_confirmed(
             group, publish, self._client.mqtt_version, self._pair, ack

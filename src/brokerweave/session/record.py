@@ -40,7 +40,7 @@ class SessionRecord:
     lost: bool = False
     """Its broker died, or hung up, and may not know it any more."""
     returned: dict[str, tuple[int, list[int]]] | None = None
-    """In a mesh, of one that came from another site, or lost its session, and may be owed something from
+    """Of one that came from another site, or lost its session, and may be owed something from
     before: the epoch and last sequences of each node that did not know yet that it is here."""
     granted: float | None = None
     """When it last subscribed here as such a one: what is published later its broker has for it."""

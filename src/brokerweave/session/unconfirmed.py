@@ -1,6 +1,6 @@
 """A client's publications that wait for the broker, then for the cluster, before the client hears of it.
 
-Owns those that the broker has not acknowledged, the acknowledgements kept back, and in a mesh those that a
+Owns those that the broker has not acknowledged, the acknowledgements kept back, and those that a
 client sent again and the node answers in the broker's stead. Invariants: acknowledgements keep the order in
 which they would have come from the broker, and the node's own come behind those that the broker owes for
 earlier publications [MQTT-4.6.0-2]; nothing is kept that is not counted in `size`. Must not know: how a
@@ -33,7 +33,7 @@ class UnconfirmedHost(Protocol):
         of it: if the topic got a version higher than `since`. -1: in any case."""
 
     def publishing(self, topic: str) -> None:
-        """Something at QoS 1 or 2 is about to go to the broker: in a mesh others may keep it."""
+        """Something at QoS 1 or 2 is about to go to the broker: others may keep it."""
 
     def write_client(self, pair: Pair, data: bytes) -> None:
         """Send the client a packet of our own, between two of the broker's."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from brokerweave.errors import BrokerweaveError
@@ -23,7 +24,7 @@ from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
 from brokerweave.node.checkpointer import Bounds, Checkpointer
 from brokerweave.node.core import NodeCore, Settings
-from brokerweave.node.members import Members
+from brokerweave.node.members import MemberWatcher
 from brokerweave.plugin import Strategy
 from brokerweave.session.pair import Pair
 from brokerweave.sim.disk import HELD, SimDisk
@@ -118,6 +119,11 @@ class SimNode:
     def up(self) -> bool:
         return self.host.up
 
+    def check(self) -> None:
+        """Whether the invariants of the node's parts hold."""
+        if self.up:
+            self.core.check()
+
     # Up and down
 
     def start(self) -> None:
@@ -176,8 +182,7 @@ class SimNode:
             self.checkpointer.wal,
             self.watcher,
         )
-        if self.core.failover is not None:
-            self.core.failover.keep_in(self.disk.journal(HELD))
+        self.core.care.keep_in(partial(self.disk.journal, HELD))
         self.core.plugins.report = lambda text, error: self.watcher.protocol_error(self, text)
         if stored:
             try:
@@ -197,7 +202,7 @@ class SimNode:
             self.core.add_neighbour(neighbour)
             self.links.dial(neighbour)
         if options.members:
-            members = Members(self.core, self, reachable=True)
+            members = MemberWatcher(self.core, self, reachable=True)
             for name in options.members:
                 members.member_joined(Member(name, MemberState.ALIVE, 1, 1, (name, 1), (name, 1), b"", None))
 

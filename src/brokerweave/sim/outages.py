@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from brokerweave.mqtt.content import content_hash
+from brokerweave.sim import caring
 from brokerweave.sim.disk import HELD, WAL
 from brokerweave.sim.expected import Expected, ExpectedDelivery
 from brokerweave.sim.expected_in_one_hop import ExpectedInOneHop
@@ -72,12 +73,10 @@ class Outages:
     def _held_in_memory(self, node: SimNode) -> list[bytes]:
         """What a node keeps for others' clients, and its disk does not have."""
         kept = _kept_for_others(node)
-        queues = node.core.failover.queues if node.core.failover is not None else None
         return [
             payload
             for payload, publication in self._facts.publications.items()
-            if queues is not None
-            and any(queues.keeps(c, content_hash(publication.topic, payload)) for c in queues.clients)
+            if caring.keeps_for_any(node.core, content_hash(publication.topic, payload))
             and not any(payload in record for record in kept)
         ]
 

@@ -14,6 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from brokerweave.mqtt.content import content_hash
+from brokerweave.sim import caring
 from brokerweave.sim.client import ModelClient
 from brokerweave.sim.disk import HELD
 
@@ -110,14 +111,12 @@ class RepeatAllowances:
     def _kept_unheard(self, node: SimNode, client: str, content: bytes, at: float) -> bool:
         """Whether somebody keeps it who has yet to hear that the client has it."""
         for other in self._nodes.values():
-            if other is node or not other.up or other.core.failover is None:
+            if other is node or not other.up or not caring.keeps(other.core, client, content):
                 continue
-            if other.core.failover.queues.keeps(client, content):
-                mine = node.core.failover if node.up else None
-                if mine is None or mine.receipts.outbox.waits_for(client) or not self._sound(other, node):
-                    return True
-                if other.name not in mine.mesh.reachable():
-                    return True
+            if not node.up or not self._sound(other, node):
+                return True
+            if caring.has_to_tell(node.core, client, other.name):
+                return True
         return False
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.mqtt.topics import covers
+from brokerweave.sim import caring
 from brokerweave.sim.checker import INJECTOR
 from brokerweave.sim.expected_any_way import way
 
@@ -75,7 +76,7 @@ def _queues(simulation: Simulation) -> str:
 def _pushes(simulation: Simulation) -> str:
     """In a mesh who keeps something for others' clients tells them, some time after a link is up."""
     for name, node in simulation.nodes.items():
-        if node.core.failover is not None and node.core.failover.pushing:
+        if caring.pushing(node.core):
             return f"{name} has yet to say what it keeps for others' clients"
     return ""
 

@@ -320,16 +320,11 @@ def _carry_out(simulation: Simulation, actions: list[Action]) -> None:
         world.later(world.random(f"start/{name}").random() * 0.3, lambda node=node: node.up or node.start())  # type: ignore[misc]
 
     def look() -> None:
-        for node in simulation.nodes.values():
-            if node.up:
-                for outbox in node.outboxes:
-                    problem = outbox.bound_broken()
-                    if problem is not None:
-                        raise Broken(f"{node.name} {outbox.place}: {problem}")
         simulation.expected.look()
         world.later(LOOK_SECONDS, look)
 
     world.later(LOOK_SECONDS, look)
+    world.checks = [node.check for node in simulation.nodes.values()]
     world.run(simulation.options.duration)
     actor.heal()
     _wait(simulation, "did not come to rest", REST_BOUND, lambda: unrest(simulation))

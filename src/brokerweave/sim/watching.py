@@ -153,16 +153,12 @@ class WatchedOutbox(Outbox):
             if not durable or (run.durable and not run.repair):
                 yield from payloads(run)
 
-    def bound_broken(self) -> str | None:
-        """In words, if more is kept than may be. One run may always be kept."""
-        largest = max((run.size for run, _ in self._memory), default=0)
-        if self._memory_used > self.memory_bytes + largest:
-            return f"{self._memory_used} bytes in memory, {self.memory_bytes} allowed"
+    def check(self) -> None:
+        super().check()
         # What lies in memory may be in the journal as well, since the write-ahead log was begun anew.
         allowed = self.disk_bytes + self.memory_bytes + _RUN_BYTES
-        if self._journal is not None and self._journal.size > allowed:
-            return f"{self._journal.size} bytes on disk, {allowed} allowed"
-        return None
+        size = self._journal.size if self._journal is not None else 0
+        assert size <= allowed, f"{self.place}: {size} bytes on disk, {allowed} allowed"
 
 
 class WatchedDeadLetters(DeadLetters):

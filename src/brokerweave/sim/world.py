@@ -68,6 +68,8 @@ class World:
         self.trace: deque[tuple[float, str, str]] = deque(maxlen=trace_lines)
         self._heap: list[tuple[float, int, ScheduledEvent]] = []
         self._made = 0
+        self.checks: list[Callable[[], None]] = []
+        """What must hold at any time. One is called after each event, in turn: all would take long."""
 
     def random(self, name: str) -> Random:
         return Random(f"{self.seed}/{name}")
@@ -90,6 +92,8 @@ class World:
                     callback()
                 except Killed as killed:
                     killed.bury()
+                if self.checks:
+                    self.checks[self.events % len(self.checks)]()
         self.now = end
 
     @property

@@ -227,7 +227,7 @@ def test_a_client_of_a_new_site_is_owed_what_was_made_since_its_suback_once() ->
     got = Counter({(0, n): 1 for n in range(5, 16) if n != 8}) + Counter({(0, 9): 1})
     stay = join.Stay(4.5, 15.5, got)
     join.judge([stay], Record([published()], [], 0.0))
-    assert (stay.owed, stay.lost, stay.doubled) == (9, 1, 1)
+    assert (stay.expected, stay.lost, stay.doubled) == (9, 1, 1)
 
 
 def test_what_others_miss_while_a_site_joins_is_counted() -> None:

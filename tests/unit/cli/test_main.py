@@ -96,6 +96,10 @@ def test_help_shows_the_names_of_sections_with_their_brackets(
     assert shown in words
 
 
+VALIDATOR, WATCHER = "examples.json_validator:JsonValidator", "tests.unit.config.test_plugin_options:Watcher"
+LISTENERS = ["--listeners", VALIDATOR, "--listeners", WATCHER]
+
+
 def test_flags_arrive_in_the_configuration_and_the_nodes_code_is_the_exit_code(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,12 +111,13 @@ def test_flags_arrive_in_the_configuration_and_the_nodes_code_is_the_exit_code(
 
     runtime_that(monkeypatch, fake)
     flags = ["--links-qos", "2", "--limits-drain", "0.5", "--neighbour", "b=h:1", "--neighbour", "c=h:2"]
-    code, out, err = run(*NODE, *flags, "--listeners", "x", "--listeners", "y")
+    code, out, err = run(*NODE, *flags, *LISTENERS, "--set", "watcher.limit=3")
     (config,) = seen
     assert (code, out, err) == (1, "", "")
     assert (config.links.qos, config.limits.drain) == (2, 0.5)
     assert [neighbour.id for neighbour in config.neighbours] == ["b", "c"]
-    assert config.node.listeners == ("x", "y")
+    assert config.node.listeners == tuple(LISTENERS[1::2])
+    assert config.options["watcher"] == {"limit": 3}
 
 
 def test_check_shows_each_value_and_its_source_and_runs_nothing(

@@ -109,7 +109,7 @@ def test_reload_sees_the_changed_file_and_keeps_the_flags(tmp_path: Path) -> Non
             NODE + "[storage]\n",
             [
                 "unknown section [storage]",
-                "known are node, limits, links, retained, mesh, acl, edge_log, flight, kafka, telemetry,",
+                "known are node, limits, links, retained, acl, edge_log, flight, kafka, telemetry,",
                 "telemetry, membership, tap and",
             ],
         ),

@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from brokerweave.cooperation.clients import ClientTable
+from brokerweave.plugin import RosterEvents
+
+
+class Moves(RosterEvents):
+    """The moves of clients that a table tells of from now on."""
+
+    def __init__(self, table: ClientTable) -> None:
+        self.seen: list[tuple[str, str, str]] = []
+        table.events = self
+
+    def moved(self, client: str, before: str, node: str) -> None:
+        self.seen.append((client, before, node))
 
 
 def test_a_node_wants_what_its_clients_want_at_the_highest_qos() -> None:
@@ -29,14 +41,13 @@ def test_a_digest_does_not_depend_on_the_order_of_what_was_said() -> None:
 
 
 def test_of_two_nodes_that_name_a_client_the_later_one_has_it() -> None:
-    moves: list[tuple[str, str, str]] = []
     table = ClientTable()
-    table.moved = lambda client, before, now: moves.append((client, before, now))
+    moves = Moves(table)
     table.put("a", "c", 5, {"t": 1})
     table.put("b", "c", 3, {"t": 1})
-    assert (table.home("c"), moves) == ("a", [])
+    assert (table.home("c"), moves.seen) == ("a", [])
     table.put("b", "c", 7, {"t": 1})
-    assert (table.home("c"), moves) == ("b", [("c", "a", "b")])
+    assert (table.home("c"), moves.seen) == ("b", [("c", "a", "b")])
     assert table.nodes_wanting("t") == {"b": 1}
 
 
@@ -73,26 +84,24 @@ def test_nobody_keeps_messages_for_shared_subscriptions_or_clients_without_a_nam
 
 
 def test_a_client_that_its_restarted_node_forgot_moves_from_there_when_it_turns_up() -> None:
-    moves: list[tuple[str, str, str]] = []
     table = ClientTable()
-    table.moved = lambda client, before, now: moves.append((client, before, now))
+    moves = Moves(table)
     table.put("a", "c", 1, {"t": 1})
     table.lose("a", "c")
     assert table.home("c") is None
     assert table.nodes_wanting("t") == {"a": 1}
     table.put("b", "c", 2, {})
-    assert moves == [("c", "a", "b")]
+    assert moves.seen == [("c", "a", "b")]
 
 
 def test_a_client_that_left_on_its_way_is_still_owed_from_before() -> None:
-    moves: list[tuple[str, str, str]] = []
     table = ClientTable()
     table.put("a", "c", 1, {"t": 1})
     table.put("b", "c", 2, {})
     table.drop("b", "c")
-    table.moved = lambda client, before, now: moves.append((client, before, now))
+    moves = Moves(table)
     table.put("d", "c", 3, {})
-    assert moves == [("c", "a", "d")]
+    assert moves.seen == [("c", "a", "d")]
 
 
 def test_a_forgotten_node_leaves_nothing() -> None:
@@ -105,13 +114,12 @@ def test_a_forgotten_node_leaves_nothing() -> None:
 
 
 def test_a_client_that_one_node_lost_is_where_another_named_it_before() -> None:
-    moves: list[tuple[str, str, str]] = []
     table = ClientTable()
     table.put("a", "c", 5, {"t": 1})
     table.put("b", "c", 3, {"t": 2})
-    table.moved = lambda client, before, now: moves.append((client, before, now))
+    moves = Moves(table)
     table.lose("a", "c")
-    assert (table.home("c"), moves, table.orphaned("a")) == ("b", [("c", "a", "b")], False)
+    assert (table.home("c"), moves.seen, table.orphaned("a")) == ("b", [("c", "a", "b")], False)
 
 
 def test_where_a_client_was_counts_though_it_is_heard_later_than_where_it_is() -> None:

@@ -14,7 +14,7 @@ from brokerweave.cooperation.adverts import Digest
 from brokerweave.cooperation.mesh import DIGEST_SECONDS, RECOVER_SECONDS, Mesh
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.plugin import Hop, Route
-from tests.unit.node.mesh_sites import DEAD_SECONDS, OPTIONS, Guest, Membership, kill, mesh_of, strategy
+from tests.unit.care.mesh_sites import DEAD_SECONDS, OPTIONS, Guest, Membership, kill, mesh_of, strategy
 from tests.unit.node.network import Network
 
 NAMES = "deph"
@@ -271,48 +271,48 @@ class TestTheBarrier:
 class TestANodeThatWasStarted:
     def test_recovers_until_it_has_the_tables_of_all(self) -> None:
         mesh = mesh_of("dp", linked=False)
-        assert not strategy(mesh, "d").recovering()  # it has nobody to ask
+        assert strategy(mesh, "d").ready()  # it has nobody to ask
         mesh = mesh_of("dp", linked=False)
         mesh.nodes["d"].core.add_neighbour("p")
-        assert strategy(mesh, "d").recovering()
+        assert not strategy(mesh, "d").ready()
         mesh.link("d", "p")
-        assert strategy(mesh, "d").recovering()
+        assert not strategy(mesh, "d").ready()
         mesh.settle()
-        assert not strategy(mesh, "d").recovering()
+        assert strategy(mesh, "d").ready()
 
     def test_recovers_until_it_has_found_members(self) -> None:
         mesh = mesh_of("dp", linked=False)
         starting = strategy(mesh, "d")
         mesh.nodes["d"].core.cluster.attach(Membership(lambda: len(starting.live) > 1))
         starting.members_changed(frozenset())
-        assert starting.recovering()
+        assert not starting.ready()
         starting.members_changed(frozenset({"p"}))
         mesh.link("d", "p")
-        assert starting.recovering()
+        assert not starting.ready()
         mesh.settle()
-        assert not starting.recovering()
+        assert starting.ready()
 
     def test_does_not_recover_for_ever(self) -> None:
         mesh = mesh_of("dp", linked=False)
         starting = strategy(mesh, "d")
         starting.members_changed(frozenset({"p"}))
         mesh.advance(RECOVER_SECONDS - 0.1)
-        assert starting.recovering()
+        assert not starting.ready()
         mesh.advance(0.1)
-        assert not starting.recovering()
+        assert starting.ready()
 
     def test_waits_no_longer_for_a_member_that_died(self) -> None:
         mesh = mesh_of("dp", linked=False)
         starting = strategy(mesh, "d")
         starting.members_changed(frozenset({"p"}))
-        assert starting.recovering()
+        assert not starting.ready()
         starting.members_changed(frozenset())
-        assert not starting.recovering()
+        assert starting.ready()
 
     def test_does_not_recover_again_when_another_joins(self, mesh: Network) -> None:
-        assert not strategy(mesh, "d").recovering()
+        assert strategy(mesh, "d").ready()
         mesh.nodes["d"].core.add_neighbour("new")
-        assert not strategy(mesh, "d").recovering()
+        assert strategy(mesh, "d").ready()
 
 
 def test_a_hop_that_only_holds_has_no_qos_of_its_own(mesh: Network) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from brokerweave.membership.members import Address, Member, MemberState
-from brokerweave.node.members import Members
+from brokerweave.node.members import MemberWatcher
 from tests.unit.node.network import Network
 
 
@@ -55,7 +55,7 @@ class Cluster(Network):
         """Links, as they were opened."""
         self.add(*names, **settings)
         self.shells = {name: Shell(self, name) for name in names}
-        self.members = {name: Members(self.nodes[name].core, self.shells[name], True) for name in names}
+        self.members = {name: MemberWatcher(self.nodes[name].core, self.shells[name], True) for name in names}
         for name, members in self.members.items():
             for other in names:
                 if other != name:

@@ -105,7 +105,7 @@ def test_two_nodes_of_one_id_that_displace_each_other_are_noticed() -> None:
         carriers.handle(dialed(core), replace(WELCOME, peer_epoch=epoch))
         assert core.counters["links_displaced"] == noticed
     assert isinstance(core.host, Node)
-    assert any("two nodes call themselves b" in warning for warning in core.host.warnings)
+    assert any("two nodes have the id b" in warning for warning in core.host.warnings)
 
 
 def test_the_reason_why_a_neighbour_is_not_linked_is_heard_once_and_ends_with_the_link() -> None:

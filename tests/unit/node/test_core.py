@@ -295,7 +295,7 @@ def test_a_node_that_hears_of_another_one_with_its_own_id_says_so() -> None:
     core.arrivals.batch_arrived("b", 0, 1, [run(origin="a", epoch=1)])
     assert network.nodes["a"].warnings == [], "what it published itself may come back"
     core.arrivals.batch_arrived("b", 0, 2, [run(origin="a", epoch=2)])
-    assert "another node calls itself a" in network.nodes["a"].warnings[0]
+    assert "another node has the id a" in network.nodes["a"].warnings[0]
 
 
 def test_in_cluster_delivery_a_client_is_kept_within_what_the_broker_says_that_it_takes() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from brokerweave.membership.members import Address, Member, MemberState
 from brokerweave.membership.meta import Meta
-from brokerweave.node.members import Members
-from tests.unit.node.mesh_sites import Guest, mesh_of, strategy
+from brokerweave.node.members import MemberWatcher
+from tests.unit.care.mesh_sites import Guest, mesh_of, strategy
 from tests.unit.node.network import Network
 
 
@@ -43,7 +43,7 @@ class Bench:
         self.mesh = strategy(self.network, "m")
         self.host = Host()
         self.core = self.network.nodes["m"].core
-        self.links = Members(self.core, self.host, reachable)
+        self.links = MemberWatcher(self.core, self.host, reachable)
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_table_that_differs_is_pulled_whatever_else_a_member_says_of_itself() 
     network = mesh_of("mz")
     Guest(network, "z", "c").subscribe("t")
     network.settle()
-    links = Members(network.nodes["m"].core, Host(), True)
+    links = MemberWatcher(network.nodes["m"].core, Host(), True)
     mine, there = strategy(network, "m"), strategy(network, "z")
     mine.members_changed(frozenset({"z"}))
     right = struct.pack(">QQ", there.version, there.table.digest("z"))

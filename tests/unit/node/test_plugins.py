@@ -56,6 +56,9 @@ class Broken(Strategy):
     def describe(self, neighbour: str) -> dict[str, int]:
         raise KeyError("broken")
 
+    def ready(self) -> bool:
+        raise KeyError("broken")
+
 
 def test_a_listener_that_raises_keeps_no_other_from_hearing_and_is_reported_once() -> None:
     counters, said = Counters(), list[str]()
@@ -86,6 +89,7 @@ CALLS: list[Callable[[Strategy], object]] = [
     lambda s: s.neighbour_removed("b"),
     lambda s: s.packet_arrived("b", Publish("t")),
     lambda s: s.describe("b"),
+    lambda s: s.ready(),
 ]
 
 

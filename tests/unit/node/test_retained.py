@@ -9,18 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerweave.errors import RemoteProtocolError
+from brokerweave.links.hybrid_clock import HybridClock, time_of
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.frames import publish_head
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.properties import Property
 from brokerweave.node.retained import (
     BUCKETS,
-    HybridClock,
     MemoryStore,
     RetainedIndex,
     RetainedSettings,
     RetainedVerdict,
-    time_of,
 )
 from brokerweave.node.retained_wire import answer, decode_have, encode_ask
 

@@ -89,7 +89,7 @@ def test_a_system_without_files_is_asked_again(
 
     with caplog.at_level(logging.WARNING):
         run(main)
-    assert "a client cannot be let in: Too many open files" in caplog.text
+    assert "cannot accept a client: Too many open files" in caplog.text
 
 
 def test_an_address_that_is_taken_cannot_be_used() -> None:

@@ -35,7 +35,7 @@ def test_a_site_without_its_broker_is_not_ready() -> None:
 
 def test_a_node_that_gathers_what_clients_are_owed_is_not_ready_until_it_has_it() -> None:
     made, busy = started(), [True]
-    made.recovering = lambda: busy[0]
+    made.ready = lambda: not busy[0]
     assert made.reason == "recovering"
     busy[0] = False
     assert made.reason == ""

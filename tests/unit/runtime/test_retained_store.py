@@ -97,10 +97,10 @@ KILLED = """
 import sys
 from pathlib import Path
 from brokerweave.runtime.retained_store import SqliteStore
-from brokerweave.node.retained import Entry
+from brokerweave.node.retained import RetainedEntry
 store = SqliteStore(Path(sys.argv[1]), print)
 for number in range(1, 1_000_000):
-    store.put("t", Entry(number, number, "a", 4, False, 0.0, 0.0, 1), b"%d" % number)
+    store.put("t", RetainedEntry(number, number, "a", 4, False, 0.0, 0.0, 1), b"%d" % number)
     store.commit()
     print(number, flush=True)
 """

@@ -23,7 +23,7 @@ from tests.unit.session.test_pair import Site
 
 @pytest.fixture(params=[4, 5])
 def site(request: pytest.FixtureRequest) -> Site:
-    site = Site(request.param, mesh=True)
+    site = Site(request.param, watched=True)
     site.connect()
     return site
 
@@ -105,7 +105,7 @@ def test_an_answer_to_nothing_is_no_receipt(site: Site) -> None:
 
 
 def test_a_client_that_refuses_a_publication_has_it_too() -> None:
-    site = Site(5, mesh=True)
+    site = Site(5, watched=True)
     site.connect()
     site.broker(Publish("t", b"1", 1, packet_id=1), Publish("t", b"2", 2, packet_id=2))
     site.client(PubAck(1, 0x97), PubRec(2, 0x97))
@@ -121,7 +121,7 @@ def test_a_retained_copy_is_no_receipt(site: Site) -> None:
 
 
 def test_with_retain_as_published_the_flag_says_nothing() -> None:
-    site = Site(5, mesh=True)
+    site = Site(5, watched=True)
     site.connect()
     site.client(Subscribe(1, (Subscription("t", 1, retain_as_published=True),)))
     site.broker(SubAck(1, (1,)), Publish("t", b"0", retain=True))
@@ -129,7 +129,7 @@ def test_with_retain_as_published_the_flag_says_nothing() -> None:
 
 
 def test_the_brokers_topic_aliases_are_resolved() -> None:
-    site = Site(5, mesh=True)
+    site = Site(5, watched=True)
     site.connect()
     alias = ((Property.TOPIC_ALIAS, 3),)
     site.broker(Publish("t", b"1", properties=alias), Publish("", b"2", properties=alias))

@@ -11,9 +11,9 @@ from tests.unit.session.test_pair import Site
 ROOM = 2
 
 
-@pytest.fixture(params=["cluster", "mesh"])
+@pytest.fixture(params=["cluster", "watched"])
 def site(request: pytest.FixtureRequest) -> Site:
-    site = Site(4, cluster=True, mesh=request.param == "mesh", room=ROOM)
+    site = Site(4, cluster=True, watched=request.param == "watched", room=ROOM)
     site.connect()
     return site
 

@@ -197,13 +197,13 @@ class Site:
         *,
         cluster: bool = False,
         records: bool = False,
-        mesh: bool = False,
+        watched: bool = False,
         room: int | None = None,
     ) -> None:
         self.version = version
         self.host = Host()
         routes = RouteCache(everything_is_wanted)
-        self.pair = Pair(1, self.host, routes, Limits(), 100.0, listeners, cluster, records, mesh, room)
+        self.pair = Pair(1, self.host, routes, Limits(), 100.0, listeners, cluster, records, watched, room)
 
     def client(self, *packets: Packet) -> bytes:
         return self._speak(Side.CLIENT, packets)

@@ -1,4 +1,4 @@
-"""What a client missed, sent to it alone by a pair of a mesh."""
+"""What a client missed, sent to it alone by the pair of a watched client."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Bench(Site):
     """A site whose stream stands behind its SUBACK, if asked to."""
 
     def __init__(self, version: int, properties: Properties = (), session_present: bool = False) -> None:
-        super().__init__(version, mesh=True)
+        super().__init__(version, watched=True)
         self.done = 0
         self.host.holds_behind = session_present
         self.client(Connect("c", version, properties=properties))
@@ -168,7 +168,7 @@ class TestThePlaceOfAQueue:
         with pytest.raises(LocalProtocolError):
             bench.pair.hold_behind()
 
-    def test_exists_only_in_a_mesh(self) -> None:
+    def test_is_for_watched_clients_only(self) -> None:
         site = Site(4)
         site.connect()
         with pytest.raises(LocalProtocolError):
@@ -337,7 +337,7 @@ class Hearing(Listener):
 
 def test_a_listener_hears_nothing_of_the_nodes_own_exchanges() -> None:
     listener = Hearing()
-    site = Site(4, (listener,), mesh=True)
+    site = Site(4, (listener,), watched=True)
     site.connect()
     site.pair.redeliver([missed(1)], lambda: None)
     assert site.client(PubAck(7), PubAck(FIRST), PingReq()) == b"".join(
@@ -368,7 +368,7 @@ class TestATakeover:
     def test_sends_a_will_as_a_broker_does(
         self, version: int, delay: int, expiry: int, session_ends: bool, due: bool
     ) -> None:
-        site = Site(version, mesh=True)
+        site = Site(version, watched=True)
         v5 = version == 5
         site.connect(
             will=Will("w", b"gone", properties=((Property.WILL_DELAY_INTERVAL, delay),) if v5 else ()),

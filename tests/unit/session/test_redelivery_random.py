@@ -168,7 +168,7 @@ def test_any_cut_of_any_interleaving_gives_the_client_the_same(
     late: list[int],
     data: st.DataObject,
 ) -> None:
-    site = Site(version, mesh=True)
+    site = Site(version, watched=True)
     site.host.barrier = True
     pair, host = site.pair, site.host
     if version == 4:

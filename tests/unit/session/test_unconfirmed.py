@@ -13,7 +13,7 @@ from tests.unit.session.test_pair import Site
 
 @pytest.fixture(params=[4, 5])
 def site(request: pytest.FixtureRequest) -> Site:
-    site = Site(request.param, mesh=True)
+    site = Site(request.param, watched=True)
     site.connect()
     site.host.acted_on = {b"known"}
     return site
@@ -92,7 +92,7 @@ def test_the_nodes_answer_keeps_behind_those_that_the_broker_owes(site: Site) ->
 
 
 def test_the_nodes_answer_keeps_behind_one_that_the_broker_refuses() -> None:
-    site = Site(5, mesh=True)
+    site = Site(5, watched=True)
     site.connect()
     site.host.acted_on = {b"known"}
     site.client(Publish("t", b"a", 1, packet_id=1), resent(2))
@@ -112,7 +112,7 @@ def test_what_waits_for_the_broker_counts_against_the_clients_queue(site: Site) 
 
 
 def test_before_connack_it_goes_on_as_it_is() -> None:
-    site = Site(4, mesh=True)
+    site = Site(4, watched=True)
     site.host.acted_on = {b"known"}
 
     site.client(Connect("c"))
@@ -122,7 +122,7 @@ def test_before_connack_it_goes_on_as_it_is() -> None:
 
 
 def test_the_topic_behind_an_alias_is_shown_and_an_alias_the_broker_must_learn_goes_on() -> None:
-    site = Site(5, mesh=True)
+    site = Site(5, watched=True)
     site.connect()
     site.host.acted_on = {b"known"}
     alias = ((Property.TOPIC_ALIAS, 3),)

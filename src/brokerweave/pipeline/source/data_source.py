@@ -173,7 +173,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = self._nodes.ask(everyone=everyone)
         for address, why in found.silent.items():
             if address not in self._silent:
-                _log.warning("a node is silent, its rows wait: %s", why)
+                _log.warning("a node does not answer, its rows wait: %s", why)
         for address in self._silent.keys() - found.silent.keys():
             _log.warning("%s answers again", address)
         self._silent = found.silent
@@ -192,7 +192,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for log_id, mark in at.items():
             rows = end[log_id].skipped - mark.skipped
             if rows:
-                _log.warning("%d rows of log %s were trimmed unread, and are skipped", rows, log_id)
+                _log.warning("%d unread rows of log %s were trimmed, and are skipped", rows, log_id)
 
 
 class BatchReader(DataSourceReader):

@@ -1,0 +1,136 @@
+"""What care uses of its node.
+
+Owns these interfaces; `node.core` implements them. Must not know: the node's classes, sockets, clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from brokerweave.links.injector import Injector
+from brokerweave.links.lane import Lane
+from brokerweave.mqtt.packets import Publish, Will
+from brokerweave.plugin import Cut, Timer
+from brokerweave.session.pair import Pair
+from brokerweave.session.record import Name, SessionRecord
+
+
+class CareSettings(Protocol):
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def ordered(self) -> bool:
+        """Each lane numbers its own messages."""
+
+    @property
+    def barrier_timeout(self) -> float | None: ...
+
+
+class SessionBook(Protocol):
+    """The sessions of clients here."""
+
+    @property
+    def records(self) -> Mapping[str, SessionRecord]: ...
+
+    def of(self, pair: Pair) -> SessionRecord | None:
+        """The pair's record; None if another pair has taken the session over."""
+
+    def forget(self, record: SessionRecord) -> None:
+        """A session is over."""
+
+    def returned(
+        self, client: str, returned: dict[str, tuple[int, list[int]]] | None, granted: float | None = None
+    ) -> None:
+        """Write down whether a client may be owed something from before it came here, and up to where."""
+
+    def had(self, client: str, names: Iterable[Name]) -> None:
+        """Write down that a client has these of what it was owed from before."""
+
+
+class LinkedNode(Protocol):
+    """A neighbour."""
+
+    @property
+    def up(self) -> bool: ...
+
+    @property
+    def lanes(self) -> Sequence[Lane]: ...
+
+
+class LinkTable(Protocol):
+    """The neighbours by id."""
+
+    def get(self, identifier: str) -> LinkedNode | None: ...
+
+    def __contains__(self, identifier: object) -> bool: ...
+
+    def __getitem__(self, identifier: str) -> LinkedNode: ...
+
+
+class RetainedComparer(Protocol):
+    def missed(self, neighbour: str) -> None:
+        """Compare retained messages with a neighbour, which may lack one."""
+
+
+class WillPublisher(Protocol):
+    def publish_will(self, will: Will, version: int, sender: tuple[str, int]) -> None:
+        """Publish the will of a client whose node is dead, here and everywhere."""
+
+
+class CareHost(Protocol):
+    """The node."""
+
+    controls: dict[str, Callable[[str, bytes], None]]
+    """Who hears of control packets, by topic: (neighbour, payload)."""
+
+    @property
+    def node_id(self) -> str: ...
+
+    @property
+    def settings(self) -> CareSettings: ...
+
+    @property
+    def connects(self) -> int:
+        """The number of the last CONNECT."""
+
+    @property
+    def sessions(self) -> SessionBook: ...
+
+    @property
+    def injectors(self) -> Sequence[Injector]: ...
+
+    @property
+    def neighbour_table(self) -> LinkTable: ...
+
+    @property
+    def confirmations(self) -> Container[object]:
+        """The publications that somebody has yet to confirm."""
+
+    @property
+    def retained(self) -> RetainedComparer: ...
+
+    @property
+    def publisher(self) -> WillPublisher: ...
+
+    def now(self) -> float: ...
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
+
+    def count(self, counter: str, amount: int = 1) -> None: ...
+
+    def neighbours(self) -> tuple[str, ...]:
+        """Ids of the neighbours that get messages."""
+
+    def cut(self, neighbour: str) -> Cut:
+        """Where this node stands: what it routed so far."""
+
+    def send_own(self, neighbour: str, topic: str, payload: bytes) -> None:
+        """Send a control packet, in order with the strategy's."""
+
+    def write_controls(self) -> None:
+        """Write control packets now, not when this turn is over."""
+
+    def redelivering(self, client: str, publishes: list[Publish]) -> None:
+        """A client is about to get from this node what it missed."""

@@ -1,0 +1,144 @@
+"""What a node does for clients that lose their site, as the rest of the node sees it.
+
+Owns the interface. `Care` itself is the null object, for strategies without a roster: it keeps nothing, waits
+for nobody and knows nobody. `client_care` does all of it. Must not know: how anything is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+from brokerweave.links.journal import Journal
+from brokerweave.links.run import Run
+from brokerweave.mqtt.packets import Publish, Will
+from brokerweave.session.hold_points import HoldPoint
+from brokerweave.session.pair import Pair
+from brokerweave.session.record import SessionRecord
+
+Sender = tuple[str, int]
+"""A client id and a packet id: by these a publication is known that comes again, from another node."""
+
+
+class Care:
+    """Each default does nothing, or says no."""
+
+    watches_deliveries: ClassVar[bool] = False
+    """Whether pairs tell what their clients have, and may redeliver: clients are followed from node to
+    node."""
+    window = 0.0
+    """Seconds for which a client that lost its session is owed what it misses."""
+
+    def keep_in(self, open_journal: Callable[[], Journal | None]) -> None:
+        """Before anything happens: keep what is kept in a journal, and go on with what an earlier start
+        left. None: the disk fails, and it stays in memory."""
+
+    # Clients come and go
+
+    def since(self, client: str) -> int:
+        """When a client came to the node that has it, as a hybrid time; 0: it is not known."""
+        return 0
+
+    def accepted(self, pair: Pair, session_present: bool, lost: bool) -> None:
+        """The broker accepted a client. `lost`: it was seen to die with the session that the client had."""
+
+    def is_owed(self, client: str, clean_start: bool) -> bool:
+        """Whether a client whose session the broker does not have is owed what it missed all the same."""
+        return False
+
+    def recall(self, record: SessionRecord) -> None:
+        """A session from before a restart, whose client had come here in it."""
+
+    def ended(self, pair: Pair, unexpected: bool) -> None:
+        """A pair is over, `unexpected` without a DISCONNECT."""
+
+    # They subscribe
+
+    def subscribing(self, pair: Pair) -> None:
+        """A client's SUBSCRIBE is about to go to the broker."""
+
+    def expects(self, pair: Pair) -> bool:
+        """Whether a client that subscribes may be owed something from elsewhere: `begin` then asks for it."""
+        return False
+
+    def begin(
+        self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint, timeout: float
+    ) -> bool:
+        """Ask all nodes for what they keep for a client. False: SUBACK stands until they have answered."""
+        return True
+
+    def when_heard(self, callback: Callable[[], None]) -> bool:
+        """Call back when all nodes in reach know what clients here want. True: they do; no call follows."""
+        return True
+
+    def forget_wait(self, callback: Callable[[], None]) -> None:
+        """Do not call back."""
+
+    # They receive
+
+    def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
+        """A client has these. `more`: the broker is about to deliver more than that."""
+
+    def keeps(self, topic: bytes) -> bool:
+        """Whether somebody may keep what was published on a topic for those who asked for QoS 0."""
+        return False
+
+    # They publish
+
+    def publishing(self, topic: str) -> None:
+        """Something at QoS 1 or 2 is about to go to the broker."""
+
+    def resent(self, pair: Pair, publish: Publish) -> bool:
+        """Whether this node has acted on a publication that a client sends again, and its broker has it."""
+        return False
+
+    def sender(
+        self, publish: Publish, pair: Pair, holds: tuple[str, ...], resent: bool
+    ) -> tuple[Sender | None, tuple[str, ...]]:
+        """By what others know a publication, should it come again; and for whose clients it is kept here."""
+        return None, holds
+
+    def published(self, run: Run, lane: int, publish: Publish, pair: Pair, resent: bool) -> None:
+        """The broker acknowledged what a client published; or, if `resent`, had it from an earlier time."""
+
+    def left_unanswered(self, run: Run, lane: int, holds: tuple[str, ...]) -> None:
+        """A client left before the broker acknowledged what it published."""
+
+    def will_due(self, pair: Pair, will: Will) -> Sender | None:
+        """The broker publishes a will here. By what others know it, if its client has a name."""
+        return None
+
+    # Publications go out, and arrive
+
+    def hold(self, run: Run, lane: int) -> None:
+        """Keep publications for the clients of the nodes that their run names. Raises
+        `RemoteProtocolError`."""
+
+    def not_kept(
+        self, run: Run, lane: int, keepers: Iterable[tuple[str, tuple[str, ...]]], missing: set[str]
+    ) -> None:
+        """A client's publication goes on, though some nodes are `missing`. `keepers` were to keep it for the
+        clients of these nodes."""
+
+    def arrived(self, run: Run, lane: int) -> Run | None:
+        """A run came over a link: as it goes to the broker here. None: this node has acted on it before."""
+        return run
+
+    def took(self, neighbour: str) -> None:
+        """What a neighbour's lane brought is taken."""
+
+    def flush(self) -> None:
+        """What was held is about to be confirmed: let the disk have it."""
+
+    def repaired(self) -> None:
+        """A comparison of retained messages brought something new: others may lack it, too."""
+
+    # What an operator sees
+
+    def status(self) -> dict[str, object] | None:
+        """What is kept for clients of other nodes; None: nothing ever is."""
+        return None
+
+    def counters(self) -> dict[str, int]:
+        """What was let go for want of room."""
+        return {}

@@ -1,0 +1,49 @@
+"""The null object of care: what a node without a roster does for clients that lose their site."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from brokerweave.care.client_care import ClientCare
+from brokerweave.care.interface import Care
+from brokerweave.cooperation.pf import PublicationFlooding
+from brokerweave.cooperation.sf import SubscriptionFlooding
+from brokerweave.links.run import Run
+from brokerweave.plugin import Strategy
+from tests.unit.care.mesh_sites import care, mesh_of
+from tests.unit.node.network import Network
+
+
+def asked_of_care() -> dict[str, object]:
+    return {name: each for name, each in vars(Care).items() if not name.startswith("_")}
+
+
+def test_with_a_roster_a_node_does_everything_that_care_is_asked_for() -> None:
+    mesh = mesh_of("ab")
+    assert care(mesh, "a").roster is mesh.nodes["a"].core.strategy.roster()
+    missing = asked_of_care().keys() - vars(ClientCare).keys() - {"window"}
+    assert missing == set()
+    assert care(mesh, "a").window == care(mesh, "a").roster.window > Care.window
+
+
+def test_care_is_asked_for_nothing_that_the_interface_does_not_explain() -> None:
+    undocumented = [
+        name for name, each in asked_of_care().items() if inspect.isfunction(each) and not each.__doc__
+    ]
+    assert undocumented == []
+
+
+@pytest.mark.parametrize("strategy", [PublicationFlooding, SubscriptionFlooding])
+def test_without_a_roster_nothing_is_kept_and_nobody_is_watched(strategy: type[Strategy]) -> None:
+    network = Network()
+    network.add("a", strategy=strategy)
+    found = network.nodes["a"].core.care
+    assert type(found) is Care
+    assert (found.watches_deliveries, found.status(), found.counters()) == (False, None, {})
+    run = Run("b", 1, 1, 1, 4, 1, 2, 0.0, b"", holds=("c",))
+    found.hold(run, 0)
+    assert found.arrived(run, 0) is run
+    assert found.when_heard(lambda: pytest.fail("it was heard already"))
+    found.keep_in(lambda: pytest.fail("a node that keeps nothing needs no journal"))
