@@ -25,6 +25,7 @@ from brokerweave.plugin import Hop, NetworkShape, Route, Strategy, Traits
 class Hub(Strategy):
     name: ClassVar[str] = "hub"
     traits: ClassVar[Traits] = Traits(NetworkShape.STAR)
+    tree: ClassVar[bool] = False
 
     def route(self, topic: str, came_from: str | None) -> Route:
         neighbours = self.context.neighbours()

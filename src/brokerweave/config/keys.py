@@ -375,6 +375,26 @@ class LinksSection:
             unit="seconds",
         ),
     )
+    idle_close: float = field(
+        default=60.0,
+        metadata=about(
+            seconds(0.1),
+            "With a strategy that opens links on demand: after how long a link closes over which nothing was "
+            "sent, and for which nothing is pending at either end.",
+            unit="seconds",
+            cost="a shorter one saves connections; each link that is opened again costs a handshake",
+        ),
+    )
+    max_links: int = field(
+        default=256,
+        metadata=about(
+            integer(1, 1_000),
+            "With a strategy that opens links on demand: members that are linked at once at most. For "
+            "another the link that is idle longest is closed; where none is idle, messages wait in their "
+            "outboxes, counted as `links_waited`.",
+            cost="`sessions` connections for each",
+        ),
+    )
     tls_certificate: Path | None = field(
         default=None,
         metadata=about(

@@ -11,6 +11,7 @@ connections.
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from hashlib import blake2b
@@ -25,6 +26,7 @@ from brokerweave.cooperation.clients import ClientTable
 from brokerweave.plugin import (
     Context,
     Hop,
+    Linking,
     NetworkShape,
     Packet,
     Publish,
@@ -53,6 +55,10 @@ FEW = 10
 _ADVERTS = tuple(f'["{part}"'.encode() for part in adverts.PARTS)
 
 
+_TABLE = struct.Struct(">QQ")
+"""What a node announces of its table: version and digest."""
+
+
 class _AdvertWait:
     __slots__ = ("callback", "neighbours", "version")
 
@@ -77,6 +83,7 @@ class Mesh(Strategy):
     `subscribe = "barrier"` and `cycles = "none"`."""
 
     name: ClassVar[str] = "mesh"
+    linking: ClassVar[Linking] = Linking.MEMBERS
     tree: ClassVar[bool] = False
     marks: ClassVar[bool] = False
     cluster_delivery: ClassVar[bool] = True
@@ -125,10 +132,6 @@ class Mesh(Strategy):
         self.table = ClientTable()
         self._losses: dict[tuple[str, str], _Loss] = {}
         """By node and client."""
-        self.told: Callable[[], None] = lambda: None
-        """Called when this node's own table has a new version."""
-        self.searching: Callable[[], bool] = lambda: False
-        """Asked whether there should be others, which membership has yet to find."""
         self._recovered = False
         self._started = context.now()
         self.version = int(context.now() * 1_000_000)
@@ -277,7 +280,7 @@ class Mesh(Strategy):
         others = set(self.context.neighbours()) if self._members is None else self.live
         told = self._lives.keys() & self._heard.keys()  # who has heard has said, too, who is orphaned
         unheard = others - told - {self.context.node_id}
-        return not (self.searching() or unheard or self._syncing)
+        return not (self.context.searching() or unheard or self._syncing)
 
     def dead(self) -> tuple[str, ...]:
         """Nodes that are not live, and whose clients are not forgotten yet."""
@@ -383,7 +386,7 @@ class Mesh(Strategy):
         self.version += len(packets)
         for neighbour in sorted(self._up):
             self._send(neighbour, packets)
-        self.told()
+        self.context.announce(_TABLE.pack(self.version, digest))
 
     def _elsewhere(self, client: str) -> int:
         """In the place of `since`, of a client that this node has no longer."""
@@ -396,10 +399,18 @@ class Mesh(Strategy):
 
     # Neighbours and members
 
-    def members_are(self, members: Iterable[str]) -> None:
+    def members_changed(self, live: frozenset[str]) -> None:
         """From now on these are live, whatever links say."""
-        self._members = frozenset(members)
+        self._members = live
         self._look_who_lives()
+
+    def member_announced(self, member: str, data: bytes) -> None:
+        if len(data) == _TABLE.size:
+            self.digest_seen(member, *_TABLE.unpack(data))
+
+    def needs(self, member: str) -> bool:
+        """Whether its clients are waited for."""
+        return bool(self.table.clients(member))
 
     def neighbour_recalled(self, neighbour: str, kept: Mapping[str, int]) -> None:
         """Its clients as they were before a restart, until it announces them again."""

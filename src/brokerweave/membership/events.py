@@ -79,15 +79,6 @@ class Watcher(Protocol):
     def member_died(self, member: Member) -> None: ...
 
 
-class Nobody:
-    """A `Watcher` that does nothing."""
-
-    def _nothing(self, member: Member) -> None:
-        pass
-
-    member_joined = member_changed = member_suspected = member_refuted = member_left = member_died = _nothing
-
-
 def tell(watcher: Watcher, event: MembershipEvent) -> None:
     """The one method that is meant by an event. `Conflict` is of this node, not of a member: nobody hears
     it."""

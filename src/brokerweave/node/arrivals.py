@@ -214,7 +214,7 @@ class Arrivals:
             self._core.confirmations.abandon(publication, neighbour)
             self._confirm(neighbour, publication)
 
-        up = filter(self._core.is_up, reached)
+        up = filter(self._core.in_reach, reached)
         if self._core.confirmations.expect(publication, up, heard, neighbour):
             heard()
         else:

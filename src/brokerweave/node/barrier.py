@@ -37,8 +37,11 @@ class _BarrierWait:
 
 
 class Barrier:
-    def __init__(self, send: Callable[[str, bytes], None]) -> None:
+    def __init__(self, send: Callable[[str, bytes], None], behind: bool = True) -> None:
+        """`behind`: neighbours pass on what they are told, and there are no cycles in which each would wait
+        for the next. Else only the neighbours themselves are waited for."""
         self._send = send
+        self._behind = behind
         self._neighbours: dict[str, _Told] = {}
         self._waits: list[_BarrierWait] = []
 
@@ -46,6 +49,11 @@ class Barrier:
     def waiting(self) -> int:
         """How many wait for an answer."""
         return len(self._waits)
+
+    def awaits(self, neighbour: str) -> bool:
+        """Whether a neighbour has yet to answer."""
+        told = self._neighbours.get(neighbour)
+        return told is not None and told.asked > 0
 
     def told(self, neighbour: str) -> None:
         """A control packet went out."""
@@ -89,7 +97,7 @@ class Barrier:
             def answer() -> None:
                 self._send(neighbour, _MARK.pack(b"!", number))
 
-            if self.when_heard(answer, asked_by=neighbour):
+            if not self._behind or self.when_heard(answer, asked_by=neighbour):
                 answer()
             return
         told = self._neighbours.get(neighbour)

@@ -90,6 +90,8 @@ class Carriers:
         table = self._core.neighbour_table
         if hello.node_id not in table and len(table.ids()) >= MOST_NEIGHBOURS:
             raise HandshakeRefused(f"node {self._core.node_id} has too many neighbours", BUSY)
+        if self._core.demand is not None and (reason := self._core.demand.refuses(hello.node_id)):
+            raise HandshakeRefused(reason, BUSY)
         self._core.add_neighbour(hello.node_id)
         return self._core.neighbour_table[hello.node_id].lanes[hello.lane].resume()
 
@@ -183,6 +185,8 @@ class Carriers:
         """
         if key[0] not in self._core.neighbour_table:
             return False
+        if carrier.dialed and self._core.demand is not None and not self._core.demand.dials(key[0]):
+            return False  # it gave way to another link meanwhile
         said = carrier.connection.said
         return (
             said is not None

@@ -46,6 +46,10 @@ class Confirmations:
         """Whether somebody has yet to confirm it, and is waited for."""
         return publication in self._waiting
 
+    def awaits(self, neighbour: str) -> bool:
+        """Whether a neighbour has yet to confirm anything."""
+        return any(neighbour in waiting for each in self._waiting.values() for waiting, _ in each.values())
+
     def expect(
         self,
         publication: PublicationId,

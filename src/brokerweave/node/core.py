@@ -25,12 +25,15 @@ from brokerweave.node import barrier
 from brokerweave.node.admission import Admission
 from brokerweave.node.arrivals import Arrivals
 from brokerweave.node.barrier import Barrier
+from brokerweave.node.cluster import ClusterView
 from brokerweave.node.confirmations import Confirmations
 from brokerweave.node.counters import Counters
 from brokerweave.node.deferral import Deferral
 from brokerweave.node.gates import MARK_TOPIC
+from brokerweave.node.injected import WhenInjected
 from brokerweave.node.interest import Interest
 from brokerweave.node.lifecycle import Lifecycle
+from brokerweave.node.links_on_demand import LinksOnDemand
 from brokerweave.node.neighbours import LaneMaker, Neighbours
 from brokerweave.node.outgoing import Outgoing
 from brokerweave.node.plugins import GuardedStrategy, Plugins
@@ -41,10 +44,11 @@ from brokerweave.node.router import RouteGroup, Router
 from brokerweave.node.sessions import Sessions
 from brokerweave.node.taps import Taps
 from brokerweave.node.waiting import Waiting
+from brokerweave.node.waiting_controls import DROPPED, WaitingControls
 from brokerweave.node.wills import Wills
 from brokerweave.node.wiring import UNKNOWN, Wiring
 from brokerweave.node.write_ahead_log import WriteAheadLog
-from brokerweave.plugin import Cut, Listener, OptionValue, Strategy, Timer
+from brokerweave.plugin import Cut, Linking, Listener, OptionValue, Strategy, Timer
 from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.host import SessionLimits
 from brokerweave.session.pair import Pair
@@ -79,6 +83,10 @@ class Settings:
     """Whether the wiring may have cycles; False spares the exchange of link states where it has none."""
     waiting: int = 16 << 20
     """Bytes of publications that wait until their route is known."""
+    idle_close: float = 60.0
+    """Seconds after which an idle link that was opened on demand closes."""
+    max_links: int = 256
+    """Members linked at once on demand."""
 
 
 class NodeHost(Protocol):
@@ -140,7 +148,9 @@ class NodeCore:
         self.window = DuplicateWindow(settings.window)
         self.injectors = injectors
         self.plugins = Plugins(listeners, self.counters, host.warn)
-        self.barrier = Barrier(lambda neighbour, payload: self.send_own(neighbour, barrier.TOPIC, payload))
+        on_demand = strategy.linking is Linking.ON_DEMAND
+        tree = strategy.tree and not on_demand
+        self.barrier = Barrier(self._send_mark, behind=tree)
         self.lifecycle = Lifecycle(self.barrier, self.is_up)
         self.neighbour_table = Neighbours(
             settings.lanes,
@@ -151,6 +161,9 @@ class NodeCore:
             self.plugins,
             self.lifecycle,
         )
+        self.neighbour_table.stays = self._stays
+        self.cluster = ClusterView(settings.node_id, host.call_later)
+        self.waiting_controls = WaitingControls(self.counters)
         self.strategy = strategy(self)
         self.guarded = GuardedStrategy(self.strategy, self.plugins.failed)
         self.neighbour_table.attach(self.guarded)
@@ -168,7 +181,8 @@ class NodeCore:
         """For each neighbour, what the strategy wants to know of it after a restart."""
         self.controls: dict[str, Callable[[str, bytes], None]] = {}
         """What hears of control packets on the topics of the node's own parts: (neighbour, payload)."""
-        self.wiring = Wiring(self, settings.cycles and strategy.tree)
+        self.demand = LinksOnDemand(self, settings.idle_close, settings.max_links) if on_demand else None
+        self.wiring = Wiring(self, settings.cycles and tree)
         self.neighbour_table.link_up = self.wiring.link_up
         self.neighbour_table.link_down = self.wiring.link_down
         self.neighbour_table.lane_up = self.wiring.lane_up
@@ -178,11 +192,18 @@ class NodeCore:
         self.neighbour_table.went_down = self._neighbour_down
         self.outgoing = Outgoing(self)
         self.arrivals = Arrivals(self)
-        self.retained = RetainedSync(self, settings.retained, retained_store or MemoryStore(), settings.epoch)
+        self.retained = RetainedSync(
+            self,
+            settings.retained,
+            retained_store or MemoryStore(),
+            settings.epoch,
+            strategy.retained_everywhere,
+        )
         if self.wiring.enabled:
             self.retained.unsure_until = self.retained.index.clock.last
         else:
             self.neighbour_table.linked = self.retained.linked
+        self._injected = WhenInjected(injectors, host.call_later)
         self.local_routes = self.router.cache(None)
         self.admission = Admission(self.router, self.counters.add)
         self.publisher = Publisher(self)
@@ -211,11 +232,55 @@ class NodeCore:
     def neighbours(self) -> tuple[str, ...]:
         return self.neighbour_table.active()
 
-    def send(self, neighbour: str, packet: Packet) -> None:
-        if self.is_up(neighbour):
-            if self.strategy.marks:
+    def members(self) -> frozenset[str]:
+        return self.cluster.live
+
+    def searching(self) -> bool:
+        return self.cluster.searching()
+
+    def announce(self, data: bytes) -> None:
+        self.cluster.announce(data)
+
+    def send(self, neighbour: str, packet: Packet, wait: bool = False) -> None:
+        waits = wait and (neighbour in self.waiting_controls or not self._talks(neighbour))
+        if waits and not self.is_neighbour(neighbour):
+            self.counters.add(DROPPED)
+        elif waits or self.is_up(neighbour):
+            if self.strategy.marks and self.in_reach(neighbour):
                 self.barrier.told(neighbour)
-            self.host.send_control(neighbour, packet)
+            (self.waiting_controls.add if waits else self.host.send_control)(neighbour, packet)
+            if self.demand is not None:
+                self.demand.used(neighbour)
+                self.demand.want(neighbour)
+
+    def _talks(self, neighbour: str) -> bool:
+        """Whether a control packet that must not be lost may go on a neighbour's link."""
+        return self.wiring.talks(neighbour) and (self.demand is None or self.demand.talks(neighbour))
+
+    def is_neighbour(self, node: str) -> bool:
+        """Whether a node is a neighbour, or becomes one because something is for it."""
+        if node in self.neighbour_table:
+            return True
+        return self.demand is not None and self.demand.becomes_neighbour(node)
+
+    def _send_mark(self, neighbour: str, payload: bytes) -> None:
+        """Behind the control packets that it is about, which may wait."""
+        if self.demand is not None and not self._talks(neighbour):
+            self.waiting_controls.add(neighbour, Publish(barrier.TOPIC, payload))
+            self.demand.want(neighbour)
+        else:
+            self.send_own(neighbour, barrier.TOPIC, payload)
+
+    def neighbour_talks(self, neighbour: str) -> None:
+        """A link is up and the strategy is to hear of it: whatever waited for that follows."""
+        if self.demand is not None:
+            self.demand.link_up(neighbour)
+        self.guarded.neighbour_up(neighbour)
+        self.release_controls(neighbour)
+
+    def release_controls(self, neighbour: str) -> None:
+        if self._talks(neighbour):
+            self.waiting_controls.release(neighbour, self.host.send_control)
 
     def control_arrived(self, neighbour: str, packet: Packet, lane: int = 0) -> None:
         """A control packet: the node's own parts have their topics, the rest is the strategy's."""
@@ -229,6 +294,8 @@ class NodeCore:
                 )
             handler(neighbour, packet.payload)
         elif self.wiring.listens(neighbour, packet):
+            if self.demand is not None:
+                self.demand.used(neighbour)
             self.guarded.packet_arrived(neighbour, packet)
 
     def send_own(self, neighbour: str, topic: str, payload: bytes) -> None:
@@ -242,6 +309,14 @@ class NodeCore:
     def is_up(self, neighbour: str) -> bool:
         entry = self.neighbour_table.get(neighbour)
         return entry is not None and entry.up
+
+    def in_reach(self, neighbour: str) -> bool:
+        """Whether a neighbour's confirmation is waited for."""
+        return self.is_up(neighbour) or (self.demand is not None and self.demand.in_reach(neighbour))
+
+    def _stays(self, neighbour: str) -> bool:
+        """Whether a neighbour without a link is not to be forgotten."""
+        return self.demand is not None and self.demand.is_live(neighbour)
 
     def keep(self, neighbour: str, changes: Mapping[str, int | None]) -> None:
         kept = self.kept.get(neighbour)
@@ -271,6 +346,13 @@ class NodeCore:
         stamp = self.retained.index.clock.reserve(1, self.host.now())
         return max(stamp, self.care.since(client) + 1)
 
+    def send_retained(self, neighbour: str, topic_filter: str) -> None:
+        if self.is_neighbour(neighbour):
+            self.retained.sending.send(neighbour, topic_filter)
+
+    def when_injected(self, callback: Callable[[], None]) -> None:
+        self._injected.wait(callback)
+
     def routes_changed(self, topics: Iterable[str] | None = None) -> None:
         topics = None if topics is None else tuple(topics)
         self.router.changed(topics)
@@ -295,6 +377,7 @@ class NodeCore:
             records=self.taps is not None,
             watched=self.care.watches_deliveries,
             room=self._broker_room,
+            asks_first=type(self.strategy).subscribing is not Strategy.subscribing,
         )
 
     @property
@@ -372,14 +455,36 @@ class NodeCore:
             return True
         if self.care.expects(pair):
             return self.care.begin(pair, filters, hold_point, self.settings.barrier_timeout)
-        # Also what an earlier filter is still waiting for counts: it may be the one that covers this.
         marks = self.strategy.marks
         return self.await_others(
-            self.barrier.when_heard if marks else self.care.when_heard,
+            partial(self._known, pair.client.client_id, dict(filters)),
             lambda: pair.end_hold(hold_point),
             self.settings.barrier_timeout,
             "barrier_timeouts",
             self.barrier.forget if marks else self.care.forget_wait,
+        )
+
+    def _known(self, client: str, filters: Mapping[str, int], heard: Callable[[], None]) -> bool:
+        """Ask the strategy, then whether neighbours have heard; also what an earlier filter is still waiting
+        for counts: it may be the one that covers this."""
+
+        known = self.barrier.when_heard if self.strategy.marks else self.care.when_heard
+
+        def go_on() -> None:
+            if known(heard):
+                heard()
+
+        return self.guarded.granted(client, filters, go_on) and known(heard)
+
+    def may_subscribe(self, pair: Pair, filters: Mapping[str, int]) -> bool:
+        readable = dict(self.admission.readable(pair, list(filters.items())))
+        if self.settings.barrier_timeout is None or not readable:
+            return True
+        return self.await_others(
+            partial(self.guarded.subscribing, pair.client.client_id, readable),
+            pair.subscribe_now,
+            self.settings.barrier_timeout,
+            "subscribe_timeouts",
         )
 
     def await_others(
@@ -407,7 +512,7 @@ class NodeCore:
             forget(heard)
             heard()
 
-        if register(heard):
+        if register(heard) or over:
             return True
         timer = self.host.call_later(timeout, time_is_up)
         return False
@@ -484,14 +589,35 @@ class NodeCore:
         self.wiring.leaving(identifier)
         self.neighbour_table.remove(identifier)
 
+    def has_pending(self, identifier: str) -> bool:
+        """Whether anything waits for a neighbour, or for its answer."""
+        neighbour = self.neighbour_table.get(identifier)
+        return (
+            identifier in self.waiting_controls
+            or (neighbour is not None and any(lane.outbox.backlog_runs for lane in neighbour.lanes))
+            or self.confirmations.awaits(identifier)
+            or self.barrier.awaits(identifier)
+            or identifier in self.retained.sending
+        )
+
     def _neighbour_down(self, identifier: str) -> None:
-        """Nobody waits for a neighbour that is down; its messages stay in the outbox."""
+        """The link is down. What is pending as an idle link closes follows on the next one."""
+        if self.demand is None or self.demand.talks(identifier) or not self.has_pending(identifier):
+            self.wait_no_longer(identifier)
+        self.retained.unlinked(identifier)
+        if self.demand is not None:
+            self.demand.link_down(identifier)
+
+    def wait_no_longer(self, identifier: str) -> None:
+        """Nobody waits for a neighbour that is not there; what is pending for it is in its outboxes."""
         self.barrier.gone(identifier)
         self.confirmations.gone(identifier)
-        self.retained.unlinked(identifier)
 
     def _neighbour_forgotten(self, identifier: str) -> None:
         self.wiring.forget(identifier)
+        self.waiting_controls.drop(identifier)
+        if self.demand is not None:
+            self.demand.forgotten(identifier)
         self._neighbour_down(identifier)
         self.kept.pop(identifier, None)
         self.wal.note("neighbour gone", identifier)

@@ -71,6 +71,8 @@ class Neighbours:
         self.lane_lost: Callable[[str, int], None] = lambda neighbour, lane: None
         self.linked: Callable[[str], None] = lambda neighbour: None
         """Called when a neighbour's link is up, after the strategy."""
+        self.stays: Callable[[str], bool] = lambda neighbour: False
+        """Asked whether a neighbour without a link is to be remembered all the same."""
         self.went_down: Callable[[str], None] = lambda neighbour: None
         """Called when a neighbour's link went down."""
 
@@ -150,8 +152,18 @@ class Neighbours:
         if not any(neighbour.connected):
             self._await_return(neighbour)
 
+    def restart_forgetting(self, identifier: str) -> None:
+        """A neighbour without a link is away since now."""
+        neighbour = self._all.get(identifier)
+        if neighbour is not None and neighbour.forgetting is not None:
+            neighbour.forgetting.cancel()
+            self._await_return(neighbour)
+
     def _await_return(self, neighbour: Neighbour) -> None:
         def forget() -> None:
+            if self.stays(neighbour.id):
+                self._await_return(neighbour)
+                return
             self._counters.add("neighbours_forgotten")
             self.remove(neighbour.id)
 

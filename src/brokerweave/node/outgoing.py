@@ -65,12 +65,14 @@ class Outgoing:
     def _accepts(self, hop: tuple[str, int], run: Run) -> bool:
         neighbour, cap = hop
         entry = self._core.neighbour_table.get(neighbour)
+        if entry is None and self._core.is_neighbour(neighbour):
+            return True  # from now on
         if entry is None:
             self._core.counters.add("dropped_neighbour_removed", run.count)  # between routing and now
             return False
         if entry.up:
             return True
-        if run.repair:
+        if run.repair and self._core.strategy.retained_everywhere:
             return False  # the next link-up repairs
         if self._core.wiring.enabled and not (run.stamp or (run.durable and cap)):
             # Who gets QoS 0 another way and is killed does not know that it had it.
@@ -91,6 +93,8 @@ class Outgoing:
             self._core.retained.missed(neighbour)
         if run.flood and not kept:
             self._core.wiring.not_flooded(neighbour, lane)
+        if self._core.demand is not None:
+            self._core.demand.want(neighbour)
         if not entry.active and not entry.up:
             # Routed before the link was replaced: it has to go another way.
             self._core.wiring.check_outboxes()

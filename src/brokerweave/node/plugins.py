@@ -60,6 +60,13 @@ class GuardedStrategy(Strategy):
         except Exception as error:
             self._failed(self.inner, error)
 
+    def _ask(self, question: Callable[[], bool], otherwise: bool) -> bool:
+        try:
+            return question()
+        except Exception as error:
+            self._failed(self.inner, error)
+            return otherwise
+
     def subscribed(self, filters: Mapping[str, int]) -> None:
         self._call(lambda: self.inner.subscribed(filters))
 
@@ -96,12 +103,23 @@ class GuardedStrategy(Strategy):
         except Exception as error:
             self._failed(self.inner, error)
 
+    def subscribing(self, client: str, filters: Mapping[str, int], proceed: Callable[[], None]) -> bool:
+        return self._ask(lambda: self.inner.subscribing(client, filters, proceed), True)
+
+    def granted(self, client: str, filters: Mapping[str, int], proceed: Callable[[], None]) -> bool:
+        return self._ask(lambda: self.inner.granted(client, filters, proceed), True)
+
+    def members_changed(self, live: frozenset[str]) -> None:
+        self._call(lambda: self.inner.members_changed(live))
+
+    def member_announced(self, member: str, data: bytes) -> None:
+        self._call(lambda: self.inner.member_announced(member, data))
+
+    def needs(self, member: str) -> bool:
+        return self._ask(lambda: self.inner.needs(member), False)
+
     def ready(self) -> bool:
-        try:
-            return self.inner.ready()
-        except Exception as error:
-            self._failed(self.inner, error)
-            return True
+        return self._ask(self.inner.ready, True)
 
     def describe(self, neighbour: str) -> dict[str, int]:
         try:

@@ -293,7 +293,7 @@ class _Awaited:
         core.care.published(run, lane, self._publish, self._pair, self._ack.resent)
         publication = PublicationId(run.origin, run.epoch, lane, run.first)
         reached = core.outgoing.dispatch(run, group, came_on, taken, waited)
-        reachable = list(filter(core.is_up, reached))
+        reachable = list(filter(core.in_reach, reached))
         self._unreached = {neighbour for neighbour, _ in group.sure_hops if neighbour not in reachable}
         self._sent = run, group, publication
         assert self._heard is not None

@@ -25,8 +25,6 @@ from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.publish import publish_head
 from brokerweave.mqtt.scanner import split
-from brokerweave.node.neighbours import Neighbours
-from brokerweave.node.outgoing import Outgoing
 from brokerweave.node.retained import (
     BROKERS_OWN,
     BUCKETS,
@@ -39,13 +37,12 @@ from brokerweave.node.retained import (
     tag_of,
 )
 from brokerweave.node.retained_check import BrokerCheck, CheckHost
+from brokerweave.node.retained_sending import PACE, RetainedSending, SendingHost, is_busy
 from brokerweave.node.retained_wire import ASK, HAVE, answer, decode_have, encode_ask
 from brokerweave.plugin import Timer
 
 RETRY = 1.0
 """Seconds before a neighbour that had no room for a retained message is compared again."""
-PACE = 0.05
-"""Seconds before looking again whether a lane has room for more repairs."""
 PURGE = 60.0
 
 _RETAIN = 0x01
@@ -53,21 +50,13 @@ _SPREAD = 2_654_435_761
 """Prime, and about the golden part of 2^32: neighbouring numbers end far apart."""
 
 
-class RetainedHost(CheckHost, Protocol):
+class RetainedHost(CheckHost, SendingHost, Protocol):
     """What of the core is needed here."""
-
-    @property
-    def neighbour_table(self) -> Neighbours: ...
 
     @property
     def controls(self) -> dict[str, Callable[[str, bytes], None]]: ...
 
     def send_own(self, neighbour: str, topic: str, payload: bytes) -> None: ...
-
-    def lane_of(self, topic: str) -> int: ...
-
-    @property
-    def outgoing(self) -> Outgoing: ...
 
     @property
     def care(self) -> Care: ...
@@ -86,9 +75,17 @@ class _Repair:
 
 class RetainedSync:
     def __init__(
-        self, host: RetainedHost, settings: RetainedSettings, store: RetainedStore, epoch: int
+        self,
+        host: RetainedHost,
+        settings: RetainedSettings,
+        store: RetainedStore,
+        epoch: int,
+        compares: bool = True,
     ) -> None:
+        """`compares`: every node is to have everything; else only the strategy says who gets what."""
         self.index = RetainedIndex(settings, store)
+        self.sending = RetainedSending(host, self.index, self._repair_run)
+        self._compares = compares
         self.check = BrokerCheck(host, self.index, self._correct, self._adopt_one)
         self.broker_read = True
         """False: the broker may hold messages from before this node that the index does not know."""
@@ -223,7 +220,7 @@ class RetainedSync:
         """A link came up, or its two ends may differ: compare."""
         self._stop(neighbour)  # but what the neighbour asked meanwhile still waits for its answer
         table = self._host.neighbour_table
-        if self._held is None and neighbour in table and table[neighbour].up:
+        if self._compares and self._held is None and neighbour in table and table[neighbour].up:
             self._rounds = self._rounds % 0xFFFF_FFFF + 1
             self._repairs[neighbour] = _Repair(self._rounds)
             self._ask(neighbour)
@@ -241,6 +238,7 @@ class RetainedSync:
 
     def forgotten(self, neighbour: str) -> None:
         self.unlinked(neighbour)
+        self.sending.forget(neighbour)
         self._agreed.pop(neighbour, None)
 
     def missed(self, neighbour: str) -> None:
@@ -297,8 +295,7 @@ class RetainedSync:
         lanes = self._host.neighbour_table[neighbour].lanes
         while repair.queue:
             lane = self._host.lane_of(repair.queue[0])
-            box = lanes[lane].outbox
-            if box.backlog_runs and box.backlog_bytes > box.memory_bytes // 4:
+            if is_busy(lanes[lane].outbox):
                 repair.timer = self._host.call_later(PACE, lambda: self._send(neighbour))
                 return
             run = self._repair_run(repair.queue.popleft())

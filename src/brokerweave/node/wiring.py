@@ -121,7 +121,7 @@ class Wiring:
         peer.up = True
         if not self.enabled:
             peer.joined = peer.listening = True
-            self._core.guarded.neighbour_up(neighbour)
+            self._core.neighbour_talks(neighbour)
             self._core.lifecycle.told(neighbour)
             return
         self._news.link_up(neighbour)
@@ -275,7 +275,7 @@ class Wiring:
 
     def _talk(self, neighbour: str, peer: Peer) -> None:
         self._core.send_own(neighbour, TALK_TOPIC, views.encode_talk(peer.next_talk()))
-        self._core.guarded.neighbour_up(neighbour)
+        self._core.neighbour_talks(neighbour)
         self._core.lifecycle.told(neighbour)
 
     def _talk_arrived(self, neighbour: str, payload: bytes) -> None:
@@ -284,6 +284,10 @@ class Wiring:
             peer.new_view()
             self._talk(neighbour, peer)
             self._check_settled()
+
+    def talks(self, neighbour: str) -> bool:
+        """Whether the strategy knows that a neighbour's link is up."""
+        return neighbour in self._core.neighbour_table and self.peers[neighbour].joined
 
     def listens(self, neighbour: str, packet: Packet) -> bool:
         """Whether the strategy is to hear of a neighbour's packet now."""

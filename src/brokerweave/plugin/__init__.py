@@ -20,6 +20,7 @@ from brokerweave.mqtt.packets import (
     Will,
 )
 from brokerweave.mqtt.properties import Properties, Property, user_properties
+from brokerweave.mqtt.topics import matches
 from brokerweave.plugin.listener import (
     Listener,
     ListenerContext,
@@ -37,6 +38,7 @@ from brokerweave.plugin.strategy import (
     Context,
     Cut,
     Hop,
+    Linking,
     NetworkShape,
     Route,
     Strategy,
@@ -55,6 +57,7 @@ __all__ = [
     "Cut",
     "Disconnect",
     "Hop",
+    "Linking",
     "Listener",
     "ListenerContext",
     "LocalProtocolError",
@@ -87,6 +90,7 @@ __all__ = [
     "Unsubscribe",
     "Will",
     "NetworkShape",
+    "matches",
     "option",
     "options_of",
     "user_properties",

@@ -103,6 +103,19 @@ class Timer(Protocol):
     def cancel(self) -> None: ...
 
 
+class Linking(enum.Enum):
+    """Which nodes a strategy's node is linked with, beside those that the configuration names."""
+
+    CONFIGURED = "configured"
+    """Only those, and the nodes that dial this one."""
+    MEMBERS = "members"
+    """With `[membership]`, every member."""
+    ON_DEMAND = "on demand"
+    """With `[membership]`, a member that a route or a waiting control packet names. The link closes when
+    nothing is pending and nothing was sent for `[links] idle_close`; at most `[links] max_links` are open at
+    once. No spanning tree is made of such links: `Strategy.tree` counts as False."""
+
+
 class Context(Protocol):
     """What a node offers its strategy. Time and randomness come from here, so that runs can be replayed."""
 
@@ -122,11 +135,26 @@ class Context(Protocol):
     def neighbours(self) -> tuple[str, ...]:
         """Ids of the neighbours that get messages: in the tree, or failed and not replaced yet."""
 
-    def send(self, neighbour: str, packet: Packet) -> None:
+    def members(self) -> frozenset[str]:
+        """Ids of the live members of the cluster, this node included; only this node without
+        `[membership]`."""
+
+    def searching(self) -> bool:
+        """Whether membership was told whom to join and has found no other member yet."""
+
+    def announce(self, data: bytes) -> None:
+        """Let every member know up to 32 bytes, which travel with membership's own news. Of several within
+        half a second only the last counts. They reach `Strategy.member_announced`, and members that join
+        later."""
+
+    def send(self, neighbour: str, packet: Packet, wait: bool = False) -> None:
         """Send a control packet, in order with every other one to this neighbour.
 
-        Not repeated after a failure: while a link is down packets are dropped, and `neighbour_up`
-        is the moment to tell the neighbour everything it needs to know.
+        Not repeated after a failure: while a link is down packets are dropped, and `neighbour_up` is the
+        moment to tell the neighbour everything it needs to know. With `wait` a packet waits for the link
+        instead, and goes out behind `neighbour_up`, in order with all that wait; 1 MiB of them do for each
+        neighbour, and what does not fit is dropped and counted. With `Linking.ON_DEMAND` a packet that waits
+        for a member opens the link. A packet that is on its way when its link fails is lost all the same.
         """
 
     def keep(self, neighbour: str, changes: Mapping[str, int | None]) -> None:
@@ -143,6 +171,15 @@ class Context(Protocol):
         """Forget the cached answers about these topics, or all. What waits for a route of theirs (`NOT_YET`)
         is asked about again, when the present callback is over."""
 
+    def send_retained(self, neighbour: str, topic_filter: str) -> None:
+        """Send a neighbour the newest retained messages and deletions under a filter that this node knows of,
+        behind what is on its way there. Who has a newer version of a topic keeps it. Nothing is done for a
+        node that neither is nor can become a neighbour."""
+
+    def when_injected(self, callback: Callable[[], None]) -> None:
+        """Call back when the local broker has taken all that came over links so far. That may be never, if
+        the broker is away for good; the callback comes in a later turn."""
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
 
 
@@ -154,13 +191,15 @@ class Strategy:
 
     # What the strategy needs of the node.
 
+    linking: ClassVar[Linking] = Linking.CONFIGURED
     tree: ClassVar[bool] = True
     """The node picks a spanning tree of the links that are up, and the strategy hears only of those in it, so
     that what it floods neither loops nor doubles. False: it hears of every link, and its routes alone must
     make sure of that."""
     marks: ClassVar[bool] = True
     """Before a SUBACK goes to a client the node waits until what the strategy told its neighbours has reached
-    every node behind them. False: it does not, unless the strategy has a roster (`Roster.when_heard`)."""
+    them and, with a `tree`, every node behind them. False: it does not, unless the strategy has a roster
+    (`Roster.when_heard`)."""
     cluster_delivery: ClassVar[bool] = False
     """The acknowledgement of a publication waits for all interested nodes in reach, whatever `delivery`
     says."""
@@ -172,6 +211,9 @@ class Strategy:
     """A message may come back to the node where it was published, once, to be passed on there: `route` or
     `follow` is asked with `came_from`, and the hops may name `came_from`. The broker there does not get it
     again. False: what comes back is dropped and counted."""
+    retained_everywhere: ClassVar[bool] = True
+    """Every node keeps every retained message, and two nodes compare theirs when their link comes up. False:
+    they go where `route_retained` says, and where the strategy sends them (`context.send_retained`)."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -199,6 +241,18 @@ class Strategy:
         """The same for a message to be retained; by default to everybody (ILDM 4.5.2)."""
         others = tuple(Hop(n) for n in self.context.neighbours() if n != came_from)
         return Route(others, local=True)
+
+    def subscribing(self, client: str, filters: Mapping[str, int], proceed: Callable[[], None]) -> bool:
+        """A client's SUBSCRIBE is about to go to the broker, which answers with the retained messages that it
+        has at that moment. False: it waits, and what the client sends behind it, until `proceed()` is called;
+        for `barrier_timeout` at most, counted then. Not asked with `subscribe = "async"`."""
+        return True
+
+    def granted(self, client: str, filters: Mapping[str, int], proceed: Callable[[], None]) -> bool:
+        """The broker granted filters, `subscribed` has been called, and SUBACK is about to go to the client.
+        False: it waits until `proceed()` is called, and then for the marks (`marks`); for `barrier_timeout`
+        in all, counted then. Not asked with `subscribe = "async"`."""
+        return True
 
     def ready(self) -> bool:
         """False: the node was started a moment ago and does not know yet what others want. Its health port
@@ -241,8 +295,18 @@ class Strategy:
     def packet_arrived(self, neighbour: str, packet: Packet) -> None:
         """A control packet from a neighbour's strategy."""
 
-    def members_are(self, members: Iterable[str]) -> None:
-        """The live members of the cluster, as membership says, are these."""
+    def members_changed(self, live: frozenset[str]) -> None:
+        """The live members of the cluster are others than before, or membership begins; this node is among
+        them. Not called without `[membership]`."""
+
+    def member_announced(self, member: str, data: bytes) -> None:
+        """What another member's strategy gave to `context.announce`: when the member joined, and when
+        anything changed that it tells of itself."""
+
+    def needs(self, member: str) -> bool:
+        """Whether a member that left is still needed as a neighbour. If not, it is removed as soon as nothing
+        is pending for it."""
+        return False
 
     def describe(self, neighbour: str) -> dict[str, int]:
         """Numbers about a neighbour that `status` shows. `filters_from` and `filters_to` are filters that it

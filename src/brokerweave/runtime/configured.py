@@ -26,6 +26,9 @@ class Configured:
         self._links = links
         self._named: set[str] = set()
 
+    def __contains__(self, neighbour: object) -> bool:
+        return neighbour in self._named
+
     def add(self, neighbour: str, address: Address) -> None:
         self._named.add(neighbour)
         self._core.add_neighbour(neighbour)

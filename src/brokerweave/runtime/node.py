@@ -23,20 +23,18 @@ from typing import TypeVar
 import uvloop
 
 from brokerweave.config import Address, NodeConfig, claim_admin_folder, reload
-from brokerweave.cooperation.mesh import Mesh
 from brokerweave.errors import BrokerweaveError, ConfigError, Unavailable
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.dead_letters import DeadLetters
 from brokerweave.links.handshake import NodeIdentity
 from brokerweave.links.injector import Injector, InjectorState
 from brokerweave.links.lane import Lane
-from brokerweave.membership.events import Nobody, Watcher
 from brokerweave.membership.meta import Meta
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
 from brokerweave.node.checkpointer import Checkpointer
 from brokerweave.node.core import NodeCore
-from brokerweave.node.members import MemberLinks
+from brokerweave.node.members import MemberWatcher
 from brokerweave.node.taps import Taps
 from brokerweave.plugin import Strategy, registry
 from brokerweave.runtime import dead_letter_commands, logs, settings
@@ -271,15 +269,11 @@ class Node:
         self.core.admission.replace(load_acl(self.config))
 
     def _become_member(self) -> None:
-        node, strategy = self.config.node, self.core.strategy
+        node = self.config.node
         key = read_key(self.config.membership.key_file or node.key_file)
         assert key is not None  # the configuration was checked
-        watcher: Watcher = Nobody()
-        if isinstance(strategy, Mesh):
-            watcher = MemberLinks(self.core, strategy, self, reachable=node.link_listen is not None)
-        self.membership = Membership(self.config, key, self.random, watcher, self.warn)
-        if isinstance(strategy, Mesh):
-            strategy.searching = self.membership.searching
+        members = MemberWatcher(self.core, self, reachable=node.link_listen is not None)
+        self.membership = Membership(self.config, key, self.random, members, self.warn)
 
     def _record(self) -> None:
         folder = self.config.edge_log.path
@@ -381,16 +375,22 @@ class Node:
 
     # The cluster
 
-    def announce(self, table: bytes | None = None) -> None:
-        """Tell all members of this one's addresses and, if it changed, of the strategy's table."""
-        if table is not None:
-            self._meta = replace(self._meta, table=table)
+    def announce(self, data: bytes | None = None) -> None:
+        """Tell all members of this one's addresses and, if it changed, what the strategy announces."""
+        if data is not None:
+            self._meta = replace(self._meta, table=data)
         if self.membership is not None:
             self.membership.set_meta(self._meta.encode())
+
+    def searching(self) -> bool:
+        return self.membership is not None and self.membership.searching()
 
     def dial_member(self, node: str, address: tuple[str, int]) -> None:
         self.links.hang_up(node, removed=False)
         self.links.dial(node, Address(*address))
+
+    def is_configured(self, node: str) -> bool:
+        return node in self._configured
 
     def hang_up_member(self, node: str) -> None:
         self.links.hang_up(node, removed=False)

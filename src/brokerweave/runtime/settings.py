@@ -32,6 +32,8 @@ def core_settings(config: NodeConfig, epoch: int, strategy: type[Strategy]) -> S
         barrier_timeout=patience or (node.barrier_timeout if node.subscribe == "barrier" else None),
         options=options,
         waiting=links.waiting,
+        idle_close=links.idle_close,
+        max_links=links.max_links,
         retained=RetainedSettings(retained.tombstone_age, retained.max_skew, retained.max_bytes),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -60,6 +61,9 @@ class PairHost(RecorderHost, RedeliveryHost, UnconfirmedHost, Protocol):
     def granted(self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint) -> bool:
         """The broker granted filters. False: the stream to the client is held until
         `pair.end_hold(hold_point)`."""
+
+    def may_subscribe(self, pair: Pair, filters: Mapping[str, int]) -> bool:
+        """A SUBSCRIBE is about to go to the broker. False: it waits until `pair.subscribe_now()`."""
 
     def withdrawn(self, pair: Pair, filters: list[str]) -> None: ...
 

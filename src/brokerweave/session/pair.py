@@ -44,6 +44,7 @@ from brokerweave.session.phase import Phase
 from brokerweave.session.publications import NoRoom, Publications
 from brokerweave.session.record import SessionRecord, changed_expiry, expiry_of
 from brokerweave.session.redelivery import Redelivery
+from brokerweave.session.waiting_subscribe import WaitingSubscribe
 
 _CONNECT_BYTE = bytes((PacketType.CONNECT << 4,))
 _LARGEST_CONNECT = 1 << 20
@@ -63,6 +64,7 @@ class Pair:
 
     __slots__ = (
         "_asked",
+        "_asks_first",
         "_broken",
         "_downstream",
         "_hold_points",
@@ -74,6 +76,7 @@ class Pair:
         "_session_expiry",
         "_unconfirmed",
         "_upstream",
+        "_waiting",
         "_will_discarded",
         "broker",
         "broker_left",
@@ -102,11 +105,12 @@ class Pair:
         records: bool = False,
         watched: bool = False,
         room: int | None = None,
+        asks_first: bool = False,
     ) -> None:
         """`cluster`: acknowledgements of QoS 1 and 2 wait until the other sites have taken the message.
         `records`: there are taps. `watched`: the host hears what the client has, and may redeliver; implies
         `cluster`. `room`: how many QoS 2 publications that were not released the broker takes, if that is
-        known."""
+        known. `asks_first`: the host is asked before a SUBSCRIBE goes to the broker."""
         self.client = SessionHandle(identifier * 2, Side.CLIENT, self)
         self.broker = SessionHandle(identifier * 2 + 1, Side.BROKER, self)
         self.phase = Phase.AWAITING_CONNECT
@@ -153,6 +157,8 @@ class Pair:
         wanted = attention.from_broker(self._listened(Side.BROKER), cluster, watched)
         self._downstream = Scanner(wanted, limits.max_packet)
         self._asked: Asked | None = None
+        self._asks_first = asks_first
+        self._waiting: WaitingSubscribe | None = None
         self._hold_points: HoldPoints | None = None
         self._redelivery: Redelivery | None = None
         if watched:
@@ -203,7 +209,10 @@ class Pair:
 
     @property
     def wants_pause(self) -> bool:
-        """True while the client must not be read: too much waits for the broker's answer."""
+        """True while the client must not be read: its SUBSCRIBE waits, or too much for the broker's
+        answer."""
+        if self._waiting is not None:
+            return True
         asked = self._asked.size if self._asked is not None else 0
         unconfirmed = self._unconfirmed.size if self._unconfirmed is not None else 0
         return max(self._publications.held_bytes, unconfirmed, asked) > self.limits.client_queue
@@ -216,7 +225,8 @@ class Pair:
     @property
     def upstream_open(self) -> bool:
         """Whether a client's chunk that concerns nobody may go on without asking the pair."""
-        return self.phase is Phase.ACCEPTED and self.put_off is None and self.error is None
+        free = self.put_off is None and self._waiting is None
+        return self.phase is Phase.ACCEPTED and free and self.error is None
 
     @property
     def downstream_open(self) -> bool:
@@ -242,6 +252,9 @@ class Pair:
 
     def from_client(self, chunk: bytes) -> bytes:
         """Take what the client sent; return what goes to the broker."""
+        if self._waiting is not None:
+            self._waiting.chunks.append(chunk)
+            return b""
         if self.phase is Phase.AWAITING_CONNECT and not self._upstream.pending:
             self._check_first(chunk)
         if self.error is not None:
@@ -264,7 +277,7 @@ class Pair:
 
     def _turned(self, whole: bytes) -> bytes:
         """What goes to the broker after some of a chunk's items were acted on."""
-        if self.put_off is None:
+        if self.put_off is None and self._waiting is None:
             whole += self._rest(Side.CLIENT)
         if self._redelivery is not None and Side.CLIENT not in self._broken:
             whole += self._redelivery.after_client()
@@ -311,7 +324,7 @@ class Pair:
         """Act on the client's frames; returns what of `whole` from `done` on goes to the broker."""
         out: list[bytes] = []
         publications = self._publications
-        for item in items:
+        for index, item in enumerate(items):
             if isinstance(item, Routed):
                 if not publications.forward(item):
                     self._fail(Side.CLIENT, NoRoom())
@@ -336,6 +349,9 @@ class Pair:
                 done = item.at + len(item.data)
                 if goes is not None:
                     out.append(goes.data)
+            if self._waiting is not None:
+                self._wait(self._waiting, whole, items[index + 1 :], done)
+                return b"".join(out)
             if publications.kept_back:
                 end = item.at + len(item.data)
                 out += [whole[done:end], *publications.let_go(publications.kept_back)]
@@ -370,12 +386,42 @@ class Pair:
                 if self._redelivery is not None and isinstance(packet, Subscribe):
                     self._redelivery.subscribed(packet)
                     self._host.subscribing(self)
+                if self._asks_first and isinstance(packet, Subscribe):
+                    return frame if self._may_subscribe(packet, frame.data) else None
             case Disconnect():
                 self._will_discarded = packet.reason_code != _WILL_KEPT
                 self.expiry = changed_expiry(packet.properties, self.expiry)
             case Connect():
                 self._begin(packet)
         return frame
+
+    # A SUBSCRIBE that waits
+
+    def _may_subscribe(self, packet: Subscribe, frame: bytes) -> bool:
+        """False: it waits, and with it what the client sends behind it."""
+        filters = {each.topic_filter: each.qos for each in packet.subscriptions}
+        if self._host.may_subscribe(self, filters):
+            return True
+        self._waiting = WaitingSubscribe(frame, b"", [], 0, None)
+        return False
+
+    def _wait(self, waiting: WaitingSubscribe, whole: bytes, items: list[Routed | Frame], done: int) -> None:
+        waiting.whole, waiting.items, waiting.done = whole, items, done
+        waiting.put_off, self.put_off = self.put_off, None
+
+    def subscribe_now(self) -> None:
+        """The SUBSCRIBE that waits may go to the broker, and what waits behind it."""
+        waiting = self._waiting
+        if waiting is None or self.phase is not Phase.ACCEPTED:
+            if waiting is not None:
+                waiting.may_go = True
+            return
+        self._waiting, self.put_off = None, waiting.put_off
+        out = [waiting.frame, self._turned(self._client_items(waiting.whole, waiting.items, waiting.done))]
+        while self.put_off is not None and self._waiting is None and self.error is None:
+            out.append(self.next_turn())
+        out += [self.from_client(chunk) for chunk in waiting.chunks]
+        self._host.write_broker(self, b"".join(out))
 
     # From the broker
 
@@ -572,6 +618,8 @@ class Pair:
         self.resumed = packet.session_present
         self.record = self._host.accepted(self, packet.session_present)
         self._publications.accepted(self.record, held)
+        if self._waiting is not None and self._waiting.may_go:
+            self.subscribe_now()
 
     def _suback(self, packet: SubAck) -> HoldPoint | None:
         """Where the stream is held until the filters are known everywhere; None if it need not be."""

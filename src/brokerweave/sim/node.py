@@ -19,10 +19,12 @@ from brokerweave.links.handshake import NodeIdentity
 from brokerweave.links.injector import Injector
 from brokerweave.links.lane import Lane
 from brokerweave.links.outbox import Outbox
+from brokerweave.membership.members import Member, MemberState
 from brokerweave.mqtt.packets import Packet
 from brokerweave.node import state
 from brokerweave.node.checkpointer import Bounds, Checkpointer
 from brokerweave.node.core import NodeCore, Settings
+from brokerweave.node.members import MemberWatcher
 from brokerweave.plugin import Strategy
 from brokerweave.session.pair import Pair
 from brokerweave.sim.disk import HELD, SimDisk
@@ -64,6 +66,10 @@ class NodeOptions:
     cluster_timeout: float | None = None
     barrier_timeout: float | None = None
     cycles: bool = False
+    members: tuple[str, ...] = ()
+    """All nodes, where the strategy links members."""
+    idle_close: float = 60.0
+    max_links: int = 256
     options: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -72,7 +78,7 @@ CHECKPOINT_RETRY = 1.0
 
 
 class SimNode:
-    """Implements `NodeHost` and `CarrierHost`."""
+    """Implements `NodeHost`, `CarrierHost` and `MemberHost`."""
 
     def __init__(
         self, world: World, network: StreamNetwork, watcher: SimWatcher, name: str, options: NodeOptions
@@ -160,6 +166,8 @@ class SimNode:
             cluster_timeout=options.cluster_timeout,
             barrier_timeout=options.barrier_timeout,
             cycles=options.cycles,
+            idle_close=options.idle_close,
+            max_links=options.max_links,
             options=options.options,
         )
         self.core = WatchedCore(
@@ -183,7 +191,7 @@ class SimNode:
                 self.warn(str(error))
         removed = set(self._removed)
         self._keep_changes()
-        cycles = options.cycles
+        cycles = self.core.wiring.enabled
         identity = NodeIdentity(self.name, self._epoch, options.strategy.name, options.lanes, KEY, cycles)
         self.links = SimLinks(self, identity)
         self.injection = SimInjection(self)
@@ -193,6 +201,10 @@ class SimNode:
         for neighbour in self.neighbours:
             self.core.add_neighbour(neighbour)
             self.links.dial(neighbour)
+        if options.members:
+            members = MemberWatcher(self.core, self, reachable=True)
+            for name in options.members:
+                members.member_joined(Member(name, MemberState.ALIVE, 1, 1, (name, 1), (name, 1), b"", None))
 
     def kill(self) -> None:
         """As by kill -9: the disk stays, the rest is gone."""
@@ -242,6 +254,22 @@ class SimNode:
             self.core.remove_neighbour(neighbour)
         if self.up and not self.disk.failing:
             self._removed.discard(neighbour)
+
+    # MemberHost
+
+    def dial_member(self, node: str, address: tuple[str, int]) -> None:
+        self.links.dial(node)
+
+    def hang_up_member(self, node: str) -> None:
+        self.links.hang_up(node, removed=False)
+
+    def is_configured(self, node: str) -> bool:
+        return node in self.neighbours
+
+    def announce(self, data: bytes) -> None: ...
+
+    def searching(self) -> bool:
+        return False
 
     def neighbour_left(self, neighbour: str) -> None:
         if neighbour in self.core.neighbour_table:

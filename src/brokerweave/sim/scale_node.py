@@ -129,7 +129,8 @@ class ScaleNode:
 
     def members_are(self, names: Iterable[str]) -> None:
         """What membership would say."""
-        self.core.strategy.members_are(names)
+        self.core.cluster.live = frozenset((self.name, *names))
+        self.core.guarded.members_changed(self.core.cluster.live)
 
     # NodeHost, CarrierHost
 

@@ -5,6 +5,7 @@ Brokers answer clients as a test says; what goes to a broker from elsewhere is r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from brokerweave.care.client_care import ClientCare
@@ -44,6 +45,15 @@ def strategy(network: Network, name: str) -> Mesh:
     mesh = network.nodes[name].core.strategy
     assert isinstance(mesh, Mesh)
     return mesh
+
+
+class Membership:
+    """What a core asks of the membership of its node."""
+
+    def __init__(self, finds: Callable[[], bool] = lambda: False) -> None:
+        self.searching = lambda: not finds()
+
+    def announce(self, data: bytes) -> None: ...
 
 
 def care(network: Network, name: str) -> ClientCare:

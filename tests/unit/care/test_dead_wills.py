@@ -87,8 +87,9 @@ def test_two_holders_that_both_think_they_are_the_first_do_not_double_it_elsewhe
         name for name in "eph" if name not in strategy(mesh, "e").holders("d")
     )
     mesh.stuck |= {(one, other), (other, one)}
-    strategy(mesh, other).members_are({third})  # it thinks that the first holder is dead as well
-    strategy(mesh, one).members_are({other, third})
+    # it thinks that the first holder is dead as well
+    strategy(mesh, other).members_changed(frozenset({third}))
+    strategy(mesh, one).members_changed(frozenset({other, third}))
     mesh.settle()
     assert mesh.nodes[one].core.counters["wills_of_dead_nodes"] == 1
     assert mesh.nodes[other].core.counters["wills_of_dead_nodes"] == 1

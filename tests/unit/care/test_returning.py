@@ -25,6 +25,7 @@ from tests.unit.care.mesh_sites import (
     DEAD_SECONDS,
     OPTIONS,
     Guest,
+    Membership,
     care,
     injected,
     kill,
@@ -289,7 +290,7 @@ def test_a_client_that_comes_to_a_node_which_has_found_nobody_yet_gets_its_pendi
 ) -> None:
     missed(mesh, b"1")
     mesh.add("new", options=OPTIONS, cluster_timeout=5.0, barrier_timeout=1.0, strategy=Mesh)
-    strategy(mesh, "new").searching = lambda: True
+    mesh.nodes["new"].core.cluster.attach(Membership())
     back = Guest(mesh, "new", "c")
     back.subscribe("t")
     mesh.advance(DEAD_SECONDS)

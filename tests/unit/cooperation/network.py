@@ -30,7 +30,15 @@ class FakeContext:
     def neighbours(self) -> tuple[str, ...]:
         return tuple(self.known)
 
-    def send(self, neighbour: str, packet: Packet) -> None:
+    def members(self) -> frozenset[str]:
+        return frozenset((self.node_id,))
+
+    def searching(self) -> bool:
+        return False
+
+    def announce(self, data: bytes) -> None: ...
+
+    def send(self, neighbour: str, packet: Packet, wait: bool = False) -> None:
         queue = self._network.queues.get((self.node_id, neighbour))
         if queue is not None:
             queue.append(packet)
@@ -40,6 +48,10 @@ class FakeContext:
 
     def cut(self, neighbour: str) -> Cut:
         return Cut(1, (0, 0))
+
+    def send_retained(self, neighbour: str, topic_filter: str) -> None: ...
+
+    def when_injected(self, callback: Callable[[], None]) -> None: ...
 
     def routes_changed(self, topics: Iterable[str] | None = None) -> None:
         self.route_changes += 1

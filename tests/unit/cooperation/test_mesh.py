@@ -14,7 +14,7 @@ from brokerweave.cooperation.adverts import Digest
 from brokerweave.cooperation.mesh import DIGEST_SECONDS, RECOVER_SECONDS, Mesh
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.plugin import Hop, Route
-from tests.unit.care.mesh_sites import DEAD_SECONDS, OPTIONS, Guest, kill, mesh_of, strategy
+from tests.unit.care.mesh_sites import DEAD_SECONDS, OPTIONS, Guest, Membership, kill, mesh_of, strategy
 from tests.unit.node.network import Network
 
 NAMES = "deph"
@@ -135,7 +135,7 @@ class TestHolders:
         members: set[str] = set()
         for _ in range(60):
             members ^= set(random.sample(names, random.choice((1, 1, 1, 20))))
-            asking.members_are(members)
+            asking.members_changed(frozenset(members))
             for node in names:
                 others = sorted((members | {"p"}) - {node}, key=partial(rank, node))
                 assert asking.holders(node) == tuple(others[: copies - (node in members)])
@@ -283,10 +283,10 @@ class TestANodeThatWasStarted:
     def test_recovers_until_it_has_found_members(self) -> None:
         mesh = mesh_of("dp", linked=False)
         starting = strategy(mesh, "d")
-        starting.searching = lambda: len(starting.live) < 2
-        starting.members_are(())
+        mesh.nodes["d"].core.cluster.attach(Membership(lambda: len(starting.live) > 1))
+        starting.members_changed(frozenset())
         assert not starting.ready()
-        starting.members_are({"p"})
+        starting.members_changed(frozenset({"p"}))
         mesh.link("d", "p")
         assert not starting.ready()
         mesh.settle()
@@ -295,7 +295,7 @@ class TestANodeThatWasStarted:
     def test_does_not_recover_for_ever(self) -> None:
         mesh = mesh_of("dp", linked=False)
         starting = strategy(mesh, "d")
-        starting.members_are({"p"})
+        starting.members_changed(frozenset({"p"}))
         mesh.advance(RECOVER_SECONDS - 0.1)
         assert not starting.ready()
         mesh.advance(0.1)
@@ -304,9 +304,9 @@ class TestANodeThatWasStarted:
     def test_waits_no_longer_for_a_member_that_died(self) -> None:
         mesh = mesh_of("dp", linked=False)
         starting = strategy(mesh, "d")
-        starting.members_are({"p"})
+        starting.members_changed(frozenset({"p"}))
         assert not starting.ready()
-        starting.members_are(())
+        starting.members_changed(frozenset())
         assert starting.ready()
 
     def test_does_not_recover_again_when_another_joins(self, mesh: Network) -> None:

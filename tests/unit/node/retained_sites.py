@@ -8,6 +8,7 @@ the two can overtake each other as at a real broker.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Publish
@@ -32,12 +33,12 @@ class Broker:
 
 
 class Sites:
-    def __init__(self, *names: str, settings: RetainedSettings | None = None) -> None:
+    def __init__(self, *names: str, settings: RetainedSettings | None = None, **others: Any) -> None:
         self.network = Network(time=1_000_000.0)
         self.brokers = {name: Broker() for name in names}
         self.clients: dict[str, Client] = {}
         for name in names:
-            self.network.add(name, **({} if settings is None else {"retained": settings}))
+            self.network.add(name, **({} if settings is None else {"retained": settings}), **others)
             self.clients[name] = Client(self.network, name, f"client at {name}")
             self.node(name).retained.check.reader = self._reader(name)
 

@@ -8,7 +8,7 @@ import pytest
 
 from brokerweave.membership.members import Address, Member, MemberState
 from brokerweave.membership.meta import Meta
-from brokerweave.node.members import MemberLinks
+from brokerweave.node.members import MemberWatcher
 from tests.unit.care.mesh_sites import Guest, mesh_of, strategy
 from tests.unit.node.network import Network
 
@@ -23,8 +23,14 @@ class Host:
     def hang_up_member(self, node: str) -> None:
         self.said.append(("hang up", node))
 
-    def announce(self, table: bytes) -> None:
-        self.said.append(("tell", table))
+    def is_configured(self, node: str) -> bool:
+        return False
+
+    def announce(self, data: bytes) -> None:
+        self.said.append(("tell", data))
+
+    def searching(self) -> bool:
+        return False
 
 
 def member(name: str, port: int = 1, state: MemberState = MemberState.ALIVE, meta: bytes = b"") -> Member:
@@ -37,7 +43,7 @@ class Bench:
         self.mesh = strategy(self.network, "m")
         self.host = Host()
         self.core = self.network.nodes["m"].core
-        self.links = MemberLinks(self.core, self.mesh, self.host, reachable)
+        self.links = MemberWatcher(self.core, self.host, reachable)
 
 
 @pytest.fixture
@@ -112,9 +118,9 @@ def test_a_table_that_differs_is_pulled_whatever_else_a_member_says_of_itself() 
     network = mesh_of("mz")
     Guest(network, "z", "c").subscribe("t")
     network.settle()
-    links = MemberLinks(network.nodes["m"].core, strategy(network, "m"), Host(), True)
+    links = MemberWatcher(network.nodes["m"].core, Host(), True)
     mine, there = strategy(network, "m"), strategy(network, "z")
-    mine.members_are({"z"})
+    mine.members_changed(frozenset({"z"}))
     right = struct.pack(">QQ", there.version, there.table.digest("z"))
     links.member_joined(member("z", meta=Meta(("x", 1883), ("x", 80), right).encode()))
     assert mine.counters["tables_pulled"] == 0

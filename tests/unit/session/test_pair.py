@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -63,6 +64,8 @@ class Host:
     acted_on: set[bytes] = field(default_factory=set)
     hung_up: list[bytes] = field(default_factory=list)
     barrier: bool = False
+    lets_subscribe: bool = True
+    asked: list[dict[str, int]] = field(default_factory=list)
     is_superseded: bool = False
     is_full: bool = False
     holds_behind: bool = False
@@ -88,6 +91,10 @@ class Host:
         if self.holds_behind and session_present:
             self.behind.append(pair.hold_behind())
         return self.record
+
+    def may_subscribe(self, pair: Pair, filters: Mapping[str, int]) -> bool:
+        self.asked.append(dict(filters))
+        return self.lets_subscribe
 
     def granted(self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint) -> bool:
         self.granted_filters += filters
