@@ -111,11 +111,12 @@ def test_a_pair_that_ended_subscribes_no_more(waiting: Waiting) -> None:
 
 
 def test_what_cannot_be_read_behind_it_goes_to_the_broker_behind_it(waiting: Waiting) -> None:
-    assert waiting.pair.from_client(encoded(SUBSCRIBE) + b"\x00") == b""
+    garbage = b"\x30\xff\xff\xff\xff\xff"
+    assert waiting.pair.from_client(encoded(SUBSCRIBE) + garbage) == b""
     waiting.pair.from_client(b"\x01\x02")
     assert "unread_streams" not in waiting.host.counters
     waiting.pair.subscribe_now()
-    assert waiting.written == encoded(SUBSCRIBE) + b"\x00\x01\x02"
+    assert waiting.written == encoded(SUBSCRIBE) + garbage + b"\x01\x02"
     assert waiting.host.counters["unread_streams"] == 1
     assert waiting.pair.from_client(b"\x03") == b"\x03"
 
