@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from brokerweave.errors import ConfigError
 from brokerweave.mqtt.topics import matches
 from brokerweave.node.tree import Tree
-from brokerweave.plugin import NetworkShape, registry
+from brokerweave.plugin import Linking, NetworkShape, registry
 from brokerweave.sim import caring, schedule, topology
 from brokerweave.sim.acting import Actor
 from brokerweave.sim.broker import ModelBroker
@@ -265,7 +265,10 @@ def plan(seed: int, options: SimOptions) -> list[Action]:
     names = [chr(ord("a") + n) if n < 26 else f"n{n}" for n in range(options.nodes)]
     clients = schedule.plan_clients(world.random("clients"), names)
     actions = schedule.make(world.random("schedule"), names, clients, options.faults, options.duration)
-    traits = registry.strategy(options.strategy).traits
+    strategy = registry.strategy(options.strategy)
+    if strategy.linking is Linking.ON_DEMAND:
+        raise ConfigError(f"{options.strategy} links nodes on demand, which sim has no rules for yet")
+    traits = strategy.traits
     if traits.wiring in LAID:
         actions = [action for action in actions if action.kind != "move"]
     if traits.keeps_for_absent and options.faults:
