@@ -126,7 +126,7 @@ class NodeHost(Protocol):
 
 
 class NodeCore:
-    """Implements `PairHost` for the pairs and `Context` for the strategy."""
+    """Implements `PairHost` for the pairs, `Context` for the strategy and `NeighbourEvents`."""
 
     def __init__(
         self,
@@ -160,14 +160,13 @@ class NodeCore:
             self.counters,
             self.plugins,
             self.lifecycle,
+            self,
         )
-        self.neighbour_table.stays = self._stays
         self.cluster = ClusterView(settings.node_id, host.call_later)
         self.waiting_controls = WaitingControls(self.counters)
         self.strategy = strategy(self)
         self.guarded = GuardedStrategy(self.strategy, self.plugins.failed)
         self.neighbour_table.attach(self.guarded)
-        self.neighbour_table.forgotten = self._neighbour_forgotten
         self.waiting = Waiting(settings.waiting)
         self.deferral = Deferral(self)
         self.router = Router(
@@ -176,20 +175,17 @@ class NodeCore:
             lambda error: self.plugins.failed(self.strategy, error),
             self.waiting,
         )
-        self.interest = Interest(self.guarded, self.wal)
+        self.interest: Interest = Interest(self.guarded, self.wal)
         self.kept: dict[str, dict[str, int]] = {}
         """For each neighbour, what the strategy wants to know of it after a restart."""
         self.controls: dict[str, Callable[[str, bytes], None]] = {}
         """What hears of control packets on the topics of the node's own parts: (neighbour, payload)."""
         self.demand = LinksOnDemand(self, settings.idle_close, settings.max_links) if on_demand else None
         self.wiring = Wiring(self, settings.cycles and tree)
-        self.neighbour_table.link_up = self.wiring.link_up
-        self.neighbour_table.link_down = self.wiring.link_down
-        self.neighbour_table.lane_up = self.wiring.lane_up
-        self.neighbour_table.lane_lost = self.wiring.lane_lost
+        self.lane_up = self.wiring.lane_up
+        self.lane_lost = self.wiring.lane_lost
         self.confirmations = Confirmations()
         self.controls[barrier.TOPIC] = self.barrier.arrived
-        self.neighbour_table.went_down = self._neighbour_down
         self.outgoing = Outgoing(self)
         self.arrivals = Arrivals(self)
         self.retained = RetainedSync(
@@ -201,8 +197,6 @@ class NodeCore:
         )
         if self.wiring.enabled:
             self.retained.unsure_until = self.retained.index.clock.last
-        else:
-            self.neighbour_table.linked = self.retained.linked
         self._injected = WhenInjected(injectors, host.call_later)
         self.local_routes = self.router.cache(None)
         self.admission = Admission(self.router, self.counters.add)
@@ -314,7 +308,7 @@ class NodeCore:
         """Whether a neighbour's confirmation is waited for."""
         return self.is_up(neighbour) or (self.demand is not None and self.demand.in_reach(neighbour))
 
-    def _stays(self, neighbour: str) -> bool:
+    def neighbour_stays(self, neighbour: str) -> bool:
         """Whether a neighbour without a link is not to be forgotten."""
         return self.demand is not None and self.demand.is_live(neighbour)
 
@@ -600,6 +594,15 @@ class NodeCore:
             or identifier in self.retained.sending
         )
 
+    def link_up(self, identifier: str) -> None:
+        self.wiring.link_up(identifier)
+        if not self.wiring.enabled:  # else when it joins the tree
+            self.retained.linked(identifier)
+
+    def link_down(self, identifier: str) -> None:
+        self.wiring.link_down(identifier)
+        self._neighbour_down(identifier)
+
     def _neighbour_down(self, identifier: str) -> None:
         """The link is down. What is pending as an idle link closes follows on the next one."""
         if self.demand is None or self.demand.talks(identifier) or not self.has_pending(identifier):
@@ -613,7 +616,7 @@ class NodeCore:
         self.barrier.gone(identifier)
         self.confirmations.gone(identifier)
 
-    def _neighbour_forgotten(self, identifier: str) -> None:
+    def neighbour_forgotten(self, identifier: str) -> None:
         self.wiring.forget(identifier)
         self.waiting_controls.drop(identifier)
         if self.demand is not None:

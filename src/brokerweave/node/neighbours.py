@@ -23,6 +23,27 @@ class LaneMaker(Protocol):
         """A lane to a neighbour; goes on with what an earlier run of the node left to send."""
 
 
+class NeighbourEvents(Protocol):
+    """What the rest of the node hears of its neighbours."""
+
+    def lane_up(self, neighbour: str, lane: int) -> None: ...
+
+    def link_up(self, neighbour: str) -> None:
+        """Its first lane is connected."""
+
+    def link_down(self, neighbour: str) -> None:
+        """Its first lane is lost."""
+
+    def lane_lost(self, neighbour: str, lane: int) -> None:
+        """After `link_down`, where both happen."""
+
+    def neighbour_stays(self, neighbour: str) -> bool:
+        """Whether a neighbour without a link is to be remembered all the same."""
+
+    def neighbour_forgotten(self, neighbour: str) -> None:
+        """It was removed, whoever removed it."""
+
+
 class Neighbour:
     __slots__ = ("active", "connected", "forgetting", "id", "lanes")
 
@@ -53,6 +74,7 @@ class Neighbours:
         counters: Counters,
         plugins: Plugins,
         lifecycle: Lifecycle,
+        events: NeighbourEvents,
     ) -> None:
         self.lanes = lanes
         self.forget_after = forget_after
@@ -61,20 +83,9 @@ class Neighbours:
         self._counters = counters
         self._plugins = plugins
         self._lifecycle = lifecycle
+        self._events = events
         self._strategy: Strategy | None = None
         self._all: dict[str, Neighbour] = {}
-        self.forgotten: Callable[[str], None] = lambda neighbour: None
-        """Called after a neighbour was removed, whoever removed it."""
-        self.link_up: Callable[[str], None] = lambda neighbour: None
-        self.link_down: Callable[[str], None] = lambda neighbour: None
-        self.lane_up: Callable[[str, int], None] = lambda neighbour, lane: None
-        self.lane_lost: Callable[[str, int], None] = lambda neighbour, lane: None
-        self.linked: Callable[[str], None] = lambda neighbour: None
-        """Called when a neighbour's link is up, after the strategy."""
-        self.stays: Callable[[str], bool] = lambda neighbour: False
-        """Asked whether a neighbour without a link is to be remembered all the same."""
-        self.went_down: Callable[[str], None] = lambda neighbour: None
-        """Called when a neighbour's link went down."""
 
     def attach(self, strategy: Strategy) -> None:
         self._strategy = strategy
@@ -118,7 +129,7 @@ class Neighbours:
         assert self._strategy is not None
         if neighbour.active:
             self._strategy.neighbour_removed(identifier)
-        self.forgotten(identifier)
+        self._events.neighbour_forgotten(identifier)
         self._lifecycle.removed(identifier)
 
     def connected(self, identifier: str, index: int, peer: Resume | None, epoch: int = 0) -> None:
@@ -129,10 +140,9 @@ class Neighbours:
         if neighbour.forgetting is not None:
             neighbour.forgetting.cancel()
             neighbour.forgetting = None
-        self.lane_up(identifier, index)
+        self._events.lane_up(identifier, index)
         if index == 0:
-            self.link_up(identifier)
-            self.linked(identifier)
+            self._events.link_up(identifier)
 
     def lost(self, identifier: str, index: int) -> None:
         """A lane's connection ended."""
@@ -146,9 +156,8 @@ class Neighbours:
         neighbour.connected[index] = False
         self._counters.add("link_losses")
         if index == 0:
-            self.link_down(identifier)
-            self.went_down(identifier)
-        self.lane_lost(identifier, index)
+            self._events.link_down(identifier)
+        self._events.lane_lost(identifier, index)
         if not any(neighbour.connected):
             self._await_return(neighbour)
 
@@ -161,7 +170,7 @@ class Neighbours:
 
     def _await_return(self, neighbour: Neighbour) -> None:
         def forget() -> None:
-            if self.stays(neighbour.id):
+            if self._events.neighbour_stays(neighbour.id):
                 self._await_return(neighbour)
                 return
             self._counters.add("neighbours_forgotten")
