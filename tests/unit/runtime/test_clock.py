@@ -33,7 +33,7 @@ def test_a_clock_that_was_set_back_is_followed_and_said(
     machine["wall"] -= 60.0
     clock.follow()
     assert clock.now() == machine["wall"]
-    assert "set by -60.0 s" in caplog.text
+    assert "changed by -60.0 s" in caplog.text
 
 
 def test_the_difference_of_two_readings_is_no_step(machine: dict[str, float]) -> None:
