@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from brokerweave.cli import scale_command, sim_membership_command
 from brokerweave.cli.output import console, help_text, progress, table
-from brokerweave.cli.strategy_option import StrategyName, known
+from brokerweave.cli.strategy_option import StrategyName, StrategyOptions, given, known
 from brokerweave.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def register(app: typer.Typer) -> None:
 def sim(
     context: typer.Context,
     strategy: StrategyName = None,
+    settings: StrategyOptions = None,
     nodes: Annotated[int, typer.Option(help="Sites in each run.", min=2, max=100)] = 4,
     faults: Annotated[
         str,
@@ -74,7 +76,10 @@ def sim(
         return 0
     from brokerweave.sim import many
 
-    options = _options(known(strategy), nodes, faults, duration, wiring, cycles)
+    options = replace(
+        _options(known(strategy), nodes, faults, duration, wiring, cycles),
+        options=given(known(strategy), settings or ()),
+    )
     total = many.SeedSummary()
     for outcome in many.outcomes(range(seed, seed + seeds), options, processes):
         total.add(outcome)

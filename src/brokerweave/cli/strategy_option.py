@@ -1,13 +1,18 @@
 """The flag `--strategy` of every command that runs nodes: a registered name, or a class spelled out.
 
-Owns its help, and that a name nobody knows is refused before anything starts. Must not know: any strategy.
+Owns its help, that of `--set`, and that a name nobody knows is refused before anything starts. Must not know:
+any strategy.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from brokerweave.plugin import OptionValue
 
 METAVAR = "NAME|MODULE:CLASS"
 HELP = "The cooperation strategy: a name that is registered, or package.module:Class."
@@ -15,6 +20,23 @@ HELP = "The cooperation strategy: a name that is registered, or package.module:C
 StrategyName = Annotated[
     str | None, typer.Option("--strategy", metavar=METAVAR, help=HELP + " Default: as a node's.")
 ]
+
+
+StrategyOptions = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME.KEY=VALUE", help="An option of the strategy; may be repeated."),
+]
+
+
+def given(strategy: str, settings: Iterable[str]) -> dict[str, OptionValue]:
+    """The options of a strategy that flags set. Raises `ConfigError`."""
+    from brokerweave.config.plugins import PluginOptions
+
+    options = PluginOptions(strategy, (), ())
+    for text in settings:
+        options.read_flag(text)
+    ((name, values),) = options.values.items()
+    return {key: value for key, value in values.items() if f"{name}.{key}" in options.sources}
 
 
 def known(name: str | None) -> str:

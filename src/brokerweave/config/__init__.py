@@ -153,7 +153,7 @@ def _plugin_options(
         if file is None or section in SECTIONS or section in _LISTS:
             continue
         if not options.knows(section):
-            raise ConfigError(_unknown_section(file, section, table))
+            raise ConfigError(_unknown_section(file, section, table, options.known()))
         options.read_section(file, section, table)
     for text in settings if isinstance(settings, (list, tuple)) else [settings]:
         options.read_flag(text)
@@ -224,14 +224,15 @@ def _file_values(file: Path, tree: Mapping[str, Any]) -> Iterator[tuple[Key, obj
             yield known[name], value
 
 
-def _unknown_section(file: Path, name: str, value: object) -> str:
+def _unknown_section(file: Path, name: str, value: object, plugins: Iterable[str] = ()) -> str:
     if not isinstance(value, (dict, list)):
         for key in KEYS.values():
             if key.name == name:
                 return f"'{name}' in {file} is outside any section; write it under [{key.section}]"
         return f"unknown key '{name}' in {file}{nearest(name, (key.name for key in KEYS.values()))}"
-    close = difflib.get_close_matches(name, [*SECTIONS, *_LISTS], n=1)
-    known = f"; known are {', '.join([*SECTIONS, *_LISTS[:-1]])} and {_LISTS[-1]}"
+    sections = [*SECTIONS, *plugins]
+    close = difflib.get_close_matches(name, [*sections, *_LISTS], n=1)
+    known = f"; known are {', '.join([*sections, *_LISTS[:-1]])} and {_LISTS[-1]}"
     if close:
         known = f"; did you mean [[{close[0]}]]?" if close[0] in _LISTS else f"; did you mean [{close[0]}]?"
     return f"unknown section [{name}] in {file}{known}"

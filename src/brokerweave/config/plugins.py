@@ -53,12 +53,16 @@ class PluginOptions:
         if section in self._reserved:
             raise ConfigError(f"{SET} is for the options of plug-ins; [{section}] has flags of its own")
         if not self.knows(section):
-            known = nearest(section, {*self._plugins, *registry.names()})
+            known = nearest(section, self.known())
             raise ConfigError(f"{SET} {text}: no strategy or listener is called {section!r}{known}")
         self._take(self._plugin(section), section, name, _value(value), SET, SET)
 
+    def known(self) -> list[str]:
+        """The names of plug-ins in use, and of those that are installed."""
+        return sorted({*self._plugins, *registry.names()})
+
     def knows(self, section: str) -> bool:
-        return section in self._plugins or section in registry.names()
+        return section in self.known()
 
     def _plugin(self, section: str) -> Plugin:
         return self._plugins.get(section) or registry.plugin(section)
@@ -70,7 +74,7 @@ class PluginOptions:
             raise ConfigError(f"unknown key '{name}' in {where}{listed}")
         problem = known[name].problem(value)
         if problem:
-            raise ConfigError(f"'{name}' in {where} should be {problem}; not {literal(value)}")
+            raise ConfigError(f"'{section}.{name}' in {where} should be {problem}; not {literal(value)}")
         if section in self.values:  # else it is installed, and not in use here
             self.values[section][name] = known[name].read(value)
             self.sources[f"{section}.{name}"] = source

@@ -249,7 +249,7 @@ NAMES = ValueKind("a list of names", list[str], _read_names)
 FILTERS = ValueKind("a list of topic filters", list[str], _read_filters)
 ADDRESSES = ValueKind("a list of HOST:PORT", list[str], _read_addresses)
 TEXT = pattern(_ONE_LINE, "a text on one line, not empty")
-PLUGIN = pattern(_NAME.pattern, "a plug-in's name")
+PLUGIN = pattern(_NAME.pattern, "a plug-in's name, or package.module:Class")
 ID = pattern(
     r"(?!\.{1,2}\Z)[A-Za-z0-9_.-]{1,64}", "1 to 64 of the characters A-Z a-z 0-9 _ . - (ids name folders)"
 )

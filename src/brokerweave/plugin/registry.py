@@ -67,7 +67,8 @@ def _find(name: str, group: str, kind: type[Kind]) -> type[Kind]:
         found = point.load()
     except Exception as error:
         # A plug-in's module may raise anything at all while it is imported.
-        raise ConfigError(f"{kind.__name__.lower()} {name!r} cannot be loaded: {error!r}") from error
+        hint = "; is it installed, or on PYTHONPATH?" if isinstance(error, ModuleNotFoundError) else ""
+        raise ConfigError(f"{kind.__name__.lower()} {name!r} cannot be loaded: {error!r}{hint}") from error
     if not (isinstance(found, type) and issubclass(found, kind)):
         raise ConfigError(f"{name!r} is {found!r}, not a subclass of brokerweave.plugin.{kind.__name__}")
     if not isinstance(getattr(found, "name", None), str):

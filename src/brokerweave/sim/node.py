@@ -25,7 +25,7 @@ from brokerweave.node import state
 from brokerweave.node.checkpointer import Bounds, Checkpointer
 from brokerweave.node.core import NodeCore, Settings
 from brokerweave.node.members import MemberWatcher
-from brokerweave.plugin import Strategy
+from brokerweave.plugin import OptionValue, Strategy
 from brokerweave.session.pair import Pair
 from brokerweave.sim.disk import HELD, SimDisk
 from brokerweave.sim.injecting import SimInjection
@@ -70,7 +70,7 @@ class NodeOptions:
     """All nodes, where the strategy links members."""
     idle_close: float = 60.0
     max_links: int = 256
-    options: Mapping[str, float] = field(default_factory=dict)
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
 
 
 CHECKPOINT_RETRY = 1.0

@@ -8,13 +8,13 @@ seed, options and schedule. Must not know: many runs, how results are shown.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from brokerweave.errors import ConfigError
 from brokerweave.mqtt.topics import matches
 from brokerweave.node.tree import Tree
-from brokerweave.plugin import Linking, NetworkShape, registry
+from brokerweave.plugin import Linking, NetworkShape, OptionValue, registry
 from brokerweave.sim import caring, schedule, topology
 from brokerweave.sim.acting import Actor
 from brokerweave.sim.broker import ModelBroker
@@ -58,6 +58,8 @@ class SimOptions:
     cycles: bool = False
     """Nodes take care of cycles (`[links] cycles = "stand-by"`) also where the wiring has none."""
     promises: Promises = field(default_factory=Promises)
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    """Of the strategy; they win over what a run sets by itself."""
 
 
 @dataclass(slots=True)
@@ -121,7 +123,7 @@ class Simulation:
                 cluster_timeout=2.0 if cluster else None,
                 barrier_timeout=0.5 if random.random() < 0.8 or cares else None,
                 cycles=self.cyclic,
-                options={**CARE, "copies": copies} if cares else {},
+                options={**({**CARE, "copies": copies} if cares else {}), **options.options},
             )
             self._build_site(name, node_options)
         for dialer, dialed in topology.lay(self.names, wiring, random):
