@@ -14,7 +14,7 @@ HUB = "examples.strategy_hub:Hub"
 ROOT = Path(__file__).parents[2]
 
 
-def test_strategies_are_measured_in_turn_and_a_report_is_left(
+def test_strategies_are_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))))

@@ -137,7 +137,7 @@ def sends_garbage_later(connection: socket.socket) -> None:
     connection.recv(1000)
     connection.sendall(ACCEPTED)
     connection.recv(1000)
-    connection.sendall(GRANTED + bytes(1000))
+    connection.sendall(GRANTED + b"\xff" * 1000)
 
 
 def resets_later(connection: socket.socket) -> None:
