@@ -76,7 +76,7 @@ def injector_does_not_repeat(patch: pytest.MonkeyPatch) -> None:
 
 
 def routes_are_never_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Router, "changed", lambda self: None)
+    patch.setattr(Router, "changed", lambda self, topics=None: None)
 
 
 def qos2_ids_are_not_remembered(patch: pytest.MonkeyPatch) -> None:
@@ -110,14 +110,16 @@ def sf_forgets_a_neighbour_that_is_down(patch: pytest.MonkeyPatch) -> None:
 
 
 def suback_does_not_wait(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Barrier, "when_heard", lambda self, callback, asked_by=None: True)
+    patch.setattr(Barrier, "when_heard", lambda self, callback, asked_by=None, only=None: True)
 
 
 def the_first_confirmation_counts_for_all(patch: pytest.MonkeyPatch) -> None:
     real = Confirmations.expect
 
-    def expect(self: Confirmations, publication: object, neighbours: object, done: object) -> bool:
-        return real(self, publication, list(neighbours)[:1], done)  # type: ignore[arg-type, call-overload]
+    def expect(
+        self: Confirmations, publication: Any, neighbours: Any, done: Any, came_from: str | None = None
+    ) -> bool:
+        return real(self, publication, list(neighbours)[:1], done, came_from)
 
     patch.setattr(Confirmations, "expect", expect)
 
@@ -188,8 +190,10 @@ def a_mark_is_answered_before_those_behind_have_heard(patch: pytest.MonkeyPatch)
     """Right in a row of two nodes only."""
     real = Barrier.when_heard
 
-    def when_heard(self: Barrier, callback: Callable[[], None], asked_by: str | None = None) -> bool:
-        return asked_by is not None or real(self, callback)
+    def when_heard(
+        self: Barrier, callback: Callable[[], None], asked_by: str | None = None, only: str | None = None
+    ) -> bool:
+        return asked_by is not None or real(self, callback, only=only)
 
     patch.setattr(Barrier, "when_heard", when_heard)
 

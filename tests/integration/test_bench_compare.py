@@ -14,9 +14,7 @@ HUB = "examples.strategy_hub:Hub"
 ROOT = Path(__file__).parents[2]
 
 
-def test_strategies_are_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_strategies_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))))
     flags = ("--nodes", "2", "--rate", "40", "--seconds", "1", "--to", "run", "--json")
     child = command(tmp_path, "compare", "--strategy", "sf", "--strategy", HUB, *flags)

@@ -31,6 +31,7 @@ from brokerweave.sim.disk import HELD, SimDisk
 from brokerweave.sim.injecting import SimInjection
 from brokerweave.sim.linking import SimLinks
 from brokerweave.sim.pipes import Handler, PipeEnd, StreamNetwork
+from brokerweave.sim.promises import Broken
 from brokerweave.sim.reading import SimRetainedReader
 from brokerweave.sim.relaying import Relay
 from brokerweave.sim.watching import SimWatcher, WatchedCore, WatchedDeadLetters, WatchedOutbox
@@ -120,9 +121,12 @@ class SimNode:
         return self.host.up
 
     def check(self) -> None:
-        """Whether the invariants of the node's parts hold."""
+        """Raises `Broken` if an invariant of one of the node's parts does not hold."""
         if self.up:
-            self.core.check()
+            try:
+                self.core.check()
+            except AssertionError as error:
+                raise Broken(f"{self.name}: {error}") from error
 
     # Up and down
 
