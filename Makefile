@@ -50,7 +50,7 @@ demo: setup ## three to five sites with different brokers, then a mesh behind HA
 build/spark.jsa: $(STAMP)
 	@$(RUN) -m tests.support.java_archive $@
 
-quick: setup ## unit tests, import rules and 100 simulated runs; under two minutes on two cores
+quick: setup ## unit tests, import rules and 100 simulated runs; a few minutes
 	$(RUN) -m pytest -q -n 2 -m "not thorough" tests/unit
 	$(RUN) -m brokerweave sim --strategy sf --seeds 34
 	$(RUN) -m brokerweave sim --strategy pf --seeds 33
@@ -59,7 +59,7 @@ quick: setup ## unit tests, import rules and 100 simulated runs; under two minut
 # A test with real processes that fails is run once more, alone: tests/support/run_tests.py.
 TESTS := -m tests.support.run_tests --workers 3 -m "not slow and not kafka"
 
-test: setup build/spark.jsa ## unit and integration tests, 12 minutes on two cores
+test: setup build/spark.jsa ## unit and integration tests, 18 minutes on two cores
 	$(RUN) $(TESTS)
 
 stress: setup build/spark.jsa ## the same tests beside four busy loops
