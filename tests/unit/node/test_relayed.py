@@ -242,6 +242,17 @@ class TestDeath:
         assert unconfirmed(cluster)["a"] == 1
         assert strategy(cluster, "a").bypassed == []
 
+    def test_what_only_the_outbox_has_as_after_a_restart_is_served_first(self) -> None:
+        cluster = cluster_of("abc", "b/c", relayed=1_000)
+        cluster.stuck.add(("a", "b"))
+        client = Client(cluster, "a", "p")
+        for number in range(3):
+            client.publish("t", 1, b"%d" % number + bytes(200))
+        cluster.settle()
+        assert unconfirmed(cluster) == {"a": 2}
+        die(cluster, "b")
+        assert [payload[:1] for payload in payloads(cluster, "c")] == [b"0", b"1", b"2"]
+
     def test_what_is_kept_is_bounded_and_the_oldest_given_up_counted(self) -> None:
         cluster = cluster_of("abc", "b/c", relayed=2_000)
         cluster.stuck.add(("b", "c"))
@@ -249,6 +260,7 @@ class TestDeath:
         for number in range(5):
             client.publish("t", 1, b"%d" % number + bytes(500))
         cluster.settle()
+        cluster.advance(0.1)
         assert unconfirmed(cluster)["a"] == 2
         assert cluster.nodes["a"].core.counters["relayed_given_up"] == 3
         die(cluster, "b")
