@@ -87,9 +87,9 @@ class Relayed:
         return self._unconfirmed[neighbour] > 0
 
     def sent(self, neighbour: str, lane: int, run: Run) -> None:
-        """A run is in the outbox to a relay."""
+        """A run is in the outbox to a relay, or from a relay to one that passes nothing on."""
         passed = (neighbour, self._core.confirmations.name(lane, run))
-        self._add(passed, _Sent(lane, (neighbour, run.plan), run if run.durable else None))
+        self._add(passed, _Sent(lane, (neighbour, run.plan), run if run.plan and run.durable else None))
         if not self._going and self._core.cluster.misses(neighbour):
             self.gone(neighbour)
 
