@@ -1,2 +1,1 @@
-"""The overlay: topics have a coordinator and shadows on a ring of nodes (MQTT2EdgePeer), and relays share the
-sending."""
+"""The overlay: nodes on a ring, which keep subscriber lists for each other and share the sending. Pure."""
