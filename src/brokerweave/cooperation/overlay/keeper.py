@@ -66,8 +66,6 @@ class _Member:
     claimed: float = float("-inf")
     """When it was asked last."""
     away_since: float | None = None
-    parts: set[str] | None = None
-    """While a whole registration comes in parts: the filters in it so far."""
 
 
 _TAKEN = "taken"
@@ -129,27 +127,17 @@ class Keeper:
         if message.life < member.life:
             return  # from before its restart
         self.announced(node, message.life)
-        if message.begins:
-            member.parts = set()
         pending = _Pending(node, message.number)
         changed: dict[str, list[Entry]] = {}
         for wish in message.wishes:
-            entry = Entry(node, wish.topic_filter, wish.qos, message.life, wish.version)
+            entry = Entry(node, wish.topic_filter, wish.qos, message.life, message.number)
             key = self._host.key_of(wish.topic_filter)
             self._take(entry)
             if wish.first and wish.qos != ELSEWHERE:
                 changed.setdefault(key, []).append(entry)
-            if member.parts is not None and wish.qos >= 0:
-                member.parts.add(wish.topic_filter)
             if wish.retained:
                 pending.warm &= self.is_warm(key)
                 self._send_retained(pending, wish.topic_filter)
-        if message.whole and member.parts is not None:
-            for topic_filter in self._filters.get(node, set()) - member.parts:
-                gone = Entry(node, topic_filter, GONE, message.life, message.number)
-                if self._take(gone):
-                    changed.setdefault(self._host.key_of(topic_filter), []).append(gone)
-            member.parts = None
         for key, entries in changed.items():
             self._tell_holders(key, entries, pending)
         self._settle(pending, _TAKEN)
@@ -280,11 +268,22 @@ class Keeper:
 
     def settled(self, node: str, message: Settled) -> None:
         member = self._members.setdefault(node, _Member())
-        if message.life >= member.life:
-            member.life = message.life
-            member.settled = (message.life, message.start, message.length)
-            self._all_settled = None
-            self._warm_up()
+        if message.life < member.life:
+            return
+        member.life = message.life
+        member.settled = (message.life, message.start, message.length)
+        changed: dict[str, list[Entry]] = {}
+        for topic_filter in tuple(self._filters.get(node, ())):
+            key = self._host.key_of(topic_filter)
+            named = self._entries[key][node, topic_filter].age > (message.life, message.since)
+            if not named and on_arc(self._host.position(key), message.start, message.length):
+                gone = Entry(node, topic_filter, GONE, message.life, message.number)
+                self._take(gone)
+                changed.setdefault(key, []).append(gone)
+        for key, entries in changed.items():
+            self._tell_holders(key, entries, None)
+        self._all_settled = None
+        self._warm_up()
 
     def _warm_up(self) -> None:
         for key in [key for key in self._cold if self.is_warm(key)]:
@@ -297,7 +296,6 @@ class Keeper:
         if life > member.life:
             member.life = life
             member.settled = None
-            member.parts = None
             self._all_settled = None
             if self._filters.get(node):
                 start, length = self._host.arc()
@@ -332,7 +330,6 @@ class Keeper:
             member = self._members.setdefault(node, _Member())
             member.away_since = now
             member.settled = None
-            member.parts = None
             for key in list(self._holders):
                 self._drop_holder(key, node)
             for number, (holder, _, pending) in list(self._noting.items()):

@@ -9,6 +9,7 @@ served (the subclasses' part).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -178,13 +179,16 @@ class Overlay(Strategy):
         return on_arc(self.position(self.key_of(topic_filter)), start, length)
 
     def arc(self) -> tuple[int, int]:
-        """A key is kept here if fewer than 1 + `shadows` members stand closer: up to half the way to the
+        return self.arc_of(self.node_id)
+
+    def arc_of(self, node: str) -> tuple[int, int]:
+        """A key is kept by a node if fewer than 1 + `shadows` members stand closer: up to half the way to the
         member that is so many places away, on both sides."""
         places, count, reach = self.ring.places, len(self.ring), 1 + self.shadows
         if count <= reach:
             return 0, CIRCLE
-        here = self.ring.position(self.node_id)
-        at = self.ring.members.index(self.node_id)
+        here = self.ring.position(node)
+        at = bisect_left(places, here)
         before = (here - places[(at - reach) % count]) % CIRCLE // 2 + 1
         behind = (places[(at + reach) % count] - here) % CIRCLE // 2 + 1
         return (here - before) % CIRCLE, before + behind
@@ -235,7 +239,7 @@ class Overlay(Strategy):
             self._departed.pop(node, None)
         for node in list(islice(self._departed, max(0, len(self._departed) - DEPARTED))):
             del self._departed[node]
-        self.numbers = _numbers(live | self._departed.keys())
+        self.numbers = _numbers(live.union(self._departed))
         self.keeper.members_changed(joined, gone)
         self.registrar.members_changed(joined, gone)
         self.lists.members_changed()

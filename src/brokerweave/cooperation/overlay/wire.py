@@ -57,7 +57,6 @@ class Wish:
 
     topic_filter: str
     qos: int
-    version: int
     first: bool
     """The receiver is the first of its keepers: it tells those who hold lists."""
     retained: bool
@@ -66,13 +65,11 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """What the sender wants. `whole`: and nothing else at this keeper; the last of several parts says so."""
+    """What the sender wants, as far as it has changed for this keeper. `number` is the version of all: what a
+    node said last is right, wherever it said it."""
 
     number: int
     life: int
-    whole: bool
-    begins: bool
-    """The first of the parts of a whole: what is not in them is gone."""
     wishes: tuple[Wish, ...]
 
 
@@ -121,11 +118,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The answer to a claim, behind all that it asked for."""
+    """The answer to a claim, behind all that it asked for: what the sender has not named there since packet
+    `since`, it does not want any more, as of `number`."""
 
     life: int
     start: int
     length: int
+    since: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +142,9 @@ Message: TypeAlias = (
 
 def encode(message: Message) -> Publish:
     match message:
-        case Register(number, life, whole, begins, wishes):
-            listed = [[w.topic_filter, w.qos, w.version, int(w.first), int(w.retained)] for w in wishes]
-            said: list[Any] = ["register", number, life, int(whole), int(begins), listed]
+        case Register(number, life, wishes):
+            listed = [[w.topic_filter, w.qos, int(w.first), int(w.retained)] for w in wishes]
+            said: list[Any] = ["register", number, life, listed]
         case Registered(number, warm):
             said = ["registered", number, int(warm)]
         case Ask(keys):
@@ -157,8 +157,8 @@ def encode(message: Message) -> Publish:
             said = ["noted", number]
         case Claim(start, length):
             said = ["claim", start, length]
-        case Settled(life, start, length):
-            said = ["settled", life, start, length]
+        case Settled(life, start, length, since, number):
+            said = ["settled", life, start, length, since, number]
         case Absent(entries):
             said = ["absent", _plain(entries)]
     return Publish(TOPIC, _written(said).encode())
@@ -169,8 +169,8 @@ def decode(packet: Packet) -> Message:
         raise RemoteProtocolError(f"the overlay does not speak of {type(packet).__name__}")
     try:
         match json.loads(packet.payload):
-            case ["register", int(number), int(life), int(whole), int(begins), list(wishes)]:
-                return Register(number, life, bool(whole), bool(begins), tuple(_wish(*w) for w in wishes))
+            case ["register", int(number), int(life), list(wishes)]:
+                return Register(number, life, tuple(_wish(*each) for each in wishes))
             case ["registered", int(number), int(warm)]:
                 return Registered(number, bool(warm))
             case ["ask", list(keys)] if all(isinstance(key, str) and key for key in keys):
@@ -183,8 +183,8 @@ def decode(packet: Packet) -> Message:
                 return Noted(number)
             case ["claim", int(start), int(length)]:
                 return Claim(start, length)
-            case ["settled", int(life), int(start), int(length)]:
-                return Settled(life, start, length)
+            case ["settled", int(life), int(start), int(length), int(since), int(number)]:
+                return Settled(life, start, length, since, number)
             case ["absent", list(entries)]:
                 return Absent(tuple(_entry(*each) for each in entries))
     except (ValueError, TypeError) as error:
@@ -213,16 +213,16 @@ def _plain(entries: Iterable[Entry]) -> list[list[object]]:
 def _entry(node: object, topic_filter: object, qos: object, life: object, version: object) -> Entry:
     if not (isinstance(node, str) and isinstance(topic_filter, str) and node and topic_filter):
         raise ValueError("an entry without a node or filter")
-    if qos not in (GONE, 0, 1, 2) or not isinstance(life, int) or not isinstance(version, int):
+    if not (isinstance(qos, int) and isinstance(life, int) and isinstance(version, int)):
         raise ValueError("an entry without a QoS or version")
-    assert isinstance(qos, int)
+    if not GONE <= qos <= 2:
+        raise ValueError(f"an entry with QoS {qos}")
     return Entry(node, topic_filter, qos, life, version)
 
 
-def _wish(topic_filter: object, qos: object, version: object, first: object, retained: object) -> Wish:
+def _wish(topic_filter: object, qos: object, first: object, retained: object) -> Wish:
     if not isinstance(topic_filter, str) or not topic_filter:
         raise ValueError("a wish without a filter")
-    if qos not in (ELSEWHERE, GONE, 0, 1, 2) or not isinstance(version, int):
-        raise ValueError("a wish without a QoS or version")
-    assert isinstance(qos, int)
-    return Wish(topic_filter, qos, version, bool(first), bool(retained))
+    if not isinstance(qos, int) or not ELSEWHERE <= qos <= 2:
+        raise ValueError("a wish without a QoS")
+    return Wish(topic_filter, qos, bool(first), bool(retained))
