@@ -90,7 +90,7 @@ class Relayed:
         """A run is in the outbox to a relay, or from a relay to one that passes nothing on."""
         passed = (neighbour, self._core.confirmations.name(lane, run))
         self._add(passed, _Sent(lane, (neighbour, run.plan), run if run.plan and run.durable else None))
-        if not self._going and self._core.cluster.misses(neighbour):
+        if not self._going and self._is_dead(neighbour):
             self.gone(neighbour)
 
     def confirmed(self, neighbour: str, publication: PublicationId) -> None:
@@ -124,9 +124,12 @@ class Relayed:
             self._end(passed, instead)
         self._end(relay)
         for other in [other for other in self._unconfirmed if other not in self._going]:
-            if self._core.cluster.misses(other):
+            if self._is_dead(other):
                 self.gone(other)  # the strategy named one that is dead, too
         self._going.discard(relay)
+
+    def _is_dead(self, neighbour: str) -> bool:
+        return self._core.cluster.misses(neighbour) and not self._core.is_up(neighbour)
 
     def _only_in_outboxes(self, relay: str) -> list[_Sent]:
         """What the relay has not acknowledged and was given up here, or is from before a restart: it is older
@@ -158,8 +161,8 @@ class Relayed:
                 passed = (neighbour, name)
                 before = self._sent.get(passed)
                 if before is not None or self._core.in_reach(neighbour):
-                    run = before.run if before is not None else None
-                    self._add(passed, _Sent(sent.lane, sent.way, run))
+                    kept = before.run if before is not None else None
+                    self._add(passed, _Sent(sent.lane, sent.way, kept))
                 if self._core.in_reach(neighbour):
                     instead.add(passed)
         return instead
