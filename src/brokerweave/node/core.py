@@ -50,7 +50,7 @@ from brokerweave.node.waiting_controls import DROPPED, WaitingControls
 from brokerweave.node.wills import Wills
 from brokerweave.node.wiring import UNKNOWN, Wiring
 from brokerweave.node.write_ahead_log import WriteAheadLog
-from brokerweave.plugin import Cut, Linking, Listener, OptionValue, Strategy, Timer, Usage
+from brokerweave.plugin import Cut, Linking, Listener, OptionValue, Strategy, Timer, TrafficUsage
 from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.host import SessionLimits
 from brokerweave.session.pair import Pair
@@ -349,9 +349,9 @@ class NodeCore:
         stamp = self.retained.index.clock.reserve(1, self.host.now())
         return max(stamp, self.care.since(client) + 1)
 
-    def usage(self, topic: str) -> Usage:
+    def usage(self, topic: str) -> TrafficUsage:
         if self.usage_meter is None:
-            return Usage()
+            return TrafficUsage()
         return self.usage_meter.of(topic, self.cluster.round_trip())
 
     def send_retained(

@@ -77,7 +77,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class TrafficUsage:
     """What a node has measured, of late (`Strategy.measures`)."""
 
     rate: float = 0.0
@@ -190,7 +190,7 @@ class Context(Protocol):
         """Forget the cached answers about these topics, or all. What waits for a route of theirs (`NOT_YET`)
         is asked about again, when the present callback is over."""
 
-    def usage(self, topic: str) -> Usage:
+    def usage(self, topic: str) -> TrafficUsage:
         """What is known of a topic's publications here, and of this node."""
 
     def send_retained(
