@@ -184,18 +184,23 @@ class RelayedMembers(ToldMembers):
         return max(known, key=lambda member: zlib.crc32(f"{member}/{topic}".encode()))
 
     def route(self, topic: str, came_from: str | None) -> Route:
-        straight = super().route(topic, came_from)
-        if came_from is not None or len(straight.hops) < 2 or not straight.known:
+        return self._by_relay(topic, came_from, super().route(topic, came_from))
+
+    def route_retained(self, topic: str, came_from: str | None) -> Route:
+        return self._by_relay(topic, came_from, super().route_retained(topic, came_from), retained=True)
+
+    def _by_relay(self, topic: str, came_from: str | None, straight: Route, retained: bool = False) -> Route:
+        """Always, or a message that goes straight would overtake one that does not."""
+        relay = self.relay(topic)
+        if came_from is not None or not straight.hops or relay == self.context.node_id:
             return straight
-        relay, me = self.relay(topic), self.context.node_id
-        if relay == me:
-            return straight
-        plan = json.dumps({hop.neighbour: hop.qos for hop in straight.hops if hop.neighbour != relay})
-        return Route((Hop(relay, max(hop.qos for hop in straight.hops), plan=plan.encode()),))
+        sites = {hop.neighbour: hop.qos for hop in straight.hops}
+        plan = json.dumps([retained, {site: qos for site, qos in sites.items() if site != relay}])
+        return Route((Hop(relay, max(sites.values()), plan=plan.encode()),))
 
     def follow(self, topic: str, came_from: str, plan: bytes) -> Route:
-        local = super().route(topic, came_from).local
-        sites = json.loads(plan)
+        retained, sites = json.loads(plan)
+        local = retained or ToldMembers.route(self, topic, came_from).local
         return Route(tuple(Hop(site, qos) for site, qos in sites.items()), local)
 
 
@@ -205,11 +210,21 @@ class RetainedWhereWanted(ToldMembers):
     name: ClassVar[str] = "where-wanted"
     retained_everywhere: ClassVar[bool] = False
 
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._came: set[str] = set()
+        """Members that were away: what was on its way to them may be lost."""
+
+    def members_changed(self, live: frozenset[str]) -> None:
+        self._came |= live - self._live
+        super().members_changed(live)
+
     def route_retained(self, topic: str, came_from: str | None) -> Route:
         return self.route(topic, came_from)
 
     def _keep(self, member: str, filters: dict[str, int]) -> None:
-        before = self.wanted.get(member, {})
+        before = {} if member in self._came else self.wanted.get(member, {})
+        self._came.discard(member)
         super()._keep(member, filters)
         for each in filters.keys() - before.keys():
             self.context.send_retained(member, each)

@@ -104,8 +104,10 @@ class Checker:
         if payload:
             self.facts.publications[payload].resent += 1
 
-    def waits(self, node: str, payloads: list[bytes]) -> None:
+    def waits(self, node: str, payloads: list[bytes], version: int) -> None:
         self.facts.waiting.update((node, payload) for payload in payloads)
+        for payload in payloads:
+            self.facts.waited.setdefault((node, payload or version), self.facts.now)
 
     def passed_origin(self, node: SimNode, payload: bytes) -> None:
         facts = self.facts
@@ -147,7 +149,8 @@ class Checker:
         if not payload:
             if came_from is None and not run.repair:
                 topic = publish_head(run.blob, run.version).topic.decode()
-                self.retained.deletions.read(node, topic, facts.now, run.stamp)
+                read_at = facts.waited.get((node, run.stamp), facts.now)
+                self.retained.deletions.read(node, topic, read_at, run.stamp)
             return
         publication = facts.publications.get(payload)
         if publication is None:
