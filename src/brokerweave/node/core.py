@@ -340,9 +340,14 @@ class NodeCore:
         stamp = self.retained.index.clock.reserve(1, self.host.now())
         return max(stamp, self.care.since(client) + 1)
 
-    def send_retained(self, neighbour: str, topic_filter: str) -> None:
+    def send_retained(
+        self, neighbour: str, topic_filter: str, done: Callable[[], None] | None = None
+    ) -> None:
         if self.is_neighbour(neighbour):
-            self.retained.sending.send(neighbour, topic_filter)
+            self.retained.sending.send(neighbour, topic_filter, done)
+
+    def retained_topics(self) -> Iterable[str]:
+        return self.retained.index
 
     def when_injected(self, callback: Callable[[], None]) -> None:
         self._injected.wait(callback)

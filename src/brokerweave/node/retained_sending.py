@@ -20,6 +20,8 @@ from brokerweave.plugin import Timer
 
 PACE = 0.05
 """Seconds before looking again whether a lane has room for more."""
+PAUSE = 0.01
+"""Seconds before looking again whether a neighbour has all."""
 _WILDCARDS = frozenset("+#")
 
 
@@ -44,13 +46,16 @@ class RetainedSending:
         self._index = index
         self._newest = newest
         self._topics: dict[str, dict[str, None]] = {}
+        self._done: dict[str, list[tuple[list[int] | None, Callable[[], None]]]] = {}
+        """By neighbour, who waits until it has all: the last of each lane's outbox, once all are in them."""
 
     def __contains__(self, neighbour: object) -> bool:
         """Whether something is still to be sent to a neighbour."""
-        return neighbour in self._topics
+        return neighbour in self._topics or neighbour in self._done
 
-    def send(self, neighbour: str, topic_filter: str) -> None:
-        """The topics under a filter are to be sent. One without wildcards costs no look at the others."""
+    def send(self, neighbour: str, topic_filter: str, done: Callable[[], None] | None = None) -> None:
+        """The topics under a filter are to be sent. One without wildcards costs no look at the others.
+        `done` is called when the neighbour has acknowledged them."""
         plain = _WILDCARDS.isdisjoint(topic_filter)
         topics = [topic_filter] if plain else [t for t in self._index if matches(topic_filter, t)]
         waiting = self._topics.get(neighbour)
@@ -59,9 +64,35 @@ class RetainedSending:
         elif topics:
             self._topics[neighbour] = dict.fromkeys(topics)
             self._go_on(neighbour)
+        if done is not None:
+            waits = self._done.setdefault(neighbour, [])
+            waits.append((None, done))
+            if len(waits) == 1:
+                self._host.call_later(0.0, lambda: self._look(neighbour))
 
     def forget(self, neighbour: str) -> None:
         self._topics.pop(neighbour, None)
+        self._done.pop(neighbour, None)
+
+    def _look(self, neighbour: str) -> None:
+        """Whether those that somebody waits for have been acknowledged."""
+        waits = self._done.get(neighbour, [])
+        outboxes = [lane.outbox for lane in self._host.neighbour_table[neighbour].lanes] if waits else []
+        left, over = [], []
+        for last, done in waits:
+            if last is None and neighbour not in self._topics:
+                last = [outbox.last for outbox in outboxes]
+            if last is not None and all(o.oldest > at for o, at in zip(outboxes, last, strict=True)):
+                over.append(done)
+            else:
+                left.append((last, done))
+        if left:
+            self._done[neighbour] = left
+            self._host.call_later(PAUSE, lambda: self._look(neighbour))
+        else:
+            self._done.pop(neighbour, None)
+        for done in over:
+            done()
 
     def _go_on(self, neighbour: str) -> None:
         topics = self._topics.get(neighbour)

@@ -1,0 +1,224 @@
+"""Guided dispatching (MQTT2EdgePeer 2.11.2): who gets a publication first, and whom each of them serves.
+
+Owns how a subscriber list is cut into shares, and how a share's next list travels, as a plan. Invariants: all
+shares together name each subscriber once, and the sender never; a plan fits into a hop; a receiver counts
+those that it cannot tell, and does not guess. Must not know: where the lists come from, links, topics.
+
+A plan: u16 fan-out, u32 check (xor of the members' hashes, cut), then each member with its QoS. Short: 22
+bits of the member's hash, 2 bits QoS. Long, where the sender's table does not tell by 22 bits: u24 of
+QoS << 2 | 3, u64 hash. A sender and a receiver may each know somebody whom the other does not, with the same
+22 bits: the check finds it, if all others in the plan are known. An empty plan names nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from brokerweave.cooperation.overlay.ring import BITS, Ring, hash_of
+
+NUMBER_BITS = 22
+_NUMBER_MASK = (1 << NUMBER_BITS) - 1
+_CHECK_MASK = (1 << 32) - 1
+_SHORT, _HASH = 3, BITS // 8
+_IS_LONG = 3
+"""In place of a QoS: the QoS and the whole hash follow."""
+_HEAD = 6
+_MOST_FAN_OUT = 0xFFFF
+LONGEST_PLAN = 0xFFFF
+LONGEST_REST = (LONGEST_PLAN - _HEAD) // (_SHORT + _HASH)
+"""Members in a next list, so that its plan fits, even if all of them are written long."""
+
+
+class Share(NamedTuple):
+    child: str
+    rest: tuple[str, ...] = ()
+    """The next list: whom the child serves, in the order of its walk."""
+
+
+def shares(
+    ring: Ring, me: str, subscribers: Iterable[str], fan_out: int, start: int | None = None
+) -> list[Share]:
+    """What a publisher's node sends: `fan_out` shares (0: without limit) over both directions of the ring.
+
+    On each side the walk begins at the nearest subscriber. With `start`, the position of the topic's key, it
+    begins at that fraction of the side, and those before it come last: so topics with equal subscribers have
+    other relays.
+    """
+    clockwise: list[tuple[int, str]] = []
+    counter: list[tuple[int, str]] = []
+    for subscriber in subscribers:
+        if subscriber != me:
+            offset = ring.offset(me, subscriber)
+            (clockwise if offset >= 0 else counter).append((abs(offset), subscriber))
+    children, others = split_fan_out(len(clockwise), len(counter), fan_out)
+    return [*_cut(_walk(clockwise, start), children), *_cut(_walk(counter, start), others)]
+
+
+def relay_shares(order: Sequence[str], fan_out: int) -> list[Share]:
+    """What a relay sends on: its next list in the order it came, all shares in its own direction."""
+    return _cut(order, fan_out)
+
+
+def split_fan_out(clockwise: int, counter: int, fan_out: int) -> tuple[int, int]:
+    """The fan-out shared over two sides with so many subscribers: in proportion, at least one each."""
+    if not fan_out or not clockwise or not counter:
+        return fan_out, fan_out
+    total = clockwise + counter
+    children = (2 * fan_out * clockwise + total) // (2 * total)
+    children = max(1, min(children, fan_out - 1))
+    return children, max(1, fan_out - children)
+
+
+def part_sizes(count: int, fan_out: int) -> list[int]:
+    """The lengths of the next lists if `count` subscribers are served by `fan_out` children (0: by all).
+
+    There are more children if the lists would not fit into plans.
+    """
+    children = min(count, max(fan_out, -(-count // (LONGEST_REST + 1)))) if fan_out else count
+    if not children:
+        return []
+    size, larger = divmod(count - children, children)
+    return [size + 1] * larger + [size] * (children - larger)
+
+
+def _walk(side: list[tuple[int, str]], start: int | None) -> list[str]:
+    order = [subscriber for _, subscriber in sorted(side)]
+    first = 0 if start is None else start * len(order) >> BITS
+    return order[first:] + order[:first]
+
+
+def _cut(order: Sequence[str], fan_out: int) -> list[Share]:
+    sizes = part_sizes(len(order), fan_out)
+    cut: list[Share] = []
+    begin = len(sizes)
+    for child, size in zip(order, sizes, strict=False):
+        cut.append(Share(child, tuple(order[begin : begin + size])))
+        begin += size
+    return cut
+
+
+class NumberTable:
+    """Members by number and by hash: all that this node knows, and those that left but may still be named."""
+
+    def __init__(self, members: Iterable[str] = ()) -> None:
+        self._by_number: dict[int, frozenset[str]] = {}
+        self._by_hash: dict[int, frozenset[str]] = {}
+        for member in members:
+            self.add(member)
+
+    def add(self, member: str) -> None:
+        whole = hash_of(member)
+        for table, key in ((self._by_number, whole & _NUMBER_MASK), (self._by_hash, whole)):
+            table[key] = table.get(key, frozenset()) | {member}
+
+    def discard(self, member: str) -> None:
+        whole = hash_of(member)
+        for table, key in ((self._by_number, whole & _NUMBER_MASK), (self._by_hash, whole)):
+            table[key] = table.get(key, frozenset()) - {member}
+            if not table[key]:
+                del table[key]
+
+    def by_number(self, number: int) -> str | None:
+        return _only(self._by_number.get(number))
+
+    def by_hash(self, whole: int) -> str | None:
+        return _only(self._by_hash.get(whole))
+
+
+def _only(members: frozenset[str] | None) -> str | None:
+    return next(iter(members)) if members and len(members) == 1 else None
+
+
+class Plan(NamedTuple):
+    fan_out: int = 0
+    rest: tuple[tuple[str, int], ...] = ()
+    """Who is to be served, each with the highest QoS asked for there."""
+    unknown: int = 0
+    """How many more are named, whom this node cannot tell."""
+
+
+def encode_plan(fan_out: int, rest: Iterable[tuple[str, int]], known: NumberTable) -> bytes:
+    """The plan for a child that serves `rest`; empty if that is nobody."""
+    check, body = 0, []
+    for member, qos in rest:
+        whole = hash_of(member)
+        number = whole & _NUMBER_MASK
+        check ^= whole
+        if known.by_number(number) == member:
+            body.append((number << 2 | qos).to_bytes(_SHORT))
+        else:
+            body.append((qos << 2 | _IS_LONG).to_bytes(_SHORT) + whole.to_bytes(_HASH))
+    if not body:
+        return b""
+    fan_out = min(fan_out, _MOST_FAN_OUT)
+    return b"".join([fan_out.to_bytes(2), (check & _CHECK_MASK).to_bytes(4), *body])
+
+
+def plan_size(count: int) -> int:
+    """Bytes of a plan for so many members, if all are written short."""
+    return _HEAD + _SHORT * count if count else 0
+
+
+def decode_plan(plan: bytes, known: NumberTable) -> Plan:
+    """Read a plan; ValueError if it is none."""
+    if not plan:
+        return Plan()
+    check = int.from_bytes(plan[2:_HEAD])
+    named: list[tuple[str | None, int, bool]] = []
+    at = _HEAD
+    while at < len(plan):
+        short = int.from_bytes(plan[at : at + _SHORT])
+        end = at + _SHORT
+        qos, is_long = short & 3, False
+        if qos == _IS_LONG:
+            qos, is_long = short >> 2, True
+            member = known.by_hash(int.from_bytes(plan[end : end + _HASH]))
+            end += _HASH
+        else:
+            member = known.by_number(short >> 2)
+        if end > len(plan) or qos > 2:
+            raise ValueError(f"a plan of {len(plan)} bytes is damaged at {at}")
+        named.append((member, qos, is_long))
+        at = end
+    if not named:
+        raise ValueError("a plan names nobody")
+    for member, _, _ in named:
+        check ^= hash_of(member) & _CHECK_MASK if member is not None else 0
+    if check and all(member is not None for member, _, _ in named):
+        # Somebody whom this node does not know has the same number as somebody whom it knows.
+        named = [(member if is_long else None, qos, is_long) for member, qos, is_long in named]
+    rest = tuple([(member, qos) for member, qos, _ in named if member is not None])
+    return Plan(int.from_bytes(plan[:2]), rest, len(named) - len(rest))
+
+
+@dataclass(slots=True)
+class Dissemination:
+    """The whole way of one publication."""
+
+    parents: dict[str, str] = field(default_factory=dict)
+    depths: dict[str, int] = field(default_factory=dict)
+    sends: dict[str, int] = field(default_factory=dict)
+    """Copies that a node sends; those that send none are not named."""
+    listed: int = 0
+    """Members in all next lists together."""
+
+
+def tree_of(
+    ring: Ring, me: str, subscribers: Mapping[str, int], fan_out: int, start: int | None = None
+) -> Dissemination:
+    """Follow the shares to the end. ValueError if somebody would get two copies."""
+    tree = Dissemination()
+    pending = [(me, 0, shares(ring, me, subscribers, fan_out, start))]
+    for sender, depth, sent in pending:
+        if sent:
+            tree.sends[sender] = len(sent)
+        for child, rest in sent:
+            if child in tree.parents:
+                raise ValueError(f"{child} gets a second copy from {sender}")
+            tree.parents[child] = sender
+            tree.depths[child] = depth + 1
+            tree.listed += len(rest)
+            pending.append((child, depth + 1, relay_shares(rest, fan_out)))
+    return tree
