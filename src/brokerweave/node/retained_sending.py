@@ -9,6 +9,7 @@ know: why somebody is to have something, how versions are compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from brokerweave.links.outbox import Outbox
@@ -20,8 +21,6 @@ from brokerweave.plugin import Timer
 
 PACE = 0.05
 """Seconds before looking again whether a lane has room for more."""
-PAUSE = 0.01
-"""Seconds before looking again whether a neighbour has all."""
 _WILDCARDS = frozenset("+#")
 
 
@@ -38,6 +37,16 @@ class SendingHost(Protocol):
 
     def count(self, counter: str, amount: int = 1) -> None: ...
 
+    @property
+    def when_passed(self) -> Callable[[Iterable[Outbox], Callable[[], None]], None]: ...
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _End:
+    """Behind the topics that somebody asked for."""
+
+    done: Callable[[], None]
+
 
 class RetainedSending:
     def __init__(self, host: SendingHost, index: Iterable[str], newest: Callable[[str], Run | None]) -> None:
@@ -45,54 +54,34 @@ class RetainedSending:
         self._host = host
         self._index = index
         self._newest = newest
-        self._topics: dict[str, dict[str, None]] = {}
-        self._done: dict[str, list[tuple[list[int] | None, Callable[[], None]]]] = {}
-        """By neighbour, who waits until it has all: the last of each lane's outbox, once all are in them."""
+        self._topics: dict[str, dict[str | _End, None]] = {}
+
+        self._used: dict[str, dict[Outbox, None]] = {}
+        """Outboxes that got something, while more is to be sent."""
 
     def __contains__(self, neighbour: object) -> bool:
         """Whether something is still to be sent to a neighbour."""
-        return neighbour in self._topics or neighbour in self._done
+        return neighbour in self._topics
 
     def send(self, neighbour: str, topic_filter: str, done: Callable[[], None] | None = None) -> None:
-        """The topics under a filter are to be sent. One without wildcards costs no look at the others.
-        `done` is called when the neighbour has acknowledged them."""
+        """The topics under a filter are to be sent. One without wildcards costs no look at the others. `done`
+        is called later, when the neighbour has acknowledged them."""
         plain = _WILDCARDS.isdisjoint(topic_filter)
-        topics = [topic_filter] if plain else [t for t in self._index if matches(topic_filter, t)]
+        topics: list[str | _End] = [topic_filter]
+        if not plain:
+            topics = [topic for topic in self._index if matches(topic_filter, topic)]
+        if done is not None:
+            topics.append(_End(done))
         waiting = self._topics.get(neighbour)
         if waiting is not None:
             waiting.update(dict.fromkeys(topics))
         elif topics:
             self._topics[neighbour] = dict.fromkeys(topics)
             self._go_on(neighbour)
-        if done is not None:
-            waits = self._done.setdefault(neighbour, [])
-            waits.append((None, done))
-            if len(waits) == 1:
-                self._host.call_later(0.0, lambda: self._look(neighbour))
 
     def forget(self, neighbour: str) -> None:
         self._topics.pop(neighbour, None)
-        self._done.pop(neighbour, None)
-
-    def _look(self, neighbour: str) -> None:
-        """Whether those that somebody waits for have been acknowledged."""
-        waits = self._done.get(neighbour, [])
-        outboxes = [lane.outbox for lane in self._host.neighbour_table[neighbour].lanes] if waits else []
-        left, over = [], []
-        for last, done in waits:
-            if last is None and neighbour not in self._topics:
-                last = [outbox.last for outbox in outboxes]
-            if last is not None and all(o.oldest > at for o, at in zip(outboxes, last, strict=True)):
-                over.append(done)
-            else:
-                left.append((last, done))
-        if left:
-            self._done[neighbour] = left
-            self._host.call_later(PAUSE, lambda: self._look(neighbour))
-        else:
-            self._done.pop(neighbour, None)
-        for done in over:
-            done()
+        self._used.pop(neighbour, None)
 
     def _go_on(self, neighbour: str) -> None:
         topics = self._topics.get(neighbour)
@@ -101,6 +90,10 @@ class RetainedSending:
         lanes = self._host.neighbour_table[neighbour].lanes
         while topics:
             topic = next(iter(topics))
+            if isinstance(topic, _End):
+                del topics[topic]
+                self._ends(neighbour, topic)
+                continue
             lane = self._host.lane_of(topic)
             if is_busy(lanes[lane].outbox):
                 self._host.call_later(PACE, lambda: self._go_on(neighbour))
@@ -110,7 +103,18 @@ class RetainedSending:
             if run is not None:
                 self._host.outgoing.enqueue(neighbour, lane, run)
                 self._host.count("retained_sent")
+                self._used.setdefault(neighbour, {})[lanes[lane].outbox] = None
         del self._topics[neighbour]
+        self._used.pop(neighbour, None)
+
+    def _ends(self, neighbour: str, end: _End) -> None:
+        entry = self._host.neighbour_table[neighbour]
+
+        def done() -> None:
+            if self._host.neighbour_table.get(neighbour) is entry:  # else its outboxes were emptied
+                end.done()
+
+        self._host.when_passed(tuple(self._used.get(neighbour, ())), done)
 
 
 def is_busy(outbox: Outbox) -> bool:

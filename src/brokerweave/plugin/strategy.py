@@ -249,10 +249,11 @@ class Strategy:
         return self.route(topic, came_from)
 
     def bypass(self, topic: str, relay: str, plan: bytes) -> Route:
-        """A neighbour that was to pass messages on by a plan is no live member any more, and has not confirmed
-        them: who gets them in its place, with new plans or none? Only `hops` count. Asked about those of QoS 1
-        and 2, once for each topic and plan, after `members_changed`. Who has a message already drops it. The
-        relay's own copy stays pending as any neighbour's does; do not name the relay."""
+        """A relay (`Hop.plan`) is no live member any more, and has not confirmed messages of this topic: who
+        gets them in its place? Only `hops` count. Asked about messages of QoS 1 and 2, once for each topic
+        and plan, after `members_changed`; `NOT_YET` is no answer. Who has a message already drops it, and
+        heeds no new plan: give each the plan that the relay would have given it, or none. The relay's own
+        copy stays pending, as for any neighbour."""
         return Route()
 
     def route_retained(self, topic: str, came_from: str | None) -> Route:
