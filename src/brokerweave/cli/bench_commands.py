@@ -326,8 +326,14 @@ def pairs(
 
     joins, counts = tuple(strategy or ("none", registry.DEFAULT)), tuple(count or COUNTS)
     scenarios = with_options(series(joins, counts, quota, times(preset or "short"), rate), settings)
-    described = {"quota": quota, "preset": preset, "rate": rate, "joins": joins, "counts": counts}
-    described |= {"set": settings} if settings else {}
+    described = {
+        "quota": quota,
+        "preset": preset,
+        "rate": rate,
+        "joins": joins,
+        "counts": counts,
+        **_told(settings),
+    }
     return _measure_each("pairs", described, scenarios, to, as_json)
 
 
@@ -353,8 +359,15 @@ def failover(
     killed, join = tuple(kill or (1, 2)), strategy or DEFAULT
     chosen = times(preset) if preset and preset != "short" else SHORT
     scenarios = with_options(series(killed, pairs, join, quota, chosen, rate), settings)
-    described = {"quota": quota, "preset": preset, "rate": rate, "join": join, "pairs": pairs, "kill": killed}
-    described |= {"set": settings} if settings else {}
+    described = {
+        "quota": quota,
+        "preset": preset,
+        "rate": rate,
+        "join": join,
+        "pairs": pairs,
+        "kill": killed,
+        **_told(settings),
+    }
     return _measure_each("failover", described, scenarios, to, as_json)
 
 
@@ -379,8 +392,14 @@ def compare(
     strategies = tuple(strategy or registry.known_strategies())
     broker = "amqtt" if available()["mosquitto"] else "mosquitto"
     scenarios = with_options(comparing.series(strategies, nodes, rate, seconds, broker), settings)
-    described = {"strategies": strategies, "nodes": nodes, "rate": rate, "seconds": seconds, "broker": broker}
-    described |= {"set": settings} if settings else {}
+    described = {
+        "strategies": strategies,
+        "nodes": nodes,
+        "rate": rate,
+        "seconds": seconds,
+        "broker": broker,
+        **_told(settings),
+    }
     with one_benchmark(tell):
         folder = open_run("compare", described, to)
         failed = [each for each in measure_all(scenarios, folder, tell) if isinstance(each, Failed)]
@@ -433,6 +452,11 @@ def _need() -> None:
 
     if not (find_spec("pyarrow") and find_spec("numpy")):
         raise ConfigError("bench needs more than is installed: pip install 'brokerweave[bench]'")
+
+
+def _told(settings: Sequence[str] | None) -> dict[str, Any]:
+    """For a run's folder."""
+    return {"set": list(settings)} if settings else {}
 
 
 def with_options(scenarios: Sequence[Scenario], settings: Sequence[str] | None) -> list[Scenario]:

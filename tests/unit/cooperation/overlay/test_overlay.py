@@ -51,7 +51,7 @@ def test_publishers_that_hold_a_list_hear_of_changes():
     assert network.publish("n1", "t") == {}
 
 
-def test_a_node_knows_how_often_it_has_which_role():
+def test_a_node_knows_how_often_it_has_which_role() -> None:
     network = OverlayNetwork(Direct, NAMES)
     network.nodes["n2"].subscribed({"t": 0, "u": 1})
     network.settle(0.1)
