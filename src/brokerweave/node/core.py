@@ -594,6 +594,7 @@ class NodeCore:
         """A neighbour from before a restart, with its pending messages and its filters."""
         self.add_neighbour(identifier)
         wants = {name: value for name, value in kept.items() if name != UNKNOWN}
+        self.kept[identifier] |= wants  # whether the strategy says it again or not
         self.guarded.neighbour_recalled(identifier, wants)
         self.wiring.recalled(identifier, UNKNOWN in kept)
 

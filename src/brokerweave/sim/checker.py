@@ -20,10 +20,12 @@ from brokerweave.sim.client import ModelClient
 from brokerweave.sim.copies import Copies
 from brokerweave.sim.doubling import Doubling
 from brokerweave.sim.expected import Expected
+from brokerweave.sim.expected_by_members import ExpectedByMembers
 from brokerweave.sim.expected_in_one_hop import ExpectedInOneHop
 from brokerweave.sim.facts import Facts, ModelPublication, Visit
 from brokerweave.sim.node import SimNode
 from brokerweave.sim.order import Order
+from brokerweave.sim.order_by_members import OrderByMembers
 from brokerweave.sim.order_in_a_mesh import OrderInAMesh
 from brokerweave.sim.outages import Outages
 from brokerweave.sim.promises import Broken
@@ -53,6 +55,8 @@ class Checker:
         self._sessions = SessionRules(facts, expected)
         one_hop = isinstance(expected, ExpectedInOneHop)
         self._order = OrderInAMesh(facts, expected, self.redelivery) if one_hop else Order(facts, expected)
+        if isinstance(expected, ExpectedByMembers):
+            self._order = OrderByMembers(facts, expected)
         self._arrivals: dict[tuple[str, bytes], float] = {}
         """When a message last came to a node over a link."""
         self._reads: dict[bytes, float] = {}
