@@ -358,6 +358,11 @@ class Strategy:
         asked for and was asked for; both are 0 when no client is subscribed."""
         return {}
 
+    def roles(self) -> Mapping[str, int]:
+        """For how many topics, or keys, this node has each role that the strategy knows, such as
+        `coordinator`. `status` shows it, and telemetry sends it."""
+        return {}
+
     @classmethod
     def tells_interest(cls, packet: Packet) -> bool:
         """Whether a control packet of this strategy says what somebody wants; for counting."""
