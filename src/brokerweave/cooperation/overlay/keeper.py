@@ -69,6 +69,7 @@ class _Member:
 
 
 _TAKEN = "taken"
+_NEWEST = 1 << 63
 
 
 @dataclass(slots=True, eq=False)
@@ -365,8 +366,26 @@ class Keeper:
             if entry.node not in live and entry.qos >= 0
         ]
 
+    def _forget_strays(self) -> None:
+        """Entries of keys that others keep now. Who registered them need not know; should this node keep
+        their keys once more, it has to be told again."""
+        start, length = self._host.arc()
+        strays = [key for key in self._entries if not on_arc(self._host.position(key), start, length)]
+        for key in strays:
+            for node, topic_filter in tuple(self._entries.get(key, ())):
+                self._take(Entry(node, topic_filter, ELSEWHERE, _NEWEST, 0))
+                self._gone_at.pop((key, node, topic_filter), None)
+        for member in self._members.values() if strays else ():
+            if member.settled is not None:
+                covers = on_arc(start, *member.settled[1:]) and on_arc(
+                    start + length - 1, *member.settled[1:]
+                )
+                member.settled = (member.settled[0], start, length) if covers else None
+        self._all_settled = None
+
     def sweep(self) -> None:
         """Forget what is long over; call it now and then."""
+        self._forget_strays()
         now = self._host.now()
         for (key, node, topic_filter), at in list(self._gone_at.items()):
             if now - at > self._lifetime:
