@@ -6,8 +6,8 @@ stays settled, whoever dies and whatever membership says, until the subscriber g
 loses its state. A delivery is expected if the subscription was settled at the publisher's node when that read
 the message, or knew its route.
 
-Owns these expectations. Invariant: an expected delivery that did not happen needs a drop with a cause, at some
-node. Must not know: strategies, membership.
+Owns these expectations. Invariant: an expected delivery that did not happen needs a drop with a cause, at
+some node. Must not know: strategies, membership.
 """
 
 from __future__ import annotations
