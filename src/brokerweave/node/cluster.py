@@ -29,6 +29,9 @@ class ClusterHost(Protocol):
     def searching(self) -> bool:
         """Whether membership was told whom to join and has found nobody yet."""
 
+    def round_trip(self) -> float | None:
+        """The mean to other members, in seconds."""
+
 
 class ClusterView:
     def __init__(self, node_id: str, call_later: Callable[[float, Callable[[], None]], Timer]) -> None:
@@ -44,8 +47,15 @@ class ClusterView:
         if self._announced:
             self.announce(self._announced)
 
+    def misses(self, node: str) -> bool:
+        """Whether this node is a member, and another is not."""
+        return self._host is not None and node not in self.live
+
     def searching(self) -> bool:
         return self._host is not None and self._host.searching()
+
+    def round_trip(self) -> float | None:
+        return self._host.round_trip() if self._host is not None else None
 
     def announce(self, data: bytes) -> None:
         if len(data) > MOST_ANNOUNCED:

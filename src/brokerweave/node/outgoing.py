@@ -34,7 +34,8 @@ class Outgoing:
 
         `waited` is its number in the write-ahead log where it waited for its route.
         """
-        if run.plan:
+        relays = bool(run.plan)
+        if relays:
             run = run.bound_for(run.cap, run.holds)  # it was for this node: each hop has its own
         lane = group.lane
         if lane < 0:
@@ -55,6 +56,10 @@ class Outgoing:
             bound = _bound_for(run, cap, kept_for.get(neighbour, ()), plans.get(neighbour, b""))
             if self.enqueue(neighbour, lane, bound, number):
                 reached.append(neighbour)
+                if bound.confirm and (bound.plan or relays):
+                    self._core.relayed.sent(neighbour, lane, bound)
+        if self._core.usage_meter is not None and came_on == OWN and reached:
+            self._core.usage_meter.add(run, len(reached))
         kept = len(reached)
         if group.local:
             kept += self.inject(lane, run, number)
@@ -158,4 +163,6 @@ def _bound_for(run: Run, cap: int, holds: tuple[str, ...], plan: bytes) -> Run:
     """A run as it goes to one neighbour."""
     if cap >= run.cap and not holds and not plan:
         return run
-    return run.bound_for(min(cap, run.cap), holds, plan)
+    # A repair has no name of its own to be confirmed by, and who lacks it is found out otherwise.
+    confirm = run.confirm or (bool(plan) and not run.repair and not run.flood)
+    return run.bound_for(min(cap, run.cap), holds, plan, confirm)

@@ -43,6 +43,7 @@ from brokerweave.plugin.strategy import (
     Route,
     Strategy,
     Timer,
+    TrafficUsage,
     Traits,
 )
 
@@ -86,6 +87,7 @@ __all__ = [
     "Subscribe",
     "Subscription",
     "Timer",
+    "TrafficUsage",
     "Traits",
     "Unsubscribe",
     "Will",

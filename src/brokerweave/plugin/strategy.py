@@ -33,7 +33,12 @@ class Hop:
     `Strategy.roster`)."""
     plan: bytes = b""
     """The strategy's own bytes, up to 65,535. They travel with each message to the neighbour, also over a
-    crash, and `follow` of its strategy gets them. Each link pays for them with each message."""
+    crash, and `follow` of its strategy gets them. Each link pays for them with each message.
+
+    A neighbour that gets a plan is a relay: it confirms what it took once all that it passed it on to have
+    confirmed. Until then this node keeps messages of QoS 1 and 2, within a bound, and asks `Strategy.bypass`
+    if the relay dies. Where the plans of a topic change, its messages wait until relays have confirmed those
+    before, a few seconds at most, counted then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,20 @@ class Cut:
     """The last that the node gave to publications of its own."""
     sent: tuple[int, ...] = ()
     """The last of the runs that it has put into the lanes to the neighbour that is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficUsage:
+    """What a node has measured, of late (`Strategy.measures`)."""
+
+    rate: float = 0.0
+    """Publications of a topic a second, by local clients."""
+    payload: float = 0.0
+    """The mean size of such a PUBLISH, in bytes; 0: there was none."""
+    sent: float = 0.0
+    """Bytes a second that this node sends to others of what local clients publish, of all topics together."""
+    round_trip: float | None = None
+    """The mean to other members, in seconds; None: not known."""
 
 
 class NetworkShape(enum.Enum):
@@ -171,10 +190,19 @@ class Context(Protocol):
         """Forget the cached answers about these topics, or all. What waits for a route of theirs (`NOT_YET`)
         is asked about again, when the present callback is over."""
 
-    def send_retained(self, neighbour: str, topic_filter: str) -> None:
+    def usage(self, topic: str) -> TrafficUsage:
+        """What is known of a topic's publications here, and of this node."""
+
+    def send_retained(
+        self, neighbour: str, topic_filter: str, done: Callable[[], None] | None = None
+    ) -> None:
         """Send a neighbour the newest retained messages and deletions under a filter that this node knows of,
         behind what is on its way there. Who has a newer version of a topic keeps it. Nothing is done for a
-        node that neither is nor can become a neighbour."""
+        node that neither is nor can become a neighbour. `done` is called in a later turn, when the neighbour
+        has acknowledged all of them; never, if it is removed before."""
+
+    def retained_topics(self) -> Iterable[str]:
+        """Topics of which this node knows a retained message or a deletion."""
 
     def when_injected(self, callback: Callable[[], None]) -> None:
         """Call back when the local broker has taken all that came over links so far. That may be never, if
@@ -215,6 +243,10 @@ class Strategy:
     """Every node keeps every retained message, and two nodes compare theirs when their link comes up. False:
     they go where `route_retained` says, and where the strategy sends them (`context.send_retained`)."""
 
+    measures: ClassVar[bool] = False
+    """The node measures what local clients publish (`context.usage`). It costs some microseconds for each run
+    of messages that goes to others."""
+
     def __init__(self, context: Context) -> None:
         self.context = context
         self.counters: dict[str, int] = {}
@@ -236,6 +268,14 @@ class Strategy:
         """The same for a message that brought a plan (`Hop.plan`), to be retained or not. Cached by topic,
         origin and plan; of the plans, those that came last."""
         return self.route(topic, came_from)
+
+    def bypass(self, topic: str, relay: str, plan: bytes) -> Route:
+        """A relay (`Hop.plan`) is no live member any more, and has not confirmed messages of this topic: who
+        gets them in its place? Only `hops` count. Asked about messages of QoS 1 and 2, once for each topic
+        and plan, after `members_changed`; `NOT_YET` is no answer. Who has a message already drops it, and
+        heeds no new plan: give each the plan that the relay would have given it, or none. The relay's own
+        copy stays pending, as for any neighbour."""
+        return Route()
 
     def route_retained(self, topic: str, came_from: str | None) -> Route:
         """The same for a message to be retained; by default to everybody (ILDM 4.5.2)."""
@@ -304,13 +344,23 @@ class Strategy:
         anything changed that it tells of itself."""
 
     def needs(self, member: str) -> bool:
-        """Whether a member that left is still needed as a neighbour. If not, it is removed as soon as nothing
-        is pending for it."""
+        """Whether a member that left or died is still needed as a neighbour. One that left is removed as soon
+        as it is not, and nothing is pending for it. With `Linking.ON_DEMAND` a node that is away and needed
+        becomes a neighbour where a route names it: messages wait for it, `forget_after` seconds at most."""
         return False
+
+    def explain(self) -> list[str]:
+        """Lines about what the strategy decided and why, the most interesting first; `status` shows some."""
+        return []
 
     def describe(self, neighbour: str) -> dict[str, int]:
         """Numbers about a neighbour that `status` shows. `filters_from` and `filters_to` are filters that it
         asked for and was asked for; both are 0 when no client is subscribed."""
+        return {}
+
+    def roles(self) -> Mapping[str, int]:
+        """For how many topics, or keys, this node has each role that the strategy knows, such as
+        `coordinator`. `status` shows it, and telemetry sends it."""
         return {}
 
     @classmethod

@@ -13,10 +13,15 @@ import brokerweave
 from brokerweave.links.injector import InjectorState
 from brokerweave.links.outbox import Outbox
 from brokerweave.node.core import NodeCore
+from brokerweave.node.router import MOST_TOPICS_COUNTED
 from brokerweave.runtime import compiled
 
 if TYPE_CHECKING:
     from brokerweave.runtime.node import Node
+
+
+EXPLAINED = 20
+"""Lines in which a strategy says what it decided."""
 
 
 def status(node: Node) -> dict[str, Any]:
@@ -35,6 +40,7 @@ def status(node: Node) -> dict[str, Any]:
             "version": brokerweave.__version__,
             "scanner": compiled.state(),
             "strategy": core.strategy.name,
+            "decisions": core.guarded.explain()[:EXPLAINED],
             "epoch": core.settings.epoch,
             "listen": str(node.config.node.listen),
             "health": str(node.config.node.health) if node.config.node.health else None,
@@ -53,12 +59,16 @@ def status(node: Node) -> dict[str, Any]:
             "refused": core.counters["refused_clients"] + core.counters["refused_connections_full"],
             "remembered": len(core.interest.records),
             "flooding": len(core.interest.flooded),
+            "subscribers": sum(bool(record.filters) for record in core.interest.records.values()),
+            "publishers": sum(pair.traffic[0] > 0 for pair in node.client_listener.relays),
         },
         "traffic": node.client_listener.traffic.totals(node.client_listener.relays),
         "links": neighbour_rows(node),
         "tree": {"nodes": core.wiring.nodes, "settled": core.wiring.settled},
         "injectors": _injector_rows(node),
         "filters": {"local": len(core.interest)},
+        "topics": {"seen": core.router.topics, "counted_at_most": MOST_TOPICS_COUNTED},
+        "roles": dict(core.strategy.roles()),
         "waiting": {"messages": core.waiting.runs, "bytes": core.waiting.bytes},
         "retained": {**core.retained.status(), "broker": node.retained_reader.state},
         "counters": {

@@ -47,6 +47,7 @@ class ExpectedByMembers(Expected):
 
     def granted(self, client: ModelClient, topic_filter: str, qos: int, barrier: bool) -> None:
         super().granted(client, topic_filter, qos, False)
+        self._seen.clear()
         if barrier and self.calm() and self._in_time(client.site):
             for node in self._topology.names:
                 if not self._leads_to(node, client, topic_filter, qos, waiting=True):

@@ -17,10 +17,10 @@ from brokerweave.cooperation.overlay.wire import (
     ELSEWHERE,
     GONE,
     Absent,
-    Ask,
-    Changed,
-    Claim,
+    AskList,
     Entry,
+    KeeperClaim,
+    ListChanged,
     Listed,
     Message,
     Noted,
@@ -66,11 +66,10 @@ class _Member:
     claimed: float = float("-inf")
     """When it was asked last."""
     away_since: float | None = None
-    parts: set[str] | None = None
-    """While a whole registration comes in parts: the filters in it so far."""
 
 
 _TAKEN = "taken"
+_NEWEST = 1 << 63
 
 
 @dataclass(slots=True, eq=False)
@@ -84,9 +83,7 @@ class _Pending:
 
 
 class Keeper:
-    def __init__(
-        self, host: KeeperHost, list_lifetime: float, absent: float, trusting: bool = False
-    ) -> None:
+    def __init__(self, host: KeeperHost, list_lifetime: float, absent: float, trusting: bool = False) -> None:
         """`trusting`: it counts as warm from the start, where all nodes begin at one moment."""
         self._host = host
         self._trusting = trusting
@@ -106,7 +103,7 @@ class Keeper:
         self._cold: dict[str, set[str]] = {}
         """By key, who asked and will be told when this keeper is warm for it."""
         self._number = 0
-        self._noting: dict[int, tuple[str, Changed, _Pending | None]] = {}
+        self._noting: dict[int, tuple[str, ListChanged, _Pending | None]] = {}
         """Changes that a holder has yet to note."""
 
     # For status
@@ -129,27 +126,17 @@ class Keeper:
         if message.life < member.life:
             return  # from before its restart
         self.announced(node, message.life)
-        if message.begins:
-            member.parts = set()
         pending = _Pending(node, message.number)
         changed: dict[str, list[Entry]] = {}
         for wish in message.wishes:
-            entry = Entry(node, wish.topic_filter, wish.qos, message.life, wish.version)
+            entry = Entry(node, wish.topic_filter, wish.qos, message.life, message.number)
             key = self._host.key_of(wish.topic_filter)
             self._take(entry)
             if wish.first and wish.qos != ELSEWHERE:
                 changed.setdefault(key, []).append(entry)
-            if member.parts is not None and wish.qos >= 0:
-                member.parts.add(wish.topic_filter)
             if wish.retained:
                 pending.warm &= self.is_warm(key)
                 self._send_retained(pending, wish.topic_filter)
-        if message.whole and member.parts is not None:
-            for topic_filter in self._filters.get(node, set()) - member.parts:
-                gone = Entry(node, topic_filter, GONE, message.life, message.number)
-                if self._take(gone):
-                    changed.setdefault(self._host.key_of(topic_filter), []).append(gone)
-            member.parts = None
         for key, entries in changed.items():
             self._tell_holders(key, entries, pending)
         self._settle(pending, _TAKEN)
@@ -196,7 +183,7 @@ class Keeper:
                 continue
             for part in batches(entries):
                 self._number += 1
-                message = Changed(self._number, key, tuple(part))
+                message = ListChanged(self._number, key, tuple(part))
                 self._noting[self._number] = (holder, message, pending)
                 if pending is not None:
                     pending.left.add(self._number)
@@ -225,7 +212,7 @@ class Keeper:
         if not pending.left:
             self._host.tell(pending.node, Registered(pending.number, pending.warm))
 
-    def ask(self, node: str, message: Ask) -> None:
+    def ask(self, node: str, message: AskList) -> None:
         until = self._host.now() + 2 * self._lifetime
         for key in message.keys:
             self._holders.setdefault(key, {})[node] = until
@@ -269,22 +256,33 @@ class Keeper:
         return on_arc(position, start, length)
 
     def claim(self) -> None:
-        """Ask all who are not accounted for, as long as somebody waits for that."""
+        """AskList all who are not accounted for, as long as somebody waits for that."""
         now, (start, length) = self._host.now(), self._host.arc()
         missing = {node for key in self._cold for node in self._unaccounted(key)}
         for node in missing:
             member = self._members.setdefault(node, _Member())
             if now - member.claimed >= CLAIM_AGAIN:
                 member.claimed = now
-                self._host.tell(node, Claim(start, length))
+                self._host.tell(node, KeeperClaim(start, length))
 
     def settled(self, node: str, message: Settled) -> None:
         member = self._members.setdefault(node, _Member())
-        if message.life >= member.life:
-            member.life = message.life
-            member.settled = (message.life, message.start, message.length)
-            self._all_settled = None
-            self._warm_up()
+        if message.life < member.life:
+            return
+        member.life = message.life
+        member.settled = (message.life, message.start, message.length)
+        changed: dict[str, list[Entry]] = {}
+        for topic_filter in tuple(self._filters.get(node, ())):
+            key = self._host.key_of(topic_filter)
+            named = self._entries[key][node, topic_filter].age > (message.life, message.since)
+            if not named and on_arc(self._host.position(key), message.start, message.length):
+                gone = Entry(node, topic_filter, GONE, message.life, message.number)
+                self._take(gone)
+                changed.setdefault(key, []).append(gone)
+        for key, entries in changed.items():
+            self._tell_holders(key, entries, None)
+        self._all_settled = None
+        self._warm_up()
 
     def _warm_up(self) -> None:
         for key in [key for key in self._cold if self.is_warm(key)]:
@@ -297,12 +295,11 @@ class Keeper:
         if life > member.life:
             member.life = life
             member.settled = None
-            member.parts = None
             self._all_settled = None
             if self._filters.get(node):
                 start, length = self._host.arc()
                 member.claimed = self._host.now()
-                self._host.tell(node, Claim(start, length))
+                self._host.tell(node, KeeperClaim(start, length))
 
     def absent(self, message: Absent) -> None:
         """Entries of nodes that cannot say so themselves."""
@@ -332,7 +329,6 @@ class Keeper:
             member = self._members.setdefault(node, _Member())
             member.away_since = now
             member.settled = None
-            member.parts = None
             for key in list(self._holders):
                 self._drop_holder(key, node)
             for number, (holder, _, pending) in list(self._noting.items()):
@@ -347,7 +343,7 @@ class Keeper:
             member.claimed = float("-inf")
             if self._filters.get(node):
                 member.claimed = now
-                self._host.tell(node, Claim(*self._host.arc()))  # it may want others by now
+                self._host.tell(node, KeeperClaim(*self._host.arc()))  # it may want others by now
         self._cold = {key: asked for key, asked in self._cold.items() if asked}
         if self._cold:
             self._warm_up()
@@ -370,8 +366,26 @@ class Keeper:
             if entry.node not in live and entry.qos >= 0
         ]
 
+    def _forget_strays(self) -> None:
+        """Entries of keys that others keep now. Who registered them need not know; should this node keep
+        their keys once more, it has to be told again."""
+        start, length = self._host.arc()
+        strays = [key for key in self._entries if not on_arc(self._host.position(key), start, length)]
+        for key in strays:
+            for node, topic_filter in tuple(self._entries.get(key, ())):
+                self._take(Entry(node, topic_filter, ELSEWHERE, _NEWEST, 0))
+                self._gone_at.pop((key, node, topic_filter), None)
+        for member in self._members.values() if strays else ():
+            if member.settled is not None:
+                covers = on_arc(start, *member.settled[1:]) and on_arc(
+                    start + length - 1, *member.settled[1:]
+                )
+                member.settled = (member.settled[0], start, length) if covers else None
+        self._all_settled = None
+
     def sweep(self) -> None:
         """Forget what is long over; call it now and then."""
+        self._forget_strays()
         now = self._host.now()
         for (key, node, topic_filter), at in list(self._gone_at.items()):
             if now - at > self._lifetime:

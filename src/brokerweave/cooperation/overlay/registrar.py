@@ -15,7 +15,7 @@ from typing import Protocol
 from brokerweave.cooperation.overlay.wire import (
     ELSEWHERE,
     GONE,
-    Claim,
+    KeeperClaim,
     Message,
     Register,
     Registered,
@@ -35,13 +35,13 @@ class RegistrarHost(Protocol):
     def on_arc(self, topic_filter: str, start: int, length: int) -> bool:
         """Whether a filter's key is on this arc of the ring."""
 
-    def is_live(self, node: str) -> bool: ...
+    def arc_of(self, node: str) -> tuple[int, int]:
+        """Start and length of the arc of keys that a member keeps."""
 
 
 @dataclass(slots=True)
 class _Wanted:
     qos: int
-    version: int
     asked: set[str] = field(default_factory=set)
     """Keepers that were asked for the retained messages; one is enough if it is warm."""
     needs_retained: bool = False
@@ -50,16 +50,14 @@ class _Wanted:
 
 
 @dataclass(slots=True)
-class _Told:
+class _ToldKeeper:
     """What one keeper was told."""
 
     filters: set[str] = field(default_factory=set)
     unconfirmed: dict[str, int] = field(default_factory=dict)
-    """Filters, with their versions, that it has yet to confirm."""
+    """Filters that it has yet to confirm, and the number of the packet that told of each; 0: not sent yet."""
     unsent: dict[str, None] = field(default_factory=dict)
     packets: dict[int, tuple[Wish, ...]] = field(default_factory=dict)
-    whole: bool = True
-    """The next packet must say everything: it may know of something from before."""
 
 
 @dataclass(slots=True)
@@ -76,9 +74,11 @@ class Registrar:
         self._host = host
         self._later = later
         self._wanted: dict[str, _Wanted] = {}
-        self._keepers: dict[str, _Told] = {}
+        self._keepers: dict[str, _ToldKeeper] = {}
         self._claims: dict[str, tuple[int, int]] = {}
         """Arcs that live members said they keep; their view of the members may be ahead of this node's."""
+        self._former: set[str] = set()
+        """Keepers that died, and may come back with what they were told."""
         self._counter = 0
         self._waits: list[_Wait] = []
         self._flushing = False
@@ -102,18 +102,16 @@ class Registrar:
             known = self._wanted.get(topic_filter)
             if known is not None and known.qos == qos and not retained:
                 continue
-            wanted = _Wanted(qos, self._next(), needs_retained=retained)
-            self._wanted[topic_filter] = wanted
+            self._wanted[topic_filter] = _Wanted(qos, needs_retained=retained)
             for keeper in self._keepers_of(topic_filter):
-                self._owe(keeper, topic_filter, wanted.version)
+                self._owe(keeper, topic_filter)
 
     def unwant(self, filters: Iterable[str]) -> None:
         for topic_filter in filters:
             if self._wanted.pop(topic_filter, None) is not None:
-                version = self._next()
                 for keeper, told in self._keepers.items():
                     if topic_filter in told.filters:
-                        self._owe(keeper, topic_filter, version)
+                        self._owe(keeper, topic_filter)
 
     def when_registered(self, filters: Iterable[str], callback: Callable[[], None]) -> bool:
         """Call back when all live keepers have confirmed these filters. True: they have; no call follows."""
@@ -134,7 +132,11 @@ class Registrar:
             self._claims.pop(node, None)
             told = self._keepers.pop(node, None)
             if told is not None:
+                self._former.add(node)
                 self._confirmed((node, topic_filter) for topic_filter in told.unconfirmed)
+        for node in self._former.intersection(joined):
+            self._former.discard(node)
+            self._tell_all(node, *self._host.arc_of(node))
         for topic_filter, wanted in self._wanted.items():
             keepers = self._keepers_of(topic_filter)
             for keeper in keepers:
@@ -142,17 +144,16 @@ class Registrar:
                 # A shadow that became the coordinator may have to tell what the former one could not.
                 became_first = keeper == keepers[0] != wanted.first
                 if told is None or topic_filter not in told.filters or became_first:
-                    self._owe(keeper, topic_filter, wanted.version)
+                    self._owe(keeper, topic_filter)
             for keeper, told in self._keepers.items():
                 if topic_filter in told.filters and keeper not in keepers:
-                    self._owe(keeper, topic_filter, wanted.version)
+                    self._owe(keeper, topic_filter)
 
     def link_up(self, keeper: str) -> None:
         """What was on its way when the last one failed is lost."""
         told = self._keepers.get(keeper)
         if told is not None and told.packets:
             told.packets.clear()
-            told.whole = True
             told.unsent.update(dict.fromkeys(told.unconfirmed))
             self._flush_later()
 
@@ -160,12 +161,8 @@ class Registrar:
         """A keeper has begun a new life, and knows nothing."""
         told = self._keepers.get(keeper)
         if told is not None:
-            told.whole = True
-            for topic_filter in told.filters:
-                wanted = self._wanted.get(topic_filter)
-                if wanted is not None:
-                    self._owe(keeper, topic_filter, wanted.version)
-            self._flush_later()
+            for topic_filter in told.filters & self._wanted.keys():
+                self._owe(keeper, topic_filter)
 
     # What keepers say
 
@@ -179,7 +176,7 @@ class Registrar:
                 wanted.asked.add(keeper)
                 wanted.needs_retained = not answer.warm and self._ask_next(wish.topic_filter, wanted)
             assert told is not None
-            if told.unconfirmed.get(wish.topic_filter) == wish.version:
+            if told.unconfirmed.get(wish.topic_filter) == answer.number:
                 del told.unconfirmed[wish.topic_filter]
                 done.append((keeper, wish.topic_filter))
                 if wish.qos < 0:
@@ -190,23 +187,27 @@ class Registrar:
         """The keeper that was asked for retained messages did not have all; False: nobody else can be."""
         for keeper in self._keepers_of(topic_filter):
             if keeper not in wanted.asked:
-                self._owe(keeper, topic_filter, wanted.version)
+                self._owe(keeper, topic_filter)
                 for wait in self._waits:
                     if any(each == topic_filter for _, each in wait.left):
                         wait.left.add((keeper, topic_filter))
                 return True
         return False
 
-    def claimed(self, keeper: str, claim: Claim) -> None:
-        """A member says what it keeps: tell it all that is for it, then that it was all."""
+    def claimed(self, keeper: str, claim: KeeperClaim) -> None:
         self._claims[keeper] = (claim.start, claim.length)
-        told = self._keepers.setdefault(keeper, _Told())
-        for topic_filter, wanted in self._wanted.items():
-            if keeper in self._keepers_of(topic_filter):
-                self._owe(keeper, topic_filter, wanted.version)
-        told.whole = True
-        self._send(keeper, told)
-        self._host.tell(keeper, Settled(self.life, claim.start, claim.length))
+        self._tell_all(keeper, claim.start, claim.length)
+
+    def _tell_all(self, keeper: str, start: int, length: int) -> None:
+        """Tell a keeper all that is for it, then that it was all."""
+        since = self._counter
+        told = self._keepers.setdefault(keeper, _ToldKeeper())
+        for topic_filter in self._wanted:
+            if self._host.on_arc(topic_filter, start, length):
+                self._owe(keeper, topic_filter)
+        if told.unsent:
+            self._send(keeper, told)
+        self._host.tell(keeper, Settled(self.life, start, length, since, self._next()))
 
     # Packets
 
@@ -223,10 +224,10 @@ class Registrar:
         self._counter += 1
         return self._counter
 
-    def _owe(self, keeper: str, topic_filter: str, version: int) -> None:
-        told = self._keepers.setdefault(keeper, _Told())
+    def _owe(self, keeper: str, topic_filter: str) -> None:
+        told = self._keepers.setdefault(keeper, _ToldKeeper())
         told.filters.add(topic_filter)
-        told.unconfirmed[topic_filter] = version
+        told.unconfirmed[topic_filter] = 0
         told.unsent[topic_filter] = None
         self._flush_later()
 
@@ -241,29 +242,26 @@ class Registrar:
             if told.unsent:
                 self._send(keeper, told)
 
-    def _send(self, keeper: str, told: _Told) -> None:
-        whole, told.whole = told.whole, False
-        filters = told.filters | told.unsent.keys() if whole else told.unsent.keys()
-        wishes = [self._wish(keeper, topic_filter, told) for topic_filter in filters]
+    def _send(self, keeper: str, told: _ToldKeeper) -> None:
+        wishes = [self._wish(keeper, topic_filter) for topic_filter in told.unsent]
         told.unsent = {}
-        parts = list(batches(wishes))
-        for index, part in enumerate(parts):
+        for part in batches(wishes):
             number = self._next()
             told.packets[number] = tuple(part)
-            ends = whole and index == len(parts) - 1
-            self._host.tell(keeper, Register(number, self.life, ends, whole and not index, tuple(part)))
+            told.unconfirmed.update((wish.topic_filter, number) for wish in part)
+            self._host.tell(keeper, Register(number, self.life, tuple(part)))
 
-    def _wish(self, keeper: str, topic_filter: str, told: _Told) -> Wish:
+    def _wish(self, keeper: str, topic_filter: str) -> Wish:
         wanted = self._wanted.get(topic_filter)
         keepers = self._keepers_of(topic_filter)
-        if wanted is None or keeper not in keepers:
-            version = told.unconfirmed.setdefault(topic_filter, self._next())
-            qos = GONE if wanted is None else ELSEWHERE
-            return Wish(topic_filter, qos, version, keeper == keepers[0], False)
-        told.unconfirmed[topic_filter] = wanted.version
+        first = keeper == keepers[0]
+        if wanted is None:
+            return Wish(topic_filter, GONE, first, False)
+        if keeper not in keepers:
+            return Wish(topic_filter, ELSEWHERE, False, False)
         wanted.first = keepers[0]
         asks = wanted.needs_retained and keeper == next((k for k in keepers if k not in wanted.asked), "")
-        return Wish(topic_filter, wanted.qos, wanted.version, keeper == keepers[0], asks)
+        return Wish(topic_filter, wanted.qos, first, asks)
 
     def _confirmed(self, done: Iterable[tuple[str, str]]) -> None:
         gone = set(done)

@@ -1,4 +1,4 @@
-"""The overlay as a strategy: the ring of live members, and the parts that register, keep and ask put together.
+"""The overlay as a strategy: the ring of live members, and the parts that register, keep and ask together.
 
 Owns the ring as this node sees it, the way of each control packet to its part, and what of a key's keepers
 goes to new ones. Invariants: coordinator and shadows of a key are its closest live members, so all who see
@@ -9,6 +9,7 @@ served (the subclasses' part).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -24,10 +25,10 @@ from brokerweave.cooperation.overlay.registrar import Registrar
 from brokerweave.cooperation.overlay.ring import CIRCLE, Ring, key_position
 from brokerweave.cooperation.overlay.wire import (
     Absent,
-    Ask,
-    Changed,
-    Claim,
+    AskList,
     Entry,
+    KeeperClaim,
+    ListChanged,
     Listed,
     Message,
     Noted,
@@ -178,13 +179,16 @@ class Overlay(Strategy):
         return on_arc(self.position(self.key_of(topic_filter)), start, length)
 
     def arc(self) -> tuple[int, int]:
-        """A key is kept here if fewer than 1 + `shadows` members stand closer: up to half the way to the
+        return self.arc_of(self.node_id)
+
+    def arc_of(self, node: str) -> tuple[int, int]:
+        """A key is kept by a node if fewer than 1 + `shadows` members stand closer: up to half the way to the
         member that is so many places away, on both sides."""
         places, count, reach = self.ring.places, len(self.ring), 1 + self.shadows
         if count <= reach:
             return 0, CIRCLE
-        here = self.ring.position(self.node_id)
-        at = self.ring.members.index(self.node_id)
+        here = self.ring.position(node)
+        at = bisect_left(places, here)
         before = (here - places[(at - reach) % count]) % CIRCLE // 2 + 1
         behind = (places[(at + reach) % count] - here) % CIRCLE // 2 + 1
         return (here - before) % CIRCLE, before + behind
@@ -235,7 +239,7 @@ class Overlay(Strategy):
             self._departed.pop(node, None)
         for node in list(islice(self._departed, max(0, len(self._departed) - DEPARTED))):
             del self._departed[node]
-        self.numbers = _numbers(live | self._departed.keys())
+        self.numbers = _numbers(live.union(self._departed))
         self.keeper.members_changed(joined, gone)
         self.registrar.members_changed(joined, gone)
         self.lists.members_changed()
@@ -278,6 +282,19 @@ class Overlay(Strategy):
             "filters_to": self.registrar.told(neighbour),
         }
 
+    def roles(self) -> Mapping[str, int]:
+        """Keys of which this node is coordinator or shadow, or has the list of subscribers (as a publisher's
+        node), and filters that it registered (as a subscriber's)."""
+        kept = [self.keepers_of_key(key) for key in self.keeper.keys]
+        coordinated = sum(keepers[0] == self.node_id for keepers in kept)
+        shadowed = sum(self.node_id in keepers[1:] for keepers in kept)
+        return {
+            "coordinator": coordinated,
+            "shadow": shadowed,
+            "publisher": len(self.lists),
+            "subscriber": len(self._filters),
+        }
+
     # Control packets
 
     def packet_arrived(self, neighbour: str, packet: Packet) -> None:
@@ -301,15 +318,15 @@ class Overlay(Strategy):
                 self.keeper.register(node, message)
             case Registered():
                 self.registrar.registered(node, message)
-            case Ask():
+            case AskList():
                 self.keeper.ask(node, message)
             case Listed():
                 self.lists.listed(node, message)
-            case Changed():
+            case ListChanged():
                 self.lists.changed(node, message)
             case Noted():
                 self.keeper.noted(node, message)
-            case Claim():
+            case KeeperClaim():
                 self._tell_of_absent(node, self.keeper.of_absent())
                 self.registrar.claimed(node, message)
             case Settled():

@@ -9,11 +9,13 @@ On the wire: the payload of a PUBLISH on `TOPIC`, JSON: a list whose first item 
 | thesis | here |
 |---|---|
 | Sub, UnSub | `Register`, answered by `Registered` |
-| SubReq, SubRep | `Ask`, `Listed`; the publication waits at its publisher's node and does not travel with them |
-| NewSub, NewUnSub | `Changed`, answered by `Noted` |
+| SubReq, SubRep | `AskList`, `Listed`; the publication waits at its publisher's node meanwhile |
+| NewSub, NewUnSub | `ListChanged`, answered by `Noted` |
 | UpSub | `Absent`, for nodes that cannot register again themselves |
-| ReSub | `Claim`: who hears it registers again |
+| ReSub | `KeeperClaim`: who hears it registers again |
 | Pub, PubCW, PubCCW | runs, with or without a plan (`dispatch`) |
+
+`Join`, `TreeJoined`, `Leave` and `Invite` are Scribe's.
 """
 
 from __future__ import annotations
@@ -57,7 +59,6 @@ class Wish:
 
     topic_filter: str
     qos: int
-    version: int
     first: bool
     """The receiver is the first of its keepers: it tells those who hold lists."""
     retained: bool
@@ -66,13 +67,11 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """What the sender wants. `whole`: and nothing else at this keeper; the last of several parts says so."""
+    """What the sender wants, as far as it has changed for this keeper. `number` is the version of all: what a
+    node said last is right, wherever it said it."""
 
     number: int
     life: int
-    whole: bool
-    begins: bool
-    """The first of the parts of a whole: what is not in them is gone."""
     wishes: tuple[Wish, ...]
 
 
@@ -85,7 +84,7 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AskList:
     keys: tuple[str, ...]
 
 
@@ -100,7 +99,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ListChanged:
     number: int
     key: str
     entries: tuple[Entry, ...]
@@ -112,7 +111,7 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class KeeperClaim:
     """The sender is a keeper of the keys on this arc of the ring: tell it what you want of them."""
 
     start: int
@@ -121,11 +120,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The answer to a claim, behind all that it asked for."""
+    """The answer to a claim, behind all that it asked for: what the sender has not named there since packet
+    `since`, it does not want any more, as of `number`."""
 
     life: int
     start: int
     length: int
+    since: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,32 +137,83 @@ class Absent:
     entries: tuple[Entry, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Scribe: the sender becomes a child of the receiver in a topic's tree. `qos`: the highest behind it."""
+
+    topic: str
+    qos: int
+    life: int
+
+
+@dataclass(frozen=True, slots=True)
+class TreeJoined:
+    """Scribe: the answer to `Join` or `Invite`, when the sender is in the tree."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Invite:
+    """Scribe: a root asks a node to join whose filter with wildcards matches the topic."""
+
+    topic: str
+
+
 Message: TypeAlias = (
-    Register | Registered | Ask | Listed | Changed | Noted | Claim | Settled | Absent
+    Register
+    | Registered
+    | AskList
+    | Listed
+    | ListChanged
+    | Noted
+    | KeeperClaim
+    | Settled
+    | Absent
+    | Join
+    | TreeJoined
+    | Leave
+    | Invite
 )
+
+_ABOUT_TOPICS: dict[str, type[TreeJoined | Leave | Invite]] = {
+    "joined": TreeJoined,
+    "leave": Leave,
+    "invite": Invite,
+}
+_KINDS = {kind: name for name, kind in _ABOUT_TOPICS.items()}
 
 
 def encode(message: Message) -> Publish:
     match message:
-        case Register(number, life, whole, begins, wishes):
-            listed = [[w.topic_filter, w.qos, w.version, int(w.first), int(w.retained)] for w in wishes]
-            said: list[Any] = ["register", number, life, int(whole), int(begins), listed]
+        case Register(number, life, wishes):
+            listed = [[w.topic_filter, w.qos, int(w.first), int(w.retained)] for w in wishes]
+            said: list[Any] = ["register", number, life, listed]
         case Registered(number, warm):
             said = ["registered", number, int(warm)]
-        case Ask(keys):
+        case AskList(keys):
             said = ["ask", list(keys)]
         case Listed(key, warm, last, entries):
             said = ["list", key, int(warm), int(last), _plain(entries)]
-        case Changed(number, key, entries):
+        case ListChanged(number, key, entries):
             said = ["changed", number, key, _plain(entries)]
         case Noted(number):
             said = ["noted", number]
-        case Claim(start, length):
+        case KeeperClaim(start, length):
             said = ["claim", start, length]
-        case Settled(life, start, length):
-            said = ["settled", life, start, length]
+        case Settled(life, start, length, since, number):
+            said = ["settled", life, start, length, since, number]
         case Absent(entries):
             said = ["absent", _plain(entries)]
+        case Join(topic, qos, life):
+            said = ["join", topic, qos, life]
+        case TreeJoined(topic) | Leave(topic) | Invite(topic):
+            said = [_KINDS[type(message)], topic]
     return Publish(TOPIC, _written(said).encode())
 
 
@@ -169,24 +222,28 @@ def decode(packet: Packet) -> Message:
         raise RemoteProtocolError(f"the overlay does not speak of {type(packet).__name__}")
     try:
         match json.loads(packet.payload):
-            case ["register", int(number), int(life), int(whole), int(begins), list(wishes)]:
-                return Register(number, life, bool(whole), bool(begins), tuple(_wish(*w) for w in wishes))
+            case ["register", int(number), int(life), list(wishes)]:
+                return Register(number, life, tuple(_wish(*each) for each in wishes))
             case ["registered", int(number), int(warm)]:
                 return Registered(number, bool(warm))
             case ["ask", list(keys)] if all(isinstance(key, str) and key for key in keys):
-                return Ask(tuple(keys))
+                return AskList(tuple(keys))
             case ["list", str(key), int(warm), int(last), list(entries)]:
                 return Listed(key, bool(warm), bool(last), tuple(_entry(*each) for each in entries))
             case ["changed", int(number), str(key), list(entries)]:
-                return Changed(number, key, tuple(_entry(*each) for each in entries))
+                return ListChanged(number, key, tuple(_entry(*each) for each in entries))
             case ["noted", int(number)]:
                 return Noted(number)
             case ["claim", int(start), int(length)]:
-                return Claim(start, length)
-            case ["settled", int(life), int(start), int(length)]:
-                return Settled(life, start, length)
+                return KeeperClaim(start, length)
+            case ["settled", int(life), int(start), int(length), int(since), int(number)]:
+                return Settled(life, start, length, since, number)
             case ["absent", list(entries)]:
                 return Absent(tuple(_entry(*each) for each in entries))
+            case ["join", str(topic), int(qos), int(life)] if topic and 0 <= qos <= 2:
+                return Join(topic, qos, life)
+            case [str(kind), str(topic)] if kind in _ABOUT_TOPICS and topic:
+                return _ABOUT_TOPICS[kind](topic)
     except (ValueError, TypeError) as error:
         raise RemoteProtocolError(f"a packet of the overlay that cannot be read ({error})") from None
     raise RemoteProtocolError("a packet of the overlay of an unknown kind")
@@ -213,16 +270,16 @@ def _plain(entries: Iterable[Entry]) -> list[list[object]]:
 def _entry(node: object, topic_filter: object, qos: object, life: object, version: object) -> Entry:
     if not (isinstance(node, str) and isinstance(topic_filter, str) and node and topic_filter):
         raise ValueError("an entry without a node or filter")
-    if qos not in (GONE, 0, 1, 2) or not isinstance(life, int) or not isinstance(version, int):
+    if not (isinstance(qos, int) and isinstance(life, int) and isinstance(version, int)):
         raise ValueError("an entry without a QoS or version")
-    assert isinstance(qos, int)
+    if not GONE <= qos <= 2:
+        raise ValueError(f"an entry with QoS {qos}")
     return Entry(node, topic_filter, qos, life, version)
 
 
-def _wish(topic_filter: object, qos: object, version: object, first: object, retained: object) -> Wish:
+def _wish(topic_filter: object, qos: object, first: object, retained: object) -> Wish:
     if not isinstance(topic_filter, str) or not topic_filter:
         raise ValueError("a wish without a filter")
-    if qos not in (ELSEWHERE, GONE, 0, 1, 2) or not isinstance(version, int):
-        raise ValueError("a wish without a QoS or version")
-    assert isinstance(qos, int)
-    return Wish(topic_filter, qos, version, bool(first), bool(retained))
+    if not isinstance(qos, int) or not ELSEWHERE <= qos <= 2:
+        raise ValueError("a wish without a QoS")
+    return Wish(topic_filter, qos, bool(first), bool(retained))
