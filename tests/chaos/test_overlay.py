@@ -18,7 +18,7 @@ from tests.chaos.test_simulator import failures
 
 TOLD = "tests.chaos.told_members:ToldMembers"
 WHERE_WANTED = "tests.chaos.told_members:RetainedWhereWanted"
-SEEDS = {(TOLD, 4): 12, (TOLD, 5): 6, (WHERE_WANTED, 4): 6}
+SEEDS = {(TOLD, 4): 8, (TOLD, 5): 4, (WHERE_WANTED, 4): 4}
 """Runs of each strategy and size. With `slow` there are four parts of them."""
 LET_GO = 0.05
 """The part of promises that may be let go."""
