@@ -138,7 +138,7 @@ class Simulation:
         demand = world.random("links on demand")
         closing = {"idle_close": demand.choice(IDLE_CLOSE), "max_links": demand.choice(MAX_LINKS)}
         crowded = self.on_demand and closing["max_links"] < options.nodes - 1
-        patience = PATIENCE if crowded else 1.0
+        self.patience = patience = PATIENCE if crowded else 1.0
         self.cluster = ClusterNetwork(world, self.network, demand.choice(LOSS))
         self._timeouts: dict[str, int] = {}
         self.nodes: dict[str, SimNode] = {}
@@ -398,7 +398,12 @@ def _carry_out(simulation: Simulation, actions: list[Action]) -> None:
         for client in simulation.clients.values():
             getattr(client, step)()
         world.run(world.elapsed + 2.0)
-    _wait(simulation, "something is left behind", LEAVE_BOUND, lambda: left_behind(simulation))
+    _wait(
+        simulation,
+        "something is left behind",
+        LEAVE_BOUND * simulation.patience,
+        lambda: left_behind(simulation),
+    )
 
 
 def _wait(simulation: Simulation, what: str, bound: float, problem: Callable[[], str]) -> None:

@@ -54,7 +54,10 @@ class KeeperHost(Protocol):
     def keep(self, node: str, changes: Mapping[str, int | None]) -> None:
         """Remember what a node registered here over a crash."""
 
-    def send_retained(self, node: str, topic_filter: str, done: Callable[[], None]) -> None: ...
+    def keepers(self, topic_filter: str) -> tuple[str, ...]:
+        """The live keepers of a filter's key, the coordinator first."""
+
+    def send_retained(self, node: str, topic_filter: str, done: Callable[[], None] | None = None) -> None: ...
 
 
 @dataclass(slots=True)
@@ -66,6 +69,8 @@ class _Member:
     claimed: float = float("-inf")
     """When it was asked last."""
     away_since: float | None = None
+    was_away: bool = False
+    """It may have missed retained messages, until it has registered again."""
 
 
 _TAKEN = "taken"
@@ -301,6 +306,11 @@ class Keeper:
                 changed.setdefault(key, []).append(gone)
         for key, entries in changed.items():
             self._tell_holders(key, entries, None)
+        if member.was_away:
+            member.was_away = False
+            for topic_filter in self._filters.get(node, ()):
+                if self._host.keepers(topic_filter)[0] == self._host.node_id:
+                    self._host.send_retained(node, topic_filter)
         self._all_settled = None
         self._warm_up()
 
@@ -317,6 +327,7 @@ class Keeper:
             member.settled = None
             self._all_settled = None
             if self._filters.get(node):
+                member.was_away = True
                 start, length = self._host.arc()
                 member.claimed = self._host.now()
                 self._host.tell(node, KeeperClaim(start, length))
@@ -361,6 +372,7 @@ class Keeper:
             member.away_since = None
             member.claimed = float("-inf")
             if self._filters.get(node):
+                member.was_away = True
                 member.claimed = now
                 self._host.tell(node, KeeperClaim(*self._host.arc()))  # it may want others by now
         self._cold = {key: asked for key, asked in self._cold.items() if asked}

@@ -340,7 +340,7 @@ class Overlay(Strategy):
     def keep(self, node: str, changes: Mapping[str, int | None]) -> None:
         self.context.keep(node, changes)
 
-    def send_retained(self, node: str, topic_filter: str, done: Callable[[], None]) -> None:
+    def send_retained(self, node: str, topic_filter: str, done: Callable[[], None] | None = None) -> None:
         self.context.send_retained(node, topic_filter, done)
 
     def lists_changed(self, topics: Iterable[str] | None) -> None:
