@@ -10,7 +10,9 @@ results are shown, any strategy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil, log
@@ -33,6 +35,8 @@ CLOSE = 0.99
 """The part of the deliveries before a death that counts as recovered (4.2.5 of the thesis)."""
 LOOK = 0.01
 """Seconds between two looks at whether deliveries have recovered."""
+BIN = 0.5
+"""Seconds of a timeline that are counted together."""
 STEP = 0.1
 """Virtual seconds between two reports of progress."""
 
@@ -47,7 +51,7 @@ class OverlayOptions:
     topics: int = 7
     payload: int = 4096
     strategy: str = registry.DEFAULT
-    strategy_options: Mapping[str, OptionValue] = field(default_factory=dict)
+    strategy_options: tuple[tuple[str, OptionValue], ...] = ()
     rate: float = 1.0
     """Publications a second of each publisher to each topic."""
     warm_up: float = 1.0
@@ -91,6 +95,9 @@ class OverlayResult:
     doubled: int = 0
     recovered_after: float | None = None
     """Seconds from the kill; None: nobody was killed, or not before the end."""
+    timeline: list[int] = field(default_factory=list)
+    """Deliveries from survivors to survivors, by when they came: in each `BIN` since the first second of
+    publications."""
     control_packets: int = 0
     """In the whole run, without acknowledgements and the subscribe barrier's."""
     change_packets: float = 0.0
@@ -144,7 +151,7 @@ class OverlayRun:
                 strategy,
                 BARRIER_TIMEOUT,
                 name,
-                options.strategy_options,
+                dict(options.strategy_options),
                 options.max_links,
             )
             for number, name in enumerate(names)
@@ -209,7 +216,7 @@ class OverlayRun:
                     at += interval
 
     def _publish(self, client: ScaleClient, topic: str, counts: bool) -> None:
-        if not client.node.core.host.alive:  # type: ignore[attr-defined]
+        if not self.nodes[client.node.number].alive:
             return
         number = len(self._publications)
         self._publications.append(_Publication(self.world.now, client.node.number, counts))
@@ -258,45 +265,42 @@ class OverlayRun:
         result = self.result
         dead = {node.number for node in self.nodes if not node.alive}
         sites = frozenset(self.subscribed) - dead
-        sums: dict[int, tuple[float, int]] = {}
+        sums = dict.fromkeys(sites, (0.0, 0))
         for each in self._publications:
             result.published += 1
             if not dead:
                 result.missed += len(sites - {each.site} - each.arrived.keys())
             if each.counts:
-                for site, at in each.arrived.items():
-                    total, count = sums.get(site, (0.0, 0))
-                    sums[site] = total + at - each.at, count + 1
+                for site in sites & each.arrived.keys():
+                    total, count = sums[site]
+                    sums[site] = total + each.arrived[site] - each.at, count + 1
         result.bytes = [node.bytes_in + node.bytes_out for node in self.nodes]
-        result.latencies = [total / count for _, (total, count) in sorted(sums.items())]
+        result.latencies = [total / count for _, (total, count) in sorted(sums.items()) if count]
         result.latency_sum = sum(total for total, _ in sums.values())
         result.deliveries = sum(count for _, count in sums.values())
         result.control_packets = self.traffic.interest_packets
         result.plan_bytes, result.link_bytes = self.network.plan_bytes, self.traffic.link_bytes
         result.links, result.events = self.network.dials, self.world.events
         if self._killed_at is not None:
-            result.recovered_after = self._recovery(self._killed_at, dead, sites)
+            times = sorted(
+                each.arrived[site] - self._killed_at
+                for each in self._publications
+                if each.site not in dead
+                for site in sites & each.arrived.keys()
+            )
+            result.recovered_after = self._recovery(times)
+            bins = Counter(int((at + self.options.warm_up) / BIN) for at in times)
+            last = round((self.options.warm_up + self.options.seconds) / BIN)
+            result.timeline = [bins[number] for number in range(last)]
 
-    def _recovery(self, killed_at: float, dead: set[int], sites: frozenset[int]) -> float | None:
+    def _recovery(self, times: list[float]) -> float | None:
         """When the deliveries from survivors to survivors within one interval are again what they were within
-        the last interval before the kill. Moments are the same in each interval, so nothing else changes
-        their number."""
+        the last interval before the kill (at 0). Moments are the same in each interval, so nothing else
+        changes their number."""
         interval = 1 / self.options.rate
-        times = sorted(
-            at - killed_at
-            for each in self._publications
-            if each.site not in dead
-            for site, at in each.arrived.items()
-            if site in sites and site != each.site
-        )
-        before = sum(-interval <= at < 0 for at in times)
-        first, last = 0, 0
+        before = bisect_left(times, 0.0) - bisect_left(times, -interval)
         for step in range(ceil((self.options.seconds - interval) / LOOK)):
             begin = step * LOOK
-            while first < len(times) and times[first] < begin:
-                first += 1
-            while last < len(times) and times[last] < begin + interval:
-                last += 1
-            if last - first >= CLOSE * before:
+            if bisect_left(times, begin + interval) - bisect_left(times, begin) >= CLOSE * before:
                 return begin
         return None
