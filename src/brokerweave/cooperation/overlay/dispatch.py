@@ -156,6 +156,11 @@ def encode_plan(fan_out: int, rest: Iterable[tuple[str, int]], known: NumberTabl
     return b"".join([fan_out.to_bytes(2), (check & _CHECK_MASK).to_bytes(4), *body])
 
 
+def plan_size(count: int) -> int:
+    """Bytes of a plan for so many members, if all are written short."""
+    return _HEAD + _SHORT * count if count else 0
+
+
 def decode_plan(plan: bytes, known: NumberTable) -> Plan:
     """Read a plan; ValueError if it is none."""
     if not plan:

@@ -1,0 +1,403 @@
+"""The overlay as a strategy: the ring of live members, and the parts that register, keep and ask put together.
+
+Owns the ring as this node sees it, the way of each control packet to its part, and what of a key's keepers
+goes to new ones. Invariants: coordinator and shadows of a key are its closest live members, so all who see
+the same members agree, and nobody is elected; what this node tells itself takes the same way as what it tells
+others; a topic whose lists are not complete has no route yet. Must not know: links, messages, how a list is
+served (the subclasses' part).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import islice
+from typing import ClassVar
+
+from brokerweave.cooperation.overlay import wire
+from brokerweave.cooperation.overlay.dispatch import NumberTable
+from brokerweave.cooperation.overlay.keeper import Keeper, on_arc
+from brokerweave.cooperation.overlay.keys import key_of_filter, keys_of_topic
+from brokerweave.cooperation.overlay.lists import SubscriberLists
+from brokerweave.cooperation.overlay.registrar import Registrar
+from brokerweave.cooperation.overlay.ring import CIRCLE, Ring, key_position
+from brokerweave.cooperation.overlay.wire import (
+    Absent,
+    Ask,
+    Changed,
+    Claim,
+    Entry,
+    Listed,
+    Message,
+    Noted,
+    Register,
+    Registered,
+    Settled,
+)
+from brokerweave.mqtt.trie import FilterTrie
+from brokerweave.plugin import (
+    NOT_YET,
+    Context,
+    Hop,
+    Linking,
+    NetworkShape,
+    Packet,
+    Route,
+    Strategy,
+    Traits,
+    option,
+)
+
+SWEEP_SECONDS = 5.0
+TENTATIVE_SECONDS = 30.0
+"""How long a filter that the broker has not granted yet stays registered."""
+HANDED_AT_ONCE = 500
+"""Retained topics looked at in one turn, after members changed."""
+DEPARTED = 10_000
+"""Members that left and may still be named in plans."""
+
+_ring = lru_cache(8)(Ring)  # many nodes in one process see the same members
+_numbers = lru_cache(8)(NumberTable)
+_key = lru_cache(1 << 16)(key_of_filter)
+_keys = lru_cache(1 << 16)(keys_of_topic)
+_position = lru_cache(1 << 16)(key_position)
+
+
+class Overlay(Strategy):
+    """Implements `RegistrarHost`, `KeeperHost` and `ListsHost`."""
+
+    linking: ClassVar[Linking] = Linking.ON_DEMAND
+    tree: ClassVar[bool] = False
+    marks: ClassVar[bool] = False
+    retained_everywhere: ClassVar[bool] = False
+    traits: ClassVar[Traits] = Traits(NetworkShape.FULL, selective=True)
+    trusting: ClassVar[bool] = False
+
+    shadows = option(
+        3,
+        "How many nodes, beside its coordinator, know who wants a topic. As many may die at once. Every node "
+        "of a deployment should use the same.",
+        minimum=0,
+        maximum=15,
+    )
+    list_lifetime = option(
+        60.0,
+        "After how long a list of subscribers that is in use is asked for again: a backstop, since keepers "
+        "tell of changes.",
+        unit="seconds",
+        minimum=1,
+    )
+    prefix_levels = option(
+        2,
+        "Filters with wildcards are registered under as many of their first levels; those that begin with a "
+        "wildcard, or all with 0, under one key for the whole deployment. Every node should use the same.",
+        minimum=0,
+        maximum=16,
+    )
+    absent_for = option(
+        3600.0,
+        "How long what a site wants is remembered while it is away.",
+        unit="seconds",
+        minimum=1,
+    )
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.life = int(context.now() * 1_000_000)
+        self.node_id = context.node_id
+        self._live = frozenset(context.members())
+        self.ring = _ring(self._live)
+        self._departed: dict[str, None] = {}
+        self.numbers = _numbers(self._live)
+        self._lives: dict[str, int] = {}
+        self._mine = FilterTrie()
+        self._filters: dict[str, int] = {}
+        self._tentative: dict[str, float] = {}
+        self._loop: deque[Message] = deque()
+        self._looping = False
+        self._handing: Iterator[str] | None = None
+        self._gained: dict[str, Ring | None] = {}
+        self.registrar = Registrar(self, self.life, lambda call: _ignore(context.call_later(0.0, call)))
+        self.keeper = Keeper(self, self.list_lifetime, self.absent_for, self.trusting)
+        self.lists = SubscriberLists(self, self.list_lifetime)
+        context.announce(self.life.to_bytes(8))
+        context.call_later(SWEEP_SECONDS, self._sweep)
+
+    # Where a topic goes
+
+    def serve(self, topic: str, subscribers: Mapping[str, int]) -> Iterable[Hop]:
+        """How the nodes that want a topic, other than this one, are reached."""
+        raise NotImplementedError
+
+    def route(self, topic: str, came_from: str | None) -> Route:
+        if came_from is not None:
+            return Route(local=self.wants(topic))
+        subscribers = self._subscribers(topic)
+        return NOT_YET if subscribers is None else Route(tuple(self.serve(topic, subscribers)))
+
+    def route_retained(self, topic: str, came_from: str | None) -> Route:
+        """To all who want it, and to the keepers of all keys under which somebody may come to want it."""
+        if came_from is not None:
+            return Route(local=True)
+        subscribers = self._subscribers(topic)
+        if subscribers is None:
+            return NOT_YET
+        hops = tuple(self.serve(topic, subscribers))
+        served = subscribers.keys() | {hop.neighbour for hop in hops} | {self.node_id}
+        keepers = dict.fromkeys(k for key in self.keys(topic) for k in self.keepers_of_key(key))
+        return Route((*hops, *(Hop(keeper) for keeper in keepers if keeper not in served)))
+
+    def _subscribers(self, topic: str) -> dict[str, int] | None:
+        found = None if self.context.searching() else self.lists.subscribers(topic, self.keys(topic))
+        if found is not None:
+            found.pop(self.node_id, None)
+        return found
+
+    def wants(self, topic: str) -> bool:
+        return bool(self._mine.match(topic))
+
+    # The ring
+
+    def keys(self, topic: str) -> tuple[str, ...]:
+        return tuple(key.decode() for key in _keys(topic, self.prefix_levels))
+
+    def key_of(self, topic_filter: str) -> str:
+        return _key(topic_filter, self.prefix_levels).decode()
+
+    def position(self, key: str) -> int:
+        return _position(key.encode())
+
+    def keepers_of_key(self, key: str) -> tuple[str, ...]:
+        return self.ring.closest(self.position(key), 1 + self.shadows)
+
+    def keepers(self, topic_filter: str) -> tuple[str, ...]:
+        return self.keepers_of_key(self.key_of(topic_filter))
+
+    def on_arc(self, topic_filter: str, start: int, length: int) -> bool:
+        return on_arc(self.position(self.key_of(topic_filter)), start, length)
+
+    def arc(self) -> tuple[int, int]:
+        return self.arc_of(self.node_id)
+
+    def arc_of(self, node: str) -> tuple[int, int]:
+        """A key is kept by a node if fewer than 1 + `shadows` members stand closer: up to half the way to the
+        member that is so many places away, on both sides."""
+        places, count, reach = self.ring.places, len(self.ring), 1 + self.shadows
+        if count <= reach:
+            return 0, CIRCLE
+        here = self.ring.position(node)
+        at = bisect_left(places, here)
+        before = (here - places[(at - reach) % count]) % CIRCLE // 2 + 1
+        behind = (places[(at + reach) % count] - here) % CIRCLE // 2 + 1
+        return (here - before) % CIRCLE, before + behind
+
+    def live(self) -> frozenset[str]:
+        return self._live
+
+    def is_live(self, node: str) -> bool:
+        return node in self._live
+
+    # What local clients want
+
+    def subscribed(self, filters: Mapping[str, int]) -> None:
+        for topic_filter, qos in filters.items():
+            self._filters[topic_filter] = qos
+            self._mine.add(topic_filter, "", qos)
+            self._tentative.pop(topic_filter, None)
+        self.registrar.want(filters)
+        self.context.routes_changed()
+
+    def unsubscribed(self, filters: Iterable[str]) -> None:
+        gone = tuple(filters)
+        for topic_filter in gone:
+            self._filters.pop(topic_filter, None)
+            self._mine.discard(topic_filter, "")
+        self.registrar.unwant(gone)
+        self.context.routes_changed()
+
+    def subscribing(self, client: str, filters: Mapping[str, int], proceed: Callable[[], None]) -> bool:
+        """Registered before the broker hears of it: retained messages have to be there by then."""
+        until = self.context.now() + TENTATIVE_SECONDS
+        new = {each: qos for each, qos in filters.items() if not self.registrar.knows(each)}
+        self._tentative.update(dict.fromkeys(new, until))
+        self.registrar.want(new, retained=True)
+        return self.registrar.when_registered(filters, lambda: self.context.when_injected(proceed))
+
+    def granted(self, client: str, filters: Mapping[str, int], proceed: Callable[[], None]) -> bool:
+        return self.registrar.when_registered(filters, proceed)
+
+    # Members
+
+    def members_changed(self, live: frozenset[str]) -> None:
+        joined, gone, before = live - self._live, self._live - live, self.ring
+        self._live, self.ring = live, _ring(live)
+        for node in gone:
+            self._departed[node] = None
+        for node in joined:
+            self._departed.pop(node, None)
+        for node in list(islice(self._departed, max(0, len(self._departed) - DEPARTED))):
+            del self._departed[node]
+        self.numbers = _numbers(live.union(self._departed))
+        self.keeper.members_changed(joined, gone)
+        self.registrar.members_changed(joined, gone)
+        self.lists.members_changed()
+        self.context.routes_changed()
+        self._hand_over(dict.fromkeys(live, before))
+
+    def member_announced(self, member: str, data: bytes) -> None:
+        life = int.from_bytes(data[:8])
+        before = self._lives.get(member, 0)
+        if life > before:
+            self._lives[member] = life
+            self.keeper.announced(member, life)
+            if before:
+                self.registrar.restarted(member)
+                self.lists.restarted(member)
+                self._hand_over({member: None})
+
+    def neighbour_up(self, neighbour: str) -> None:
+        self.registrar.link_up(neighbour)
+        self.keeper.link_up(neighbour)
+        self.lists.ask_again(neighbour)
+
+    def neighbour_removed(self, neighbour: str) -> None:
+        if neighbour not in self._live:
+            self.keeper.forget(neighbour)
+
+    def neighbour_recalled(self, neighbour: str, kept: Mapping[str, int]) -> None:
+        self.context.keep(neighbour, kept)
+        self.keeper.recalled(neighbour, kept)
+
+    def needs(self, member: str) -> bool:
+        return self.keeper.registered_by(member) > 0 or self.lists.names(member)
+
+    def ready(self) -> bool:
+        return not self.context.searching()
+
+    def describe(self, neighbour: str) -> dict[str, int]:
+        return {
+            "filters_from": self.keeper.registered_by(neighbour),
+            "filters_to": self.registrar.told(neighbour),
+        }
+
+    # Control packets
+
+    def packet_arrived(self, neighbour: str, packet: Packet) -> None:
+        self._heard(neighbour, wire.decode(packet))
+
+    def tell(self, node: str, message: Message) -> None:
+        if node != self.node_id:
+            if node in self._live:
+                self.context.send(node, wire.encode(message), wait=True)
+            return
+        self._loop.append(message)
+        if not self._looping:
+            self._looping = True
+            while self._loop:
+                self._heard(node, self._loop.popleft())
+            self._looping = False
+
+    def _heard(self, node: str, message: Message) -> None:
+        match message:
+            case Register():
+                self.keeper.register(node, message)
+            case Registered():
+                self.registrar.registered(node, message)
+            case Ask():
+                self.keeper.ask(node, message)
+            case Listed():
+                self.lists.listed(node, message)
+            case Changed():
+                self.lists.changed(node, message)
+            case Noted():
+                self.keeper.noted(node, message)
+            case Claim():
+                self._tell_of_absent(node, self.keeper.of_absent())
+                self.registrar.claimed(node, message)
+            case Settled():
+                self.keeper.settled(node, message)
+            case Absent():
+                self.keeper.absent(message)
+
+    def now(self) -> float:
+        return self.context.now()
+
+    def keep(self, node: str, changes: Mapping[str, int | None]) -> None:
+        self.context.keep(node, changes)
+
+    def send_retained(self, node: str, topic_filter: str, done: Callable[[], None]) -> None:
+        self.context.send_retained(node, topic_filter, done)
+
+    def lists_changed(self, topics: Iterable[str] | None) -> None:
+        self.context.routes_changed(topics)
+
+    def look_later(self, seconds: float) -> None:
+        self.context.call_later(seconds, self.lists.look)
+
+    def _sweep(self) -> None:
+        self.context.call_later(SWEEP_SECONDS, self._sweep)
+        now = self.context.now()
+        refused = [each for each, until in self._tentative.items() if until < now]
+        for topic_filter in refused:
+            del self._tentative[topic_filter]
+        self.registrar.unwant(each for each in refused if each not in self._filters)
+        self.keeper.sweep()
+        self.lists.sweep()
+        self.counters.update(
+            lists=len(self.lists),
+            lists_waiting=self.lists.waiting,
+            registered_here=len(list(self.keeper.keys)),
+            list_holders=self.keeper.holders,
+        )
+
+    # What new keepers need of the others
+
+    def _hand_over(self, gained: Mapping[str, Ring | None]) -> None:
+        """Members may be keepers now that were not in a ring before (None: they were, and know nothing)."""
+        for node, before in gained.items():
+            if node != self.node_id:
+                self._gained.setdefault(node, before)
+        for node in self._gained:
+            self._tell_of_absent(node, self.keeper.of_absent())
+        begun, self._handing = self._handing is not None, iter(tuple(self.context.retained_topics()))
+        if not begun:
+            self._hand_some()
+
+    def _tell_of_absent(self, node: str, entries: list[Entry]) -> None:
+        wanted = [entry for entry in entries if node in self.keepers(entry.topic_filter)]
+        for part in wire.batches(wanted) if wanted else ():
+            self.tell(node, Absent(tuple(part)))
+
+    def _hand_some(self) -> None:
+        topics = list(islice(self._handing or (), HANDED_AT_ONCE))
+        for topic in topics:
+            for node in self._new_keepers(topic):
+                self.context.send_retained(node, topic)
+        if topics:
+            self.context.call_later(0.0, self._hand_some)
+        else:
+            self._handing = None
+            self._gained.clear()
+
+    def _new_keepers(self, topic: str) -> set[str]:
+        """Those that need to hear of a retained topic from this node: the first keeper that is not new."""
+        found: set[str] = set()
+        for key in self.keys(topic):
+            position = self.position(key)
+            keepers = self.keepers_of_key(key)
+            new = {node for node in keepers if self._is_new(node, position)}
+            old = [node for node in keepers if node not in new]
+            if new and (not old or old[0] == self.node_id):
+                found |= new
+        return found - {self.node_id}
+
+    def _is_new(self, node: str, position: int) -> bool:
+        if node not in self._gained:
+            return False
+        before = self._gained[node]
+        return before is None or node not in before.closest(position, 1 + self.shadows)
+
+
+def _ignore(value: object) -> None: ...

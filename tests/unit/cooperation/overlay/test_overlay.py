@@ -1,0 +1,142 @@
+"""The overlay's parts together: who is known to want what, over joins, deaths and restarts."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from brokerweave.cooperation.overlay.direct import Direct
+from brokerweave.cooperation.overlay.guided import Guided
+from tests.unit.cooperation.overlay.network import OverlayNetwork
+
+NAMES = [f"n{number}" for number in range(12)]
+KINDS = [(Direct, {}), (Guided, {"fan_out": 2}), (Guided, {"fan_out": 2, "rotate": False})]
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+def test_reaches_all_who_want_a_topic_once(kind, options):
+    network = OverlayNetwork(kind, NAMES, **options)
+    for name in NAMES[:7]:
+        network.nodes[name].subscribed({"a/b": 1})
+    network.settle(1.0)
+    assert network.publish("n9", "a/b") is None  # nothing is known yet: it waits
+    assert network.ask("n9", "a/b") == dict.fromkeys(NAMES[:7], 1)
+    assert network.ask("n3", "a/b") == {name: 1 for name in NAMES[:7] if name != "n3"}
+    assert network.ask("n3", "a/c") == {}
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+def test_wildcards(kind, options):
+    network = OverlayNetwork(kind, NAMES, **options)
+    filters = ["a/b", "a/+", "a/#", "#", "+/b", "a/b/#", "+/+/c", "x/#"]
+    for name, each in zip(NAMES, filters, strict=False):
+        network.nodes[name].subscribed({each: 1})
+    network.settle(1.0)
+    assert set(network.ask("n9", "a/b") or ()) == {"n0", "n1", "n2", "n3", "n4", "n5"}
+    assert set(network.ask("n9", "a/b/c") or ()) == {"n2", "n3", "n5", "n6"}
+    assert set(network.ask("n9", "x") or ()) == {"n3", "n7"}
+
+
+def test_publishers_that_hold_a_list_hear_of_changes():
+    network = OverlayNetwork(Direct, NAMES)
+    assert network.ask("n1", "t") == {}
+    network.nodes["n2"].subscribed({"t": 0})
+    network.settle(0.1)
+    assert network.publish("n1", "t") == {"n2": 1}
+    network.nodes["n2"].unsubscribed(["t"])
+    network.settle(0.1)
+    assert network.publish("n1", "t") == {}
+
+
+def test_packets_of_a_change_do_not_grow_with_the_nodes():
+    costs = []
+    for count in (10, 40):
+        names = [f"n{number}" for number in range(count)]
+        network = OverlayNetwork(Direct, names)
+        for holder in names[:3]:
+            network.ask(holder, "t")
+        network.nodes[names[-1]].subscribed({"t": 0})
+        costs.append(network.settle(0.1))
+    assert max(costs) <= 2 * (1 + 3) + 2 * 3
+
+
+def test_suback_waits_for_keepers_and_holders():
+    network = OverlayNetwork(Direct, NAMES)
+    network.ask("n1", "t")
+    done = []
+    assert not network.nodes["n2"].subscribing("c", {"t": 1}, lambda: done.append("subscribing"))
+    network.settle(0.1)
+    assert done == ["subscribing"]
+    network.nodes["n2"].subscribed({"t": 1})
+    assert network.nodes["n2"].granted("c", {"t": 1}, lambda: done.append("granted"))
+    assert network.publish("n1", "t") == {"n2": 1}
+
+
+def test_a_filter_that_the_broker_refused_is_withdrawn():
+    network = OverlayNetwork(Direct, NAMES)
+    network.nodes["n2"].subscribing("c", {"t": 1}, lambda: None)
+    network.settle(60.0)
+    assert network.ask("n1", "t") == {}
+    assert not network.nodes["n2"].registrar.unconfirmed
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize(("kind", "options"), KINDS[:2])
+def test_members_come_and_go(kind, options, seed):
+    """After any deaths, restarts and splits, who sees the same members knows all who want a topic."""
+    random = Random(seed)
+    network = OverlayNetwork(kind, NAMES, seed, **options)
+    wants: dict[str, set[str]] = {name: set() for name in NAMES}
+    topics = ["t", "a/b", "a/c"]
+    filters = [*topics, "a/#", "+/b", "#"]
+    for _ in range(40):
+        name = random.choice(NAMES)
+        act = random.randrange(8)
+        if act <= 2 and name in network.nodes:
+            each = random.choice(filters)
+            if each in wants[name]:
+                wants[name].discard(each)
+                network.nodes[name].unsubscribed([each])
+            else:
+                wants[name].add(each)
+                network.nodes[name].subscribed({each: random.randrange(3)})
+        elif act == 3 and name in network.nodes and len(network.nodes) > 4:
+            network.kill(name)
+            if random.random() < 0.7:
+                network.see_all()
+        elif act == 4 and name not in network.nodes:
+            network.restart(name, disk=random.random() < 0.5)
+            for each in list(wants[name]):
+                network.nodes[name].subscribed({each: 1})
+            network.see_all()
+        elif act == 5 and name in network.nodes:
+            network.publish(name, random.choice(topics))
+        elif act == 6:
+            side = set(random.sample(NAMES, 5))
+            for each in list(network.nodes):
+                network.see(each, side & network.nodes.keys() if each in side else network.nodes.keys() - side)
+        else:
+            network.see_all()
+        for _ in range(random.randrange(60)):
+            network.step()
+    for name in NAMES:
+        if name not in network.nodes:
+            network.restart(name, disk=True)
+            for each in list(wants[name]):
+                network.nodes[name].subscribed({each: 1})
+    network.see_all()
+    network.settle(10.0)
+    for name in NAMES:
+        for topic in topics:
+            expected = {
+                other: 1 for other in NAMES if other != name and network.nodes[other].wants(topic)
+            }
+            assert network.ask(name, topic) == expected, (name, topic)
+            assert all(network.nodes[o].wants(topic) == any_matches(wants[o], topic) for o in NAMES)
+
+
+def any_matches(filters, topic):
+    from brokerweave.plugin import matches
+
+    return any(matches(each, topic) for each in filters)
