@@ -187,7 +187,13 @@ class ScaleNode:
         """Only SUBACKs stand and are written later."""
         self.traffic.suback(pair)
 
-    def write_broker(self, pair: Pair, data: bytes) -> None: ...
+    def write_broker(self, pair: Pair, data: bytes) -> None:
+        """What waited for the strategy and goes to the broker now, which answers."""
+        for packet in (codec.decode(frame, 4) for frame in split(data)):
+            if isinstance(packet, Subscribe) and pair.from_broker(_granted(len(packet.subscriptions))):
+                self.traffic.suback(pair)
+            elif isinstance(packet, Unsubscribe):
+                pair.from_broker(_UNSUBACK)
 
     def hang_up(self, pair: Pair, last_words: bytes) -> None: ...
 
@@ -320,6 +326,10 @@ class ScaleLink:
             end.cut()
 
 
+def _granted(filters: int) -> bytes:
+    return codec.encode(SubAck(1, (0,) * filters), 4)
+
+
 class _Shaken:
     """A handshake that is over."""
 
@@ -352,13 +362,13 @@ class ScaleClient:
         """True: SUBACK went to the client at once; else `ScaleTraffic.suback` tells when."""
         self.filters.update(filters)
         asked = tuple(Subscription(each, 0) for each in filters)
-        self.pair.from_client(codec.encode(Subscribe(1, asked), 4))
-        return bool(self.pair.from_broker(codec.encode(SubAck(1, (0,) * len(filters)), 4)))
+        sent = self.pair.from_client(codec.encode(Subscribe(1, asked), 4))
+        return bool(sent and self.pair.from_broker(_granted(len(filters))))
 
     def unsubscribe(self, topic_filter: str) -> None:
         self.filters.discard(topic_filter)
-        self.pair.from_client(codec.encode(Unsubscribe(1, (topic_filter,)), 4))
-        self.pair.from_broker(_UNSUBACK)
+        if self.pair.from_client(codec.encode(Unsubscribe(1, (topic_filter,)), 4)):
+            self.pair.from_broker(_UNSUBACK)
 
     def publish(self, topic: str, payload: bytes) -> None:
         self.pair.from_client(codec.encode(Publish(topic, payload), 4))
