@@ -14,6 +14,8 @@ On the wire: the payload of a PUBLISH on `TOPIC`, JSON: a list whose first item 
 | UpSub | `Absent`, for nodes that cannot register again themselves |
 | ReSub | `Claim`: who hears it registers again |
 | Pub, PubCW, PubCCW | runs, with or without a plan (`dispatch`) |
+
+`Join`, `Joined`, `Leave` and `Invite` are Scribe's.
 """
 
 from __future__ import annotations
@@ -135,9 +137,54 @@ class Absent:
     entries: tuple[Entry, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Scribe: the sender becomes a child of the receiver in a topic's tree; `qos` is the highest behind it."""
+
+    topic: str
+    qos: int
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Scribe: the answer to `Join` or `Invite`, when the sender is in the tree."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Invite:
+    """Scribe: a root asks a node to join whose filter with wildcards matches the topic."""
+
+    topic: str
+
+
 Message: TypeAlias = (
-    Register | Registered | Ask | Listed | Changed | Noted | Claim | Settled | Absent
+    Register
+    | Registered
+    | Ask
+    | Listed
+    | Changed
+    | Noted
+    | Claim
+    | Settled
+    | Absent
+    | Join
+    | Joined
+    | Leave
+    | Invite
 )
+
+_ABOUT_TOPICS: dict[str, type[Joined | Leave | Invite]] = {
+    "joined": Joined,
+    "leave": Leave,
+    "invite": Invite,
+}
 
 
 def encode(message: Message) -> Publish:
@@ -161,6 +208,10 @@ def encode(message: Message) -> Publish:
             said = ["settled", life, start, length, since, number]
         case Absent(entries):
             said = ["absent", _plain(entries)]
+        case Join(topic, qos):
+            said = ["join", topic, qos]
+        case Joined(topic) | Leave(topic) | Invite(topic):
+            said = [type(message).__name__.lower(), topic]
     return Publish(TOPIC, _written(said).encode())
 
 
@@ -187,6 +238,10 @@ def decode(packet: Packet) -> Message:
                 return Settled(life, start, length, since, number)
             case ["absent", list(entries)]:
                 return Absent(tuple(_entry(*each) for each in entries))
+            case ["join", str(topic), int(qos)] if topic and 0 <= qos <= 2:
+                return Join(topic, qos)
+            case [str(kind), str(topic)] if kind in _ABOUT_TOPICS and topic:
+                return _ABOUT_TOPICS[kind](topic)
     except (ValueError, TypeError) as error:
         raise RemoteProtocolError(f"a packet of the overlay that cannot be read ({error})") from None
     raise RemoteProtocolError("a packet of the overlay of an unknown kind")

@@ -199,12 +199,15 @@ class OverlayNetwork:
             way = strategy.follow(topic, sender, hop.plan) if hop.plan else strategy.route(topic, sender)
             if not way.known:
                 return None
-            reached[here] = reached.get(here, 0) + way.local
+            reached[here] = reached.get(here, 0) + (way.local and here != node)
             under_way += [(here, each) for each in way.hops]
         return {name: count for name, count in reached.items() if count}
 
     def ask(self, node: str, topic: str) -> dict[str, int] | None:
-        """As `publish`, after the lists are there."""
-        self.publish(node, topic)
-        self.settle(3.0)
-        return self.publish(node, topic)
+        """As `publish`, asked again as the node does until the way is known."""
+        for _ in range(4):
+            found = self.publish(node, topic)
+            if found is not None:
+                break
+            self.settle(3.0)
+        return found

@@ -8,10 +8,11 @@ import pytest
 
 from brokerweave.cooperation.overlay.direct import Direct
 from brokerweave.cooperation.overlay.guided import Guided
+from brokerweave.cooperation.overlay.scribe import Scribe
 from tests.unit.cooperation.overlay.network import OverlayNetwork
 
 NAMES = [f"n{number}" for number in range(12)]
-KINDS = [(Direct, {}), (Guided, {"fan_out": 2}), (Guided, {"fan_out": 2, "rotate": False})]
+KINDS = [(Direct, {}), (Guided, {"fan_out": 2}), (Guided, {"fan_out": 2, "rotate": False}), (Scribe, {})]
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS)
@@ -82,7 +83,7 @@ def test_a_filter_that_the_broker_refused_is_withdrawn():
 
 
 @pytest.mark.parametrize("seed", range(30))
-@pytest.mark.parametrize(("kind", "options"), KINDS[:2])
+@pytest.mark.parametrize(("kind", "options"), [KINDS[0], KINDS[1], KINDS[3]])
 def test_members_come_and_go(kind, options, seed):
     """After any deaths, restarts and splits, who sees the same members knows all who want a topic."""
     random = Random(seed)
