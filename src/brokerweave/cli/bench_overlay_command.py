@@ -42,6 +42,7 @@ def overlay(
     ] = None,
     nodes: Annotated[int, typer.Option(min=5, max=1000, help="Nodes.")] = 50,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds, the same for all strategies.")] = 10,
+    uplink: Annotated[float, typer.Option(min=0.1, help="Mbit/s that a node can send.")] = 1000.0,
     only: Annotated[
         list[str] | None,
         typer.Option("--only", metavar="NAME", help="Only this strategy, such as 'guided F=5'; repeatable."),
@@ -68,11 +69,12 @@ def overlay(
     for name in only or ():
         if name not in (names := [each.name for each in experiments.CONTENDERS]):
             raise ConfigError(f"no strategy here is called {name!r}{nearest(name, names)}")
-    chosen = experiments.experiments(experiment or experiments.CHOICES, nodes, quick=quick)
+    chosen = experiments.experiments(experiment or experiments.CHOICES, nodes, uplink * 1e6, quick=quick)
     numbers = range(1, 2 if quick else seeds + 1)
     described = {
         "experiments": [each.number for each in chosen],
         "nodes": nodes,
+        "uplink": uplink,
         "seeds": len(numbers),
         "strategies": [each.name for each in contenders],
         "quick": quick,
@@ -83,7 +85,7 @@ def overlay(
     with alone(progress):
         folder = open_run("overlay", described, to)
         if scale:
-            rows = many.run(many.cases(quick=quick), 1, progress)
+            rows = many.run(many.cases(uplink * 1e6, quick=quick), 1, progress)
         else:
             found = running.measure(experiments.jobs(chosen, contenders, numbers), progress)
             outcome = ratios.Outcome(chosen, contenders, numbers, found)

@@ -62,7 +62,7 @@ class OverlayOptions:
     """Seconds for subscriptions before anybody publishes, and for the last deliveries."""
     delays: tuple[float, float] = (0.001, 0.010)
     """Seconds one way, the least and the most of any pair: as in the thesis."""
-    uplink: float = 100e6
+    uplink: float = 1e9
     """Bits a second that a node can send."""
     kill: bool = False
     """Kill the node closest to each topic's key, when `warm_up` is over."""
@@ -109,6 +109,9 @@ class OverlayResult:
     links: int = 0
     """Dialed, each attempt counted."""
     events: int = 0
+    failures: int = 0
+    """Exceptions of the strategy; `failure` is what a node said of one."""
+    failure: str = ""
 
     @property
     def latency(self) -> float:
@@ -280,6 +283,8 @@ class OverlayRun:
         result.deliveries = sum(count for _, count in sums.values())
         result.control_packets = self.traffic.interest_packets
         result.plan_bytes, result.link_bytes = self.network.plan_bytes, self.traffic.link_bytes
+        result.failures = sum(node.core.counters["strategy_failures"] for node in self.nodes)
+        result.failure = next((text for _, _, text in self.world.trace if "failed in" in text), "")
         result.links, result.events = self.network.dials, self.world.events
         if self._killed_at is not None:
             times = sorted(

@@ -103,8 +103,8 @@ class ScaleRow:
         }
 
 
-def cases(*, quick: bool = False) -> list[ManyCase]:
-    """`quick`: a tenth of the nodes."""
+def cases(uplink: float, *, quick: bool = False) -> list[ManyCase]:
+    """`uplink` of a node in bits a second; `quick`: a tenth of the nodes."""
     part = 10 if quick else 1
     base = OverlayOptions(
         nodes=1000 // part,
@@ -114,6 +114,7 @@ def cases(*, quick: bool = False) -> list[ManyCase]:
         settle=4.0,
         changes=_CHANGES,
         max_links=1000,
+        uplink=uplink,
     )
     ten = replace(base, nodes=10_000 // part, subscribers=2_000 // part, settle=8.0)
     small = replace(base, payload=SMALL, publishers=5, topics=2)
@@ -158,6 +159,8 @@ def problems(rows: Sequence[ScaleRow]) -> list[str]:
         where, result = f"{row.case}, {row.contender}", row.measured.result
         if result.missed or result.doubled:
             found.append(f"{where}: {result.missed:,} missed, {result.doubled:,} doubled")
+        if result.failures:
+            found.append(f"{where}: {result.failures:,} exceptions, such as {result.failure}")
         if row.ratios is not None and max(row.ratios) > RATIO:
             found.append(f"{where}: ratios {row.ratios[0]:.2f} and {row.ratios[1]:.2f} above {RATIO}")
         if row.measured.cpu > CPU_SECONDS or row.measured.peak > PEAK_BYTES:

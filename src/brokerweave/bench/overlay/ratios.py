@@ -80,6 +80,12 @@ class Outcome:
         every = [measured.result for measured in self._found.values()]
         return sum(each.missed for each in every), sum(each.doubled for each in every)
 
+    @property
+    def failures(self) -> list[str]:
+        """What nodes said of exceptions in their strategy, each once."""
+        said = (each.result.failure for each in self._found.values() if each.result.failures)
+        return list(dict.fromkeys(said))
+
     def rows(self, baselines: Sequence[str], targets: Sequence[Target]) -> list[RatioRow]:
         rows = []
         for experiment in self.experiments:
@@ -131,6 +137,7 @@ def problems(outcome: Outcome, rows: Sequence[RatioRow]) -> list[str]:
     """What was to be held and is not."""
     missed, doubled = outcome.lost
     found = [f"{missed:,} deliveries missed, {doubled:,} doubled"] if missed or doubled else []
+    found += outcome.failures
     for each in rows:
         if each.met is False:
             ratio = next(iter(each.to.values()))[0]
