@@ -2,9 +2,9 @@
 
 Owns levels, contenders and targets. Where the thesis leaves something open: every client is on all topics;
 while nodes are added (4.2.4) clients are not, since it speaks of new nodes without interest; a client
-publishes once a second to each topic, which gives its bandwidths; nodes have an uplink of 1 Gbit/s, where
-its nodes shared one server and its latencies leave no room for a slower one. Invariant: for one seed all contenders have the same sites, moments and delays.
-Must not know: how a run is made or shown.
+publishes once a second to each topic, which gives its bandwidths; nodes have an uplink of 1 Gbit/s, since its
+nodes shared one server, and its latencies leave no room for a slower one. Invariant: for one seed all
+contenders have the same sites, moments and delays. Must not know: how a run is made or shown.
 """
 
 from __future__ import annotations

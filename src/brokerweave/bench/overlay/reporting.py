@@ -21,9 +21,10 @@ from brokerweave.sim.overlay_run import BIN
 UNITS = {LATENCY: ("ms", 1e3), BYTES: ("MB", 1e-6), RECOVERY: ("s", 1.0)}
 _METHOD = (
     "Nodes run in virtual time, with the code of real ones. One way between two of them takes 1 to 10 ms, "
-    "drawn once for each pair; what a node sends leaves it one after another, at its uplink's rate. Bytes are all that a node sent and received "
-    "on links: heads, acknowledgements, handshakes, control packets and plans included. Worst is the worst "
-    "node, spread the standard deviation over nodes; both are means over seeds, then over levels."
+    "drawn once for each pair; what a node sends leaves it one after another, at its uplink's rate. Bytes "
+    "are all that a node sent and received on links: heads, acknowledgements, handshakes, control packets "
+    "and plans included. Worst is the worst node, spread the standard deviation over nodes; both are means "
+    "over seeds, then over levels."
 )
 
 
