@@ -207,7 +207,7 @@ def test_every_file_obeys_the_import_rules() -> None:
 
 
 def test_strategies_and_examples_import_the_public_page_and_nothing_else_of_ours() -> None:
-    strategies = [*(PACKAGE / "cooperation").glob("*.py"), *(ROOT / "examples").glob("*.py")]
+    strategies = [*(PACKAGE / "cooperation").rglob("*.py"), *(ROOT / "examples").glob("*.py")]
     beyond = {}
     for path in strategies:
         inside = path.is_relative_to(PACKAGE)

@@ -40,7 +40,7 @@ class Run:
     stamp: int = 0
     """Version of the first message where all are to be retained, each next one's is one more; else 0."""
     confirm: bool = False
-    """Its origin waits to hear that every node on the way has taken it."""
+    """Its sender waits to hear that every node behind has taken it."""
     flood: bool = False
     """It goes to every node, whatever they asked for: its way was cut, and the new one is not known yet."""
     repair: bool = False
@@ -72,7 +72,9 @@ class Run:
     def sent_by(self, client: str, packet_id: int) -> Run:
         return replace(self, sender=(client, packet_id))
 
-    def bound_for(self, cap: int, holds: tuple[str, ...], plan: bytes = b"") -> Run:
+    def bound_for(
+        self, cap: int, holds: tuple[str, ...], plan: bytes = b"", confirm: bool | None = None
+    ) -> Run:
         """As `dataclasses.replace` would, which takes four times as long: this is done for each message."""
         return Run(
             self.origin,
@@ -85,7 +87,7 @@ class Run:
             self.born,
             self.blob,
             self.stamp,
-            self.confirm,
+            self.confirm if confirm is None else confirm,
             self.flood,
             self.repair,
             holds,

@@ -111,6 +111,14 @@ class DuplicateWindow:
             self.suppressed -= new
         return [(sequence - first, new) for sequence, new in fresh]
 
+    def knows(self, origin: str, epoch: int, sequence: int) -> bool:
+        """Whether a message was seen, or is too old to be told from one that was."""
+        for known in self._epochs.get(origin, ()):
+            if known.number == epoch:
+                block, bit = divmod(sequence, _BLOCK)
+                return sequence <= known.highest - self.width or bool(known.blocks.get(block, 0) >> bit & 1)
+        return False
+
     def check(self) -> None:
         """Raises AssertionError if an invariant is broken: for the simulator and tests."""
         assert len(self._epochs) <= self.origins, "too many origins are kept"

@@ -8,17 +8,17 @@ know: sockets, which outboxes exist.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.run import Run
 from brokerweave.mqtt.publish import publish_head, route_run
-from brokerweave.mqtt.scanner import split
+from brokerweave.mqtt.scanner import RouteCache, split
 from brokerweave.node import confirmations
-from brokerweave.node.confirmations import PublicationId
+from brokerweave.node.confirmations import Passed, PublicationId
 from brokerweave.node.rerouting import goes_again
 from brokerweave.node.router import RouteGroup
 from brokerweave.node.waiting import WaitingRun
@@ -31,8 +31,21 @@ if TYPE_CHECKING:
 ACK_DELAY = 0.02
 """Seconds that an acknowledgement on a link waits for others to share its packet."""
 CONFIRM_LIMIT = 60.0
-"""Seconds after which a node that passed a publication on no longer waits to hear of it; its origin gave up
-long before."""
+"""Seconds after which a node that passed a publication on no longer waits to hear of it. Its origin gave up
+long before; a relay's sender hears that it is in the relay's own hands."""
+
+PARKED = ""
+"""In the place of a neighbour that has yet to confirm: some of it waits for its route."""
+
+
+@dataclass(slots=True)
+class _Passing:
+    """A run whose sender waits to hear that it is taken here and behind."""
+
+    name: PublicationId
+    passed: set[Passed] = field(default_factory=set)
+    parked: int = 0
+    """Messages of it that wait for their route."""
 
 
 class Arrivals:
@@ -40,6 +53,7 @@ class Arrivals:
         self._core = core
         self._to_confirm: dict[str, list[PublicationId]] = {}
         core.controls[confirmations.TOPIC] = self._confirmations_arrived
+        core.controls[confirmations.ASK] = self._asked
 
     def batch_arrived(self, neighbour: str, lane: int, first: int, runs: list[Run]) -> None:
         """A batch came over a lane: take it, as soon as both nodes see the same tree."""
@@ -96,14 +110,19 @@ class Arrivals:
                 self._core.host.warn(f"another node has the id {run.origin} of this node: rename one")
             if unknown or not self._core.strategy.returns:
                 self._core.counters.add("returned_to_origin", run.count)
+                if run.confirm:
+                    self._confirm(neighbour, self._core.confirmations.name(lane, run))
                 return
-        reached = self._take_new(neighbour, lane, run, skip)
-        if run.confirm and reached is not None:
-            self._confirm_behind(neighbour, self._name(lane, run), reached)
-
-    def _name(self, lane: int, run: Run) -> PublicationId:
-        """As its origin calls it, and all on its way."""
-        return PublicationId(run.origin, run.epoch, lane if self._core.settings.ordered else 0, run.first)
+        if not run.confirm:
+            self._take_new(neighbour, lane, run, skip, None)
+            return
+        passing = _Passing(self._core.confirmations.name(lane, run))
+        if self._take_new(neighbour, lane, run, skip, passing):
+            if passing.parked:
+                passing.passed.add((PARKED, passing.name))
+            self._confirm_behind(neighbour, passing.name, passing.passed, bool(run.plan))
+        else:
+            self._confirm_known(neighbour, passing.name)
 
     def _take_flood(self, neighbour: str, lane: int, run: Run) -> None:
         """A flood passes nodes that know it, once in each view; where it is new it takes effect besides."""
@@ -116,10 +135,10 @@ class Arrivals:
             except RemoteProtocolError:
                 self._core.counters.add("dropped_damaged", count)
 
-    def _take_new(self, neighbour: str, lane: int, run: Run, skip: Collection[str]) -> set[str] | None:
-        """Dispatch what of a run was not here before; returns the neighbours it was passed on to, None if any
-        of it waits for its route."""
-        reached: set[str] | None = set()
+    def _take_new(
+        self, neighbour: str, lane: int, run: Run, skip: Collection[str], passing: _Passing | None
+    ) -> bool:
+        """Dispatch what of a run was not here before; False if all of it was."""
         own = run.origin == self._core.node_id and not run.repair  # the broker here has it, and the index
         fresh = [(0, run.count)]  # a repair is known by its version, not by its sequence
         if not run.repair:
@@ -135,15 +154,16 @@ class Arrivals:
                 if run.stamp and not own:
                     judged = self._core.retained.taken(new, had)
                 for each, local in judged:
-                    passed = self._route(each, neighbour, lane, local=local, hops=not run.flood, skip=skip)
-                    reached = None if reached is None or passed is None else reached | passed
+                    self._route(
+                        each, neighbour, lane, local=local, hops=not run.flood, skip=skip, passing=passing
+                    )
             except RemoteProtocolError:
                 # Repeating it would block the lane for ever.
                 self._core.counters.add("dropped_damaged", count)
             for sequence in had if run.repair and run.epoch else ():
                 # The message itself may follow, by another way, when a newer one has taken its place.
                 self._core.window.accept(self.stream(lane, run), run.epoch, sequence, 1)
-        return reached
+        return bool(fresh)
 
     def _route(
         self,
@@ -154,58 +174,83 @@ class Arrivals:
         local: bool = True,
         hops: bool = True,
         skip: Collection[str] = (),
-    ) -> set[str] | None:
+        passing: _Passing | None = None,
+    ) -> None:
         """Send messages to where they go next: the broker here if `local`, neighbours if `hops`, but not to
-        `skip`. Returns the neighbours; None if some messages wait for their route. Raises RemoteProtocolError
-        if a frame is damaged."""
-        reached: set[str] = set()
-        waits = False
+        `skip`. `passing` hears who got them. Raises RemoteProtocolError if a frame is damaged."""
         routes = self._core.router.cache(came_from, run.plan)
-        for group, at, length, blob in route_run(run.blob, run.version, routes):
+        for group, part in parts_by_group(run, routes):
             if group is None:
-                self._core.counters.add("not_wanted_any_more", length if local and not run.holds else 0)
+                self._core.counters.add("not_wanted_any_more", part.count if local and not run.holds else 0)
                 continue
-            assert isinstance(group, RouteGroup)
-            part = run
-            if length != run.count:
-                part = replace(
-                    run,
-                    first=run.first + at,
-                    count=length,
-                    blob=blob,
-                    stamp=run.stamp + at if run.stamp else 0,
-                )
             if not group.known:
-                waits |= self._park(part, came_from, came_on, local, hops)
+                self._park(part, came_from, came_on, local, hops, passing)
                 continue
             if skip or not (hops and local):
                 left = tuple(hop for hop in group.hops if hop[0] not in skip) if hops else ()
                 group = replace(group, hops=left, local=group.local and local)
-            reached.update(self._core.outgoing.dispatch(part, group, came_on))
-        return None if waits else reached
+            self._dispatch(part, group, came_on, passing)
 
-    def _park(self, run: Run, came_from: str | None, came_on: int, local: bool, hops: bool) -> bool:
-        """Keep messages until their route is known. False: there is no room, and they are dropped."""
+    def _dispatch(
+        self, run: Run, group: RouteGroup, came_on: int, passing: _Passing | None, waited: int = 0
+    ) -> None:
+        reached = self._core.outgoing.dispatch(run, group, came_on, waited=waited)
+        if passing is not None:
+            name = self._core.confirmations.name(group.lane, run)
+            passing.passed.update((neighbour, name) for neighbour in reached)
+
+    def _park(
+        self,
+        run: Run,
+        came_from: str | None,
+        came_on: int,
+        local: bool,
+        hops: bool,
+        passing: _Passing | None,
+    ) -> None:
+        """Keep messages until their route is known; where there is no room, they are dropped."""
         for offset, frame in enumerate(split(run.blob)):
             if self._core.waiting.full:
                 self._core.counters.add("dropped_waiting", run.count - offset)
                 if run.confirm:
                     self._core.counters.add("cluster_drops")
-                return offset > 0
+                return
             stamp = run.stamp + offset if run.stamp else 0
             one = replace(run, first=run.first + offset, count=1, blob=frame, stamp=stamp)
             topic = publish_head(frame, run.version).topic.decode()
-            send = partial(self._send_late, came_from) if run.confirm and came_from is not None else None
+            send = None
+            if passing is not None:
+                send = partial(self._send_late, passing)
+                passing.parked += 1
             self._core.deferral.park(WaitingRun(topic, one, came_from, came_on, local, hops, send=send))
-        return True
 
-    def _send_late(self, came_from: str, run: Run, group: RouteGroup, came_on: int, waited: int) -> None:
-        """One whose origin waits for it, and whose route is known now."""
-        reached = self._core.outgoing.dispatch(run, group, came_on, waited=waited)
-        self._confirm_behind(came_from, self._name(came_on, run), reached)
+    def _send_late(self, passing: _Passing, run: Run, group: RouteGroup, came_on: int, waited: int) -> None:
+        """One whose sender waits to hear of it, and whose route is known now."""
+        passing.passed.clear()
+        self._dispatch(run, group, came_on, passing, waited)
+        self._core.confirmations.extend(PARKED, passing.name, self._in_reach(passing.passed))
+        passing.parked -= 1
+        if not passing.parked:
+            self._core.confirmations.confirmed(PARKED, passing.name)
 
-    def _confirm_behind(self, neighbour: str, publication: PublicationId, reached: Iterable[str]) -> None:
-        """Confirm to `neighbour` once all that were `reached` have confirmed."""
+    def _confirm_known(self, neighbour: str, publication: PublicationId) -> None:
+        """Confirm what was taken before, as soon as all behind have."""
+        behind = self._core.confirmations.behind(publication)
+        others = {passed for passed in behind if passed[0] != neighbour}
+        self._confirm_behind(neighbour, publication, others, relayed=True)
+
+    def _asked(self, neighbour: str, payload: bytes) -> None:
+        """A neighbour heard nothing of these: the link was down meanwhile, or this node was restarted."""
+        for publication in confirmations.decode(payload):
+            lane = publication.lane if self._core.settings.ordered else None
+            stream = publication.origin if lane is None else f"{publication.origin}/{lane}"
+            if self._core.window.knows(stream, publication.epoch, publication.sequence):
+                self._confirm_known(neighbour, publication)
+
+    def _confirm_behind(
+        self, neighbour: str, publication: PublicationId, passed: set[Passed], relayed: bool
+    ) -> None:
+        """Confirm to `neighbour` once all to whom it was passed on, and who are in reach, have confirmed."""
         timer: Timer | None = None
 
         def heard() -> None:
@@ -214,11 +259,14 @@ class Arrivals:
             self._core.confirmations.abandon(publication, neighbour)
             self._confirm(neighbour, publication)
 
-        up = filter(self._core.in_reach, reached)
-        if self._core.confirmations.expect(publication, up, heard, neighbour):
+        if self._core.confirmations.expect(publication, self._in_reach(passed), heard, neighbour):
             heard()
         else:
-            timer = self._core.host.call_later(CONFIRM_LIMIT, lambda: self._abandon(publication, neighbour))
+            give_up = heard if relayed else partial(self._abandon, publication, neighbour)
+            timer = self._core.host.call_later(CONFIRM_LIMIT, give_up)
+
+    def _in_reach(self, passed: set[Passed]) -> set[Passed]:
+        return {each for each in passed if each[0] == PARKED or self._core.in_reach(each[0])}
 
     def _abandon(self, publication: PublicationId, neighbour: str) -> None:
         self._core.confirmations.abandon(publication, neighbour)
@@ -237,4 +285,16 @@ class Arrivals:
 
     def _confirmations_arrived(self, neighbour: str, payload: bytes) -> None:
         for publication in confirmations.decode(payload):
+            self._core.relayed.confirmed(neighbour, publication)
             self._core.confirmations.confirmed(neighbour, publication)
+
+
+def parts_by_group(run: Run, routes: RouteCache) -> Iterator[tuple[RouteGroup | None, Run]]:
+    """Cut a run where its messages go different ways. Raises RemoteProtocolError if a frame is damaged."""
+    for group, at, length, blob in route_run(run.blob, run.version, routes):
+        assert group is None or isinstance(group, RouteGroup)
+        if length == run.count:
+            yield group, run
+            return
+        stamp = run.stamp + at if run.stamp else 0
+        yield group, replace(run, first=run.first + at, count=length, blob=blob, stamp=stamp)

@@ -1,4 +1,5 @@
-"""Which nodes have taken a publication whose publisher waits for them (`delivery = "cluster"`).
+"""Which nodes have taken a publication whose publisher waits for them (`delivery = "cluster"`), or a relay's
+sender (`node.relayed`).
 
 Owns, per publication, the neighbours that have not confirmed yet. A node confirms a publication when it is in
 its own outboxes and every reachable neighbour that it passed it on to has confirmed. Invariants: for a
@@ -12,12 +13,15 @@ On the wire: one or more of origin (u8 length, UTF-8), epoch u64, lane u8, seque
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple
 
 from brokerweave.errors import RemoteProtocolError
+from brokerweave.links.run import Run
 
 TOPIC = "$brokerweave/confirm"
+ASK = "$brokerweave/confirm/ask"
+"""The same on the wire: publications of which the sender has heard nothing, and wants to."""
 MAX_UNDER_WAY = 100_000
 _TAIL = struct.Struct(">QBQ")
 
@@ -32,11 +36,18 @@ class PublicationId(NamedTuple):
     sequence: int
 
 
+Passed = tuple[str, PublicationId]
+"""A neighbour that was sent something, and the name under which it confirms that."""
+
+
 class Confirmations:
-    def __init__(self) -> None:
+    def __init__(self, ordered: bool = True) -> None:
         self.overflows = 0
+        self._ordered = ordered
         # By whom it came from, of whom there are two where it returned to its origin: nobody, and another.
-        self._waiting: dict[PublicationId, dict[str | None, tuple[set[str], Callable[[], None]]]] = {}
+        self._waiting: dict[PublicationId, dict[str | None, tuple[set[Passed], Callable[[], None]]]] = {}
+        self._behind: dict[Passed, list[tuple[PublicationId, str | None]]] = {}
+        """What waits for whom: a run may be cut on its way, and its parts are confirmed one by one."""
         self._missing: dict[tuple[PublicationId, str | None], set[str]] = {}
 
     def __len__(self) -> int:
@@ -46,57 +57,80 @@ class Confirmations:
         """Whether somebody has yet to confirm it, and is waited for."""
         return publication in self._waiting
 
+    def name(self, lane: int, run: Run) -> PublicationId:
+        """What all on its way call a run that is sent on this lane."""
+        return PublicationId(run.origin, run.epoch, lane if self._ordered else 0, run.first)
+
     def awaits(self, neighbour: str) -> bool:
         """Whether a neighbour has yet to confirm anything."""
-        return any(neighbour in waiting for each in self._waiting.values() for waiting, _ in each.values())
+        return any(neighbour == waited_for for waited_for, _ in self._behind)
+
+    def behind(self, publication: PublicationId) -> set[Passed]:
+        """What has yet to be confirmed of a publication, whoever waits for it."""
+        return set().union(*(waiting for waiting, _ in self._waiting.get(publication, {}).values()))
 
     def expect(
         self,
         publication: PublicationId,
-        neighbours: Iterable[str],
+        passed: Iterable[Passed],
         done: Callable[[], None],
         came_from: str | None = None,
     ) -> bool:
-        """Call `done` when all these neighbours have confirmed. True: there is nothing to wait for."""
-        waiting = set(neighbours)
+        """Call `done` when all these are confirmed. True: there is nothing to wait for."""
+        waiting = set(passed)
         if waiting and len(self._waiting) >= MAX_UNDER_WAY:
             self.overflows += 1
             waiting.clear()
         if not waiting:
             return True
+        self._forget(publication, came_from)
         self._waiting.setdefault(publication, {})[came_from] = (waiting, done)
+        self._expect(waiting, publication, came_from)
         return False
 
-    def gone(self, neighbour: str) -> None:
-        """The link is down: messages for the neighbour stay in the outbox, nobody waits for it."""
-        for publication, each in list(self._waiting.items()):
-            missed = [came_from for came_from, (waiting, _) in each.items() if neighbour in waiting]
-            for came_from in missed:
-                self._missing.setdefault((publication, came_from), set()).add(neighbour)
-            if missed:
-                self.confirmed(neighbour, publication)
+    def extend(self, neighbour: str, publication: PublicationId, passed: set[Passed]) -> None:
+        """What a neighbour is to confirm went to others, too: who waits for the one waits for all."""
+        for waits, came_from in self._behind.get((neighbour, publication), ()):
+            waiting, _ = self._waiting[waits][came_from]
+            self._expect(passed - waiting, waits, came_from)
+            waiting.update(passed)
+
+    def gone(self, neighbour: str, but: Container[Passed] = ()) -> None:
+        """The link is down: messages for the neighbour stay in the outbox, nobody waits for it, `but` for
+        what others may confirm in its place."""
+        for passed in [each for each in self._behind if each[0] == neighbour and each not in but]:
+            for key in self._behind.get(passed, ()):
+                self._missing.setdefault(key, set()).add(neighbour)
+            self.confirmed(*passed)
 
     def abandon(self, publication: PublicationId, came_from: str | None = None) -> set[str]:
         """Its publisher waits no longer. Those who were waited for and have not confirmed."""
-        waiting, _ = self._forget(publication, came_from)
-        return self._missing.pop((publication, came_from), set()) | waiting
+        waiting = self._forget(publication, came_from)
+        return self._missing.pop((publication, came_from), set()) | {neighbour for neighbour, _ in waiting}
 
     def confirmed(self, neighbour: str, publication: PublicationId) -> None:
-        for came_from, (waiting, done) in list(self._waiting.get(publication, {}).items()):
-            if neighbour in waiting:
-                waiting.discard(neighbour)
-                if not waiting:
-                    self._forget(publication, came_from)
-                    done()
+        passed = (neighbour, publication)
+        for waits, came_from in self._behind.pop(passed, ()):
+            waiting, done = self._waiting.get(waits, {}).get(came_from, (set(), None))
+            waiting.discard(passed)
+            if not waiting and done is not None:
+                self._forget(waits, came_from)
+                done()
 
-    def _forget(
-        self, publication: PublicationId, came_from: str | None
-    ) -> tuple[set[str], Callable[[], None] | None]:
+    def _expect(self, passed: set[Passed], publication: PublicationId, came_from: str | None) -> None:
+        for each in passed:
+            self._behind.setdefault(each, []).append((publication, came_from))
+
+    def _forget(self, publication: PublicationId, came_from: str | None) -> set[Passed]:
         each = self._waiting.get(publication, {})
-        found = each.pop(came_from, (set[str](), None))
+        waiting, _ = each.pop(came_from, (set[Passed](), None))
         if not each:
             self._waiting.pop(publication, None)
-        return found
+        for passed in waiting & self._behind.keys():
+            self._behind[passed].remove((publication, came_from))
+            if not self._behind[passed]:
+                del self._behind[passed]
+        return waiting
 
 
 def encode(publications: Iterable[PublicationId]) -> bytes:

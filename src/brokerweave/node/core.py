@@ -30,14 +30,15 @@ from brokerweave.node.confirmations import Confirmations
 from brokerweave.node.counters import Counters
 from brokerweave.node.deferral import Deferral
 from brokerweave.node.gates import MARK_TOPIC
-from brokerweave.node.injected import WhenInjected
 from brokerweave.node.interest import Interest
 from brokerweave.node.lifecycle import Lifecycle
 from brokerweave.node.links_on_demand import LinksOnDemand
 from brokerweave.node.neighbours import LaneMaker, Neighbours
 from brokerweave.node.outgoing import Outgoing
+from brokerweave.node.passed import WhenPassed
 from brokerweave.node.plugins import GuardedStrategy, Plugins
 from brokerweave.node.publisher import Publisher
+from brokerweave.node.relayed import Relayed
 from brokerweave.node.retained import MemoryStore, RetainedSettings, RetainedStore
 from brokerweave.node.retained_sync import RetainedSync
 from brokerweave.node.router import RouteGroup, Router
@@ -87,6 +88,10 @@ class Settings:
     """Seconds after which an idle link that was opened on demand closes."""
     max_links: int = 256
     """Members linked at once on demand."""
+    relayed: int = 16 << 20
+    """Bytes of publications that are kept until relays have passed them on."""
+    drain_timeout: float = 2.0
+    """Seconds a topic whose plans changed waits at most until what went by the old ones has arrived."""
 
 
 class NodeHost(Protocol):
@@ -169,11 +174,13 @@ class NodeCore:
         self.neighbour_table.attach(self.guarded)
         self.waiting = Waiting(settings.waiting)
         self.deferral = Deferral(self)
+        self.relayed = Relayed(self, settings.relayed, settings.drain_timeout)
         self.router = Router(
             self.strategy,
             settings.lanes if settings.ordered else None,
             lambda error: self.plugins.failed(self.strategy, error),
             self.waiting,
+            self.relayed,
         )
         self.interest: Interest = Interest(self.guarded, self.wal)
         self.kept: dict[str, dict[str, int]] = {}
@@ -184,7 +191,7 @@ class NodeCore:
         self.wiring = Wiring(self, settings.cycles and tree)
         self.lane_up = self.wiring.lane_up
         self.lane_lost = self.wiring.lane_lost
-        self.confirmations = Confirmations()
+        self.confirmations = Confirmations(settings.ordered)
         self.controls[barrier.TOPIC] = self.barrier.arrived
         self.outgoing = Outgoing(self)
         self.arrivals = Arrivals(self)
@@ -197,7 +204,7 @@ class NodeCore:
         )
         if self.wiring.enabled:
             self.retained.unsure_until = self.retained.index.clock.last
-        self._injected = WhenInjected(injectors, host.call_later)
+        self.when_passed = WhenPassed(host.call_later).wait
         self.local_routes = self.router.cache(None)
         self.admission = Admission(self.router, self.counters.add)
         self.publisher = Publisher(self)
@@ -340,12 +347,17 @@ class NodeCore:
         stamp = self.retained.index.clock.reserve(1, self.host.now())
         return max(stamp, self.care.since(client) + 1)
 
-    def send_retained(self, neighbour: str, topic_filter: str) -> None:
+    def send_retained(
+        self, neighbour: str, topic_filter: str, done: Callable[[], None] | None = None
+    ) -> None:
         if self.is_neighbour(neighbour):
-            self.retained.sending.send(neighbour, topic_filter)
+            self.retained.sending.send(neighbour, topic_filter, done)
+
+    def retained_topics(self) -> tuple[str, ...]:
+        return tuple(self.retained.index)
 
     def when_injected(self, callback: Callable[[], None]) -> None:
-        self._injected.wait(callback)
+        self.when_passed((injector.outbox for injector in self.injectors), callback)
 
     def routes_changed(self, topics: Iterable[str] | None = None) -> None:
         topics = None if topics is None else tuple(topics)
@@ -590,12 +602,14 @@ class NodeCore:
             identifier in self.waiting_controls
             or (neighbour is not None and any(lane.outbox.backlog_runs for lane in neighbour.lanes))
             or self.confirmations.awaits(identifier)
+            or self.relayed.awaits(identifier)
             or self.barrier.awaits(identifier)
             or identifier in self.retained.sending
         )
 
     def link_up(self, identifier: str) -> None:
         self.wiring.link_up(identifier)
+        self.relayed.linked(identifier)
         if not self.wiring.enabled:  # else when it joins the tree
             self.retained.linked(identifier)
 
@@ -614,9 +628,11 @@ class NodeCore:
     def wait_no_longer(self, identifier: str) -> None:
         """Nobody waits for a neighbour that is not there; what is pending for it is in its outboxes."""
         self.barrier.gone(identifier)
-        self.confirmations.gone(identifier)
+        # If a relay that lives dies, others confirm in its place; if not, it is asked.
+        self.confirmations.gone(identifier, self.relayed if identifier in self.cluster.live else ())
 
     def neighbour_forgotten(self, identifier: str) -> None:
+        self.relayed.gone(identifier)
         self.wiring.forget(identifier)
         self.waiting_controls.drop(identifier)
         if self.demand is not None:
@@ -640,6 +656,7 @@ class NodeCore:
         self.retained.index.check()
         self.wiring.check()
         self.waiting.check()
+        self.relayed.check()
 
     # For the retained index
 

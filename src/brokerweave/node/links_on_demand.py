@@ -104,10 +104,12 @@ class LinksOnDemand:
     # What the node needs
 
     def becomes_neighbour(self, node: str) -> bool:
-        """Something is for a node that is no neighbour: a live member becomes one."""
-        if node in self._members:
+        """Something is for a node that is no neighbour: a live member becomes one, and one that is away, if
+        the strategy needs it."""
+        becomes = node in self._members or self._core.guarded.needs(node)
+        if becomes:
             self._core.add_neighbour(node)
-        return node in self._members
+        return becomes
 
     def want(self, node: str) -> None:
         """Something is pending for a node: open its link, as soon as there is room."""

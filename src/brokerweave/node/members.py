@@ -70,6 +70,7 @@ class MemberWatcher:
 
     def _gone(self, member: Member) -> None:
         self._live(self._core.cluster.live - {member.id})
+        self._core.relayed.gone(member.id)
         if self._core.demand is not None and member.id != self._core.node_id:
             self._core.demand.gone(member.id)
         if self._dialed.pop(member.id, None) is not None:

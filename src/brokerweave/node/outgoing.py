@@ -55,6 +55,8 @@ class Outgoing:
             bound = _bound_for(run, cap, kept_for.get(neighbour, ()), plans.get(neighbour, b""))
             if self.enqueue(neighbour, lane, bound, number):
                 reached.append(neighbour)
+                if bound.plan and bound.confirm:
+                    self._core.relayed.sent(neighbour, lane, bound)
         kept = len(reached)
         if group.local:
             kept += self.inject(lane, run, number)
@@ -158,4 +160,6 @@ def _bound_for(run: Run, cap: int, holds: tuple[str, ...], plan: bytes) -> Run:
     """A run as it goes to one neighbour."""
     if cap >= run.cap and not holds and not plan:
         return run
-    return run.bound_for(min(cap, run.cap), holds, plan)
+    # A repair has no name of its own to be confirmed by, and who lacks it is found out otherwise.
+    confirm = run.confirm or (bool(plan) and not run.repair and not run.flood)
+    return run.bound_for(min(cap, run.cap), holds, plan, confirm)

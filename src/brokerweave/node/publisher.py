@@ -60,13 +60,14 @@ class Publisher:
         """As `PairPublisher` says. Those of QoS 0 are gathered first."""
         group = publication.group
         assert isinstance(group, RouteGroup)
-        if self._core.waiting or not group.known:
+        if self._core.waiting or not group.known or self._core.relayed.is_replaced(group):
             return self._forward_by_topic(publication)
         self._forward(group, publication)
         return True
 
     def _forward_by_topic(self, publication: Publication) -> bool:
-        """While anything waits: what is published of the same topic goes behind it."""
+        """While anything waits: what is published of the same topic goes behind it. And what waited for the
+        broker while its route changed."""
         kept = True
         version = _frame_version(publication.version)
         for group, _, count, blob in route_run(publication.blob, version, self._core.local_routes):
@@ -293,11 +294,13 @@ class _Awaited:
         core.care.published(run, lane, self._publish, self._pair, self._ack.resent)
         publication = PublicationId(run.origin, run.epoch, lane, run.first)
         reached = core.outgoing.dispatch(run, group, came_on, taken, waited)
-        reachable = list(filter(core.in_reach, reached))
+        reachable = set(filter(core.in_reach, reached))
         self._unreached = {neighbour for neighbour, _ in group.sure_hops if neighbour not in reachable}
         self._sent = run, group, publication
         assert self._heard is not None
-        return self._over or core.confirmations.expect(publication, reachable, self._heard)
+        return self._over or core.confirmations.expect(
+            publication, ((neighbour, publication) for neighbour in reachable), self._heard
+        )
 
     def send_late(self, run: Run, group: RouteGroup, came_on: int, waited: int) -> None:
         """Its route is known now; the client may have been answered meanwhile."""

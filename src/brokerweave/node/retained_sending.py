@@ -9,6 +9,7 @@ know: why somebody is to have something, how versions are compared.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from brokerweave.links.outbox import Outbox
@@ -36,6 +37,16 @@ class SendingHost(Protocol):
 
     def count(self, counter: str, amount: int = 1) -> None: ...
 
+    @property
+    def when_passed(self) -> Callable[[Iterable[Outbox], Callable[[], None]], None]: ...
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _End:
+    """Behind the topics that somebody asked for."""
+
+    done: Callable[[], None]
+
 
 class RetainedSending:
     def __init__(self, host: SendingHost, index: Iterable[str], newest: Callable[[str], Run | None]) -> None:
@@ -43,16 +54,24 @@ class RetainedSending:
         self._host = host
         self._index = index
         self._newest = newest
-        self._topics: dict[str, dict[str, None]] = {}
+        self._topics: dict[str, dict[str | _End, None]] = {}
+
+        self._used: dict[str, dict[Outbox, None]] = {}
+        """Outboxes that got something, while more is to be sent."""
 
     def __contains__(self, neighbour: object) -> bool:
         """Whether something is still to be sent to a neighbour."""
         return neighbour in self._topics
 
-    def send(self, neighbour: str, topic_filter: str) -> None:
-        """The topics under a filter are to be sent. One without wildcards costs no look at the others."""
+    def send(self, neighbour: str, topic_filter: str, done: Callable[[], None] | None = None) -> None:
+        """The topics under a filter are to be sent. One without wildcards costs no look at the others. `done`
+        is called later, when the neighbour has acknowledged them."""
         plain = _WILDCARDS.isdisjoint(topic_filter)
-        topics = [topic_filter] if plain else [t for t in self._index if matches(topic_filter, t)]
+        topics: list[str | _End] = [topic_filter]
+        if not plain:
+            topics = [topic for topic in self._index if matches(topic_filter, topic)]
+        if done is not None:
+            topics.append(_End(done))
         waiting = self._topics.get(neighbour)
         if waiting is not None:
             waiting.update(dict.fromkeys(topics))
@@ -62,6 +81,7 @@ class RetainedSending:
 
     def forget(self, neighbour: str) -> None:
         self._topics.pop(neighbour, None)
+        self._used.pop(neighbour, None)
 
     def _go_on(self, neighbour: str) -> None:
         topics = self._topics.get(neighbour)
@@ -70,6 +90,10 @@ class RetainedSending:
         lanes = self._host.neighbour_table[neighbour].lanes
         while topics:
             topic = next(iter(topics))
+            if isinstance(topic, _End):
+                del topics[topic]
+                self._ends(neighbour, topic)
+                continue
             lane = self._host.lane_of(topic)
             if is_busy(lanes[lane].outbox):
                 self._host.call_later(PACE, lambda: self._go_on(neighbour))
@@ -79,7 +103,18 @@ class RetainedSending:
             if run is not None:
                 self._host.outgoing.enqueue(neighbour, lane, run)
                 self._host.count("retained_sent")
+                self._used.setdefault(neighbour, {})[lanes[lane].outbox] = None
         del self._topics[neighbour]
+        self._used.pop(neighbour, None)
+
+    def _ends(self, neighbour: str, end: _End) -> None:
+        entry = self._host.neighbour_table[neighbour]
+
+        def done() -> None:
+            if self._host.neighbour_table.get(neighbour) is entry:  # else its outboxes were emptied
+                end.done()
+
+        self._host.when_passed(tuple(self._used.get(neighbour, ())), done)
 
 
 def is_busy(outbox: Outbox) -> bool:

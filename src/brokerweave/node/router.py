@@ -13,6 +13,8 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple, Protocol
 
 from brokerweave.errors import LocalProtocolError
 from brokerweave.links.wire import MAX_PLAN
@@ -56,6 +58,25 @@ class RouteGroup:
         return bool(self.holds or self.keepers)
 
 
+class Question(NamedTuple):
+    """What the strategy is asked."""
+
+    came_from: str | None
+    plan: bytes
+    topic: str
+    retain: bool
+
+
+class Changes(Protocol):
+    """Who must know that a topic goes another way than before, where there are plans."""
+
+    def may_change(
+        self, question: Question, old: RouteGroup, new: RouteGroup, forget: Callable[[], object]
+    ) -> bool: ...
+
+    def changes_no_more(self, question: Question) -> None: ...
+
+
 class Router:
     def __init__(
         self,
@@ -63,6 +84,7 @@ class Router:
         lanes: int | None,
         failed: Callable[[Exception], None],
         waiting: Waiting,
+        changes: Changes,
         cache_entries: int = 100_000,
     ) -> None:
         """Topics are spread over `lanes` (None: any lane for any message). `failed` hears of a strategy
@@ -81,6 +103,9 @@ class Router:
         self._waiting = waiting
         self._planned: OrderedDict[tuple[str | None, bytes], RouteCache] = OrderedDict()
         self._planned_bytes = 0
+        self._changes = changes if type(strategy).follow is not Strategy.follow else None
+        self._last: dict[tuple[str | None, bytes], dict[Question, RouteGroup]] = {}
+        """The last answers, by the cache they are for, the oldest first; only where there may be plans."""
 
     def cache(self, came_from: str | None, plan: bytes = b"") -> RouteCache:
         """The cache for what local clients publish (None) or what comes from a neighbour, with a plan or
@@ -109,9 +134,23 @@ class Router:
         cache = self._planned[key] = RouteCache(resolve, TOPICS_PER_PLAN)
         self._planned_bytes += len(plan)
         while len(self._planned) > PLANS or (self._planned_bytes > PLAN_BYTES and len(self._planned) > 1):
-            (_, oldest), _ = self._planned.popitem(last=False)
-            self._planned_bytes -= len(oldest)
+            key, _ = self._planned.popitem(last=False)
+            self._planned_bytes -= len(key[1])
+            self._last.pop(key, None)
         return cache
+
+    def bypass(self, relay: str, plan: bytes) -> RouteCache:
+        """A cache for what a relay that is gone was to pass on by this plan."""
+
+        def resolve(topic: bytes, retain: bool) -> RouteGroup | None:
+            try:
+                route = self._strategy.bypass(topic.decode(), relay, plan)
+                return self._group(route, None, self.lane(topic.decode()), retain, 0.0)
+            except Exception as error:
+                self._failed(error)
+                return None
+
+        return RouteCache(resolve, TOPICS_PER_PLAN)
 
     def guarded(self, principal: Hashable, admits: Callable[[str], bool], topics: int) -> RouteCache:
         """The cache for what the clients of one principal publish: only topics that `admits` have a route."""
@@ -145,6 +184,8 @@ class Router:
         for key in [key for key in self._planned if key[0] == neighbour]:
             del self._planned[key]
             self._planned_bytes -= len(key[1])
+        for key in [key for key in self._last if key[0] == neighbour]:
+            del self._last[key]
 
     def _resolve(
         self,
@@ -170,10 +211,29 @@ class Router:
         share = self.share(topic) if self.share is not None and came_from is None else 0.0
         try:
             route = NOT_YET if waits else self._ask(topic, retain, came_from, plan)
-            return self._group(route, came_from, self.lane(topic), retain, share)
+            group = self._group(route, came_from, self.lane(topic), retain, share)
+            if self._changes is not None and group is not None and group.known and group.lane >= 0:
+                question = Question(came_from, plan, topic, retain)
+                if not self._may_go(self._changes, question, group):
+                    group = self._group(NOT_YET, came_from, group.lane, retain, share)
+            return group
         except Exception as error:
             self._failed(error)
             return self._shared(RouteGroup((), False, 0, False, share)) if share else None
+
+    def _may_go(self, changes: Changes, question: Question, group: RouteGroup) -> bool:
+        """Whether a topic may go this way now: if it went another way before, that may have to end first."""
+        last = self._last.setdefault((question.came_from, question.plan), {})
+        old = last.get(question)
+        if old is None or old == group or not (old.plans or group.plans):
+            changes.changes_no_more(question)
+        elif not changes.may_change(question, old, group, partial(last.pop, question, None)):
+            return False
+        if group.hops:
+            last[question] = group
+        if len(last) > (TOPICS_PER_PLAN if question.plan else self._capacity):
+            del last[next(iter(last))]
+        return True
 
     def lane(self, topic: str) -> int:
         """The lane of a topic; -1: any."""

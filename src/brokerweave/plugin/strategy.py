@@ -33,7 +33,12 @@ class Hop:
     `Strategy.roster`)."""
     plan: bytes = b""
     """The strategy's own bytes, up to 65,535. They travel with each message to the neighbour, also over a
-    crash, and `follow` of its strategy gets them. Each link pays for them with each message."""
+    crash, and `follow` of its strategy gets them. Each link pays for them with each message.
+
+    A neighbour that gets a plan is a relay: it confirms what it took once all that it passed it on to have
+    confirmed. Until then this node keeps messages of QoS 1 and 2, within a bound, and asks `Strategy.bypass`
+    if the relay dies. Where the plans of a topic change, its messages wait until relays have confirmed those
+    before, a few seconds at most, counted then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +176,16 @@ class Context(Protocol):
         """Forget the cached answers about these topics, or all. What waits for a route of theirs (`NOT_YET`)
         is asked about again, when the present callback is over."""
 
-    def send_retained(self, neighbour: str, topic_filter: str) -> None:
+    def send_retained(
+        self, neighbour: str, topic_filter: str, done: Callable[[], None] | None = None
+    ) -> None:
         """Send a neighbour the newest retained messages and deletions under a filter that this node knows of,
         behind what is on its way there. Who has a newer version of a topic keeps it. Nothing is done for a
-        node that neither is nor can become a neighbour."""
+        node that neither is nor can become a neighbour. `done` is called in a later turn, when the neighbour
+        has acknowledged all of them; never, if it is removed before."""
+
+    def retained_topics(self) -> Iterable[str]:
+        """Topics of which this node knows a retained message or a deletion."""
 
     def when_injected(self, callback: Callable[[], None]) -> None:
         """Call back when the local broker has taken all that came over links so far. That may be never, if
@@ -236,6 +247,14 @@ class Strategy:
         """The same for a message that brought a plan (`Hop.plan`), to be retained or not. Cached by topic,
         origin and plan; of the plans, those that came last."""
         return self.route(topic, came_from)
+
+    def bypass(self, topic: str, relay: str, plan: bytes) -> Route:
+        """A relay (`Hop.plan`) is no live member any more, and has not confirmed messages of this topic: who
+        gets them in its place? Only `hops` count. Asked about messages of QoS 1 and 2, once for each topic
+        and plan, after `members_changed`; `NOT_YET` is no answer. Who has a message already drops it, and
+        heeds no new plan: give each the plan that the relay would have given it, or none. The relay's own
+        copy stays pending, as for any neighbour."""
+        return Route()
 
     def route_retained(self, topic: str, came_from: str | None) -> Route:
         """The same for a message to be retained; by default to everybody (ILDM 4.5.2)."""
@@ -304,8 +323,9 @@ class Strategy:
         anything changed that it tells of itself."""
 
     def needs(self, member: str) -> bool:
-        """Whether a member that left is still needed as a neighbour. If not, it is removed as soon as nothing
-        is pending for it."""
+        """Whether a member that left or died is still needed as a neighbour. One that left is removed as soon
+        as it is not, and nothing is pending for it. With `Linking.ON_DEMAND` a node that is away and needed
+        becomes a neighbour where a route names it: messages wait for it, `forget_after` seconds at most."""
         return False
 
     def describe(self, neighbour: str) -> dict[str, int]:

@@ -49,7 +49,12 @@ class FakeContext:
     def cut(self, neighbour: str) -> Cut:
         return Cut(1, (0, 0))
 
-    def send_retained(self, neighbour: str, topic_filter: str) -> None: ...
+    def send_retained(
+        self, neighbour: str, topic_filter: str, done: Callable[[], None] | None = None
+    ) -> None: ...
+
+    def retained_topics(self) -> tuple[str, ...]:
+        return ()
 
     def when_injected(self, callback: Callable[[], None]) -> None: ...
 

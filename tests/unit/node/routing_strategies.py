@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from brokerweave.plugin import NOT_YET, Context, Hop, Packet, Publish, Route, Strategy
+from brokerweave.plugin import NOT_YET, Context, Hop, Linking, Packet, Publish, Route, Strategy
 
 COORDINATOR = "b"
 
@@ -97,3 +97,48 @@ class Rendezvous(Strategy):
 
     def follow(self, topic: str, came_from: str, plan: bytes) -> Route:
         return Route(tuple(Hop(n) for n in self.context.neighbours() if n != came_from), local=True)
+
+
+class Relays(Strategy):
+    """Each topic has the ways that a test gives it: `b/c,d;e` goes to e, and to b, which passes it on to c
+    and d by a plan; `b/c/d` goes to b, c and d, one after the other.
+
+    A node that was given ways for a topic heeds no plan for it. Where they are None, it does not know yet.
+    """
+
+    name = "relays"
+    linking: ClassVar[Linking] = Linking.ON_DEMAND
+    retained_everywhere: ClassVar[bool] = False
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.ways: dict[str, str | None] = {}
+        self.needed: set[str] = set()
+        self.bypassed: list[tuple[str, str, bytes]] = []
+
+    def give(self, topic: str, ways: str | None) -> None:
+        self.ways[topic] = ways
+        self.context.routes_changed([topic])
+
+    def route(self, topic: str, came_from: str | None) -> Route:
+        return self._along(self.ways.get(topic, "") if came_from is None else "")
+
+    def follow(self, topic: str, came_from: str, plan: bytes) -> Route:
+        return self._along(self.ways.get(topic, plan.decode()))
+
+    def route_retained(self, topic: str, came_from: str | None) -> Route:
+        return self.route(topic, came_from)
+
+    def bypass(self, topic: str, relay: str, plan: bytes) -> Route:
+        self.bypassed.append((topic, relay, plan))
+        return self._along(plan.decode())
+
+    def needs(self, member: str) -> bool:
+        return member in self.needed
+
+    def _along(self, ways: str | None) -> Route:
+        if ways is None:
+            return NOT_YET
+        split = [way.partition("/") for way in ways.split(";") if way]
+        hops = (Hop(there, plan=plan.replace(",", ";").encode()) for there, _, plan in split)
+        return Route(tuple(hops), local=True)

@@ -1,19 +1,22 @@
 """Guided dispatching (MQTT2EdgePeer 2.11.2): who gets a publication first, and whom each of them serves.
 
 Owns how a subscriber list is cut into shares, and how a share's next list travels, as a plan. Invariants: all
-shares together name each subscriber once, and the sender never; a plan fits into a hop; a receiver counts
-those that it cannot tell, and does not guess. Must not know: where the lists come from, links, topics.
+shares together name each subscriber once, and the sender never; a plan fits into a hop; a plan is read as it
+was meant, or not at all. Must not know: where the lists come from, links, topics.
 
 A plan: u16 fan-out, u32 check (xor of the members' hashes, cut), then each member with its QoS. Short: 22
 bits of the member's hash, 2 bits QoS. Long, where the sender's table does not tell by 22 bits: u24 of
 QoS << 2 | 3, u64 hash. A sender and a receiver may each know somebody whom the other does not, with the same
-22 bits: the check finds it, if all others in the plan are known. An empty plan names nobody.
+22 bits: the check tells if a plan was read as it was meant. An empty plan names nobody.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from itertools import islice, product
+from operator import xor
 from typing import NamedTuple
 
 from brokerweave.cooperation.overlay.ring import BITS, Ring, hash_of
@@ -25,6 +28,8 @@ _SHORT, _HASH = 3, BITS // 8
 _IS_LONG = 3
 """In place of a QoS: the QoS and the whole hash follow."""
 _HEAD = 6
+_MOST_READINGS = 64
+"""Tried if numbers of a plan are shared by members."""
 _MOST_FAN_OUT = 0xFFFF
 LONGEST_PLAN = 0xFFFF
 LONGEST_REST = (LONGEST_PLAN - _HEAD) // (_SHORT + _HASH)
@@ -102,58 +107,47 @@ def _cut(order: Sequence[str], fan_out: int) -> list[Share]:
 class NumberTable:
     """Members by number and by hash: all that this node knows, and those that left but may still be named."""
 
-    def __init__(self, members: Iterable[str] = ()) -> None:
-        self._by_number: dict[int, frozenset[str]] = {}
-        self._by_hash: dict[int, frozenset[str]] = {}
-        for member in members:
-            self.add(member)
+    __slots__ = ("_by_hash", "_by_number")
 
-    def add(self, member: str) -> None:
-        whole = hash_of(member)
-        for table, key in ((self._by_number, whole & _NUMBER_MASK), (self._by_hash, whole)):
-            table[key] = table.get(key, frozenset()) | {member}
+    def __init__(self, members: Iterable[str]) -> None:
+        self._by_hash = {hash_of(member): member for member in members}
+        self._by_number: dict[int, tuple[str, ...]] = {}
+        for whole, member in self._by_hash.items():
+            number = whole & _NUMBER_MASK
+            self._by_number[number] = (*self._by_number.get(number, ()), member)
 
-    def discard(self, member: str) -> None:
-        whole = hash_of(member)
-        for table, key in ((self._by_number, whole & _NUMBER_MASK), (self._by_hash, whole)):
-            table[key] = table.get(key, frozenset()) - {member}
-            if not table[key]:
-                del table[key]
+    def by_number(self, number: int) -> tuple[str, ...]:
+        """All that have this number: nearly always one, if anybody."""
+        return self._by_number.get(number, ())
 
-    def by_number(self, number: int) -> str | None:
-        return _only(self._by_number.get(number))
-
-    def by_hash(self, whole: int) -> str | None:
-        return _only(self._by_hash.get(whole))
-
-
-def _only(members: frozenset[str] | None) -> str | None:
-    return next(iter(members)) if members and len(members) == 1 else None
+    def by_hash(self, whole: int) -> tuple[str, ...]:
+        member = self._by_hash.get(whole)
+        return () if member is None else (member,)
 
 
 class Plan(NamedTuple):
     fan_out: int = 0
     rest: tuple[tuple[str, int], ...] = ()
-    """Who is to be served, each with the highest QoS asked for there."""
+    """Who is to be served, each with the highest QoS asked for there. Nobody if some are unknown."""
     unknown: int = 0
-    """How many more are named, whom this node cannot tell."""
+    """How many are named whom this node does not know; all of them if it takes one for another."""
 
 
 def encode_plan(fan_out: int, rest: Iterable[tuple[str, int]], known: NumberTable) -> bytes:
     """The plan for a child that serves `rest`; empty if that is nobody."""
-    check, body = 0, []
+    rest, body = list(rest), []
     for member, qos in rest:
         whole = hash_of(member)
         number = whole & _NUMBER_MASK
-        check ^= whole
-        if known.by_number(number) == member:
+        if known.by_number(number) == (member,):
             body.append((number << 2 | qos).to_bytes(_SHORT))
         else:
             body.append((qos << 2 | _IS_LONG).to_bytes(_SHORT) + whole.to_bytes(_HASH))
     if not body:
         return b""
     fan_out = min(fan_out, _MOST_FAN_OUT)
-    return b"".join([fan_out.to_bytes(2), (check & _CHECK_MASK).to_bytes(4), *body])
+    check = _check(member for member, _ in rest)
+    return b"".join([fan_out.to_bytes(2), check.to_bytes(4), *body])
 
 
 def plan_size(count: int) -> int:
@@ -165,32 +159,36 @@ def decode_plan(plan: bytes, known: NumberTable) -> Plan:
     """Read a plan; ValueError if it is none."""
     if not plan:
         return Plan()
-    check = int.from_bytes(plan[2:_HEAD])
-    named: list[tuple[str | None, int, bool]] = []
+    candidates: list[tuple[str, ...]] = []
+    levels: list[int] = []
     at = _HEAD
     while at < len(plan):
         short = int.from_bytes(plan[at : at + _SHORT])
         end = at + _SHORT
-        qos, is_long = short & 3, False
+        qos = short & 3
         if qos == _IS_LONG:
-            qos, is_long = short >> 2, True
-            member = known.by_hash(int.from_bytes(plan[end : end + _HASH]))
+            qos = short >> 2
+            candidates.append(known.by_hash(int.from_bytes(plan[end : end + _HASH])))
             end += _HASH
         else:
-            member = known.by_number(short >> 2)
+            candidates.append(known.by_number(short >> 2))
         if end > len(plan) or qos > 2:
             raise ValueError(f"a plan of {len(plan)} bytes is damaged at {at}")
-        named.append((member, qos, is_long))
+        levels.append(qos)
         at = end
-    if not named:
+    if not levels:
         raise ValueError("a plan names nobody")
-    for member, _, _ in named:
-        check ^= hash_of(member) & _CHECK_MASK if member is not None else 0
-    if check and all(member is not None for member, _, _ in named):
-        # Somebody whom this node does not know has the same number as somebody whom it knows.
-        named = [(member if is_long else None, qos, is_long) for member, qos, is_long in named]
-    rest = tuple([(member, qos) for member, qos, _ in named if member is not None])
-    return Plan(int.from_bytes(plan[:2]), rest, len(named) - len(rest))
+    fan_out = int.from_bytes(plan[:2])
+    if unknown := candidates.count(()):
+        return Plan(fan_out, (), unknown)
+    for members in islice(product(*candidates), _MOST_READINGS):
+        if _check(members) == int.from_bytes(plan[2:_HEAD]):
+            return Plan(fan_out, tuple(zip(members, levels, strict=True)))
+    return Plan(fan_out, (), len(levels))
+
+
+def _check(members: Iterable[str]) -> int:
+    return reduce(xor, map(hash_of, members), 0) & _CHECK_MASK
 
 
 @dataclass(slots=True)

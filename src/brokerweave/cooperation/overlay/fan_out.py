@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import groupby
 from math import inf, log
 from typing import Literal, NamedTuple
 
@@ -140,11 +141,12 @@ def dissemination_cost(count: int, fan_out: int, message: float, delay: float, b
     def arrivals(parts: list[int]) -> float:
         """All arrivals at children and behind them together, from when their parent has the message."""
         clock, total = delay, 0.0
-        for size in parts:
-            clock += (message + plan_size(size)) / bandwidth
+        for size, alike in groupby(parts):
+            times, step = len(list(alike)), (message + plan_size(size)) / bandwidth
             if size not in totals:
                 totals[size] = arrivals(part_sizes(size, fan_out))
-            total += clock * (1 + size) + totals[size]
+            total += (times * clock + step * times * (times + 1) / 2) * (1 + size) + times * totals[size]
+            clock += times * step
         return total
 
     sides = (count + 1) // 2, count // 2

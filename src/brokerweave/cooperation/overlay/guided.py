@@ -1,8 +1,8 @@
 """Guided dispatching (MQTT2EdgePeer 2.11.2): subscribers pass a topic on to others, by a plan.
 
-Owns how plans are made of lists and followed. Invariants: each node on a list is named once, in one plan or as
-a first hop; a node that is away relays nothing, and gets what is for it from whoever would have been before
-it; a plan that names somebody unknown waits until membership tells of it. Must not know: lists, keys.
+Owns how plans are made of lists and followed. Invariants: each node on a list is named once, in one plan or
+as a first hop; a node that is away relays nothing, and gets what is for it from whoever would have been
+before it; a plan that names somebody unknown waits until membership tells of it. Must not know: lists, keys.
 """
 
 from __future__ import annotations

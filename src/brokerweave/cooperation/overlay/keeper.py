@@ -17,10 +17,10 @@ from brokerweave.cooperation.overlay.wire import (
     ELSEWHERE,
     GONE,
     Absent,
-    Ask,
-    Changed,
-    Claim,
+    AskList,
     Entry,
+    KeeperClaim,
+    ListChanged,
     Listed,
     Message,
     Noted,
@@ -82,9 +82,7 @@ class _Pending:
 
 
 class Keeper:
-    def __init__(
-        self, host: KeeperHost, list_lifetime: float, absent: float, trusting: bool = False
-    ) -> None:
+    def __init__(self, host: KeeperHost, list_lifetime: float, absent: float, trusting: bool = False) -> None:
         """`trusting`: it counts as warm from the start, where all nodes begin at one moment."""
         self._host = host
         self._trusting = trusting
@@ -104,7 +102,7 @@ class Keeper:
         self._cold: dict[str, set[str]] = {}
         """By key, who asked and will be told when this keeper is warm for it."""
         self._number = 0
-        self._noting: dict[int, tuple[str, Changed, _Pending | None]] = {}
+        self._noting: dict[int, tuple[str, ListChanged, _Pending | None]] = {}
         """Changes that a holder has yet to note."""
 
     # For status
@@ -184,7 +182,7 @@ class Keeper:
                 continue
             for part in batches(entries):
                 self._number += 1
-                message = Changed(self._number, key, tuple(part))
+                message = ListChanged(self._number, key, tuple(part))
                 self._noting[self._number] = (holder, message, pending)
                 if pending is not None:
                     pending.left.add(self._number)
@@ -213,7 +211,7 @@ class Keeper:
         if not pending.left:
             self._host.tell(pending.node, Registered(pending.number, pending.warm))
 
-    def ask(self, node: str, message: Ask) -> None:
+    def ask(self, node: str, message: AskList) -> None:
         until = self._host.now() + 2 * self._lifetime
         for key in message.keys:
             self._holders.setdefault(key, {})[node] = until
@@ -257,14 +255,14 @@ class Keeper:
         return on_arc(position, start, length)
 
     def claim(self) -> None:
-        """Ask all who are not accounted for, as long as somebody waits for that."""
+        """AskList all who are not accounted for, as long as somebody waits for that."""
         now, (start, length) = self._host.now(), self._host.arc()
         missing = {node for key in self._cold for node in self._unaccounted(key)}
         for node in missing:
             member = self._members.setdefault(node, _Member())
             if now - member.claimed >= CLAIM_AGAIN:
                 member.claimed = now
-                self._host.tell(node, Claim(start, length))
+                self._host.tell(node, KeeperClaim(start, length))
 
     def settled(self, node: str, message: Settled) -> None:
         member = self._members.setdefault(node, _Member())
@@ -300,7 +298,7 @@ class Keeper:
             if self._filters.get(node):
                 start, length = self._host.arc()
                 member.claimed = self._host.now()
-                self._host.tell(node, Claim(start, length))
+                self._host.tell(node, KeeperClaim(start, length))
 
     def absent(self, message: Absent) -> None:
         """Entries of nodes that cannot say so themselves."""
@@ -344,7 +342,7 @@ class Keeper:
             member.claimed = float("-inf")
             if self._filters.get(node):
                 member.claimed = now
-                self._host.tell(node, Claim(*self._host.arc()))  # it may want others by now
+                self._host.tell(node, KeeperClaim(*self._host.arc()))  # it may want others by now
         self._cold = {key: asked for key, asked in self._cold.items() if asked}
         if self._cold:
             self._warm_up()

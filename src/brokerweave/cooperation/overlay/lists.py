@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from brokerweave.cooperation.overlay.wire import Ask, Changed, Entry, Listed, Message, Noted
+from brokerweave.cooperation.overlay.wire import AskList, Entry, ListChanged, Listed, Message, Noted
 from brokerweave.plugin import matches
 
 MOST_LISTS = 100_000
@@ -111,7 +111,7 @@ class SubscriberLists:
         each.fresh = self._host.now()
         for keeper in self._host.keepers_of_key(key) if only is None else only:
             each.asked.setdefault(keeper, None)
-            self._host.tell(keeper, Ask((key,)))
+            self._host.tell(keeper, AskList((key,)))
 
     # What keepers say
 
@@ -125,7 +125,7 @@ class SubscriberLists:
         if not self._complete(message.key, each) and changed and each.complete:
             self._host.lists_changed(_touched(each, changed))
 
-    def changed(self, keeper: str, message: Changed) -> None:
+    def changed(self, keeper: str, message: ListChanged) -> None:
         each = self._lists.get(message.key)
         if each is not None:
             changed = self._merge(each, message.entries)
@@ -173,7 +173,7 @@ class SubscriberLists:
     # Who lives
 
     def members_changed(self) -> None:
-        """Ask keepers that were not asked, so that they tell of changes; lists are used meanwhile."""
+        """AskList keepers that were not asked, so that they tell of changes; lists are used meanwhile."""
         for key, each in self._lists.items():
             keepers = self._host.keepers_of_key(key)
             each.asked = {keeper: each.asked.get(keeper) for keeper in each.asked if keeper in keepers}
@@ -214,5 +214,3 @@ def _touched(each: _List, entries: Iterable[Entry]) -> set[str] | None:
         return None
     filters = {entry.topic_filter for entry in entries}
     return {topic for topic in each.topics if any(matches(f, topic) for f in filters)}
-
-

@@ -15,7 +15,7 @@ from typing import Protocol
 from brokerweave.cooperation.overlay.wire import (
     ELSEWHERE,
     GONE,
-    Claim,
+    KeeperClaim,
     Message,
     Register,
     Registered,
@@ -50,7 +50,7 @@ class _Wanted:
 
 
 @dataclass(slots=True)
-class _Told:
+class _ToldKeeper:
     """What one keeper was told."""
 
     filters: set[str] = field(default_factory=set)
@@ -74,7 +74,7 @@ class Registrar:
         self._host = host
         self._later = later
         self._wanted: dict[str, _Wanted] = {}
-        self._keepers: dict[str, _Told] = {}
+        self._keepers: dict[str, _ToldKeeper] = {}
         self._claims: dict[str, tuple[int, int]] = {}
         """Arcs that live members said they keep; their view of the members may be ahead of this node's."""
         self._former: set[str] = set()
@@ -194,14 +194,14 @@ class Registrar:
                 return True
         return False
 
-    def claimed(self, keeper: str, claim: Claim) -> None:
+    def claimed(self, keeper: str, claim: KeeperClaim) -> None:
         self._claims[keeper] = (claim.start, claim.length)
         self._tell_all(keeper, claim.start, claim.length)
 
     def _tell_all(self, keeper: str, start: int, length: int) -> None:
         """Tell a keeper all that is for it, then that it was all."""
         since = self._counter
-        told = self._keepers.setdefault(keeper, _Told())
+        told = self._keepers.setdefault(keeper, _ToldKeeper())
         for topic_filter in self._wanted:
             if self._host.on_arc(topic_filter, start, length):
                 self._owe(keeper, topic_filter)
@@ -225,7 +225,7 @@ class Registrar:
         return self._counter
 
     def _owe(self, keeper: str, topic_filter: str) -> None:
-        told = self._keepers.setdefault(keeper, _Told())
+        told = self._keepers.setdefault(keeper, _ToldKeeper())
         told.filters.add(topic_filter)
         told.unconfirmed[topic_filter] = 0
         told.unsent[topic_filter] = None
@@ -242,7 +242,7 @@ class Registrar:
             if told.unsent:
                 self._send(keeper, told)
 
-    def _send(self, keeper: str, told: _Told) -> None:
+    def _send(self, keeper: str, told: _ToldKeeper) -> None:
         wishes = [self._wish(keeper, topic_filter) for topic_filter in told.unsent]
         told.unsent = {}
         for part in batches(wishes):

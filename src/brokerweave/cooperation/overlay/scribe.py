@@ -1,12 +1,12 @@
 """Scribe (Castro et al. 2002): a tree for each topic, made of the ways by which subscribers find its root.
 
 The baseline that the thesis compares with. A publisher's node sends to the root, the member closest to the
-topic's key; from there a message goes down the tree, also through nodes that do not want it. Owns the trees as
-this node sees them: its parent and children in each. Invariants: a node is in a topic's tree as long as its
-clients want the topic or it has children there; where the next hop to the root is another than before, it
+topic's key; from there a message goes down the tree, also through nodes that do not want it. Owns the trees
+as this node sees them: its parent and children in each. Invariants: a node is in a topic's tree as long as
+its clients want the topic or it has children there; where the next hop to the root is another than before, it
 joins there. A topic has one tree, so a node whose filter with wildcards matches is invited by the root.
-Weaker than `guided`: a relay's parent does not know whom it serves, so what a relay took and had not passed on
-is lost if it never returns. Must not know: how lists are kept.
+Weaker than `guided`: a relay's parent does not know whom it serves, so what a relay took and had not passed
+on is lost if it never returns. Must not know: how lists are kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from brokerweave.cooperation.overlay.pastry import next_hop
 from brokerweave.cooperation.overlay.strategy import Overlay
-from brokerweave.cooperation.overlay.wire import Invite, Join, Joined, Leave, Message
+from brokerweave.cooperation.overlay.wire import Invite, Join, Leave, Message, TreeJoined
 from brokerweave.plugin import NOT_YET, Context, Hop, Route
 
 UP, UP_RETAINED, DOWN = b"u", b"r", b"d"
@@ -29,6 +29,9 @@ INVITE_SECONDS = 2.0
 @dataclass(slots=True)
 class _Group:
     children: dict[str, int] = field(default_factory=dict)
+    """With the highest QoS behind each."""
+    lives: dict[str, int] = field(default_factory=dict)
+    """In which a child joined."""
     parent: str | None = None
     told: int = -1
     """The QoS that the parent knows."""
@@ -150,13 +153,13 @@ class Scribe(Overlay):
             self._in_tree(group, topic)
         elif qos != group.told:
             group.parent, group.told = parent, qos
-            self.tell(parent, Join(topic, qos))
+            self.tell(parent, Join(topic, qos, self.life))
 
     def _in_tree(self, group: _Group, topic: str) -> None:
         group.joined = True
         waiting, group.waiting = group.waiting, set()
         for node in waiting:
-            self.tell(node, Joined(topic))
+            self.tell(node, TreeJoined(topic))
         self._end(group)
 
     def _end(self, group: _Group) -> None:
@@ -166,15 +169,15 @@ class Scribe(Overlay):
 
     def _heard(self, node: str, message: Message) -> None:
         match message:
-            case Join(topic, qos):
+            case Join(topic, qos, life):
                 group = self._groups.setdefault(topic, _Group())
-                group.children[node] = qos
+                group.children[node], group.lives[node] = qos, life
                 group.waiting.add(node)
                 self.context.routes_changed((topic,))
                 self._update(topic)
                 if group.joined:
                     self._in_tree(group, topic)
-            case Joined(topic):
+            case TreeJoined(topic):
                 self._heard_joined(node, topic)
             case Leave(topic):
                 self._lost_child(topic, node)
@@ -183,7 +186,7 @@ class Scribe(Overlay):
                 self._update(topic)
                 known = self._groups.get(topic)
                 if known is None or known.joined:
-                    self.tell(node, Joined(topic))
+                    self.tell(node, TreeJoined(topic))
                 else:
                     known.waiting.add(node)
             case _:
@@ -205,6 +208,14 @@ class Scribe(Overlay):
             group.waiting.discard(node)
             self.context.routes_changed((topic,))
             self._update(topic)
+
+    def lists_changed(self, topics: Iterable[str] | None) -> None:
+        """Who wants a topic may have wanted it before, and have forgotten an invitation since."""
+        topics = None if topics is None else tuple(topics)
+        for topic in self._groups if topics is None else topics:
+            if topic in self._groups:
+                self._groups[topic].invited.clear()
+        super().lists_changed(topics)
 
     # What clients want, and who lives
 
@@ -262,6 +273,9 @@ class Scribe(Overlay):
         known = self._lives.get(member, 0)
         super().member_announced(member, data)
         if known and self._lives[member] > known:
+            for topic, group in list(self._groups.items()):
+                if group.lives.get(member, self._lives[member]) < self._lives[member]:
+                    self._lost_child(topic, member)
             self._join_again(member)
 
     def neighbour_up(self, neighbour: str) -> None:
@@ -273,8 +287,8 @@ class Scribe(Overlay):
             if group.parent == parent and not (lost_only and group.joined):
                 group.told, group.joined = -1, False
                 self._update(topic)
-            if group.invited.get(parent):
-                self.tell(parent, Invite(topic))
+            if group.invited.pop(parent, None) is not None:
+                self.context.routes_changed((topic,))  # it is invited again
 
 
 def is_topic(topic_filter: str) -> bool:

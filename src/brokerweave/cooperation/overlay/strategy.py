@@ -1,4 +1,4 @@
-"""The overlay as a strategy: the ring of live members, and the parts that register, keep and ask put together.
+"""The overlay as a strategy: the ring of live members, and the parts that register, keep and ask together.
 
 Owns the ring as this node sees it, the way of each control packet to its part, and what of a key's keepers
 goes to new ones. Invariants: coordinator and shadows of a key are its closest live members, so all who see
@@ -25,10 +25,10 @@ from brokerweave.cooperation.overlay.registrar import Registrar
 from brokerweave.cooperation.overlay.ring import CIRCLE, Ring, key_position
 from brokerweave.cooperation.overlay.wire import (
     Absent,
-    Ask,
-    Changed,
-    Claim,
+    AskList,
     Entry,
+    KeeperClaim,
+    ListChanged,
     Listed,
     Message,
     Noted,
@@ -305,15 +305,15 @@ class Overlay(Strategy):
                 self.keeper.register(node, message)
             case Registered():
                 self.registrar.registered(node, message)
-            case Ask():
+            case AskList():
                 self.keeper.ask(node, message)
             case Listed():
                 self.lists.listed(node, message)
-            case Changed():
+            case ListChanged():
                 self.lists.changed(node, message)
             case Noted():
                 self.keeper.noted(node, message)
-            case Claim():
+            case KeeperClaim():
                 self._tell_of_absent(node, self.keeper.of_absent())
                 self.registrar.claimed(node, message)
             case Settled():

@@ -9,13 +9,13 @@ On the wire: the payload of a PUBLISH on `TOPIC`, JSON: a list whose first item 
 | thesis | here |
 |---|---|
 | Sub, UnSub | `Register`, answered by `Registered` |
-| SubReq, SubRep | `Ask`, `Listed`; the publication waits at its publisher's node and does not travel with them |
-| NewSub, NewUnSub | `Changed`, answered by `Noted` |
+| SubReq, SubRep | `AskList`, `Listed`; the publication waits at its publisher's node meanwhile |
+| NewSub, NewUnSub | `ListChanged`, answered by `Noted` |
 | UpSub | `Absent`, for nodes that cannot register again themselves |
-| ReSub | `Claim`: who hears it registers again |
+| ReSub | `KeeperClaim`: who hears it registers again |
 | Pub, PubCW, PubCCW | runs, with or without a plan (`dispatch`) |
 
-`Join`, `Joined`, `Leave` and `Invite` are Scribe's.
+`Join`, `TreeJoined`, `Leave` and `Invite` are Scribe's.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AskList:
     keys: tuple[str, ...]
 
 
@@ -99,7 +99,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ListChanged:
     number: int
     key: str
     entries: tuple[Entry, ...]
@@ -111,7 +111,7 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class KeeperClaim:
     """The sender is a keeper of the keys on this arc of the ring: tell it what you want of them."""
 
     start: int
@@ -139,14 +139,15 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Scribe: the sender becomes a child of the receiver in a topic's tree; `qos` is the highest behind it."""
+    """Scribe: the sender becomes a child of the receiver in a topic's tree. `qos`: the highest behind it."""
 
     topic: str
     qos: int
+    life: int
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class TreeJoined:
     """Scribe: the answer to `Join` or `Invite`, when the sender is in the tree."""
 
     topic: str
@@ -167,24 +168,25 @@ class Invite:
 Message: TypeAlias = (
     Register
     | Registered
-    | Ask
+    | AskList
     | Listed
-    | Changed
+    | ListChanged
     | Noted
-    | Claim
+    | KeeperClaim
     | Settled
     | Absent
     | Join
-    | Joined
+    | TreeJoined
     | Leave
     | Invite
 )
 
-_ABOUT_TOPICS: dict[str, type[Joined | Leave | Invite]] = {
-    "joined": Joined,
+_ABOUT_TOPICS: dict[str, type[TreeJoined | Leave | Invite]] = {
+    "joined": TreeJoined,
     "leave": Leave,
     "invite": Invite,
 }
+_KINDS = {kind: name for name, kind in _ABOUT_TOPICS.items()}
 
 
 def encode(message: Message) -> Publish:
@@ -194,24 +196,24 @@ def encode(message: Message) -> Publish:
             said: list[Any] = ["register", number, life, listed]
         case Registered(number, warm):
             said = ["registered", number, int(warm)]
-        case Ask(keys):
+        case AskList(keys):
             said = ["ask", list(keys)]
         case Listed(key, warm, last, entries):
             said = ["list", key, int(warm), int(last), _plain(entries)]
-        case Changed(number, key, entries):
+        case ListChanged(number, key, entries):
             said = ["changed", number, key, _plain(entries)]
         case Noted(number):
             said = ["noted", number]
-        case Claim(start, length):
+        case KeeperClaim(start, length):
             said = ["claim", start, length]
         case Settled(life, start, length, since, number):
             said = ["settled", life, start, length, since, number]
         case Absent(entries):
             said = ["absent", _plain(entries)]
-        case Join(topic, qos):
-            said = ["join", topic, qos]
-        case Joined(topic) | Leave(topic) | Invite(topic):
-            said = [type(message).__name__.lower(), topic]
+        case Join(topic, qos, life):
+            said = ["join", topic, qos, life]
+        case TreeJoined(topic) | Leave(topic) | Invite(topic):
+            said = [_KINDS[type(message)], topic]
     return Publish(TOPIC, _written(said).encode())
 
 
@@ -225,21 +227,21 @@ def decode(packet: Packet) -> Message:
             case ["registered", int(number), int(warm)]:
                 return Registered(number, bool(warm))
             case ["ask", list(keys)] if all(isinstance(key, str) and key for key in keys):
-                return Ask(tuple(keys))
+                return AskList(tuple(keys))
             case ["list", str(key), int(warm), int(last), list(entries)]:
                 return Listed(key, bool(warm), bool(last), tuple(_entry(*each) for each in entries))
             case ["changed", int(number), str(key), list(entries)]:
-                return Changed(number, key, tuple(_entry(*each) for each in entries))
+                return ListChanged(number, key, tuple(_entry(*each) for each in entries))
             case ["noted", int(number)]:
                 return Noted(number)
             case ["claim", int(start), int(length)]:
-                return Claim(start, length)
+                return KeeperClaim(start, length)
             case ["settled", int(life), int(start), int(length), int(since), int(number)]:
                 return Settled(life, start, length, since, number)
             case ["absent", list(entries)]:
                 return Absent(tuple(_entry(*each) for each in entries))
-            case ["join", str(topic), int(qos)] if topic and 0 <= qos <= 2:
-                return Join(topic, qos)
+            case ["join", str(topic), int(qos), int(life)] if topic and 0 <= qos <= 2:
+                return Join(topic, qos, life)
             case [str(kind), str(topic)] if kind in _ABOUT_TOPICS and topic:
                 return _ABOUT_TOPICS[kind](topic)
     except (ValueError, TypeError) as error:

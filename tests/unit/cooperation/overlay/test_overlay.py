@@ -9,6 +9,7 @@ import pytest
 from brokerweave.cooperation.overlay.direct import Direct
 from brokerweave.cooperation.overlay.guided import Guided
 from brokerweave.cooperation.overlay.scribe import Scribe
+from brokerweave.plugin import matches
 from tests.unit.cooperation.overlay.network import OverlayNetwork
 
 NAMES = [f"n{number}" for number in range(12)]
@@ -116,7 +117,8 @@ def test_members_come_and_go(kind, options, seed):
         elif act == 6:
             side = set(random.sample(NAMES, 5))
             for each in list(network.nodes):
-                network.see(each, side & network.nodes.keys() if each in side else network.nodes.keys() - side)
+                up = network.nodes.keys()
+                network.see(each, up & side if each in side else up - side)
         else:
             network.see_all()
         for _ in range(random.randrange(60)):
@@ -130,14 +132,10 @@ def test_members_come_and_go(kind, options, seed):
     network.settle(10.0)
     for name in NAMES:
         for topic in topics:
-            expected = {
-                other: 1 for other in NAMES if other != name and network.nodes[other].wants(topic)
-            }
+            expected = {other: 1 for other in NAMES if other != name and network.nodes[other].wants(topic)}
             assert network.ask(name, topic) == expected, (name, topic)
             assert all(network.nodes[o].wants(topic) == any_matches(wants[o], topic) for o in NAMES)
 
 
 def any_matches(filters, topic):
-    from brokerweave.plugin import matches
-
     return any(matches(each, topic) for each in filters)

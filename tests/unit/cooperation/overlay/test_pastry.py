@@ -6,7 +6,7 @@ from collections import Counter
 from math import log
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brokerweave.cooperation.overlay.pastry import LEAVES_A_SIDE, next_hop
@@ -57,6 +57,7 @@ def test_each_hop_keeps_the_rule_and_the_last_is_the_closest(chosen: set[int], k
             assert apart(there, key) <= min(apart(each, key) for each in leaves)
 
 
+@settings(max_examples=40)
 @given(PLACES, st.integers(0, CIRCLE - 1))
 def test_every_walk_ends_at_the_closest(chosen: set[int], key: int) -> None:
     ring = Ring.at({str(place): place for place in chosen})
