@@ -29,6 +29,9 @@ class ClusterHost(Protocol):
     def searching(self) -> bool:
         """Whether membership was told whom to join and has found nobody yet."""
 
+    def round_trip(self) -> float | None:
+        """The mean to other members, in seconds."""
+
 
 class ClusterView:
     def __init__(self, node_id: str, call_later: Callable[[float, Callable[[], None]], Timer]) -> None:
@@ -46,6 +49,9 @@ class ClusterView:
 
     def searching(self) -> bool:
         return self._host is not None and self._host.searching()
+
+    def round_trip(self) -> float | None:
+        return self._host.round_trip() if self._host is not None else None
 
     def announce(self, data: bytes) -> None:
         if len(data) > MOST_ANNOUNCED:

@@ -44,12 +44,13 @@ from brokerweave.node.retained_sync import RetainedSync
 from brokerweave.node.router import RouteGroup, Router
 from brokerweave.node.sessions import Sessions
 from brokerweave.node.taps import Taps
+from brokerweave.node.usage import UsageMeter
 from brokerweave.node.waiting import Waiting
 from brokerweave.node.waiting_controls import DROPPED, WaitingControls
 from brokerweave.node.wills import Wills
 from brokerweave.node.wiring import UNKNOWN, Wiring
 from brokerweave.node.write_ahead_log import WriteAheadLog
-from brokerweave.plugin import Cut, Linking, Listener, OptionValue, Strategy, Timer
+from brokerweave.plugin import Cut, Linking, Listener, OptionValue, Strategy, Timer, Usage
 from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.host import SessionLimits
 from brokerweave.session.pair import Pair
@@ -193,6 +194,7 @@ class NodeCore:
         self.lane_lost = self.wiring.lane_lost
         self.confirmations = Confirmations(settings.ordered)
         self.controls[barrier.TOPIC] = self.barrier.arrived
+        self.usage_meter = UsageMeter(host.now) if strategy.measures else None
         self.outgoing = Outgoing(self)
         self.arrivals = Arrivals(self)
         self.retained = RetainedSync(
@@ -346,6 +348,11 @@ class NodeCore:
         came to another site, whose clock may be ahead."""
         stamp = self.retained.index.clock.reserve(1, self.host.now())
         return max(stamp, self.care.since(client) + 1)
+
+    def usage(self, topic: str) -> Usage:
+        if self.usage_meter is None:
+            return Usage()
+        return self.usage_meter.of(topic, self.cluster.round_trip())
 
     def send_retained(
         self, neighbour: str, topic_filter: str, done: Callable[[], None] | None = None

@@ -57,6 +57,8 @@ class Outgoing:
                 reached.append(neighbour)
                 if bound.plan and bound.confirm:
                     self._core.relayed.sent(neighbour, lane, bound)
+        if self._core.usage_meter is not None and came_on == OWN and reached:
+            self._core.usage_meter.add(run, len(reached))
         kept = len(reached)
         if group.local:
             kept += self.inject(lane, run, number)

@@ -121,6 +121,13 @@ class GuardedStrategy(Strategy):
     def ready(self) -> bool:
         return self._ask(self.inner.ready, True)
 
+    def explain(self) -> list[str]:
+        try:
+            return self.inner.explain()
+        except Exception as error:
+            self._failed(self.inner, error)
+            return []
+
     def describe(self, neighbour: str) -> dict[str, int]:
         try:
             return self.inner.describe(neighbour)

@@ -44,6 +44,7 @@ from brokerweave.plugin.strategy import (
     Strategy,
     Timer,
     Traits,
+    Usage,
 )
 
 API_VERSION = 1
@@ -88,6 +89,7 @@ __all__ = [
     "Timer",
     "Traits",
     "Unsubscribe",
+    "Usage",
     "Will",
     "NetworkShape",
     "matches",

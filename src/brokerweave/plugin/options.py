@@ -33,6 +33,7 @@ class Option(Generic[Value]):
         minimum: float | None,
         maximum: float | None,
         choices: tuple[str, ...],
+        or_from: int | None = None,
     ) -> None:
         self.name = ""
         self.default: Value = default
@@ -41,6 +42,7 @@ class Option(Generic[Value]):
         self.minimum = minimum
         self.maximum = maximum
         self.choices = choices
+        self.or_from = or_from
         problem = self.problem(default)
         if problem:
             raise ValueError(f"the default {default!r} of an option should be {problem}")
@@ -64,7 +66,9 @@ class Option(Generic[Value]):
     def words(self) -> str:
         """What values there are, in words."""
         if self.choices:
-            return "one of " + ", ".join(map(repr, self.choices))
+            named = ", ".join(map(repr, self.choices))
+            one_of = f"one of {named}" if len(self.choices) > 1 else named
+            return one_of if self.or_from is None else f"{one_of} or a whole number from {self.or_from}"
         low = f"from {self.minimum:.15g}" if self.minimum is not None else ""
         high = f"to {self.maximum:.15g}" if self.maximum is not None else ""
         return " ".join(filter(None, (_KINDS[type(self.default)], low, high)))
@@ -77,6 +81,8 @@ class Option(Generic[Value]):
     def problem(self, value: object) -> str:
         """What the value should be and is not, in words; "" if it is good."""
         wanted = type(self.default)
+        if self.or_from is not None and type(value) in (int, str) and str(value).isdecimal():
+            return "" if int(str(value)) >= self.or_from else self.words
         if wanted is float and type(value) is int:
             value = float(value)
         bad = type(value) is not wanted or (self.choices and value not in self.choices)
@@ -103,13 +109,15 @@ def option(
     minimum: float | None = None,
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
+    or_from: int | None = None,
 ) -> Option[Value]:
     """Declare an option in the body of a plug-in's class: `window = option(30.0, "...", unit="seconds")`.
 
     Users set it in the section with the plug-in's name, or by `--set NAME.KEY=VALUE`. `doc` says in one or
     two sentences what it does and costs; `minimum`, `maximum` and `choices` are checked when the node starts.
+    With `or_from` a text option takes a whole number as well, from this one on, and has it as text.
     """
-    return Option(default, doc, unit, minimum, maximum, choices)
+    return Option(default, doc, unit, minimum, maximum, choices, or_from)
 
 
 AnyOption: TypeAlias = Option[bool] | Option[int] | Option[float] | Option[str]

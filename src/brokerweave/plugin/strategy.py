@@ -76,6 +76,20 @@ class Cut:
     """The last of the runs that it has put into the lanes to the neighbour that is told."""
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a node has measured, of late (`Strategy.measures`)."""
+
+    rate: float = 0.0
+    """Publications of a topic a second, by local clients."""
+    payload: float = 0.0
+    """The mean size of such a PUBLISH, in bytes; 0: there was none."""
+    sent: float = 0.0
+    """Bytes a second that this node sends to others of what local clients publish, of all topics together."""
+    round_trip: float | None = None
+    """The mean to other members, in seconds; None: not known."""
+
+
 class NetworkShape(enum.Enum):
     """How a strategy needs its nodes to be linked."""
 
@@ -176,6 +190,9 @@ class Context(Protocol):
         """Forget the cached answers about these topics, or all. What waits for a route of theirs (`NOT_YET`)
         is asked about again, when the present callback is over."""
 
+    def usage(self, topic: str) -> Usage:
+        """What is known of a topic's publications here, and of this node."""
+
     def send_retained(
         self, neighbour: str, topic_filter: str, done: Callable[[], None] | None = None
     ) -> None:
@@ -225,6 +242,10 @@ class Strategy:
     retained_everywhere: ClassVar[bool] = True
     """Every node keeps every retained message, and two nodes compare theirs when their link comes up. False:
     they go where `route_retained` says, and where the strategy sends them (`context.send_retained`)."""
+
+    measures: ClassVar[bool] = False
+    """The node measures what local clients publish (`context.usage`). It costs some microseconds for each run
+    of messages that goes to others."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -327,6 +348,10 @@ class Strategy:
         as it is not, and nothing is pending for it. With `Linking.ON_DEMAND` a node that is away and needed
         becomes a neighbour where a route names it: messages wait for it, `forget_after` seconds at most."""
         return False
+
+    def explain(self) -> list[str]:
+        """Lines about what the strategy decided and why, the most interesting first; `status` shows some."""
+        return []
 
     def describe(self, neighbour: str) -> dict[str, int]:
         """Numbers about a neighbour that `status` shows. `filters_from` and `filters_to` are filters that it

@@ -149,6 +149,11 @@ class Membership:
         found = self._speaks and self.swim.here > 1 and not self._first
         return bool(self._config.membership.join) and not found
 
+    def round_trip(self) -> float | None:
+        """The mean to those members to which it is known."""
+        trips = [member.round_trip for member in self.swim.members() if member.round_trip is not None]
+        return sum(trips) / len(trips) if trips else None
+
     def rows(self) -> list[dict[str, Any]]:
         return [_row(member, member.id == self._config.node.id) for member in self.swim.members()]
 

@@ -385,6 +385,9 @@ class Node:
     def searching(self) -> bool:
         return self.membership is not None and self.membership.searching()
 
+    def round_trip(self) -> float | None:
+        return self.membership.round_trip() if self.membership is not None else None
+
     def dial_member(self, node: str, address: tuple[str, int]) -> None:
         self.links.hang_up(node, removed=False)
         self.links.dial(node, Address(*address))

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from brokerweave.runtime.node import Node
 
 
+EXPLAINED = 20
+"""Lines in which a strategy says what it decided."""
+
+
 def status(node: Node) -> dict[str, Any]:
     core = node.core
     drops = dict(core.counters.drops())
@@ -35,6 +39,7 @@ def status(node: Node) -> dict[str, Any]:
             "version": brokerweave.__version__,
             "scanner": compiled.state(),
             "strategy": core.strategy.name,
+            "decisions": core.guarded.explain()[:EXPLAINED],
             "epoch": core.settings.epoch,
             "listen": str(node.config.node.listen),
             "health": str(node.config.node.health) if node.config.node.health else None,

@@ -275,6 +275,9 @@ class SimNode:
     def searching(self) -> bool:
         return False
 
+    def round_trip(self) -> float | None:
+        return None
+
     def neighbour_left(self, neighbour: str) -> None:
         if neighbour in self.core.neighbour_table:
             self.remove(neighbour)

@@ -11,18 +11,40 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from brokerweave.cooperation.overlay.dispatch import Share, decode_plan, encode_plan, relay_shares, shares
+from brokerweave.cooperation.overlay.fan_out import Choice, choose
 from brokerweave.cooperation.overlay.strategy import Overlay
-from brokerweave.plugin import NOT_YET, Hop, RemoteProtocolError, Route, option
+from brokerweave.plugin import NOT_YET, Context, Hop, RemoteProtocolError, Route, option
+
+AUTO = "auto"
+CHOICES = 10_000
+"""Topics whose choice is remembered, and looked at again now and then."""
+PAYLOAD, ROUND_TRIP = 100.0, 0.01
+"""Bytes and seconds, before anything was measured."""
 
 
 class Guided(Overlay):
     name: ClassVar[str] = "guided"
 
+    measures: ClassVar[bool] = True
+
     fan_out = option(
-        5,
-        "How many nodes a node sends a publication to; they pass it on.",
-        minimum=2,
-        maximum=65_535,
+        AUTO,
+        "How many nodes a node sends a publication to; they pass it on. By default it is chosen for each "
+        "topic: the least mean latency with which no node sends more than its share.",
+        choices=(AUTO,),
+        or_from=2,
+    )
+    bandwidth = option(
+        12_500_000.0,
+        'What a node can send to others, for `fan_out = "auto"`.',
+        unit="bytes per second",
+        minimum=1_000,
+    )
+    share = option(
+        0.5,
+        'The part of its bandwidth that a node may use, for `fan_out = "auto"`.',
+        minimum=0.01,
+        maximum=1,
     )
     rotate = option(
         True,
@@ -30,11 +52,49 @@ class Guided(Overlay):
         "other relays. `false`: at the publisher's node, as in the thesis.",
     )
 
+    def __init__(self, context: Context) -> None:
+        self._choices: dict[str, tuple[Choice, int]] = {}
+        """By topic, with how many subscribers it was made for."""
+        super().__init__(context)
+
     def serve(self, topic: str, subscribers: Mapping[str, int]) -> Iterable[Hop]:
         start = self.position(self.keys(topic)[0]) if self.rotate else None
         live = [node for node in subscribers if self.is_live(node)]
-        cut = shares(self.ring, self.node_id, live, self.fan_out, start)
-        return self._hops(cut, subscribers, self.fan_out)
+        fan_out = self._choose(topic, len(live)) if self.fan_out == AUTO else int(self.fan_out)
+        cut = shares(self.ring, self.node_id, live, fan_out, start)
+        return self._hops(cut, subscribers, fan_out)
+
+    # How many a node sends to
+
+    def _choose(self, topic: str, subscribers: int) -> int:
+        known = self._choices.pop(topic, None)
+        usage = self.context.usage(topic)
+        copies = min(known[0].fan_out or known[1], known[1]) if known is not None else 0
+        choice = choose(
+            subscribers,
+            usage.payload or PAYLOAD,
+            ROUND_TRIP if usage.round_trip is None else usage.round_trip,
+            rate=usage.rate,
+            bandwidth=self.bandwidth,
+            share=self.share,
+            others=max(0.0, usage.sent - copies * usage.rate * usage.payload),
+            tree=False,
+            present=known[0] if known is not None else None,
+        )
+        self._choices[topic] = (choice, subscribers)
+        while len(self._choices) > CHOICES:
+            del self._choices[next(iter(self._choices))]
+        return choice.fan_out
+
+    def _sweep(self) -> None:
+        super()._sweep()
+        for topic, (choice, subscribers) in list(self._choices.items()):
+            if self._choose(topic, subscribers) != choice.fan_out:
+                self.context.routes_changed((topic,))
+
+    def explain(self) -> list[str]:
+        rows = sorted(self._choices.items(), key=lambda row: -row[1][1])
+        return [f"topic {topic}: {choice}" for topic, (choice, _) in rows]
 
     def follow(self, topic: str, came_from: str, plan: bytes) -> Route:
         hops = self._relayed(plan)

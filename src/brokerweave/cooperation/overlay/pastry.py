@@ -58,16 +58,19 @@ def _entry(ring: Ring, mine: int, row: int, key: int) -> str | None:
 
 
 def _closer(ring: Ring, mine: int, row: int, key: int) -> str:
-    """No member has the next digit of `key`: the closest to it of all that the one at index `mine` knows.
+    """No member has the next digit of `key`: the closest to it that the one at index `mine` knows.
 
-    One of the leaf set qualifies always: those between `mine` and the key share the prefix of both.
+    It has to share the prefix too, or walks could go in circles. One of the leaf set always does: those
+    between `mine` and the key share the prefix of both.
     """
+    width = BITS - DIGIT_BITS * row
 
     def away(member: str) -> tuple[int, str]:
         apart = (ring.position(member) - key) % CIRCLE
         return min(apart, CIRCLE - apart), member
 
-    return min(_known(ring, mine, row), key=away)
+    known = _known(ring, mine, row)
+    return min((each for each in known if ring.position(each) >> width == key >> width), key=away)
 
 
 def _known(ring: Ring, mine: int, row: int) -> Iterator[str]:

@@ -13,7 +13,7 @@ from brokerweave.plugin import matches
 from tests.unit.cooperation.overlay.network import OverlayNetwork
 
 NAMES = [f"n{number}" for number in range(12)]
-KINDS = [(Direct, {}), (Guided, {"fan_out": 2}), (Guided, {"fan_out": 2, "rotate": False}), (Scribe, {})]
+KINDS = [(Direct, {}), (Guided, {"fan_out": "2"}), (Guided, {"fan_out": "2", "rotate": False}), (Scribe, {})]
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS)

@@ -6,7 +6,7 @@ from collections import Counter
 from math import log
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from brokerweave.cooperation.overlay.pastry import LEAVES_A_SIDE, next_hop
@@ -16,7 +16,7 @@ from brokerweave.cooperation.overlay.ring import CIRCLE, Ring, key_position
 TOPS = st.sampled_from([0, 0, 1, 8])
 LOWS = st.integers(0, 300) | st.integers(0, 0xFFF).map(lambda low: low << 48)
 POSITIONS = st.builds(lambda top, low: top << 60 | low, TOPS, LOWS)
-PLACES = st.sets(POSITIONS, min_size=1, max_size=30) | st.sets(POSITIONS, min_size=40, max_size=90)
+PLACES = st.sets(POSITIONS, min_size=1, max_size=30) | st.sets(POSITIONS, min_size=26, max_size=90)
 
 
 def apart(one: int, other: int) -> int:
@@ -36,6 +36,7 @@ def leaf_set(places: list[int], mine: int) -> list[int]:
 
 
 @given(PLACES, POSITIONS | st.integers(0, CIRCLE - 1))
+@example({*range(24), 1 << 48, 1 << 60}, 0x9D6 << 48)  # a leaf set that reaches around the key
 def test_each_hop_keeps_the_rule_and_the_last_is_the_closest(chosen: set[int], key: int) -> None:
     places = sorted(chosen)
     ring = Ring.at({f"{place:016x}": place for place in places})
@@ -54,7 +55,8 @@ def test_each_hop_keeps_the_rule_and_the_last_is_the_closest(chosen: set[int], k
         else:
             assert shared(there, key) >= shared(mine, key)
             assert apart(there, key) < apart(mine, key)
-            assert apart(there, key) <= min(apart(each, key) for each in leaves)
+            prefixed = [each for each in leaves if shared(each, key) >= shared(mine, key)]
+            assert apart(there, key) <= min(apart(each, key) for each in prefixed)
 
 
 @settings(max_examples=40)
