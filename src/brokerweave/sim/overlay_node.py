@@ -27,8 +27,9 @@ RECONNECT_MIN, RECONNECT_MAX = 0.2, 10.0
 class OverlayNetwork:
     """All nodes of a run, by name, and how far they are apart."""
 
-    def __init__(self, world: World, delays: tuple[float, float], uplink: float) -> None:
-        """`delays`: the least and the most of any pair, in seconds, one way; `uplink`: bytes a second."""
+    def __init__(self, world: World, delays: tuple[float, float], uplink: float, *, announces: bool) -> None:
+        """`delays`: the least and the most of any pair, in seconds, one way; `uplink`: bytes a second;
+        `announces`: whether members hear each other's announcements."""
         self.world = world
         self.uplink = uplink
         self.nodes: dict[str, OverlayNode] = {}
@@ -36,13 +37,14 @@ class OverlayNetwork:
         """Of all plans that arrived with runs."""
         self.dials = 0
         self._delays = delays
+        self._announces = announces
 
     def delay(self, one: str, other: str) -> float:
         """The same for a pair in every run of a seed, whatever the strategy."""
         return Random(f"{self.world.seed}/{min(one, other)}/{max(one, other)}").uniform(*self._delays)
 
     def announce(self, node: str, data: bytes) -> None:
-        for each in self.nodes.values():
+        for each in self.nodes.values() if self._announces else ():
             if each.alive and each.name != node:
                 each.core.guarded.member_announced(node, data)
 

@@ -69,6 +69,8 @@ class OverlayOptions:
     changes: int = 0
     """Sites that withdraw a filter at the end and ask for it again, one after another, to count packets."""
     max_links: int = 256
+    shared: bool = False
+    """Nodes hear of no announcements, and of their strategy is run what many in one process may share."""
     seed: int = 1
 
     def check(self) -> None:
@@ -141,8 +143,10 @@ class OverlayRun:
         self._progress = progress
         self._publications: list[_Publication] = []
         self._killed_at: float | None = None
-        self.network = OverlayNetwork(world, options.delays, options.uplink / 8)
-        strategy = registry.strategy(options.strategy).in_one_process()
+        self.network = OverlayNetwork(world, options.delays, options.uplink / 8, announces=not options.shared)
+        strategy = registry.strategy(options.strategy)
+        if options.shared:
+            strategy = strategy.in_one_process()
         random = world.random("nodes")
         names = [f"s{options.seed}n{number}" for number in range(options.nodes)]
         self.nodes = [
