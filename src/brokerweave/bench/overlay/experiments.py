@@ -17,7 +17,7 @@ from brokerweave.plugin import OptionValue
 from brokerweave.sim.overlay_run import OverlayOptions
 
 SHADOWS = 3
-UNLIMITED = 1_000_000
+UNLIMITED = 65_535
 """A fan-out that no number of subscribers reaches."""
 
 
@@ -33,7 +33,7 @@ class Contender:
 def guided(fan_out: int | str) -> Contender:
     shown = "∞" if fan_out == UNLIMITED else fan_out
     name = f"guided {fan_out}" if fan_out == "auto" else f"guided F={shown}"
-    return Contender(name, "guided", (("fan_out", str(fan_out)), ("shadows", SHADOWS)))
+    return Contender(name, "guided", (("fan_out", fan_out), ("shadows", SHADOWS)))
 
 
 DIRECT = Contender("direct", "direct", (("shadows", SHADOWS),))

@@ -1,7 +1,8 @@
 """Thousands of nodes: what a publication costs the worst node, and what the run costs this machine.
 
 Owns the scenarios of `bench overlay --scale`, and what is to be held. All nodes of a run share one table of
-members; 10,000 also begin at one moment, and need not hear from everybody first. Must not know: how a run is made or shown.
+members; 10,000 also begin at one moment, and need not hear from everybody first. Must not know: how a run is
+made or shown.
 """
 
 from __future__ import annotations
