@@ -1,8 +1,8 @@
 """A strategy of your own on one screen: a star. Every publication goes to the hub, the hub sends it to all.
 
-The hub is the node whose id sorts first; every other node is linked with it. Unlike `pf` it works where the
-others also know each other: they never use those links. Register it in your package's pyproject.toml and
-install it:
+The hub is the node whose id sorts first, or that `[hub] centre` names; every other node is linked with it.
+Unlike `pf` it works where the others also know each other: they never use those links. Register it in your
+package's pyproject.toml and install it:
 
     [project.entry-points."brokerweave.strategies"]
     hub = "strategy_hub:Hub"
@@ -19,20 +19,22 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from brokerweave.plugin import Hop, NetworkShape, Route, Strategy, Traits
+from brokerweave.plugin import Hop, NetworkShape, Route, Strategy, Traits, option
 
 
 class Hub(Strategy):
+    """A star: every publication goes to the node in the middle, which sends it to all others."""
+
     name: ClassVar[str] = "hub"
-    traits: ClassVar[Traits] = Traits(NetworkShape.STAR)
     tree: ClassVar[bool] = False
+    traits: ClassVar[Traits] = Traits(NetworkShape.STAR)
+    centre = option("", "The id of the node in the middle. Empty: the id that sorts first.")
 
     def route(self, topic: str, came_from: str | None) -> Route:
-        neighbours = self.context.neighbours()
-        hub = min((self.context.node_id, *neighbours))
-        here = hub == self.context.node_id
-        hops = tuple(Hop(each) for each in neighbours if each != came_from and (here or each == hub))
-        return Route(hops, local=True)
+        here, neighbours = self.context.node_id, self.context.neighbours()
+        centre = self.centre or min((here, *neighbours))
+        others = (n for n in neighbours if n != came_from and centre in (here, n))
+        return Route(tuple(Hop(n) for n in others), local=True)
 
     def route_retained(self, topic: str, came_from: str | None) -> Route:
         return self.route(topic, came_from)

@@ -102,9 +102,10 @@ def test_a_held_process_uses_no_more_than_its_share() -> None:
             quotas.hold(pid, 0.1)
             if quotas.impossible:
                 pytest.skip(quotas.impossible)
-            time.sleep(0.2)
+            first = cpu_seconds(pid)
+            wait_until(lambda: cpu_seconds(pid) > first, "a turn within its share")
             used, began = cpu_seconds(pid), time.monotonic()
-            time.sleep(1.0)
+            wait_until(lambda: cpu_seconds(pid) >= used + 0.1, "a tenth of a second of CPU")
             share = (cpu_seconds(pid) - used) / (time.monotonic() - began)
         assert share < 0.15
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,9 +122,10 @@ def test_a_connection_that_was_given_up_does_not_call_a_client_away_from_where_i
     connect: Connect,
 ) -> None:
     arrived, answer = threading.Event(), threading.Event()
+    connecting = packets.Connect("c", 4)
 
     def slowly(packet: packets.Packet) -> None:
-        if isinstance(packet, packets.Connect) and packet.client_id == "c":
+        if packet == connecting:
             arrived.set()
             answer.wait(LIMIT)
 
@@ -136,11 +136,11 @@ def test_a_connection_that_was_given_up_does_not_call_a_client_away_from_where_i
         here = connect(net.port("e"), "c")
         here.subscribe("t", 1)
         forsaken = socket.create_connection((HOST, net.port("d")), timeout=LIMIT)
-        forsaken.sendall(codec.encode(packets.Connect("c", 4), 4))
+        forsaken.sendall(codec.encode(connecting, 4))
         assert arrived.wait(LIMIT)
         net.node("d").pause()  # so that CONNACK and the end of the connection are there at once
         answer.set()
-        time.sleep(0.2)
+        wait_until(lambda: connecting in slow.answered, "CONNACK on its way")
         forsaken.close()
         net.node("d").resume()
         wait_until(lambda: net.counted("forsaken_connects")["d"] == 1, "the end of the connection noticed")

@@ -57,11 +57,34 @@ def test_a_node_tells_its_numbers_to_subscribers_at_another_site(
     assert said["messages_in"] >= 20
     assert said["bytes_in"] > 20 * 100
     assert said["sessions"] == 2, "the publisher, and the telemetry's own"
+    assert (said["publishers"], said["subscribers"]) == (2, 1)
+    assert said["topics"] == 2
+    assert (said["timed"], said["latency_seconds"]) == (0, 0), "nothing came from the other site"
     assert (said["links"], said["links_up"]) == (1, 1)
     assert said["memory_bytes"] > 1_000_000
     assert said["cpu_seconds"] > 0
     assert said["recorded"] > 0
     assert said["drops"] == 0
+
+
+def test_how_long_messages_of_other_sites_took_is_counted_where_they_arrive(
+    nodes: tuple[LabNode, LabNode], connect: Connect
+) -> None:
+    a, b = nodes
+    subscriber = connect(a.port, "subscriber")
+    subscriber.subscribe("far/#", 1)
+    before = b.status()["topics"]["seen"]
+    publisher = connect(b.port, "far")
+    for number in range(10):
+        publisher.publish(f"far/{number}", b"x", qos=1)
+    wait_until(lambda: len(subscriber.received) == 10, "messages of the other site")
+
+    def timed(status: dict[str, Any]) -> bool:
+        return bool(sum(injector["timed"] for injector in status["injectors"]) == 10)
+
+    a.wait_for(timed, "their acknowledgements")
+    assert sum(injector["latency_seconds"] for injector in a.status()["injectors"]) > 0
+    assert b.status()["topics"]["seen"] == before + 10
 
 
 def test_what_status_counts_stays_when_a_client_leaves(

@@ -36,6 +36,11 @@ def said(node: str, time: float, messages: int, *, start: int = 1, **others: Any
         "bytes_out": 300 * messages,
         "sessions": 4,
         "filters": 2,
+        "subscribers": 3,
+        "topics": 7,
+        "roles": {"coordinator": 2, "shadow": 5},
+        "timed": messages,
+        "latency_seconds": messages / 50,
         "links_up": 1,
         "drops": 0,
         "backlog_messages": 0,
@@ -58,18 +63,25 @@ def test_each_node_has_a_row_with_its_totals_and_mean_rates_and_the_cluster_thei
     spark: SparkSession, tmp_path: Path
 ) -> None:
     messages: list[Said | bytes] = [said("a", 100 + n, 50 * n) for n in range(0, 21, 2)]
-    messages += [said("b", 100.5 + n, 10 * n, memory_bytes=70_000_000) for n in range(0, 21, 2)]
+    messages += [
+        said("b", 100.5 + n, 10 * n, memory_bytes=70_000_000, latency_seconds=2.6 * n)
+        for n in range(0, 21, 2)
+    ]
     messages += [b"no telemetry", b'{"other": 1}']
     found = telemetry.tables(rows(spark, messages), seconds=10.0)
     a, b = (row.asDict() for row in found.nodes.collect())
     assert (a["node"], a["messages_in"], a["samples"], a["starts"]) == ("a", 1000, 11, 1)
     assert (a["messages_in_rate"], a["bytes_out_rate"]) == pytest.approx((50, 15_000))
     assert a["cpu"] == pytest.approx(0.1)
-    assert b["messages_in_rate"] == pytest.approx(10)
+    assert (b["messages_in_rate"], b["latency"]) == pytest.approx((10, 0.26))
+    assert (a["latency"], a["subscribers"], a["topics"]) == (pytest.approx(0.02), 3, 7)
+    assert json.loads(a["roles"]) == {"coordinator": 2, "shadow": 5}
     total, average = (row.asDict() for row in found.cluster.collect())
     assert (total["cluster"], total["nodes"]) == ("total", 2)
     assert (total["messages_in"], total["messages_in_rate"]) == pytest.approx((1200, 60))
     assert (average["cluster"], average["memory_bytes"]) == ("average", 60_000_000)
+    assert total["latency"] == average["latency"] == pytest.approx(0.06), "by messages, not by nodes"
+    assert total["subscribers"] == 6
     assert found.unreadable == 2
     over_time = found.over_time.collect()
     assert [(row["node"], row["from"]) for row in over_time if row["node"] == "a"] == [
@@ -81,7 +93,7 @@ def test_each_node_has_a_row_with_its_totals_and_mean_rates_and_the_cluster_thei
 
     written = {path.name for path in telemetry.write(found, tmp_path / "out")}
     tables = {"nodes.csv", "cluster.csv", "over_time.csv"}
-    assert written == tables | {"messages.svg", "bytes.svg", "cpu.svg", "memory.svg"}
+    assert written == tables | {"messages.svg", "bytes.svg", "latency.svg", "cpu.svg", "memory.svg"}
     with (tmp_path / "out" / "nodes.csv").open() as file:
         assert [row["messages_in"] for row in csv.DictReader(file)] == ["1000", "200"]
     svg = ElementTree.parse(tmp_path / "out" / "messages.svg").getroot()
@@ -151,4 +163,6 @@ def test_what_a_running_node_says_of_itself_is_read_from_its_log(spark: SparkSes
     assert row["samples"] >= 10
     assert row["sessions"] == 1, "its own"
     assert row["messages_in_rate"] > 0
+    assert row["topics"] == 1, "its own"
+    assert row["latency"] is None, "nothing comes from other sites"
     assert row["cpu"] > 0

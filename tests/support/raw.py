@@ -100,6 +100,8 @@ class FakeBroker:
 
     def __init__(self, instead: Callable[[Packet], Packet | bytes | None] = lambda packet: None) -> None:
         self._instead = instead
+        self.answered: list[Packet] = []
+        """The packets that it has sent an answer to, of all connections."""
         self._heard: list[bytearray] = []
         self._sockets: list[socket.socket] = []
         self._server = socket.create_server((HOST, 0))
@@ -133,6 +135,7 @@ class FakeBroker:
                         connection.sendall(
                             answer if isinstance(answer, bytes) else codec.encode(answer, version)
                         )
+                        self.answered.append(packet)
 
     def __enter__(self) -> Self:
         return self

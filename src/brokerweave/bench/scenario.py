@@ -11,7 +11,7 @@ from __future__ import annotations
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from brokerweave.config import Address, nearest
 from brokerweave.config.values import BadValue
 from brokerweave.errors import ConfigError
 from brokerweave.lab import BROKERS
-from brokerweave.plugin import Strategy, registry
+from brokerweave.plugin import OptionValue, Strategy, options_of, registry
 
 FRONTS = ("none", "node", "haproxy")
 WAYS = ("tcp", "unix")
@@ -102,6 +102,8 @@ class Scenario:
     join: str = "none"
     """How the places cooperate: by their own bridges, or by nodes with a strategy (a name or module:Class).
     In a row, unless the strategy needs another wiring."""
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    """Of the strategy, as in the section of a node that has its name."""
     workers: int = 2
     """Processes for t-clients; l-clients have one of their own, so that no load delays their clocks."""
     tick: float = 0.002
@@ -269,7 +271,7 @@ def _check(scenario: Scenario) -> None:
         wrong = "bandwidth is for places that are started here, without an address"
     if wrong:
         raise ConfigError(wrong)
-    joined_by(scenario.join)
+    _check_options(scenario)
     for place in scenario.places:
         _check_place(place, scenario.join)
     kinds: dict[str, bool] = {}
@@ -281,6 +283,18 @@ def _check(scenario: Scenario) -> None:
         if kinds.setdefault(group.topic, group.latency) != group.latency:
             raise ConfigError(f"topic {group.topic} has clients for throughput and for latency")
     _check_kills(scenario, names)
+
+
+def _check_options(scenario: Scenario) -> None:
+    strategy = joined_by(scenario.join)
+    known = options_of(strategy) if strategy is not None else {}
+    if not isinstance(scenario.options, Mapping):
+        raise ConfigError("options: is a table of the strategy's options")
+    for name, value in scenario.options.items():
+        if name not in known:
+            raise ConfigError(f"options: {scenario.join} has no option {name!r}{nearest(name, known)}")
+        if problem := known[name].problem(value):
+            raise ConfigError(f"options: {name} should be {problem}; not {value!r}")
 
 
 def _check_place(place: Place, join: str) -> None:

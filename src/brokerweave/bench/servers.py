@@ -131,6 +131,8 @@ def _start_fronts(scenario: Scenario, sites: list[_Site], stack: ExitStack, show
                 # Who is dead is known by membership alone; it finds the others too.
                 dialed = ()
                 settings |= _membership(site, sites, strategy.name, len(scenario.kills))
+            if strategy is not None and scenario.options:
+                settings[strategy.name] = {**settings.get(strategy.name, {}), **scenario.options}
             port = site.running["broker"].port
             runs = scenario.join if strategy is not None else registry.DEFAULT
             nodes.append(LabNode(site.place.name, port, dialed, strategy=runs, settings=settings))

@@ -17,7 +17,7 @@ from brokerweave.cli import bench_overlay_command, bench_report_command
 from brokerweave.cli.output import console, help_text, progress, table
 from brokerweave.cli.running_commands import Json, print_json
 from brokerweave.cli.strategy_option import HELP as STRATEGY_HELP
-from brokerweave.cli.strategy_option import METAVAR
+from brokerweave.cli.strategy_option import METAVAR, StrategyOptions, given
 
 if TYPE_CHECKING:
     from brokerweave.bench.folder import Measurement, WindowCounts
@@ -154,6 +154,7 @@ def load(
         typer.Option(help="Messages a second of all publishers, instead of the file's interval.", min=0.001),
     ] = None,
     strategy: JoinedBy = None,
+    settings: StrategyOptions = None,
     preset: Preset = None,
     to: To = None,
     as_json: Json = False,
@@ -164,7 +165,7 @@ def load(
     from brokerweave.bench.servers import serving
     from brokerweave.bench.starting import one_benchmark, open_run
 
-    wanted = _adapted(load_file(scenario), preset, strategy)
+    wanted = _adapted(load_file(scenario), preset, strategy, settings)
     if rate is not None:
         wanted = wanted.every(wanted.publishers / rate)
     with one_benchmark(tell):
@@ -190,6 +191,7 @@ def limit(
     publishers: Annotated[int, typer.Option(min=1, help="Publishers of each topic.")] = 10,
     subscribers: Annotated[int, typer.Option(min=1, help="Subscribers of each topic.")] = 10,
     strategy: JoinedBy = None,
+    settings: StrategyOptions = None,
     preset: Preset = None,
     search: SearchKind = None,
     start: Annotated[
@@ -212,7 +214,7 @@ def limit(
         wanted = load_file(scenario)
     else:
         wanted = one_place("broker", address=broker or "", topics=topics, clients=(publishers, subscribers))
-    wanted = _adapted(wanted, preset, strategy)
+    wanted = _adapted(wanted, preset, strategy, settings)
     kind, asked = chosen_search(search, wanted.times, start / 1000 if start else None)
     with one_benchmark(tell):
         begun = {"start_ms": start} if start else {}
@@ -252,12 +254,15 @@ def patterns(
         ),
     ] = None,
     strategy: Strategies = None,
+    settings: StrategyOptions = None,
     preset: Preset = "short",
     search: SearchKind = None,
     to: To = None,
     as_json: Json = False,
 ) -> int:
     _need()
+    from dataclasses import replace
+
     from brokerweave.bench.patterns import patterns as all_patterns
     from brokerweave.bench.scenario import times
     from brokerweave.bench.series import Failed, find_limits
@@ -272,6 +277,8 @@ def patterns(
         if name not in made:
             raise ConfigError(f"no pattern is called '{name}'{nearest(name, made)}")
     chosen = [made[name] for name in made if not only or name in only]
+    set_up = with_options([each.scenario for each in chosen], settings)
+    chosen = [replace(each, scenario=wanted) for each, wanted in zip(chosen, set_up, strict=True)]
     scenarios = {each.scenario.name: each.scenario.to_dict() for each in chosen}
     described = {"quota": quota, "preset": preset, "search": search, "patterns": scenarios}
     with one_benchmark(tell):
@@ -306,6 +313,7 @@ def pairs(
             help="none: one broker; else four sites with this strategy. May be repeated.",
         ),
     ] = None,
+    settings: StrategyOptions = None,
     rate: Annotated[float, typer.Option(help="Messages a second of all together.", min=1)] = 1000.0,
     quota: Quota = 0.15,
     preset: Preset = "short",
@@ -318,8 +326,15 @@ def pairs(
     from brokerweave.plugin import registry
 
     joins, counts = tuple(strategy or ("none", registry.DEFAULT)), tuple(count or COUNTS)
-    scenarios = series(joins, counts, quota, times(preset or "short"), rate)
-    described = {"quota": quota, "preset": preset, "rate": rate, "joins": joins, "counts": counts}
+    scenarios = with_options(series(joins, counts, quota, times(preset or "short"), rate), settings)
+    described = {
+        "quota": quota,
+        "preset": preset,
+        "rate": rate,
+        "joins": joins,
+        "counts": counts,
+        **_told(settings),
+    }
     return _measure_each("pairs", described, scenarios, to, as_json)
 
 
@@ -331,6 +346,7 @@ def failover(
     strategy: Annotated[
         str | None, typer.Option("--strategy", "--join", metavar=METAVAR, help=STRATEGY_HELP)
     ] = None,
+    settings: StrategyOptions = None,
     rate: Annotated[float, typer.Option(help="Messages a second of all together.", min=1)] = 1000.0,
     quota: Quota = 0.5,
     preset: Preset = "short",
@@ -343,13 +359,22 @@ def failover(
 
     killed, join = tuple(kill or (1, 2)), strategy or DEFAULT
     chosen = times(preset) if preset and preset != "short" else SHORT
-    scenarios = series(killed, pairs, join, quota, chosen, rate)
-    described = {"quota": quota, "preset": preset, "rate": rate, "join": join, "pairs": pairs, "kill": killed}
+    scenarios = with_options(series(killed, pairs, join, quota, chosen, rate), settings)
+    described = {
+        "quota": quota,
+        "preset": preset,
+        "rate": rate,
+        "join": join,
+        "pairs": pairs,
+        "kill": killed,
+        **_told(settings),
+    }
     return _measure_each("failover", described, scenarios, to, as_json)
 
 
 def compare(
     strategy: Strategies = None,
+    settings: StrategyOptions = None,
     nodes: Annotated[int, typer.Option(min=2, max=16, help="Sites.")] = 3,
     rate: Annotated[float, typer.Option(help="Messages a second of all together.", min=1)] = 200.0,
     seconds: Annotated[float, typer.Option(help="How long each is measured.", min=0.5, max=3600)] = 5.0,
@@ -367,8 +392,15 @@ def compare(
 
     strategies = tuple(strategy or registry.known_strategies())
     broker = "amqtt" if available()["mosquitto"] else "mosquitto"
-    scenarios = comparing.series(strategies, nodes, rate, seconds, broker)
-    described = {"strategies": strategies, "nodes": nodes, "rate": rate, "seconds": seconds, "broker": broker}
+    scenarios = with_options(comparing.series(strategies, nodes, rate, seconds, broker), settings)
+    described = {
+        "strategies": strategies,
+        "nodes": nodes,
+        "rate": rate,
+        "seconds": seconds,
+        "broker": broker,
+        **_told(settings),
+    }
     with one_benchmark(tell):
         folder = open_run("compare", described, to)
         failed = [each for each in measure_all(scenarios, folder, tell) if isinstance(each, Failed)]
@@ -423,14 +455,50 @@ def _need() -> None:
         raise ConfigError("bench needs more than is installed: pip install 'brokerweave[bench]'")
 
 
-def _adapted(scenario: Scenario, preset: str | None, strategy: str | None) -> Scenario:
-    """With the times and the strategy that flags name, if they do."""
+def _told(settings: Sequence[str] | None) -> dict[str, Any]:
+    """For a run's folder."""
+    return {"set": list(settings)} if settings else {}
+
+
+def with_options(scenarios: Sequence[Scenario], settings: Sequence[str] | None) -> list[Scenario]:
+    """Each with those of the options that are of its strategy. Raises `ConfigError` for one that is of
+    none."""
+    from dataclasses import replace
+
+    from brokerweave.bench.scenario import joined_by
+    from brokerweave.config import nearest
+    from brokerweave.errors import ConfigError
+
+    by_strategy: dict[str, list[str]] = {}
+    for each in scenarios:
+        if strategy := joined_by(each.join):
+            by_strategy[strategy.name] = []
+    for text in settings or ():
+        name = text.partition(".")[0].strip()
+        if name not in by_strategy:
+            raise ConfigError(
+                f"--set {text}: no strategy {name!r} is measured here{nearest(name, by_strategy)}"
+            )
+        by_strategy[name].append(text)
+    made = []
+    for each in scenarios:
+        strategy = joined_by(each.join)
+        mine = given(each.join, by_strategy[strategy.name]) if strategy else {}
+        made.append(replace(each, options={**each.options, **mine}))
+    return made
+
+
+def _adapted(
+    scenario: Scenario, preset: str | None, strategy: str | None, settings: Sequence[str] | None
+) -> Scenario:
+    """With the times, the strategy and its options that flags name, if they do."""
     from dataclasses import replace
 
     from brokerweave.bench.scenario import times
 
     spans = times(preset) if preset else scenario.times
-    return replace(scenario, times=spans, join=strategy or scenario.join)
+    adapted = replace(scenario, times=spans, join=strategy or scenario.join)
+    return with_options([adapted], settings)[0]
 
 
 def tell(text: str) -> None:

@@ -48,8 +48,15 @@ def node(
     given = {dotted: flags[_parameter_name(key)] or None for dotted, key in KEYS.items() if _is_list(key)}
     given |= {dotted: flags[_parameter_name(key)] for dotted, key in KEYS.items() if not _is_list(key)}
     config = load(file, {**given, "neighbour": neighbour or None, "tap": tap or None, "set": set_ or None})
-    if check:
-        return _check(config)
+    return _check(config) if check else _run(config)
+
+
+def node_of_file(file: str) -> int:
+    """`brokerweave node FILE`, without flags."""
+    return _run(load(file, {}))
+
+
+def _run(config: NodeConfig) -> int:
     from brokerweave.runtime.node import run
 
     return run(config)

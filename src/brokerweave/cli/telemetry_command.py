@@ -25,7 +25,7 @@ Examples:
   brokerweave pipeline telemetry --nodes grpc://127.0.0.1:8815,grpc://127.0.0.1:8816
   brokerweave pipeline telemetry --from lake --out telemetry --every 30
 """
-_SHOWN = {
+_TRAFFIC = {
     "node": "node",
     "strategy": "strategy",
     "messages in": "messages_in",
@@ -34,11 +34,19 @@ _SHOWN = {
     "out/s": "messages_out_rate",
     "bytes in/s": "bytes_in_rate",
     "bytes out/s": "bytes_out_rate",
-    "sessions": "sessions",
-    "filters": "filters",
-    "links": "links_up",
+    "latency": "latency",
     "backlog": "backlog_messages",
     "drops": "drops",
+}
+_STATE = {
+    "node": "node",
+    "sessions": "sessions",
+    "subscribers": "subscribers",
+    "publishers": "publishers",
+    "filters": "filters",
+    "topics": "topics",
+    "roles": "roles",
+    "links": "links_up",
     "cpu": "cpu",
     "memory": "memory_bytes",
     "uptime": "uptime",
@@ -102,18 +110,23 @@ def telemetry(
 
 
 def show(by_node: list[dict[str, Any]], together: list[dict[str, Any]]) -> None:
-    shown = table(*_SHOWN)
-    for row in by_node:
-        shown.add_row(*(_cell(name, row.get(name)) for name in _SHOWN.values()))
-    shown.add_section()
-    for row in together:
-        shown.add_row(row["cluster"], *(_cell(name, row.get(name)) for name in list(_SHOWN.values())[1:]))
-    console().print(shown)
+    for columns in (_TRAFFIC, _STATE):
+        shown = table(*columns)
+        for row in by_node:
+            shown.add_row(*(_cell(name, row.get(name)) for name in columns.values()))
+        shown.add_section()
+        for row in together:
+            shown.add_row(
+                row["cluster"], *(_cell(name, row.get(name)) for name in list(columns.values())[1:])
+            )
+        console().print(shown)
 
 
 def _cell(name: str, value: Any) -> str:
     if value is None:
         return ""
+    if name == "latency":
+        return f"{value * 1000:,.1f} ms"
     if name in _BYTES:
         for unit in ("B", "KB", "MB"):
             if value < 1000:

@@ -63,6 +63,8 @@ class Message:
     """When its handshake last went on."""
     name: tuple[str, int, int] | None = None
     """Origin, epoch and sequence, where somebody watches."""
+    repair: bool = False
+    """As its run's."""
 
 
 def read_message(

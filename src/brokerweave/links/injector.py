@@ -277,12 +277,12 @@ class Injector:
             return
         packet = codec.decode(frame.data, self._version)
         if isinstance(packet, PubAck):
-            self._sender.puback(packet.packet_id, packet.reason_code)
+            self._sender.puback(packet.packet_id, packet.reason_code, now)
         elif isinstance(packet, PubRec):
             answer = self._sender.pubrec(packet.packet_id, packet.reason_code, self._version, now)
             self._control.append(answer)
         elif isinstance(packet, PubComp):
-            self._sender.pubcomp(packet.packet_id)
+            self._sender.pubcomp(packet.packet_id, now)
         elif isinstance(packet, PingResp):
             self._sender.pong()
         elif isinstance(packet, Disconnect):

@@ -55,6 +55,10 @@ class InjectorCounters:
 
     injected: list[int] = field(default_factory=lambda: [0, 0, 0])
     """By QoS: 0 when written, 1 and 2 when the broker has confirmed."""
+    timed: int = 0
+    """Of these, those that count for the latency: all but what repairs a broker's retained messages."""
+    latency_seconds: float = 0.0
+    """Their ages (`Run.born`) at that moment, added up."""
     resent: int = 0
     downgraded_qos: int = 0
     """Sent at a lower QoS than published and wanted, because the broker cannot do better."""
@@ -171,7 +175,7 @@ class Sender:
             self.counters.properties_dropped += sum(
                 bool(publish_head(frame, run.version).properties) for frame in split(run.blob)
             )
-        self.counters.injected[0] += run.count
+        self._count_injected(0, run.count, run.repair, now - run.born)
         self._end(sequence, run.count)
         return self._written_qos0(blob, now)
 
@@ -201,6 +205,7 @@ class Sender:
                 self._bury(run.born, b"", frame[0] >> 1 & 3, run.version, str(error), frame)
                 ended += 1
                 continue
+            message.repair = run.repair
             inherited = 0 < record <= self._outbox.inherited
             if message.published_qos and (self.watch is not None or inherited):
                 message.name = (run.origin, run.epoch, run.first + offset)
@@ -274,7 +279,7 @@ class Sender:
         message.mark = self._mark
         if self.watch is not None and message.name is not None:
             self.watch.sent(*message.name, self._mark)
-        self.counters.injected[0] += 1
+        self._count_injected(0, 1, message.repair, now - message.born)
         self._end(message.sequence)
         return frame + self.ping(now) if alone else frame
 
@@ -306,12 +311,18 @@ class Sender:
         self.counters.properties_dropped += message.has_properties and self.limits.version != 5
         self.counters.retain_dropped += message.retain and not self.limits.retain
 
+    def _count_injected(self, qos: int, messages: int, repair: bool, age: float) -> None:
+        self.counters.injected[qos] += messages
+        if not repair:
+            self.counters.timed += messages
+            self.counters.latency_seconds += messages * max(age, 0.0)
+
     # What the broker answers
 
-    def puback(self, packet_id: int, reason: int) -> None:
+    def puback(self, packet_id: int, reason: int, now: float) -> None:
         message = self._answered(packet_id, 1)
         if message is not None:
-            self._accepted(message, reason)
+            self._accepted(message, reason, now)
 
     def pubrec(self, packet_id: int, reason: int, version: int, now: float) -> bytes:
         """What to answer: PUBREL, also to what is not known (any more), so that the broker can end it."""
@@ -324,17 +335,17 @@ class Sender:
         if message is None:
             return codec.encode(PubRel(packet_id, 0 if known or version < 5 else _UNKNOWN_ID), version)
         if reason >= _REFUSED:  # ends the handshake [MQTT-4.3.3-4]
-            self._accepted(message, reason)
+            self._accepted(message, reason, now)
             return b""
         message.stage = Stage.RELEASED
         message.moved = now
         self._keep(message, Step.RECEIVED)
         return codec.encode(PubRel(packet_id), version)
 
-    def pubcomp(self, packet_id: int) -> None:
+    def pubcomp(self, packet_id: int, now: float) -> None:
         message = self._inflight.get(packet_id)
         if message is not None and message.stage is Stage.RELEASED:
-            self._accepted(message, 0)
+            self._accepted(message, 0, now)
 
     def pong(self) -> None:
         if self._pings:
@@ -352,7 +363,7 @@ class Sender:
         self._prove(message.mark)
         return message
 
-    def _accepted(self, message: Message, reason: int) -> None:
+    def _accepted(self, message: Message, reason: int, now: float) -> None:
         """The broker's last word on a message."""
         packet_id = message.packet_id
         if reason >= _REFUSED:
@@ -363,7 +374,7 @@ class Sender:
             self._suspects.clear(message.topic)
         message.suspect = False
         if reason < _REFUSED:
-            self.counters.injected[message.qos] += 1
+            self._count_injected(message.qos, 1, message.repair, now - message.born)
             self._done(message, packet_id)
             return
         message.tried += 1
@@ -412,7 +423,7 @@ class Sender:
         for message in identifiers:
             self._keep(message, Step.FREE)
         for message in self._inflight.forgotten():
-            self.counters.injected[message.qos] += 1
+            self._count_injected(message.qos, 1, message.repair, now - message.born)
             self._done(message, identifiers[message])
         self._earlier.session_lost()
         return b""

@@ -168,6 +168,9 @@ class Carriers:
             self.lost(rival)
             rival.connection.close()
             rival.close()
+            if not self._still_true(carrier, key):  # the end of the other one was the end of the link
+                carrier.connection.close()
+                return
         carrier.peer = key
         self._carriers[key] = carrier
         self.refusals.pop(event.peer_id, None)

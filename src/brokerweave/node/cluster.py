@@ -47,6 +47,10 @@ class ClusterView:
         if self._announced:
             self.announce(self._announced)
 
+    def misses(self, node: str) -> bool:
+        """Whether this node is a member, and another is not."""
+        return self._host is not None and node not in self.live
+
     def searching(self) -> bool:
         return self._host is not None and self._host.searching()
 

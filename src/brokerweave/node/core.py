@@ -50,7 +50,7 @@ from brokerweave.node.waiting_controls import DROPPED, WaitingControls
 from brokerweave.node.wills import Wills
 from brokerweave.node.wiring import UNKNOWN, Wiring
 from brokerweave.node.write_ahead_log import WriteAheadLog
-from brokerweave.plugin import Cut, Linking, Listener, OptionValue, Strategy, Timer, Usage
+from brokerweave.plugin import Cut, Linking, Listener, OptionValue, Strategy, Timer, TrafficUsage
 from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.host import SessionLimits
 from brokerweave.session.pair import Pair
@@ -349,9 +349,9 @@ class NodeCore:
         stamp = self.retained.index.clock.reserve(1, self.host.now())
         return max(stamp, self.care.since(client) + 1)
 
-    def usage(self, topic: str) -> Usage:
+    def usage(self, topic: str) -> TrafficUsage:
         if self.usage_meter is None:
-            return Usage()
+            return TrafficUsage()
         return self.usage_meter.of(topic, self.cluster.round_trip())
 
     def send_retained(
@@ -594,6 +594,7 @@ class NodeCore:
         """A neighbour from before a restart, with its pending messages and its filters."""
         self.add_neighbour(identifier)
         wants = {name: value for name, value in kept.items() if name != UNKNOWN}
+        self.kept[identifier] |= wants  # whether the strategy says it again or not
         self.guarded.neighbour_recalled(identifier, wants)
         self.wiring.recalled(identifier, UNKNOWN in kept)
 

@@ -44,12 +44,14 @@ class MemberWatcher:
             return
         if self._links_all:
             self._core.add_neighbour(member.id)
+        self._reached(member)  # before the strategy hears of it: it may have something to tell
         self._live(self._core.cluster.live | {member.id})
         self._link(member)
         self._announced(member)
 
     def member_changed(self, member: Member) -> None:
         if member.id in self._core.cluster.live and member.id != self._core.node_id:
+            self._reached(member)
             self._link(member)
             self._announced(member)
 
@@ -80,10 +82,12 @@ class MemberWatcher:
         if data := Meta.decode(member.meta).table:
             self._core.guarded.member_announced(member.id, data)
 
+    def _reached(self, member: Member) -> None:
+        if self._core.demand is not None:
+            self._core.demand.joined(member.id, member.link_address)
+
     def _link(self, member: Member) -> None:
         address, me = member.link_address, self._core.node_id
-        if self._core.demand is not None:
-            self._core.demand.joined(member.id, address)
         if not self._links_all or address is None or self._dialed.get(member.id) == address:
             return
         if me < member.id or not self._reachable:

@@ -34,7 +34,8 @@ class Outgoing:
 
         `waited` is its number in the write-ahead log where it waited for its route.
         """
-        if run.plan:
+        relays = bool(run.plan)
+        if relays:
             run = run.bound_for(run.cap, run.holds)  # it was for this node: each hop has its own
         lane = group.lane
         if lane < 0:
@@ -55,7 +56,7 @@ class Outgoing:
             bound = _bound_for(run, cap, kept_for.get(neighbour, ()), plans.get(neighbour, b""))
             if self.enqueue(neighbour, lane, bound, number):
                 reached.append(neighbour)
-                if bound.plan and bound.confirm:
+                if bound.confirm and (bound.plan or relays):
                     self._core.relayed.sent(neighbour, lane, bound)
         if self._core.usage_meter is not None and came_on == OWN and reached:
             self._core.usage_meter.add(run, len(reached))

@@ -9,7 +9,7 @@ no longer, has arrived; for `drain_timeout` seconds at most, counted then. A lin
 Must not know: what a plan says, how death is noticed, clients.
 
 It is all in memory. A node that is restarted knows no more what its relays had acknowledged and not passed
-on: if such a relay then dies for good, that is lost.
+on: if such a relay then dies for good, that is lost. What they had not acknowledged is in its outboxes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from brokerweave.links.run import RUN_OVERHEAD, Run
@@ -55,9 +56,8 @@ class _Sent:
 @dataclass(slots=True)
 class _Drain:
     topic: str
-    left: set[Passed]
-    outboxes: bool
-    """Neighbours that got messages without a plan have yet to acknowledge them."""
+    left: set[Passed | str]
+    """What relays have yet to confirm, and neighbours that have yet to acknowledge what has no plan."""
     forget: Callable[[], object]
     timer: Timer | None = None
 
@@ -73,6 +73,8 @@ class Relayed:
         self._unconfirmed: Counter[str] = Counter()
         self._drains: dict[Question, _Drain] = {}
         self._replaced: dict[int, RouteGroup] = {}
+        self._going: set[str] = set()
+        """Dead relays whose messages are being sent to others."""
 
     def __len__(self) -> int:
         return len(self._sent)
@@ -85,9 +87,11 @@ class Relayed:
         return self._unconfirmed[neighbour] > 0
 
     def sent(self, neighbour: str, lane: int, run: Run) -> None:
-        """A run is in the outbox to a relay."""
+        """A run is in the outbox to a relay, or from a relay to one that passes nothing on."""
         passed = (neighbour, self._core.confirmations.name(lane, run))
-        self._add(passed, _Sent(lane, (neighbour, run.plan), run if run.durable else None))
+        self._add(passed, _Sent(lane, (neighbour, run.plan), run if run.plan and run.durable else None))
+        if not self._going and self._is_dead(neighbour):
+            self.gone(neighbour)
 
     def confirmed(self, neighbour: str, publication: PublicationId) -> None:
         self._end((neighbour, publication))
@@ -102,22 +106,52 @@ class Relayed:
     def gone(self, relay: str) -> None:
         """A neighbour is dead or removed: the strategy says who gets what it has not confirmed."""
         routes: dict[bytes, RouteCache] = {}
-        for passed in [each for each in self._sent if each[0] == relay] if self.awaits(relay) else ():
-            sent = self._sent.get(passed)
-            if sent is None:
-                continue  # given up meanwhile
-            instead: set[Passed] = set()
-            if sent.run is not None:
-                plan = sent.run.plan
-                instead = self._bypass(sent, routes.setdefault(plan, self._core.router.bypass(relay, plan)))
-            self._core.confirmations.extend(*passed, instead - {passed})
+
+        def around(plan: bytes) -> RouteCache:
+            return routes.get(plan) or routes.setdefault(plan, self._core.router.bypass(relay, plan))
+
+        self._going.add(relay)
+        older = self._only_in_outboxes(relay)
+        kept = [each for each in self._sent.items() if each[0][0] == relay] if self.awaits(relay) else []
+        for passed, _ in kept:
+            self._remove(passed)  # what goes to others is not to take its room
+        for sent in older:
+            self._bypass(sent, around)
+        for passed, sent in kept:
+            instead = self._bypass(sent, around) - {passed}
+            self._core.confirmations.extend(*passed, instead)
             self._core.confirmations.confirmed(*passed)
             self._end(passed, instead)
+        self._end(relay)
+        for other in [other for other in self._unconfirmed if other not in self._going]:
+            if self._is_dead(other):
+                self.gone(other)  # the strategy named one that is dead, too
+        self._going.discard(relay)
 
-    def _bypass(self, sent: _Sent, routes: RouteCache) -> set[Passed]:
-        assert sent.run is not None
+    def _is_dead(self, neighbour: str) -> bool:
+        return self._core.cluster.misses(neighbour) and not self._core.is_up(neighbour)
+
+    def _only_in_outboxes(self, relay: str) -> list[_Sent]:
+        """What the relay has not acknowledged and was given up here, or is from before a restart: it is older
+        than what is kept. No more than could be kept."""
+        found: list[_Sent] = []
+        room, entry = self._limit, self._core.neighbour_table.get(relay)
+        for lane, each in enumerate(entry.lanes if entry is not None else ()):
+            for run in each.outbox.everything():
+                known = (relay, self._core.confirmations.name(lane, run)) in self._sent
+                if run.plan and run.durable and not run.repair and not known:
+                    found.append(_Sent(lane, (relay, run.plan), run))
+                    room -= run.size
+                if room < 0:
+                    return found
+        return found
+
+    def _bypass(self, sent: _Sent, around: Callable[[bytes], RouteCache]) -> set[Passed]:
         instead: set[Passed] = set()
-        for group, part in parts_by_group(sent.run.bound_for(sent.run.cap, ()), routes):
+        if sent.run is None:
+            return instead
+        run = sent.run.bound_for(sent.run.cap, (), confirm=True)
+        for group, part in parts_by_group(run, around(sent.run.plan)):
             if group is None or not group.known:
                 self._core.counters.add("relayed_unserved", part.count)
                 continue
@@ -125,8 +159,10 @@ class Relayed:
             name = self._core.confirmations.name(group.lane, part)
             for neighbour in self._core.outgoing.dispatch(part, group):
                 passed = (neighbour, name)
-                run = self._sent[passed].run if passed in self._sent else None
-                self._add(passed, _Sent(sent.lane, sent.way, run))
+                before = self._sent.get(passed)
+                if before is not None or self._core.in_reach(neighbour):
+                    kept = before.run if before is not None else None
+                    self._add(passed, _Sent(sent.lane, sent.way, kept))
                 if self._core.in_reach(neighbour):
                     instead.add(passed)
         return instead
@@ -156,14 +192,14 @@ class Relayed:
         if not way:
             del self._ways[sent.lane, sent.way]
 
-    def _end(self, passed: Passed, instead: set[Passed] | None = None) -> None:
-        """It is confirmed or given up, or others confirm it `instead`."""
-        self._remove(passed)
+    def _end(self, what: Passed | str, instead: set[Passed] | None = None) -> None:
+        """It is confirmed or given up, or others confirm it `instead`; or a neighbour is dead."""
+        if not isinstance(what, str):
+            self._remove(what)
         for question, drain in list(self._drains.items()):
-            if passed in drain.left:
-                drain.left.discard(passed)
+            if what in drain.left:
                 drain.left.update(instead or ())
-                self._look(question)
+                self._ends(question, drain, {what})
 
     # Where the way of a topic changes
 
@@ -178,19 +214,21 @@ class Relayed:
         self._replace(old)
         ways, now = _ways(old), _ways(new)
         ended = [way for way in ways if way not in now]
-        left = {passed for way in ended for passed in self._ways.get((new.lane, way), ())}
-        left = {passed for passed in left if self._core.in_reach(passed[0])}
-        direct = [there for there, plan in ended if not plan and new.plans and self._core.in_reach(there)]
-        table = self._core.neighbour_table
-        outboxes = [table[there].lanes[new.lane].outbox for there in direct if there in table]
-        outboxes = [outbox for outbox in outboxes if outbox.backlog_runs]
-        if not left and not outboxes:
-            return True
-        drain = self._drains[question] = _Drain(question.topic, left, bool(outboxes), forget)
-        drain.timer = self._core.call_later(self._drain_timeout, lambda: self._late(question, drain))
-        if outboxes:
-            self._core.when_passed(outboxes, lambda: self._acknowledged(question, drain))
-        return False
+        sent = {passed for way in ended for passed in self._ways.get((new.lane, way), ())}
+        left: set[Passed | str] = {passed for passed in sent if self._core.in_reach(passed[0])}
+        drain = _Drain(question.topic, left, forget)
+        for there in [
+            there for there, plan in ended if not plan and new.plans and self._core.in_reach(there)
+        ]:
+            entry = self._core.neighbour_table.get(there)
+            if entry is not None and entry.lanes[new.lane].outbox.backlog_runs:
+                left.add(there)
+                acknowledged = partial(self._ends, question, drain, {there})
+                self._core.when_passed((entry.lanes[new.lane].outbox,), acknowledged)
+        if left:
+            self._drains[question] = drain
+            drain.timer = self._core.call_later(self._drain_timeout, lambda: self._late(question, drain))
+        return not left
 
     def changes_no_more(self, question: Question) -> None:
         """The old way is the new one again."""
@@ -207,21 +245,13 @@ class Relayed:
             self._core.call_later(REPLACED_SECONDS, self._replaced.clear)
         self._replaced[id(group)] = group
 
-    def _acknowledged(self, question: Question, drain: _Drain) -> None:
-        drain.outboxes = False
-        if self._drains.get(question) is drain:
-            self._look(question)
-
     def _late(self, question: Question, drain: _Drain) -> None:
-        if self._drains.get(question) is drain:
-            self._core.counters.add("drain_timeouts")
-            drain.left.clear()
-            drain.outboxes = False
-            self._look(question)
+        self._core.counters.add("drain_timeouts")
+        self._ends(question, drain, set(drain.left))
 
-    def _look(self, question: Question) -> None:
-        drain = self._drains[question]
-        if not drain.left and not drain.outboxes:
+    def _ends(self, question: Question, drain: _Drain, what: set[Passed | str]) -> None:
+        drain.left -= what
+        if not drain.left and self._drains.get(question) is drain:
             self.changes_no_more(question)
             drain.forget()
             self._core.routes_changed((drain.topic,))
@@ -232,7 +262,7 @@ class Relayed:
         assert self.bytes <= self._limit, "more is kept than may be"
         assert +self._unconfirmed == Counter(there for there, _ in self._sent), "neighbours counted wrong"
         assert {passed for way in self._ways.values() for passed in way} == self._sent.keys(), "a lost way"
-        assert all(drain.left or drain.outboxes for drain in self._drains.values()), "a drain that is over"
+        assert all(drain.left for drain in self._drains.values()), "a drain that is over"
 
 
 def _ways(group: RouteGroup) -> list[Way]:

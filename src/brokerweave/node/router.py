@@ -26,6 +26,8 @@ from brokerweave.plugin import NOT_YET, Route, Strategy
 PLANS = 1_000
 PLAN_BYTES = 16 << 20
 """Of the plans whose routes are kept."""
+MOST_TOPICS_COUNTED = 100_000
+"""Topics that are told apart when they are counted (some 60 bytes each)."""
 TOPICS_PER_PLAN = 100
 """Topics in the cache of one plan (some 300 bytes each, at worst)."""
 
@@ -93,6 +95,7 @@ class Router:
         """Neighbours that get every topic, because what they want is not known yet. Call `changed` after."""
         self.share: Callable[[str], float] | None = None
         """Which share of a local topic's messages is recorded; None: there is no tap. `changed` after."""
+        self._topics: set[int] = set()
         self._strategy = strategy
         self._lanes = lanes
         self._failed = failed
@@ -106,6 +109,12 @@ class Router:
         self._changes = changes if type(strategy).follow is not Strategy.follow else None
         self._last: dict[tuple[str | None, bytes], dict[Question, RouteGroup]] = {}
         """The last answers, by the cache they are for, the oldest first; only where there may be plans."""
+
+    @property
+    def topics(self) -> int:
+        """Different topics of messages that were routed here since the start, `MOST_TOPICS_COUNTED` at
+        most. They are told apart by a hash."""
+        return len(self._topics)
 
     def cache(self, came_from: str | None, plan: bytes = b"") -> RouteCache:
         """The cache for what local clients publish (None) or what comes from a neighbour, with a plan or
@@ -202,6 +211,8 @@ class Router:
             return None  # the broker will tell its client what is wrong with it
         if text.startswith("$") or (admits is not None and not admits(text)):
             return None
+        if len(self._topics) < MOST_TOPICS_COUNTED:
+            self._topics.add(hash(topic))
         return self.answer(text, retain, came_from, plan, (came_from, text) in self._waiting)
 
     def answer(

@@ -1,4 +1,4 @@
-"""What local clients publish and what that costs, measured for strategies that decide by it (`Usage`).
+"""What local clients publish and what that costs, measured for strategies that decide by it (`TrafficUsage`).
 
 Owns the counts. Invariants: counts are of the last `WINDOW` to twice that; at most `TOPICS` topics are known,
 of which those that are rare make room. Must not know: what is decided.
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from brokerweave.links.run import Run
 from brokerweave.mqtt.publish import publish_head
-from brokerweave.plugin import Usage
+from brokerweave.plugin import TrafficUsage
 
 WINDOW = 10.0
 TOPICS = 10_000
@@ -46,7 +46,7 @@ class UsageMeter:
         counts.messages += run.count
         counts.bytes += len(run.blob)
 
-    def of(self, topic: str, round_trip: float | None) -> Usage:
+    def of(self, topic: str, round_trip: float | None) -> TrafficUsage:
         self._turn()
         lasted, sent, topics = self._before
         seconds = max(lasted + self._now() - self._began, 1.0)
@@ -54,7 +54,7 @@ class UsageMeter:
         found = [each[name] for each in (topics, self._topics) if name in each]
         messages, size = sum(each.messages for each in found), sum(each.bytes for each in found)
         mean = size / messages if messages else 0.0
-        return Usage(messages / seconds, mean, (sent + self._sent) / seconds, round_trip)
+        return TrafficUsage(messages / seconds, mean, (sent + self._sent) / seconds, round_trip)
 
     def _turn(self) -> None:
         lasted = self._now() - self._began

@@ -25,8 +25,10 @@ FIELDS = """
     v int, node string, time double, interval double, start bigint, uptime double, pid bigint,
     address string, strategy string, state string,
     messages_in bigint, bytes_in bigint, messages_out bigint, bytes_out bigint,
-    sessions bigint, filters bigint, links bigint, links_up bigint,
+    sessions bigint, filters bigint, subscribers bigint, publishers bigint, topics bigint,
+    roles map<string, bigint>, links bigint, links_up bigint,
     link_messages_sent bigint, link_messages_received bigint, injected bigint,
+    timed bigint, latency_seconds double, round_trip_seconds double,
     backlog_messages bigint, lag_seconds double, drops bigint,
     recorded bigint, log_rows bigint, kafka_lag bigint, cpu_seconds double, memory_bytes bigint
 """
@@ -40,10 +42,12 @@ TOTALS = {
     "drops": "drops_rate",
 }
 """Totals, and what their growth per second is called."""
-_LATEST = ("address", "pid", "strategy", "state", "uptime", "links")
+_LATEST = ("address", "pid", "strategy", "state", "uptime", "links", "topics", "round_trip_seconds")
 _SUMMED = (
     "sessions",
     "filters",
+    "subscribers",
+    "publishers",
     "links_up",
     "messages_in",
     "messages_out",
@@ -54,10 +58,13 @@ _SUMMED = (
     "memory_bytes",
 )
 """The latest of each, too, and the cluster has their sums."""
+_TIMED = ("timed", "latency_seconds")
+"""Totals whose growth gives the mean latency of what came meanwhile from other sites."""
 _GAUGES = ("memory_bytes", "sessions", "backlog_messages", "lag_seconds")
 _PLOTS = {
     "messages": ("Messages from clients", "messages a second", "messages_in_rate", 1.0),
     "bytes": ("Bytes to clients", "KB a second", "bytes_out_rate", 1e3),
+    "latency": ("Mean latency from other sites", "ms", "latency", 1e-3),
     "cpu": ("CPU of each node", "cores", "cpu", 1.0),
     "memory": ("Memory of each node", "MB", "memory_bytes", 1e6),
 }
@@ -110,19 +117,32 @@ def samples(rows: DataFrame) -> DataFrame:
 
 
 def with_rates(said: DataFrame) -> DataFrame:
-    """Each sample with the seconds since the one before, and the rates between them; null for a first one."""
+    """Each sample with the seconds since the one before, the rates between them, and the growth of `_TIMED`;
+    null for a first one."""
     before = Window.partitionBy("node", "start").orderBy("time")
     seconds = f.col("time") - f.lag("time").over(before)
     rates = {
         rate: (f.col(total) - f.lag(total).over(before)) / f.when(seconds > 0, seconds)
         for total, rate in TOTALS.items()
     }
-    return said.dropDuplicates(["node", "start", "time"]).withColumns({"seconds": seconds, **rates})
+    grown = {f"{total}_grown": f.col(total) - f.lag(total).over(before) for total in _TIMED}
+    return said.dropDuplicates(["node", "start", "time"]).withColumns({"seconds": seconds, **rates, **grown})
+
+
+def _mean_latency() -> Column:
+    """In seconds; null where nothing came from other sites."""
+    return _mean(f.col("latency_seconds_grown"), "timed_grown")
+
+
+def _mean(sums: Column, messages: str) -> Column:
+    count = f.sum(messages)
+    return (f.sum(sums) / f.when(count > 0, count)).alias("latency")
 
 
 def per_node(rated: DataFrame) -> DataFrame:
     """One row a node: its latest totals, and its mean and highest rates over all samples."""
     latest = [f.max_by(name, "time").alias(name) for name in (*_LATEST, *_SUMMED)]
+    latest.append(f.to_json(f.max_by("roles", "time")).alias("roles"))
     means = [
         (f.sum(f.col(rate) * f.col("seconds")) / f.sum("seconds")).alias(rate) for rate in TOTALS.values()
     ]
@@ -132,15 +152,17 @@ def per_node(rated: DataFrame) -> DataFrame:
         f.max("memory_bytes").alias("memory_bytes_max"),
     ]
     counts = [f.countDistinct("start").alias("starts"), f.count("*").alias("samples")]
-    return rated.groupBy("node").agg(*latest, *means, *highest, *counts).orderBy("node")
+    latency = [_mean_latency(), f.sum("timed_grown").alias("timed")]
+    return rated.groupBy("node").agg(*latest, *latency, *means, *highest, *counts).orderBy("node")
 
 
 def per_cluster(nodes: DataFrame) -> DataFrame:
-    """The nodes' sums and means."""
+    """The nodes' sums and means; the mean latency is that of all their messages, in both rows."""
 
     def row(kind: str, how: Callable[[str], Column]) -> DataFrame:
         values = [how(name).cast("double").alias(name) for name in (*_SUMMED, *TOTALS.values())]
-        return nodes.agg(f.lit(kind).alias("cluster"), f.count("*").alias("nodes"), *values)
+        latency = _mean(f.col("latency") * f.col("timed"), "timed")
+        return nodes.agg(f.lit(kind).alias("cluster"), f.count("*").alias("nodes"), *values, latency)
 
     return row("total", f.sum).unionByName(row("average", f.avg))
 
@@ -148,7 +170,7 @@ def per_cluster(nodes: DataFrame) -> DataFrame:
 def over_time(rated: DataFrame, seconds: float) -> DataFrame:
     """Mean rates per node and stretch of `seconds`."""
     begin = (f.floor(f.col("time") / seconds) * seconds).alias("from")
-    means = [f.avg(name).alias(name) for name in (*TOTALS.values(), *_GAUGES)]
+    means = [_mean_latency(), *(f.avg(name).alias(name) for name in (*TOTALS.values(), *_GAUGES))]
     return (
         rated.where(f.col("seconds").isNotNull()).groupBy("node", begin).agg(*means).orderBy("from", "node")
     )

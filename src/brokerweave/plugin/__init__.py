@@ -43,8 +43,8 @@ from brokerweave.plugin.strategy import (
     Route,
     Strategy,
     Timer,
+    TrafficUsage,
     Traits,
-    Usage,
 )
 
 API_VERSION = 1
@@ -87,9 +87,9 @@ __all__ = [
     "Subscribe",
     "Subscription",
     "Timer",
+    "TrafficUsage",
     "Traits",
     "Unsubscribe",
-    "Usage",
     "Will",
     "NetworkShape",
     "matches",

@@ -45,7 +45,7 @@ class Option(Generic[Value]):
         self.or_from = or_from
         problem = self.problem(default)
         if problem:
-            raise ValueError(f"the default {default!r} of an option should be {problem}")
+            raise ValueError(f"the default {default!r} of the option {doc!r} should be {problem}")
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name

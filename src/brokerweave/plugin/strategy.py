@@ -77,7 +77,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class TrafficUsage:
     """What a node has measured, of late (`Strategy.measures`)."""
 
     rate: float = 0.0
@@ -190,7 +190,7 @@ class Context(Protocol):
         """Forget the cached answers about these topics, or all. What waits for a route of theirs (`NOT_YET`)
         is asked about again, when the present callback is over."""
 
-    def usage(self, topic: str) -> Usage:
+    def usage(self, topic: str) -> TrafficUsage:
         """What is known of a topic's publications here, and of this node."""
 
     def send_retained(
@@ -356,6 +356,11 @@ class Strategy:
     def describe(self, neighbour: str) -> dict[str, int]:
         """Numbers about a neighbour that `status` shows. `filters_from` and `filters_to` are filters that it
         asked for and was asked for; both are 0 when no client is subscribed."""
+        return {}
+
+    def roles(self) -> Mapping[str, int]:
+        """For how many topics, or keys, this node has each role that the strategy knows, such as
+        `coordinator`. `status` shows it, and telemetry sends it."""
         return {}
 
     @classmethod

@@ -43,7 +43,7 @@ def implied(strategy: type[Strategy]) -> list[str]:
     words = {
         "delivery cluster": strategy.cluster_delivery,
         "subscribe barrier": strategy.patience is not None,
-        "cycles none": not strategy.tree,
+        "cycles none (its routes need no spanning tree: tree = False)": not strategy.tree,
         "patience for timeouts": strategy.patience is not None,
     }
     return [each for each, holds in words.items() if holds]

@@ -13,6 +13,7 @@ import brokerweave
 from brokerweave.links.injector import InjectorState
 from brokerweave.links.outbox import Outbox
 from brokerweave.node.core import NodeCore
+from brokerweave.node.router import MOST_TOPICS_COUNTED
 from brokerweave.runtime import compiled
 
 if TYPE_CHECKING:
@@ -58,12 +59,16 @@ def status(node: Node) -> dict[str, Any]:
             "refused": core.counters["refused_clients"] + core.counters["refused_connections_full"],
             "remembered": len(core.interest.records),
             "flooding": len(core.interest.flooded),
+            "subscribers": sum(bool(record.filters) for record in core.interest.records.values()),
+            "publishers": sum(pair.traffic[0] > 0 for pair in node.client_listener.relays),
         },
         "traffic": node.client_listener.traffic.totals(node.client_listener.relays),
         "links": neighbour_rows(node),
         "tree": {"nodes": core.wiring.nodes, "settled": core.wiring.settled},
         "injectors": _injector_rows(node),
         "filters": {"local": len(core.interest)},
+        "topics": {"seen": core.router.topics, "counted_at_most": MOST_TOPICS_COUNTED},
+        "roles": dict(core.strategy.roles()),
         "waiting": {"messages": core.waiting.runs, "bytes": core.waiting.bytes},
         "retained": {**core.retained.status(), "broker": node.retained_reader.state},
         "counters": {

@@ -80,6 +80,7 @@ def sample(node: Node, interval: float) -> dict[str, Any]:
     """One message: totals since the node's start, so that a lost one is made up for by the next."""
     now = status(node)
     links, edge_log, kafka = now["links"], now["edge_log"] or {}, now["kafka"] or {}
+    trips = [each["round_trip_ms"] for each in now["members"] if each["round_trip_ms"] is not None]
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "v": VERSION,
@@ -95,11 +96,18 @@ def sample(node: Node, interval: float) -> dict[str, Any]:
         **now["traffic"],
         "sessions": now["sessions"]["open"],
         "filters": now["filters"]["local"],
+        "subscribers": now["sessions"]["subscribers"],
+        "publishers": now["sessions"]["publishers"],
+        "topics": now["topics"]["seen"],
+        "roles": now["roles"],
         "links": len(links),
         "links_up": sum(link["state"] == "up" for link in links),
         "link_messages_sent": sum(link["sent"] for link in links),
         "link_messages_received": sum(link["received"] for link in links),
         "injected": sum(injector["injected"] for injector in now["injectors"]),
+        "timed": sum(injector["timed"] for injector in now["injectors"]),
+        "latency_seconds": round(sum(injector["latency_seconds"] for injector in now["injectors"]), 6),
+        "round_trip_seconds": round(sum(trips) / len(trips) / 1000, 6) if trips else None,
         "backlog_messages": sum(link["backlog_messages"] for link in [*links, *now["injectors"]]),
         "lag_seconds": max((link["oldest_seconds"] for link in [*links, *now["injectors"]]), default=0.0),
         "drops": sum(now["drops"].values()),

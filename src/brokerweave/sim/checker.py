@@ -20,10 +20,12 @@ from brokerweave.sim.client import ModelClient
 from brokerweave.sim.copies import Copies
 from brokerweave.sim.doubling import Doubling
 from brokerweave.sim.expected import Expected
+from brokerweave.sim.expected_by_members import ExpectedByMembers
 from brokerweave.sim.expected_in_one_hop import ExpectedInOneHop
 from brokerweave.sim.facts import Facts, ModelPublication, Visit
 from brokerweave.sim.node import SimNode
 from brokerweave.sim.order import Order
+from brokerweave.sim.order_by_members import OrderByMembers
 from brokerweave.sim.order_in_a_mesh import OrderInAMesh
 from brokerweave.sim.outages import Outages
 from brokerweave.sim.promises import Broken
@@ -53,6 +55,8 @@ class Checker:
         self._sessions = SessionRules(facts, expected)
         one_hop = isinstance(expected, ExpectedInOneHop)
         self._order = OrderInAMesh(facts, expected, self.redelivery) if one_hop else Order(facts, expected)
+        if isinstance(expected, ExpectedByMembers):
+            self._order = OrderByMembers(facts, expected)
         self._arrivals: dict[tuple[str, bytes], float] = {}
         """When a message last came to a node over a link."""
         self._reads: dict[bytes, float] = {}
@@ -100,8 +104,10 @@ class Checker:
         if payload:
             self.facts.publications[payload].resent += 1
 
-    def waits(self, node: str, payloads: list[bytes]) -> None:
+    def waits(self, node: str, payloads: list[bytes], version: int) -> None:
         self.facts.waiting.update((node, payload) for payload in payloads)
+        for payload in payloads:
+            self.facts.waited.setdefault((node, payload or version), self.facts.now)
 
     def passed_origin(self, node: SimNode, payload: bytes) -> None:
         facts = self.facts
@@ -143,7 +149,8 @@ class Checker:
         if not payload:
             if came_from is None and not run.repair:
                 topic = publish_head(run.blob, run.version).topic.decode()
-                self.retained.deletions.read(node, topic, facts.now, run.stamp)
+                read_at = facts.waited.get((node, run.stamp), facts.now)
+                self.retained.deletions.read(node, topic, read_at, run.stamp)
             return
         publication = facts.publications.get(payload)
         if publication is None:
@@ -229,6 +236,7 @@ class Checker:
     def flooded(self, node: str, view: int, payload: bytes, key: Key) -> None:
         self._doubling.check_flood(node, view, payload, key)
         self.facts.counts["floods"] += 1
+        self.expected.passing(node, payload, {}, False)
 
     def arrived(self, node: str, came_from: str, payloads: list[bytes]) -> None:
         facts = self.facts

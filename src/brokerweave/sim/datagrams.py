@@ -90,6 +90,9 @@ class DatagramNetwork:
     def delay(self) -> float:
         return self.faults.delay + self._random() * self.faults.jitter
 
+    def delay_between(self, source: Address, to: Address, size: int) -> float:
+        return self.delay()
+
     def _carry(self, data: bytes, source: Address, to: Address) -> None:
         port = self._ports[to]
 
@@ -106,4 +109,4 @@ class DatagramNetwork:
             port.waiting -= 1
             port.owner.received(data, source)
 
-        self._world.later(self.delay(), arrive)
+        self._world.later(self.delay_between(source, to, len(data)), arrive)

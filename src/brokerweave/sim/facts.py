@@ -111,6 +111,8 @@ class Facts:
         """What an outbox had on disk only."""
         self.waiting: set[tuple[str, bytes]] = set()
         """What a node keeps until it knows its route."""
+        self.waited: dict[tuple[str, bytes | int], float] = {}
+        """Since when a node kept something until it knew its route: by payload, of deletions by version."""
         self.unread: defaultdict[bytes, dict[str, float]] = defaultdict(dict)
         """The nodes with a pending message that were started while their disks failed, and when."""
         # Nodes, brokers and links

@@ -30,6 +30,7 @@ from brokerweave.session.pair import Pair
 from brokerweave.sim.disk import HELD, SimDisk
 from brokerweave.sim.injecting import SimInjection
 from brokerweave.sim.linking import SimLinks
+from brokerweave.sim.member import SimMember
 from brokerweave.sim.pipes import Handler, PipeEnd, StreamNetwork
 from brokerweave.sim.promises import Broken
 from brokerweave.sim.reading import SimRetainedReader
@@ -113,6 +114,8 @@ class SimNode:
         """Neighbours whose removal this node may forget: it was down, or ended meanwhile, or its disk failed.
         Then a restart brings them back, and their operator removes them again (guarantees: failing disk)."""
         self._epoch = 0
+        self.member: SimMember | None = None
+        """Set before the first start if it is a member of a cluster."""
         network.listen(name, self.host, self._accept_client)
         network.listen(f"{name}/link", self.host, lambda end: self.links.accept(end))
 
@@ -205,7 +208,9 @@ class SimNode:
         for neighbour in self.neighbours:
             self.core.add_neighbour(neighbour)
             self.links.dial(neighbour)
-        if options.members:
+        if self.member is not None:
+            self.member.start(MemberWatcher(self.core, self, reachable=True))
+        elif options.members:
             members = MemberWatcher(self.core, self, reachable=True)
             for name in options.members:
                 members.member_joined(Member(name, MemberState.ALIVE, 1, 1, (name, 1), (name, 1), b"", None))
@@ -228,6 +233,8 @@ class SimNode:
             return
         for relay in list(self.relays.values()):
             relay.end()
+        if self.member is not None:
+            self.member.leave()
         self.links.stop()
         self.injection.stop()
         self._checkpoint()
@@ -270,10 +277,12 @@ class SimNode:
     def is_configured(self, node: str) -> bool:
         return node in self.neighbours
 
-    def announce(self, data: bytes) -> None: ...
+    def announce(self, data: bytes) -> None:
+        if self.member is not None:
+            self.member.announce(data)
 
     def searching(self) -> bool:
-        return False
+        return self.member is not None and self.member.searching()
 
     def round_trip(self) -> float | None:
         return None
@@ -286,6 +295,8 @@ class SimNode:
         self.world.note(self.name, f"link with {neighbour} is {'up' if up else 'down'}")
         if not up:
             self.watcher.link_failed(self.name, neighbour)
+            if self.member is not None:
+                self.member.check(neighbour)
 
     # NodeHost, CarrierHost
 

@@ -7,6 +7,8 @@ Must not know: how long it may take.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from brokerweave.mqtt.topics import matches
@@ -14,6 +16,7 @@ from brokerweave.sim import caring
 from brokerweave.sim.checker import INJECTOR
 from brokerweave.sim.expected_any_way import way
 from brokerweave.sim.schedule import TOPICS
+from brokerweave.sim.ways import find
 
 if TYPE_CHECKING:
     from brokerweave.sim.run import Simulation
@@ -34,13 +37,15 @@ def left_behind(simulation: Simulation) -> str:
         interest = node.core.interest
         if interest.filters() or interest.records:
             return f"{name} still has interest {interest.filters()} of {list(interest.records)}"
-        if simulation.traits.selective and not simulation.cares:
+        if (simulation.traits.selective or simulation.on_demand) and not simulation.cares:
             for neighbour in node.core.neighbours():
                 described = node.core.strategy.describe(neighbour)
                 if described.get("filters_from") or described.get("filters_to"):
                     return f"{name} still holds filters of {neighbour}: {described}"
-            if any((sent := _hops(simulation, name)).values()):
+            if not simulation.on_demand and any((sent := _hops(simulation, name)).values()):
                 return f"{name} still sends to neighbours: {sent}"
+    if simulation.on_demand and (found := _queues(simulation) or _ways(simulation)):
+        return found
     for name, broker in simulation.brokers.items():
         sessions = [client for client in broker.sessions if not client.startswith(INJECTOR)]
         if sessions:
@@ -49,6 +54,8 @@ def left_behind(simulation: Simulation) -> str:
 
 
 def _links(simulation: Simulation) -> str:
+    if simulation.on_demand:
+        return _members(simulation)
     for name, node in simulation.nodes.items():
         wanted = simulation.topology.neighbours(name)
         known = sorted(node.core.neighbour_table.ids())
@@ -64,6 +71,14 @@ def _links(simulation: Simulation) -> str:
         for name, node in simulation.nodes.items():
             if sorted(node.core.neighbours()) != sorted(tree.neighbours(name)):
                 return f"{name} counts on {node.core.neighbours()}, not on {tree.neighbours(name)}"
+    return ""
+
+
+def _members(simulation: Simulation) -> str:
+    for name, node in simulation.nodes.items():
+        live = node.core.cluster.live
+        if live != frozenset(simulation.names):
+            return f"{name} takes {sorted(live)} for the live members"
     return ""
 
 
@@ -115,12 +130,34 @@ def _interest(simulation: Simulation) -> str:
         covered = all(known.get(topic_filter, -1) >= qos for topic_filter, qos in wanted[name].items())
         if known != wanted[name] and not (stale and covered):
             return f"{name} knows {known} of its clients, not {wanted[name]}"
+        if simulation.on_demand:
+            continue
         sent = _hops(simulation, name)
         for neighbour in node.core.neighbour_table.ids():
             beyond = _beyond(simulation, name, neighbour, wanted)
             problem = _differs(sent, neighbour, beyond, exact=exact and not stale)
             if problem:
                 return f"{name} routes {sent}: {problem}"
+    return _ways(simulation, wanted, exact=exact and not stale) if simulation.on_demand else ""
+
+
+def _ways(
+    simulation: Simulation, wanted: Mapping[str, Mapping[str, int]] = MappingProxyType({}), exact: bool = True
+) -> str:
+    """From every node each topic leads to the sites where it is wanted, and if `exact` to no other."""
+    exact = exact and simulation.traits.selective
+    for name in simulation.names:
+        for topic in TOPICS:
+            way = find(simulation.nodes, name, topic)
+            if not way.known:
+                return f"{name}, or a node on the way from there, does not know where {topic} goes"
+            for site in simulation.names:
+                asked = wanted.get(site, {})
+                qos = max((qos for each, qos in asked.items() if matches(each, topic)), default=-1)
+                if site != name and way.sites.get(site, -1) < qos:
+                    return f"{topic}, wanted at {site} at QoS {qos}, goes from {name} to {way.sites} only"
+                if exact and site in way.sites and qos < 0:
+                    return f"{topic} goes from {name} to {site}, where nobody wants it"
     return ""
 
 
@@ -135,6 +172,8 @@ def _hops(simulation: Simulation, name: str) -> dict[str, dict[str, int]]:
 
 def _retained(simulation: Simulation) -> str:
     """Every broker retains the newest message, and no topic is doubtful at a node."""
+    if simulation.on_demand and not simulation.retained_everywhere:
+        return _retained_where_wanted(simulation)
     first = simulation.names[0]
     unsure = simulation.checker.retained.unsure_topics()
 
@@ -149,6 +188,28 @@ def _retained(simulation: Simulation) -> str:
             return f"the broker of {name} retains {sure(name)}, that of {first} {sure(first)}"
     for topic, payload in sure(first).items():
         newer = simulation.checker.retained.newer_than(payload)
+        if newer is not None:
+            return f"{topic} ends with {payload!r}, though {newer!r} came after it"
+    return ""
+
+
+def _retained_where_wanted(simulation: Simulation) -> str:
+    """All brokers of sites where a topic is wanted retain the same message of it, or none."""
+    rules = simulation.checker.retained
+    unsure = rules.unsure_topics()
+    for name, node in simulation.nodes.items():
+        if len(node.core.retained.check):
+            return f"{name} still checks its broker's retained messages"
+    for topic in (topic for topic in TOPICS if topic not in unsure):
+        held: dict[str, bytes | None] = {}
+        for client in simulation.clients.values():
+            if any(matches(topic_filter, topic) for topic_filter in client.wanted):
+                broker = simulation.brokers[client.site]
+                held[client.site] = (broker.retained_payloads() or {}).get(topic)
+        if len(set(held.values())) > 1:
+            return f"the brokers of sites that want {topic} retain {held}"
+        payload = next(iter(held.values()), None)
+        newer = rules.newer_than(payload) if payload is not None else None
         if newer is not None:
             return f"{topic} ends with {payload!r}, though {newer!r} came after it"
     return ""

@@ -73,7 +73,8 @@ class RetainedRules:
                 continue
             for site in publication.sites:  # its publisher may have lost one before it was passed on there
                 own = facts.visits[site, publication.payload]
-                if own and own[0].came_from is None and self._had_before(site, payload, own[0].at):
+                read_at = facts.waited.get((site, publication.payload), own[0].at if own else 0.0)
+                if own and own[0].came_from is None and self._had_before(site, payload, read_at):
                     return publication.payload
         gone = any(self._had_before(d.site, payload, d.at) for d in self.deletions.of(older.topic))
         return b"" if gone else None

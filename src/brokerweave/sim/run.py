@@ -15,7 +15,7 @@ from brokerweave.errors import ConfigError
 from brokerweave.mqtt.topics import matches
 from brokerweave.node.tree import Tree
 from brokerweave.plugin import Linking, NetworkShape, OptionValue, registry
-from brokerweave.sim import caring, schedule, topology
+from brokerweave.sim import caring, schedule, topology, ways
 from brokerweave.sim.acting import Actor
 from brokerweave.sim.broker import ModelBroker
 from brokerweave.sim.checker import Checker
@@ -23,9 +23,11 @@ from brokerweave.sim.client import ModelClient
 from brokerweave.sim.copies import Copies
 from brokerweave.sim.expected import Expected
 from brokerweave.sim.expected_any_way import ExpectedAnyWay
+from brokerweave.sim.expected_by_members import ExpectedByMembers
 from brokerweave.sim.expected_in_one_hop import ExpectedInOneHop
 from brokerweave.sim.facts import Facts
 from brokerweave.sim.linking import Socket
+from brokerweave.sim.member import ClusterNetwork, SimMember
 from brokerweave.sim.node import NodeOptions, SimNode
 from brokerweave.sim.pipes import StreamNetwork
 from brokerweave.sim.promises import Broken, Promises
@@ -45,6 +47,14 @@ REST_BOUND = 60.0
 LEAVE_BOUND = 20.0
 CALM_SECONDS = 4.0
 """How long a fault that is over can still be felt: a dead link is noticed after three pings."""
+IDLE_CLOSE, MAX_LINKS = (60.0, 60.0, 2.0), (256, 256, 3)
+"""Of nodes that are linked on demand: as a seed decides."""
+PATIENCE = 10.0
+"""How many times longer acknowledgements wait for others where links wait for one another's end."""
+SPLIT_SEEDS = 0.3
+"""The part of the seeds in which partitions have two sides of several such nodes."""
+LOSS = (0.0, 0.02, 0.05)
+"""The part of membership's datagrams that is lost."""
 _WIDE, _NEAR = 0.02, 0.0005
 
 
@@ -89,15 +99,26 @@ class Simulation:
         self.cares = cares = traits.keeps_for_absent
         laid = topology.decide(options.wiring, world.random("wiring"))
         wiring = LAID.get(traits.wiring, laid)
+        self.on_demand = strategy.linking is Linking.ON_DEMAND
+        """Nodes are members of a cluster, with membership of their own, and linked as they need it."""
+        self.retained_everywhere = strategy.retained_everywhere
+        if self.on_demand:
+            wiring = topology.FULL
         self.gone: set[str] = set()
         """Sites whose brokers died with their sessions, and are not back yet: a balancer avoids them."""
         self.is_tree = wiring not in topology.CYCLIC
-        self.cyclic = (options.cycles or not self.is_tree) and traits.wiring is NetworkShape.TREE
+        self.cyclic = (
+            (options.cycles or not self.is_tree) and traits.wiring is NetworkShape.TREE and not self.on_demand
+        )
         """Whether nodes take care of cycles."""
         self.expected = Expected(self.topology, self.leads, self.calm, self.firm)
         if self.cyclic:
             self.expected = ExpectedAnyWay(
                 self.topology, self.leads, self.calm, self.firm, self.tree, self.linked
+            )
+        elif self.on_demand:
+            self.expected = ExpectedByMembers(
+                self.topology, self.calm, self._way, self._knows, self._quiet, self._in_time
             )
         elif traits.wiring is NetworkShape.FULL:
             self.expected = ExpectedInOneHop(self.topology, self.leads, self.calm, self.firm)
@@ -114,20 +135,30 @@ class Simulation:
         self.facts.reaches = lambda node, other: node == other or self.linked(node, other)
         self.checker = Checker(self.facts, self.expected)
         copies = kept_copies(seed)
+        demand = world.random("links on demand")
+        closing = {"idle_close": demand.choice(IDLE_CLOSE), "max_links": demand.choice(MAX_LINKS)}
+        crowded = self.on_demand and closing["max_links"] < options.nodes - 1
+        patience = PATIENCE if crowded else 1.0
+        self.cluster = ClusterNetwork(world, self.network, demand.choice(LOSS))
+        self._timeouts: dict[str, int] = {}
         self.nodes: dict[str, SimNode] = {}
         self.brokers: dict[str, ModelBroker] = {}
         for name in self.names:
             node_options = NodeOptions(
                 strategy,
                 injector_version=random.choice((4, 5)),
-                cluster_timeout=2.0 if cluster else None,
-                barrier_timeout=0.5 if random.random() < 0.8 or cares else None,
+                cluster_timeout=2.0 * patience if cluster else None,
+                barrier_timeout=0.5 * patience if random.random() < 0.8 or cares else None,
                 cycles=self.cyclic,
+                idle_close=closing["idle_close"],
+                max_links=int(closing["max_links"]),
                 options={**({**CARE, "copies": copies} if cares else {}), **options.options},
             )
             self._build_site(name, node_options)
         for dialer, dialed in topology.lay(self.names, wiring, random):
             self.topology.add(dialer, dialed)
+            if self.on_demand:
+                continue
             self.nodes[dialer].neighbours.append(dialed)
             if random.random() < 0.5:
                 self.nodes[dialed].neighbours.append(dialer)
@@ -199,6 +230,9 @@ class Simulation:
         self.facts.barriers[name] = options.barrier_timeout is not None
         self.nodes[name] = SimNode(world, self.network, checker, name, options)
         self.nodes[name].read_broker = broker.retained_payloads
+        if self.on_demand:
+            random = world.random(f"member/{name}")
+            self.nodes[name].member = SimMember(self.nodes[name].host, self.cluster, self.names, random)
 
     def calm(self) -> bool:
         """Whether no fault or change of a link can still be felt."""
@@ -222,6 +256,32 @@ class Simulation:
         ends = ((self.nodes[one], other), (self.nodes[other], one))
         tables = [(node.core.neighbour_table, there) for node, there in ends if node.up]
         return len(tables) == 2 and all(there in table and table[there].up for table, there in tables)
+
+    def _way(self, name: str, topic: str) -> ways.Way | None:
+        """For `ExpectedByMembers`: where a topic goes from a node."""
+        return ways.find(self.nodes, name, topic) if self.nodes[name].up else None
+
+    def _knows(self, site: str, client: str, topic_filter: str) -> bool:
+        record = self.nodes[site].core.interest.records.get(client) if self.nodes[site].up else None
+        return record is not None and topic_filter in record.filters
+
+    def _quiet(self) -> bool:
+        """Whether no node has anything to tell another, and nothing is on its way between two."""
+        up = [node for node in self.nodes.values() if node.up]
+        return not any(
+            node.links.has_to_write
+            or any(other.name in node.core.waiting_controls for other in up)
+            or any(socket.end.in_flight for socket in node.links.sockets)
+            for node in up
+        )
+
+    def _in_time(self, site: str) -> bool:
+        """Whether no SUBACK of a site went out late since it was last asked, and all are members of one
+        cluster."""
+        late = self.nodes[site].core.counters["barrier_timeouts"]
+        before, self._timeouts[site] = self._timeouts.get(site, 0), late
+        every = frozenset(self.names)
+        return late == before and all(n.up and n.core.cluster.live == every for n in self.nodes.values())
 
     def leads(
         self, name: str, to: str | None, client: str, topic_filter: str, qos: int, for_good: bool
@@ -268,16 +328,18 @@ def plan(seed: int, options: SimOptions) -> list[Action]:
     clients = schedule.plan_clients(world.random("clients"), names)
     actions = schedule.make(world.random("schedule"), names, clients, options.faults, options.duration)
     strategy = registry.strategy(options.strategy)
-    if strategy.linking is Linking.ON_DEMAND:
-        raise ConfigError(f"{options.strategy} links nodes on demand, which sim has no rules for yet")
+    on_demand = strategy.linking is Linking.ON_DEMAND
     traits = strategy.traits
-    if traits.wiring in LAID:
+    if traits.wiring in LAID or on_demand:
         actions = [action for action in actions if action.kind != "move"]
     if traits.keeps_for_absent and options.faults:
         copies, random = kept_copies(seed), world.random("deaths")
         actions += schedule.site_deaths(random, names, copies, options.duration)
-    if schedule.SPLIT in options.faults:
-        actions += schedule.splits(world.random("splits"), names, options.duration)
+    splits = world.random("splits")
+    if schedule.SPLIT in options.faults or (
+        on_demand and "partition" in options.faults and splits.random() < SPLIT_SEEDS
+    ):
+        actions += schedule.splits(splits, names, options.duration)
     actions += schedule.deletions(world.random("deletions"), clients, options.duration)
     return sorted(actions, key=lambda action: action.at)
 
@@ -373,7 +435,7 @@ def _check_expected(simulation: Simulation) -> None:
             continue
         had = [node for node in delivery.path if facts.had(node, payload)] or [delivery.path[0]]
         holders = had[-1:]
-        if simulation.cyclic:
+        if simulation.cyclic or simulation.on_demand:
             holders = simulation.names  # what way it took is not told
         elif any(end.mid_write for end in facts.ends[had[-1]]):
             holders = had[-2:]  # killed while it took the message: the one before may still have had it

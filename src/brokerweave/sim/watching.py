@@ -49,8 +49,9 @@ class SimWatcher(Protocol):
     def arrived(self, node: str, came_from: str, payloads: list[bytes]) -> None:
         """A lane brought these; `dispatched` was called before for those that were to go on."""
 
-    def waits(self, node: str, payloads: list[bytes]) -> None:
-        """A node keeps these until it knows their route; `dispatched` is called then."""
+    def waits(self, node: str, payloads: list[bytes], version: int) -> None:
+        """A node keeps these until it knows their route; `dispatched` is called then. `version`: of what is
+        to be retained."""
 
     def passed_origin(self, node: SimNode, payload: bytes) -> None:
         """A client's publication was read by its node."""
@@ -116,7 +117,7 @@ class WatchedDeferral(Deferral):
 
     def park(self, one: WaitingRun, taken: tuple[str, int] | None = None) -> None:
         super().park(one, taken)
-        self._watched.watcher.waits(self._watched.node_id, payloads(one.run))
+        self._watched.watcher.waits(self._watched.node_id, payloads(one.run), one.run.stamp)
 
     def _send(self, one: WaitingRun, group: RouteGroup) -> None:
         self._watched.watched.came_from = one.came_from

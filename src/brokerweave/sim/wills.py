@@ -21,7 +21,9 @@ class WillRules:
         self._goodbyes.add(payload)
 
     def cancelled(self, payload: bytes) -> None:
-        self._cancelled.add(payload)
+        """Unless it was sent before, and waits only until its node knows where to."""
+        if not any((node, payload) in self._facts.waiting for node in self._facts.barriers):
+            self._cancelled.add(payload)
 
     def check_sent(self, node: str, payload: bytes) -> None:
         if payload in self._goodbyes:

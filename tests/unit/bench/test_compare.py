@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from brokerweave.bench.compare import HEAD, Compared, rows_of, scenario, series
+from brokerweave.bench.scenario import from_dict
+from brokerweave.cli.bench_commands import with_options
 from brokerweave.errors import ConfigError
 from brokerweave.lab.wiring import called, links
 from brokerweave.plugin import NetworkShape
@@ -26,6 +28,26 @@ def test_every_topic_is_heard_at_home_and_at_another_site() -> None:
             group.place for group in made.groups if group.topic == f"topic{number}" and group.subscribers
         }
         assert heard == {f"site{number}", f"site{number % 3 + 1}"}
+
+
+def test_an_option_goes_to_the_strategy_that_has_it() -> None:
+    made = series(("sf", HUB), 3, 90.0, 1.0, "mosquitto")
+    sf, hub = with_options(made, ["hub.centre=site2"])
+    assert (sf.options, hub.options) == ({}, {"centre": "site2"})
+    assert from_dict(hub.to_dict()) == hub
+
+
+@pytest.mark.parametrize("text", ["hbu.centre=a", "mesh.copies=2", "hub.center=a", "hub.centre=3", "hub"])
+def test_an_option_that_nothing_measured_has_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        with_options(series(("sf", HUB), 3, 90.0, 1.0, "mosquitto"), [text])
+
+
+@pytest.mark.parametrize("options", [{"center": "a"}, {"centre": 3}, "centre"])
+def test_options_in_a_file_are_checked_as_flags_are(options: object) -> None:
+    described = scenario(HUB, 3, 60.0, 1.0, "mosquitto").to_dict()
+    with pytest.raises(ConfigError, match="options"):
+        from_dict(described | {"options": options})
 
 
 @pytest.mark.parametrize("strategies", [("sf", "sf"), ("sf", "bridges"), ("sg",)])

@@ -136,6 +136,35 @@ def test_check_shows_each_value_and_its_source_and_runs_nothing(
     assert "a.toml" in out
 
 
+def test_a_node_of_a_file_alone_is_run_as_with_flags(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found: list[NodeConfig] = []
+
+    def keep(config: NodeConfig) -> int:
+        found.append(config)
+        return 7
+
+    runtime_that(monkeypatch, keep)
+    file = tmp_path / "a.toml"
+    file.write_text('[node]\nid = "a"\nlisten = "127.0.0.1:1883"\nbroker = "127.0.0.1:1884"\n')
+    assert run("node", str(file))[0] == 7
+    assert run("node", "--set", "mesh.copies=2", str(file))[0] == 7
+    assert found[0] == found[1]
+    missing = str(tmp_path / "b.toml")
+    assert run("node", missing) == run("node", missing, "--check")
+
+
+def test_a_node_of_a_file_alone_does_without_the_parser() -> None:
+    script = (
+        "import sys; from brokerweave.cli.main import main\n"
+        "try: main(['node', '/nowhere/a.toml'])\n"
+        "except SystemExit as end: print(end.code, 'pydantic' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["2", "False"]
+
+
 def test_check_says_what_a_mesh_stands_for(run: Run) -> None:
     code, out, _ = run(*NODE, "--strategy", "mesh", "--check")
     assert code == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from examples.alarms import Alarms
 from examples.json_validator import JsonValidator
@@ -41,6 +43,12 @@ class TestHub:
 
     def test_a_retained_message_takes_the_same_way(self, network: Network) -> None:
         assert network.nodes["y"].route_retained("t", None) == Route((Hop("hub"),), local=True)
+
+    def test_the_docs_show_it_as_it_is(self) -> None:
+        project = Path(__file__).parents[3]
+        shown = (project / "docs/plugins.md").read_text().partition("```python\n")[2].partition("```")[0]
+        assert (project / "examples/strategy_hub.py").read_text().endswith(shown)
+        assert "class Hub" in shown
 
     def test_it_is_found_when_spelled_out(self) -> None:
         assert registry.strategy("examples.strategy_hub:Hub") is Hub

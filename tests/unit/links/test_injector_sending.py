@@ -1,5 +1,7 @@
 """What an injector writes for what was submitted, and when it is done with it."""
 
+from dataclasses import replace
+
 import pytest
 
 from brokerweave.links.injector import BrokerAbilities
@@ -7,7 +9,7 @@ from brokerweave.links.outbox import Outbox
 from brokerweave.links.run import Run
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.properties import Property
-from tests.unit.links.model_broker import ModelBroker, World, message
+from tests.unit.links.model_broker import ModelBroker, World, make_run, message
 
 V5 = BrokerAbilities(version=5)
 EXPIRY = Property.MESSAGE_EXPIRY_INTERVAL
@@ -26,6 +28,27 @@ def test_a_run_of_qos_0_is_written_as_it_is() -> None:
     assert world.injector.poll(world.now) == run.blob
     assert world.injector.idle
     assert world.injector.counters.injected == [3, 0, 0]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_the_age_of_each_message_is_counted_when_the_broker_has_it(qos: int) -> None:
+    world = ready()
+    world.submit(message("a", qos), message("b", qos))
+    world.now += 3.0
+    world.settle()
+    counters = world.injector.counters
+    assert counters.timed == 2
+    assert counters.latency_seconds == pytest.approx(6.0, rel=0.01)
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_what_repairs_a_brokers_retained_messages_has_no_latency(qos: int) -> None:
+    world = ready()
+    world.injector.submit(replace(make_run((message("a", qos),), 4, 2, world.now - 1000, 1), repair=True))
+    world.settle()
+    counters = world.injector.counters
+    assert counters.injected[qos] == 1
+    assert (counters.timed, counters.latency_seconds) == (0, 0.0)
 
 
 def test_a_run_of_another_version_is_converted() -> None:

@@ -71,11 +71,22 @@ def test_the_window_agrees_with_a_naive_one(
             stored = window.snapshot()
             window.restore(stored)
             assert window.snapshot() == stored
+        origin, epoch, first, count = run
         ranges = window.accept(*run)
+        assert all(window.knows(origin, epoch, each) for each in range(first, first + count) if ranges)
         assert flat(ranges) == model.accept(*run)
         assert all(a + n < b for (a, n), (b, _) in pairwise(ranges)), "ranges are merged"
     counters = (window.suppressed, window.refused_old, window.evicted)
     assert counters == (model.suppressed, model.refused_old, model.evicted)
+
+
+def test_it_knows_what_was_seen_and_what_is_too_old_to_tell() -> None:
+    window = DuplicateWindow(100)
+    window.accept("a", 1, 1_000, 2)
+    known = [window.knows("a", 1, sequence) for sequence in (900, 901, 999, 1_000, 1_001, 1_002)]
+    assert known == [True, True, False, True, True, False]
+    assert not window.knows("a", 2, 1_000)
+    assert not window.knows("b", 1, 1_000)
 
 
 def test_a_run_that_overlaps_gives_only_its_new_parts() -> None:

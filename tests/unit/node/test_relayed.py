@@ -77,7 +77,7 @@ class TestConfirming:
         publisher = Client(cluster, "a", "p")
         publisher.publish("t", qos, b"1")
         cluster.settle()
-        assert unconfirmed(cluster) == {"a": 1, "b": 1}
+        assert unconfirmed(cluster) == {"a": 1, "b": 1, "c": 1}
         assert len(publisher.got()) == (qos > 0), "the client waits for the broker only"
         cluster.stuck.clear()
         cluster.settle()
@@ -90,7 +90,7 @@ class TestConfirming:
         client.pair.from_client(b"".join(codec.encode(Publish("t", b"%d" % n), 4) for n in range(100)))
         cluster.stuck.add(("c", "b"))
         cluster.settle()
-        assert unconfirmed(cluster) == {"a": 1}
+        assert unconfirmed(cluster) == {"a": 1, "b": 1}
         assert len(payloads(cluster, "c")) == 100
 
     def test_a_run_that_a_relay_cuts_is_confirmed_when_all_its_parts_are(self) -> None:
@@ -104,7 +104,7 @@ class TestConfirming:
         client.pair.from_client(b"".join(codec.encode(Publish(t, b"1"), 4) for t in "ttu"))
         cluster.settle()
         assert payloads(cluster, "c") == [b"1", b"1"]
-        assert unconfirmed(cluster) == {"a": 1}
+        assert unconfirmed(cluster) == {"a": 1, "b": 1}
         cluster.stuck.clear()
         cluster.settle()
         assert unconfirmed(cluster) == {}
@@ -140,6 +140,18 @@ class TestConfirming:
         assert payloads(cluster, "c") == []
         assert strategy(cluster, "a").bypassed == []
 
+    def test_a_relay_waits_for_one_behind_it_whose_link_failed_and_who_lives(self) -> None:
+        cluster = cluster_of("abc", "b/c")
+        cluster.away.add("c")
+        cluster.cut("b", "c")
+        Client(cluster, "a", "p").publish("t", 1, b"1")
+        cluster.settle()
+        assert unconfirmed(cluster) == {"a": 1, "b": 1}
+        die(cluster, "b")
+        cluster.away.discard("c")
+        cluster.settle()
+        assert payloads(cluster, "c") == [b"1"]
+
     def test_a_link_stays_open_until_the_relay_has_confirmed(self) -> None:
         cluster = cluster_of("abc", "b/c")
         cluster.stuck.add(("c", "b"))
@@ -174,7 +186,7 @@ class TestDeath:
         assert cluster.nodes["a"].core.neighbour_table["b"].backlog_bytes == 0, "the relay acknowledged it"
         die(cluster, "b")
         assert [payloads(cluster, node) for node in "cde"] == [[b"0", b"1", b"2"]] * 3
-        assert unconfirmed(cluster) == {"b": 4}
+        assert unconfirmed(cluster) == {"b": 8}
         assert strategy(cluster, "a").bypassed == [("t", "b", b"c/d;e")]
         assert cluster.nodes["a"].core.counters["relayed_bypassed"] == 3
         come_back(cluster, "b")
@@ -205,11 +217,11 @@ class TestDeath:
         assert payloads(cluster, "d") == [b"1"]
         assert strategy(cluster, "a").bypassed == []
         assert client.got() == [], "d has yet to confirm it"
-        assert unconfirmed(cluster) == {"a": 1, "b": 1}
+        assert unconfirmed(cluster) == {"a": 1, "b": 1, "c": 1}
         cluster.stuck.clear()
         cluster.settle()
         assert client.got() == ["PubAck"]
-        assert unconfirmed(cluster) == {}
+        assert unconfirmed(cluster) == {"c": 1}, "it is dead"
 
     def test_of_one_that_had_the_message_from_a_relay_that_died_before(self) -> None:
         cluster = cluster_of("abcd", "b/c/d")
@@ -242,6 +254,17 @@ class TestDeath:
         assert unconfirmed(cluster)["a"] == 1
         assert strategy(cluster, "a").bypassed == []
 
+    def test_what_only_the_outbox_has_as_after_a_restart_is_served_first(self) -> None:
+        cluster = cluster_of("abc", "b/c", relayed=1_000)
+        cluster.stuck.add(("a", "b"))
+        client = Client(cluster, "a", "p")
+        for number in range(3):
+            client.publish("t", 1, b"%d" % number + bytes(200))
+        cluster.settle()
+        assert unconfirmed(cluster) == {"a": 2}
+        die(cluster, "b")
+        assert [payload[:1] for payload in payloads(cluster, "c")] == [b"0", b"1", b"2"]
+
     def test_what_is_kept_is_bounded_and_the_oldest_given_up_counted(self) -> None:
         cluster = cluster_of("abc", "b/c", relayed=2_000)
         cluster.stuck.add(("b", "c"))
@@ -249,6 +272,7 @@ class TestDeath:
         for number in range(5):
             client.publish("t", 1, b"%d" % number + bytes(500))
         cluster.settle()
+        cluster.advance(0.1)
         assert unconfirmed(cluster)["a"] == 2
         assert cluster.nodes["a"].core.counters["relayed_given_up"] == 3
         die(cluster, "b")

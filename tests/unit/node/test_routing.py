@@ -37,6 +37,18 @@ def strategy_of(network: Network, node: str, kind: type[S]) -> S:
     return strategy
 
 
+def test_topics_are_counted_once_each_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    router = joined("ab").nodes["a"].core.router
+    monkeypatch.setattr("brokerweave.node.router.MOST_TOPICS_COUNTED", 3)
+    for topic in (b"s", b"t", b"$SYS/x", b"no/+"):
+        router.cache(None).lookup(topic, False)
+        router.cache("b").lookup(topic, False)
+    assert router.topics == 2
+    for number in range(10):
+        router.cache(None).lookup(b"%d" % number, False)
+    assert router.topics == 3
+
+
 class TestInvalidation:
     class Counting(Strategy):
         name = "counting"

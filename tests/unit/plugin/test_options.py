@@ -67,5 +67,5 @@ def test_bad_values_are_told_in_words(name: str, value: object, problem: str) ->
 
 
 def test_a_default_that_breaks_its_own_bounds_is_a_mistake_of_the_author() -> None:
-    with pytest.raises(ValueError, match="should be a whole number from 3"):
+    with pytest.raises(ValueError, match=r"2 of the option 'Too few\.' should be a whole number from 3"):
         option(2, "Too few.", minimum=3)

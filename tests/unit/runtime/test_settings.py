@@ -58,6 +58,6 @@ def test_the_patience_of_a_strategy_stands_for_both_timeouts() -> None:
     assert implied(Patient) == [
         "delivery cluster",
         "subscribe barrier",
-        "cycles none",
+        "cycles none (its routes need no spanning tree: tree = False)",
         "patience for timeouts",
     ]

@@ -287,6 +287,19 @@ class Overlay(Strategy):
             "filters_to": self.registrar.told(neighbour),
         }
 
+    def roles(self) -> Mapping[str, int]:
+        """Keys of which this node is coordinator or shadow, or has the list of subscribers (as a publisher's
+        node), and filters that it registered (as a subscriber's)."""
+        kept = [self.keepers_of_key(key) for key in self.keeper.keys]
+        coordinated = sum(keepers[0] == self.node_id for keepers in kept)
+        shadowed = sum(self.node_id in keepers[1:] for keepers in kept)
+        return {
+            "coordinator": coordinated,
+            "shadow": shadowed,
+            "publisher": len(self.lists),
+            "subscriber": len(self._filters),
+        }
+
     # Control packets
 
     def packet_arrived(self, neighbour: str, packet: Packet) -> None:

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from brokerweave.mqtt.packets import Packet
-from brokerweave.plugin import Cut, OptionValue, Route, Strategy, Usage
+from brokerweave.plugin import Cut, OptionValue, Route, Strategy, TrafficUsage
 
 
 class FakeTimer:
@@ -75,8 +75,8 @@ class OverlayContext:
     def retained_topics(self) -> Iterable[str]:
         return ()
 
-    def usage(self, topic: str) -> Usage:
-        return Usage()
+    def usage(self, topic: str) -> TrafficUsage:
+        return TrafficUsage()
 
     def when_injected(self, callback: Callable[[], None]) -> None:
         self.call_later(0.0, callback)

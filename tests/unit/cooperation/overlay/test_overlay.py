@@ -51,6 +51,18 @@ def test_publishers_that_hold_a_list_hear_of_changes():
     assert network.publish("n1", "t") == {}
 
 
+def test_a_node_knows_how_often_it_has_which_role() -> None:
+    network = OverlayNetwork(Direct, NAMES)
+    network.nodes["n2"].subscribed({"t": 0, "u": 1})
+    network.settle(0.1)
+    network.ask("n1", "t")
+    roles = {name: node.roles() for name, node in network.nodes.items()}
+    totals = {role: sum(each[role] for each in roles.values()) for role in roles["n1"]}
+    lists = len(network.nodes["n1"].keys("t"))
+    assert totals == {"coordinator": 2, "shadow": 6, "publisher": lists, "subscriber": 2}
+    assert (roles["n1"]["publisher"], roles["n2"]["subscriber"]) == (lists, 2)
+
+
 def test_packets_of_a_change_do_not_grow_with_the_nodes():
     costs = []
     for count in (10, 40):
