@@ -336,8 +336,10 @@ class Keeper:
                     self._settle(pending, number)
             for asked in self._cold.values():
                 asked.discard(node)
-        for node in joined:
-            member = self._members.setdefault(node, _Member())
+        for node in joined if self._members else ():
+            member = self._members.get(node)
+            if member is None:
+                continue
             member.away_since = None
             member.claimed = float("-inf")
             if self._filters.get(node):
