@@ -36,12 +36,12 @@ class OverlayNetwork:
         self.plan_bytes = 0
         """Of all plans that arrived with runs."""
         self.dials = 0
-        self._delays = delays
+        self.delays = delays
         self._announces = announces
 
     def delay(self, one: str, other: str) -> float:
         """The same for a pair in every run of a seed, whatever the strategy."""
-        return Random(f"{self.world.seed}/{min(one, other)}/{max(one, other)}").uniform(*self._delays)
+        return Random(f"{self.world.seed}/{min(one, other)}/{max(one, other)}").uniform(*self.delays)
 
     def announce(self, node: str, data: bytes) -> None:
         for each in self.nodes.values() if self._announces else ():
@@ -126,6 +126,10 @@ class OverlayNode(ScaleNode):
 
     def searching(self) -> bool:
         return False
+
+    def round_trip(self) -> float:
+        """As probes of many members would give it."""
+        return sum(self.network.delays)
 
     def is_configured(self, node: str) -> bool:
         return False

@@ -377,8 +377,9 @@ class Overlay(Strategy):
         for node, before in gained.items():
             if node != self.node_id:
                 self._gained.setdefault(node, before)
-        for node in self._gained:
-            self._tell_of_absent(node, self.keeper.of_absent())
+        absent = self.keeper.of_absent()
+        for node in self._gained if absent else ():
+            self._tell_of_absent(node, absent)
         begun, self._handing = self._handing is not None, iter(tuple(self.context.retained_topics()))
         if not begun:
             self._hand_some()
