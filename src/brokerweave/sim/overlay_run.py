@@ -78,6 +78,8 @@ class OverlayOptions:
             raise ConfigError("a run needs nodes, publishers, topics, and not more subscribers than nodes")
         if self.payload < NUMBER or self.rate <= 0 or self.uplink <= 0:
             raise ConfigError(f"a payload has at least {NUMBER} bytes; rate and uplink are above 0")
+        if self.kill and self.warm_up * self.rate < 2:
+            raise ConfigError("two intervals of publications have to be over before nodes are killed")
         if registry.strategy(self.strategy).linking is not Linking.ON_DEMAND:
             raise ConfigError(f"strategy {self.strategy!r} has no links on demand")
 
@@ -291,23 +293,29 @@ class OverlayRun:
         result.failure = next((text for _, _, text in self.world.trace if "failed in" in text), "")
         result.links, result.events = self.network.dials, self.world.events
         if self._killed_at is not None:
+            killed_at, interval = self._killed_at, 1 / self.options.rate
+            surviving = [each for each in self._publications if each.site not in dead]
+            reached = [sites & each.arrived.keys() for each in surviving]
             times = sorted(
-                each.arrived[site] - self._killed_at
-                for each in self._publications
-                if each.site not in dead
-                for site in sites & each.arrived.keys()
+                each.arrived[site] - killed_at
+                for each, found in zip(surviving, reached, strict=True)
+                for site in found
             )
-            result.recovered_after = self._recovery(times)
+            # Of the last interval but one, by when they were published: none of them was on its way then.
+            before = sum(
+                len(found)
+                for each, found in zip(surviving, reached, strict=True)
+                if -2 * interval <= each.at - killed_at < -interval
+            )
+            result.recovered_after = self._recovery(times, before, interval)
             bins = Counter(int((at + self.options.warm_up) / BIN) for at in times)
             last = round((self.options.warm_up + self.options.seconds) / BIN)
             result.timeline = [bins[number] for number in range(last)]
 
-    def _recovery(self, times: list[float]) -> float | None:
-        """When the deliveries from survivors to survivors within one interval are again what they were within
-        the last interval before the kill (at 0). Moments are the same in each interval, so nothing else
-        changes their number."""
-        interval = 1 / self.options.rate
-        before = bisect_left(times, 0.0) - bisect_left(times, -interval)
+    def _recovery(self, times: list[float], before: int, interval: float) -> float | None:
+        """When the deliveries from survivors to survivors within one interval are again what they were
+        `before` the kill, which is at 0. Moments are the same in each interval, so nothing else changes their
+        number."""
         for step in range(ceil((self.options.seconds - interval) / LOOK)):
             begin = step * LOOK
             if bisect_left(times, begin + interval) - bisect_left(times, begin) >= CLOSE * before:

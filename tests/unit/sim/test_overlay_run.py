@@ -143,7 +143,10 @@ def test_nodes_that_are_killed_do_nothing_and_survivors_hear_of_it() -> None:
 
 
 def test_who_needs_no_coordinator_loses_nothing_when_it_dies() -> None:
-    assert run(kill=True, nodes=12, subscribers=12, publishers=12, seconds=4.0).recovered_after == 0.0
+    assert (
+        run(kill=True, nodes=12, subscribers=12, publishers=12, warm_up=2.0, seconds=4.0).recovered_after
+        == 0.0
+    )
 
 
 def test_a_link_that_is_hung_up_ends_at_both_sides_and_opens_again() -> None:
@@ -170,6 +173,7 @@ def linked(one: OverlayNode, other: OverlayNode) -> bool:
         ({"subscribers": 7}, "not more subscribers than nodes"),
         ({"payload": 4}, "at least 8 bytes"),
         ({"strategy": "sf"}, "no links on demand"),
+        ({"kill": True}, "two intervals"),
     ],
 )
 def test_what_cannot_be_run_is_refused(options: dict[str, object], said: str) -> None:

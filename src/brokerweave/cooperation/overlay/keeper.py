@@ -337,13 +337,13 @@ class Keeper:
             for asked in self._cold.values():
                 asked.discard(node)
         for node in joined if self._members else ():
-            member = self._members.get(node)
-            if member is None:
+            known = self._members.get(node)
+            if known is None:
                 continue
-            member.away_since = None
-            member.claimed = float("-inf")
+            known.away_since = None
+            known.claimed = float("-inf")
             if self._filters.get(node):
-                member.claimed = now
+                known.claimed = now
                 self._host.tell(node, KeeperClaim(*self._host.arc()))  # it may want others by now
         self._cold = {key: asked for key, asked in self._cold.items() if asked}
         if self._cold:
