@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from brokerweave.mqtt.packets import Packet, Publish
 from brokerweave.mqtt.topics import matches
@@ -144,8 +144,9 @@ class ToldMembers(Strategy):
         else:
             self._hear(neighbour, json.loads(packet.payload))
 
-    def _hear(self, member: str, told: dict[str, object]) -> None:
-        version, filters = tuple(told["version"]), dict(told["filters"])  # type: ignore[arg-type, call-overload]
+    def _hear(self, member: str, told: dict[str, Any]) -> None:
+        started, changed = told["version"]
+        version, filters = (started, changed), told["filters"]
         self.context.send(member, Publish(HEARD, json.dumps(version).encode()), wait=True)
         if version >= self.versions.get(member, (0, 0)):
             self.versions[member] = version

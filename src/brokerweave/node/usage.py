@@ -37,7 +37,7 @@ class UsageMeter:
         """A run of local publications goes to so many neighbours. Its topics are taken to be the first's."""
         self._turn()
         self._sent += copies * len(run.blob)
-        topic = publish_head(run.blob, run.version).topic
+        topic = publish_head(run.part(0, 1).blob, run.version).topic
         counts = self._topics.get(topic)
         if counts is None:
             if len(self._topics) >= TOPICS:

@@ -202,9 +202,11 @@ class Checker:
         if came_from is None and len(publication.keys) == 1:
             publication.acknowledged = publication.acknowledged or publication.is_will
             # At home the broker publishes a will. What goes on when the broker has acknowledged it was for
-            # those who were subscribed when that had it; its publisher may have sent it again since.
+            # those who were subscribed when that had it (its publisher may have sent it again since), as was
+            # what waited until its route was known.
             known = facts.cluster and publication.qos == 2 and publication.resent
-            taken = facts.first_hand[node, payload][:1] if facts.cluster else []
+            waited = (node, payload) in facts.waited
+            taken = facts.first_hand[node, payload][:1] if facts.cluster or waited else []
             at_home = -inf if publication.is_will or known else min(taken, default=inf)
             if (
                 isinstance(self.expected, ExpectedInOneHop)

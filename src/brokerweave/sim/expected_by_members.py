@@ -6,8 +6,8 @@ stays settled, whoever dies and whatever membership says, until the subscriber g
 loses its state. A delivery is expected if the subscription was settled at the publisher's node when that read
 the message, or knew its route.
 
-Owns these expectations. Invariant: an expected delivery that did not happen needs a drop with a cause, at some
-node. Must not know: strategies, membership.
+Owns these expectations. Invariant: an expected delivery that did not happen needs a drop with a cause, at
+some node. Must not know: strategies, membership.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class ExpectedByMembers(Expected):
 
     def granted(self, client: ModelClient, topic_filter: str, qos: int, barrier: bool) -> None:
         super().granted(client, topic_filter, qos, False)
+        self._seen.clear()
         if barrier and self.calm() and self._in_time(client.site):
             for node in self._topology.names:
                 if not self._leads_to(node, client, topic_filter, qos, waiting=True):

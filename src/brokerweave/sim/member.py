@@ -2,8 +2,8 @@
 
 Owns its timer, its exchanges of tables, and the network of datagrams, which feels the same faults as the
 streams between two nodes. Invariants: each start is a new process (another boot) that knows only whom to
-join; events are told in order, and only when `Swim` may be called again. Must not know: what a node does about
-its members (a `Watcher` does), links.
+join; events are told in order, and only when `Swim` may be called again. Must not know: what a node does
+about its members (a `Watcher` does), links.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The way of a topic through nodes that are linked on demand, found by asking each node on it.
 
 Owns the walk: the publisher's node is asked for the route, and each hop follows the plan that it would get.
-Invariant: a node that is down is not asked, and no node twice, but for the first where its strategy `returns`.
-Must not know: strategies, messages.
+Invariant: a node that is down is not asked, and no node twice, but for the first where its strategy
+`returns`. Must not know: strategies, messages.
 """
 
 from __future__ import annotations

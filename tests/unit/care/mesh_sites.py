@@ -55,6 +55,9 @@ class Membership:
 
     def announce(self, data: bytes) -> None: ...
 
+    def round_trip(self) -> float | None:
+        return None
+
 
 def care(network: Network, name: str) -> ClientCare:
     found = network.nodes[name].core.care

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from random import Random
 
 from brokerweave.mqtt.packets import Packet
-from brokerweave.plugin import Cut, OptionValue, Strategy, Timer
+from brokerweave.plugin import Cut, OptionValue, Strategy, Timer, TrafficUsage
 
 
 class FakeContext:
@@ -57,6 +57,9 @@ class FakeContext:
         return ()
 
     def when_injected(self, callback: Callable[[], None]) -> None: ...
+
+    def usage(self, topic: str) -> TrafficUsage:
+        return TrafficUsage()
 
     def routes_changed(self, topics: Iterable[str] | None = None) -> None:
         self.route_changes += 1

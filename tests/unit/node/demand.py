@@ -43,6 +43,9 @@ class Shell:
     def searching(self) -> bool:
         return False
 
+    def round_trip(self) -> float | None:
+        return None
+
 
 class Cluster(Network):
     """`away` cannot be dialed."""

@@ -7,9 +7,11 @@ from typing import ClassVar
 import pytest
 
 from brokerweave.mqtt.packets import Packet, Publish
+from brokerweave.node.carriers import Carriers
 from brokerweave.plugin import Hop, Linking, Route, Strategy
 from tests.unit.node.demand import Cluster, member
 from tests.unit.node.network import Client
+from tests.unit.node.test_carriers import WELCOME, Host, dialed
 
 IDLE = 8.0
 
@@ -384,3 +386,45 @@ def test_a_neighbour_that_somebody_named_is_neither_dialed_nor_closed_here(name:
     cluster.settle()
     rest(cluster, 3 * IDLE)
     assert cluster.links == {link("ab")}
+
+
+class Greets(ByName):
+    """Tells every member that comes, as soon as it hears of it."""
+
+    name: ClassVar[str] = "greets"
+
+    def members_changed(self, live: frozenset[str]) -> None:
+        for each in sorted(live - {self.context.node_id}):
+            self.context.send(each, Publish(f"hello/{self.context.node_id}"), wait=True)
+
+
+def test_what_is_told_to_a_member_when_it_joins_reaches_it() -> None:
+    cluster = Cluster("ab", strategy=Greets, idle_close=IDLE)
+    cluster.settle()
+    assert "hello/a" in asked(cluster, "b").heard
+    assert "hello/b" in asked(cluster, "a").heard
+    assert cluster.nodes["a"].core.counters["dropped_controls"] == 0
+
+
+def test_what_a_strategy_kept_of_a_neighbour_is_kept_over_a_second_restart() -> None:
+    core = cluster_of("ab").nodes["a"].core
+    core.recall("b", {"b/x": 1})
+    assert core.kept["b"] == {"b/x": 1}
+
+
+def test_a_connection_whose_forerunner_ends_the_link_does_not_carry_it() -> None:
+    """Or nobody would dial its other lanes."""
+    cluster = cluster_of("ab")
+    core = cluster.nodes["a"].core
+    assert core.demand is not None
+    carriers, host = Carriers(core, Host()), cluster.shells["a"]
+    cluster.away.add("b")
+    core.send("b", Publish("b/x"), wait=True)
+    first, second = dialed(core), dialed(core)
+    carriers.handle(first, WELCOME)
+    assert carriers.get("b", 0) is first
+    carriers.handle(second, WELCOME)
+    assert "b" not in host.dialing
+    assert second.connection.closed
+    assert carriers.get("b", 0) is None
+    assert not core.is_up("b")

@@ -32,6 +32,9 @@ class Host:
     def searching(self) -> bool:
         return False
 
+    def round_trip(self) -> float | None:
+        return None
+
 
 def member(name: str, port: int = 1, state: MemberState = MemberState.ALIVE, meta: bytes = b"") -> Member:
     return Member(name, state, 1, 1, ("x", 1), ("x", port), meta, None)

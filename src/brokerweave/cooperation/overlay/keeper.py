@@ -69,6 +69,7 @@ class _Member:
 
 
 _TAKEN = "taken"
+_NEWEST = 1 << 63
 
 
 @dataclass(slots=True, eq=False)
@@ -102,8 +103,10 @@ class Keeper:
         self._cold: dict[str, set[str]] = {}
         """By key, who asked and will be told when this keeper is warm for it."""
         self._number = 0
-        self._noting: dict[int, tuple[str, ListChanged, _Pending | None]] = {}
-        """Changes that a holder has yet to note."""
+        self._noting: dict[int, tuple[str, ListChanged, list[_Pending]]] = {}
+        """Changes that a holder has yet to note, and who waits for that."""
+        self._told: set[tuple[str, str]] = set()
+        """Nodes and filters of which holders were told as they are now."""
 
     # For status
 
@@ -130,9 +133,13 @@ class Keeper:
         for wish in message.wishes:
             entry = Entry(node, wish.topic_filter, wish.qos, message.life, message.number)
             key = self._host.key_of(wish.topic_filter)
-            self._take(entry)
+            if self._take(entry):
+                self._told.discard((node, wish.topic_filter))
             if wish.first and wish.qos != ELSEWHERE:
-                changed.setdefault(key, []).append(entry)
+                if (node, wish.topic_filter) not in self._told:
+                    changed.setdefault(key, []).append(entry)
+                else:
+                    self._wait_for_notes(pending, key, node, wish.topic_filter)
             if wish.retained:
                 pending.warm &= self.is_warm(key)
                 self._send_retained(pending, wish.topic_filter)
@@ -158,6 +165,8 @@ class Keeper:
             self._gone_at.pop((key, *name), None)
         else:
             self._filters.get(entry.node, set()).discard(entry.topic_filter)
+            if entry.qos == ELSEWHERE:
+                self._told.discard(name)
             if entry.qos == GONE:
                 self._gone_at[key, entry.node, entry.topic_filter] = self._host.now()
         if entry.node != self._host.node_id:
@@ -174,8 +183,17 @@ class Keeper:
             pending.left.add(what)
             self._host.send_retained(pending.node, topic_filter, lambda: self._settle(pending, what))
 
+    def _wait_for_notes(self, pending: _Pending, key: str, node: str, topic_filter: str) -> None:
+        """Holders were told when this was registered before, and its confirmation was lost; not again."""
+        for number, (_, message, waits) in self._noting.items():
+            named = any((each.node, each.topic_filter) == (node, topic_filter) for each in message.entries)
+            if message.key == key and named:
+                pending.left.add(number)
+                waits.append(pending)
+
     def _tell_holders(self, key: str, entries: list[Entry], pending: _Pending | None) -> None:
         now = self._host.now()
+        self._told.update((entry.node, entry.topic_filter) for entry in entries)
         for holder, until in list(self._holders.get(key, {}).items()):
             if until < now:
                 self._drop_holder(key, holder)
@@ -183,7 +201,7 @@ class Keeper:
             for part in batches(entries):
                 self._number += 1
                 message = ListChanged(self._number, key, tuple(part))
-                self._noting[self._number] = (holder, message, pending)
+                self._noting[self._number] = (holder, message, [] if pending is None else [pending])
                 if pending is not None:
                     pending.left.add(self._number)
                 self._host.tell(holder, message)
@@ -191,8 +209,11 @@ class Keeper:
     def noted(self, node: str, message: Noted) -> None:
         found = self._noting.get(message.number)
         if found is not None and found[0] == node:
-            del self._noting[message.number]
-            self._settle(found[2], message.number)
+            self._noted(message.number)
+
+    def _noted(self, number: int) -> None:
+        for pending in self._noting.pop(number)[2]:
+            self._settle(pending, number)
 
     def link_up(self, node: str) -> None:
         """What was on its way when the last link failed is lost."""
@@ -204,8 +225,8 @@ class Keeper:
             member.claimed = float("-inf")
             self.claim()
 
-    def _settle(self, pending: _Pending | None, what: object) -> None:
-        if pending is None or what not in pending.left:
+    def _settle(self, pending: _Pending, what: object) -> None:
+        if what not in pending.left:
             return
         pending.left.discard(what)
         if not pending.left:
@@ -330,10 +351,9 @@ class Keeper:
             member.settled = None
             for key in list(self._holders):
                 self._drop_holder(key, node)
-            for number, (holder, _, pending) in list(self._noting.items()):
+            for number, (holder, _, _) in list(self._noting.items()):
                 if holder == node:
-                    del self._noting[number]
-                    self._settle(pending, number)
+                    self._noted(number)
             for asked in self._cold.values():
                 asked.discard(node)
         for node in joined if self._members else ():
@@ -367,13 +387,32 @@ class Keeper:
             if entry.node not in live and entry.qos >= 0
         ]
 
+    def _forget_strays(self) -> None:
+        """Entries of keys that others keep now. Who registered them need not know; should this node keep
+        their keys once more, it has to be told again."""
+        start, length = self._host.arc()
+        strays = [key for key in self._entries if not on_arc(self._host.position(key), start, length)]
+        for key in strays:
+            for node, topic_filter in tuple(self._entries.get(key, ())):
+                self._take(Entry(node, topic_filter, ELSEWHERE, _NEWEST, 0))
+                self._gone_at.pop((key, node, topic_filter), None)
+        for member in self._members.values() if strays else ():
+            if member.settled is not None:
+                covers = on_arc(start, *member.settled[1:]) and on_arc(
+                    start + length - 1, *member.settled[1:]
+                )
+                member.settled = (member.settled[0], start, length) if covers else None
+        self._all_settled = None
+
     def sweep(self) -> None:
         """Forget what is long over; call it now and then."""
+        self._forget_strays()
         now = self._host.now()
         for (key, node, topic_filter), at in list(self._gone_at.items()):
             if now - at > self._lifetime:
                 del self._gone_at[key, node, topic_filter]
                 self._entries.get(key, {}).pop((node, topic_filter), None)
+                self._told.discard((node, topic_filter))
                 self._forget_empty(key)
         for node, member in list(self._members.items()):
             away = member.away_since

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
 from brokerweave.cooperation.overlay.direct import Direct
 from brokerweave.cooperation.overlay.guided import Guided
 from brokerweave.cooperation.overlay.scribe import Scribe
-from brokerweave.plugin import matches
+from brokerweave.plugin import Strategy, matches
 from tests.unit.cooperation.overlay.network import OverlayNetwork
 
 NAMES = [f"n{number}" for number in range(12)]
@@ -17,7 +18,7 @@ KINDS = [(Direct, {}), (Guided, {"fan_out": "2"}), (Guided, {"fan_out": "2", "ro
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS)
-def test_reaches_all_who_want_a_topic_once(kind, options):
+def test_reaches_all_who_want_a_topic_once(kind: type[Strategy], options: dict[str, Any]) -> None:
     network = OverlayNetwork(kind, NAMES, **options)
     for name in NAMES[:7]:
         network.nodes[name].subscribed({"a/b": 1})
@@ -29,7 +30,7 @@ def test_reaches_all_who_want_a_topic_once(kind, options):
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS)
-def test_wildcards(kind, options):
+def test_wildcards(kind: type[Strategy], options: dict[str, Any]) -> None:
     network = OverlayNetwork(kind, NAMES, **options)
     filters = ["a/b", "a/+", "a/#", "#", "+/b", "a/b/#", "+/+/c", "x/#"]
     for name, each in zip(NAMES, filters, strict=False):
@@ -40,7 +41,7 @@ def test_wildcards(kind, options):
     assert set(network.ask("n9", "x") or ()) == {"n3", "n7"}
 
 
-def test_publishers_that_hold_a_list_hear_of_changes():
+def test_publishers_that_hold_a_list_hear_of_changes() -> None:
     network = OverlayNetwork(Direct, NAMES)
     assert network.ask("n1", "t") == {}
     network.nodes["n2"].subscribed({"t": 0})
@@ -63,7 +64,7 @@ def test_a_node_knows_how_often_it_has_which_role() -> None:
     assert (roles["n1"]["publisher"], roles["n2"]["subscriber"]) == (lists, 2)
 
 
-def test_packets_of_a_change_do_not_grow_with_the_nodes():
+def test_packets_of_a_change_do_not_grow_with_the_nodes() -> None:
     costs = []
     for count in (10, 40):
         names = [f"n{number}" for number in range(count)]
@@ -75,10 +76,10 @@ def test_packets_of_a_change_do_not_grow_with_the_nodes():
     assert max(costs) <= 2 * (1 + 3) + 2 * 3
 
 
-def test_suback_waits_for_keepers_and_holders():
+def test_suback_waits_for_keepers_and_holders() -> None:
     network = OverlayNetwork(Direct, NAMES)
     network.ask("n1", "t")
-    done = []
+    done: list[str] = []
     assert not network.nodes["n2"].subscribing("c", {"t": 1}, lambda: done.append("subscribing"))
     network.settle(0.1)
     assert done == ["subscribing"]
@@ -87,7 +88,7 @@ def test_suback_waits_for_keepers_and_holders():
     assert network.publish("n1", "t") == {"n2": 1}
 
 
-def test_a_filter_that_the_broker_refused_is_withdrawn():
+def test_a_filter_that_the_broker_refused_is_withdrawn() -> None:
     network = OverlayNetwork(Direct, NAMES)
     network.nodes["n2"].subscribing("c", {"t": 1}, lambda: None)
     network.settle(60.0)
@@ -97,7 +98,7 @@ def test_a_filter_that_the_broker_refused_is_withdrawn():
 
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize(("kind", "options"), [KINDS[0], KINDS[1], KINDS[3]])
-def test_members_come_and_go(kind, options, seed):
+def test_members_come_and_go(kind: type[Strategy], options: dict[str, Any], seed: int) -> None:
     """After any deaths, restarts and splits, who sees the same members knows all who want a topic."""
     random = Random(seed)
     network = OverlayNetwork(kind, NAMES, seed, **options)
@@ -149,5 +150,5 @@ def test_members_come_and_go(kind, options, seed):
             assert all(network.nodes[o].wants(topic) == any_matches(wants[o], topic) for o in NAMES)
 
 
-def any_matches(filters, topic):
+def any_matches(filters: set[str], topic: str) -> bool:
     return any(matches(each, topic) for each in filters)

@@ -1,0 +1,103 @@
+"""Nodes that are linked on demand keep their promises under every fault, with membership's own deaths.
+
+A failure names the seed: `brokerweave sim --strategy S --nodes N --seed SEED --seeds 1` shows the shortest
+schedule that fails, and what happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from brokerweave.plugin import Route
+from brokerweave.sim import many
+from brokerweave.sim.run import SimOptions, plan, run
+from tests.chaos import told_members
+from tests.chaos.test_simulator import failures
+
+TOLD = "tests.chaos.told_members:ToldMembers"
+WHERE_WANTED = "tests.chaos.told_members:RetainedWhereWanted"
+SEEDS = {(TOLD, 4): 8, (TOLD, 5): 4, (WHERE_WANTED, 4): 4}
+"""Runs of each strategy and size. With `slow` there are four parts of them."""
+LET_GO = 0.05
+"""The part of promises that may be let go."""
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3))])
+@pytest.mark.parametrize(("strategy", "nodes"), SEEDS)
+def test_promises_hold_under_all_faults(strategy: str, nodes: int, part: int) -> None:
+    count = SEEDS[strategy, nodes]
+    seeds = range(part * count + 1, (part + 1) * count + 1)
+    total = many.summary(seeds, SimOptions(strategy, nodes))
+    assert failures(total) == []
+    assert total.counts["promised"] > total.counts["publications"]
+    let_go = sum(count for cause, count in total.allowances.items() if not cause.startswith("retained: "))
+    assert let_go < total.counts["promised"] * LET_GO
+
+
+def test_without_faults_nothing_is_let_pass() -> None:
+    total = many.summary(range(1, 5), SimOptions(TOLD, 4, frozenset()))
+    assert failures(total) == []
+    assert not [cause for cause in total.allowances if not cause.startswith("retained: ")]
+
+
+def test_operators_change_no_links_and_some_seeds_have_two_sides() -> None:
+    kinds = [action.kind for seed in range(30) for action in plan(seed, SimOptions(TOLD, 4))]
+    assert "move" not in kinds
+    assert "split" in kinds
+
+
+def _forgets_the_dead(patch: pytest.MonkeyPatch) -> None:
+    """What a dead member wants is forgotten with it."""
+    real = told_members.ToldMembers.members_changed
+
+    def members_changed(self: told_members.ToldMembers, live: frozenset[str]) -> None:
+        for member in self.wanted.keys() - live:
+            del self.wanted[member]
+        real(self, live)
+
+    patch.setattr(told_members.ToldMembers, "members_changed", members_changed)
+
+
+def _publishes_before_it_has_heard(patch: pytest.MonkeyPatch) -> None:
+    """A node that has just started takes those for all who want something that it has heard of."""
+
+    def recalled(self: told_members.ToldMembers, neighbour: str, kept: Mapping[str, int]) -> None: ...
+
+    patch.setattr(told_members.ToldMembers, "ready", lambda self: True)
+    patch.setattr(told_members.ToldMembers, "neighbour_recalled", recalled)
+
+
+def _leaves_one_out(patch: pytest.MonkeyPatch) -> None:
+    """A link that failed is not told again what it lost."""
+    patch.setattr(told_members.ToldMembers, "_repeat", lambda self, member: None)
+    patch.setattr(told_members.ToldMembers, "member_announced", lambda self, member, data: None)
+
+
+def _goes_everywhere(patch: pytest.MonkeyPatch) -> None:
+    """Topics are injected where nobody wants them."""
+    real = told_members.ToldMembers.route
+
+    def route(self: told_members.ToldMembers, topic: str, came_from: str | None) -> Route:
+        return self.route_retained(topic, came_from) if topic == "b/c" else real(self, topic, came_from)
+
+    patch.setattr(told_members.ToldMembers, "route", route)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "plant", [_forgets_the_dead, _publishes_before_it_has_heard, _leaves_one_out, _goes_everywhere]
+)
+def test_a_bug_planted_in_such_a_strategy_is_found(plant: object) -> None:
+    assert callable(plant)
+    for seed in range(1, 41):
+        with pytest.MonkeyPatch.context() as patch:
+            plant(patch)
+            broken = run(seed, SimOptions(TOLD, 4)).problem
+        if broken:
+            print(f"{plant}: seed {seed}: {broken}")
+            assert run(seed, SimOptions(TOLD, 4)).problem == ""
+            return
+    raise AssertionError("no seed finds it")
