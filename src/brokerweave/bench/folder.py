@@ -73,7 +73,7 @@ RESOURCES = pa.schema(
         ("rss", _I64),  # bytes
     ]
 )
-KINDS = ("load", "limit", "patterns", "pairs", "failover", "compare")
+KINDS = ("load", "limit", "patterns", "pairs", "failover", "compare", "overlay")
 
 _T = TypeVar("_T")
 

@@ -90,6 +90,10 @@ class LinksOnDemand:
         self._core.wait_no_longer(node)
         self._dial_waiting()
 
+    def share(self, members: dict[str, Address | None]) -> None:
+        """Read the live members from a table that many nodes of one process have in common."""
+        self._members = members
+
     def is_live(self, node: str) -> bool:
         return node in self._members
 

@@ -9,7 +9,7 @@ nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from random import Random
@@ -41,7 +41,7 @@ from brokerweave.mqtt.publish import publish_head
 from brokerweave.mqtt.scanner import split
 from brokerweave.node.carriers import Carriers
 from brokerweave.node.core import OWN_TOPICS, NodeCore, Settings
-from brokerweave.plugin import Strategy
+from brokerweave.plugin import OptionValue, Strategy
 from brokerweave.session.pair import Pair
 from brokerweave.sim.node import NodeLimits
 from brokerweave.sim.world import ScheduledEvent, World
@@ -89,12 +89,16 @@ class ScaleNode:
         number: int,
         strategy: type[Strategy],
         barrier_timeout: float | None,
+        *,
+        name: str = "",
+        options: Mapping[str, OptionValue] | None = None,
+        max_links: int = 256,
     ) -> None:
         self.world = world
         self.traffic = traffic
         self.random = random
         self.number = number
-        self.name = f"n{number}"
+        self.name = name or f"n{number}"
         cares = strategy.traits.keeps_for_absent
         settings = Settings(
             node_id=self.name,
@@ -106,7 +110,8 @@ class ScaleNode:
             session_expiry=_FOREVER,
             barrier_timeout=barrier_timeout,
             cluster_timeout=2.0 if cares else None,
-            options=CARE if cares else {},
+            options=(CARE if cares else {}) | dict(options or {}),
+            max_links=max_links,
         )
         self._injector = Injector(f"brokerweave-{self.name}", _ABILITIES, self._outbox(), DeadLetters())
         self.core = NodeCore(
@@ -182,7 +187,13 @@ class ScaleNode:
         """Only SUBACKs stand and are written later."""
         self.traffic.suback(pair)
 
-    def write_broker(self, pair: Pair, data: bytes) -> None: ...
+    def write_broker(self, pair: Pair, data: bytes) -> None:
+        """What waited for the strategy and goes to the broker now, which answers."""
+        for packet in (codec.decode(frame, 4) for frame in split(data)):
+            if isinstance(packet, Subscribe) and pair.from_broker(_granted(len(packet.subscriptions))):
+                self.traffic.suback(pair)
+            elif isinstance(packet, Unsubscribe):
+                pair.from_broker(_UNSUBACK)
 
     def hang_up(self, pair: Pair, last_words: bytes) -> None: ...
 
@@ -241,12 +252,17 @@ class LinkEnd:
             return  # the link was cut while this was on its way
         node = self.node
         for event in self.connection.receive(data, node.world.now):
-            if isinstance(event, BatchArrived):
-                node.traffic.crossings += sum(run.count for run in event.runs)
-            elif isinstance(event, ControlArrived) and node.tells_interest(event.packet):
-                node.traffic.interest_at = node.world.now
+            self.arrived(event)
             node.carriers.handle(self, event)
         self.flush()
+
+    def arrived(self, event: LinkEvent) -> None:
+        """Count what came."""
+        node = self.node
+        if isinstance(event, BatchArrived):
+            node.traffic.crossings += sum(run.count for run in event.runs)
+        elif isinstance(event, ControlArrived) and node.tells_interest(event.packet):
+            node.traffic.interest_at = node.world.now
 
     def flush(self) -> None:
         data = self.connection.data_to_send()
@@ -310,6 +326,10 @@ class ScaleLink:
             end.cut()
 
 
+def _granted(filters: int) -> bytes:
+    return codec.encode(SubAck(1, (0,) * filters), 4)
+
+
 class _Shaken:
     """A handshake that is over."""
 
@@ -342,13 +362,13 @@ class ScaleClient:
         """True: SUBACK went to the client at once; else `ScaleTraffic.suback` tells when."""
         self.filters.update(filters)
         asked = tuple(Subscription(each, 0) for each in filters)
-        self.pair.from_client(codec.encode(Subscribe(1, asked), 4))
-        return bool(self.pair.from_broker(codec.encode(SubAck(1, (0,) * len(filters)), 4)))
+        sent = self.pair.from_client(codec.encode(Subscribe(1, asked), 4))
+        return bool(sent and self.pair.from_broker(_granted(len(filters))))
 
     def unsubscribe(self, topic_filter: str) -> None:
         self.filters.discard(topic_filter)
-        self.pair.from_client(codec.encode(Unsubscribe(1, (topic_filter,)), 4))
-        self.pair.from_broker(_UNSUBACK)
+        if self.pair.from_client(codec.encode(Unsubscribe(1, (topic_filter,)), 4)):
+            self.pair.from_broker(_UNSUBACK)
 
     def publish(self, topic: str, payload: bytes) -> None:
         self.pair.from_client(codec.encode(Publish(topic, payload), 4))

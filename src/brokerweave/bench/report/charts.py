@@ -1,4 +1,4 @@
-"""Bars, lines, points and histograms as SVG: made of text, so the same numbers give the same file.
+"""Bars, boxes, lines, points and histograms as SVG: made of text, so the same numbers give the same file.
 
 Owns the drawing, on linear axes. Must not know: what is drawn.
 """
@@ -95,6 +95,55 @@ def bars(title: str, up: str, groups: Mapping[str, Mapping[str, float]]) -> str:
         parts.append(_under(round(left + room / 2, 1), name, slanted))
         left += room
     return _finished(parts, series)
+
+
+def boxes(title: str, up: str, groups: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
+    """Groups side by side, in each a box plot for each series: quartiles, whiskers to what lies within one
+    and a half times the box, and what lies beyond as points."""
+    series = list(dict.fromkeys(name for group in groups.values() for name in group))
+    ys = _Scale.over(
+        [v for group in groups.values() for vs in group.values() for v in vs], HEIGHT - BOTTOM, TOP
+    )
+    parts = [*_frame(title, "", up), *_up_axis(ys)]
+    slots = sum(len(group) + _GAP for group in groups.values())
+    width = min((WIDTH - RIGHT - LEFT) / max(slots, 1), _WIDEST_BAR)
+    left = LEFT + (WIDTH - RIGHT - LEFT - width * slots) / 2
+    for name, group in groups.items():
+        for place, (each, values) in enumerate(group.items()):
+            if values:
+                x, colour = left + width * (place + _GAP / 2), COLOURS[series.index(each) % len(COLOURS)]
+                parts += _box(f"{name} {each}".strip(), sorted(values), x, width - 2, colour, ys)
+        room = width * (len(group) + _GAP)
+        parts.append(_under(round(left + room / 2, 1), name, slanted=False))
+        left += room
+    return _finished(parts, series)
+
+
+def _box(name: str, values: Sequence[float], x: float, width: float, colour: str, ys: _Scale) -> list[str]:
+    low, middle, high = (quantile(values, part) for part in (0.25, 0.5, 0.75))
+    reach = 1.5 * (high - low)
+    inside = [value for value in values if low - reach <= value <= high + reach]
+    left, centre, wide = round(x, 1), round(x + width / 2, 1), round(width, 1)
+    top, bottom = ys.place(high), ys.place(low)
+    least, most, half = ys.place(inside[0]), ys.place(inside[-1]), ys.place(middle)
+    said = f"{name}: median {number_text(middle)}, most {number_text(values[-1])}"
+    outside = dict.fromkeys(ys.place(value) for value in values if not inside[0] <= value <= inside[-1])
+    tall = round(max(bottom - top, 0.5), 1)
+    placed = f'x="{left}" y="{top}" width="{wide}" height="{tall}"'
+    filled = f'fill="{colour}" fill-opacity="0.35" stroke="{colour}"'
+    return [
+        f'<path d="M{centre} {most}V{least}" stroke="{colour}"/>',
+        f"<rect {placed} {filled}><title>{escape(said)}</title></rect>",
+        f'<path d="M{left} {half}h{wide}" stroke="{colour}" stroke-width="1.6"/>',
+        *(f'<circle cx="{centre}" cy="{at}" r="1.2" fill="{colour}"/>' for at in outside),
+    ]
+
+
+def quantile(values: Sequence[float], part: float) -> float:
+    """Of sorted values; between two of them in proportion."""
+    at = part * (len(values) - 1)
+    below = values[floor(at)]
+    return below + (values[ceil(at)] - below) * (at - floor(at))
 
 
 def lines(

@@ -61,7 +61,7 @@ def one_run(reported: Reported) -> Document:
     if across:
         sections.append(Section("Across failures", [Table(_FAILURE, across)]))
         sections.append(Section("Before, during and after", [_phases(found)]))
-    sections.append(Section("What was run", _facts([("", run)])))
+    sections.append(Section("What was run", facts([("", run)])))
     if patterns := run.scenario.get("patterns"):
         sections.append(Section("Placement", [_placement(patterns)]))
     sections += [_near(reported, each, folded=len(found) > 2) for each in found]
@@ -78,7 +78,7 @@ def two_runs(one: Reported, other: Reported) -> Document:
         Section("Differences", [*_warnings(verdicts), _differences(one, other)]),
         Section("Trust", [*(Text(each) for each in apart), _trust(verdicts)]),
         Section("Pictures", [Chart(svg, caption) for svg in [*drawn, *_overlaid(labelled)]]),
-        Section("What was run", _facts([(label, each.run) for label, each in labelled])),
+        Section("What was run", facts([(label, each.run) for label, each in labelled])),
     ]
     return Document(
         f"brokerweave bench {one.run.kind}: {one.run.started} (A), {other.run.started} (B)", sections
@@ -343,7 +343,7 @@ def _usage(indexes: Indexes) -> Table:
     return Table(("process", "CPU, cores", "worst", "memory MiB, most"), rows)
 
 
-def _facts(runs: Sequence[tuple[str, RunInfo]]) -> list[Part]:
+def facts(runs: Sequence[tuple[str, RunInfo]]) -> list[Part]:
     """Every fact of each run; of two runs side by side."""
     names: dict[str, list[str]] = {}
     for place, (_, run) in enumerate(runs):

@@ -367,13 +367,15 @@ class Keeper:
                     self._noted(number)
             for asked in self._cold.values():
                 asked.discard(node)
-        for node in joined:
-            member = self._members.setdefault(node, _Member())
-            member.away_since = None
-            member.claimed = float("-inf")
+        for node in joined if self._members else ():
+            known = self._members.get(node)
+            if known is None:
+                continue
+            known.away_since = None
+            known.claimed = float("-inf")
             if self._filters.get(node):
-                member.was_away = True
-                member.claimed = now
+                known.was_away = True
+                known.claimed = now
                 self._host.tell(node, KeeperClaim(*self._host.arc()))  # it may want others by now
         self._cold = {key: asked for key, asked in self._cold.items() if asked}
         if self._cold:

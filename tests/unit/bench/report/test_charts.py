@@ -72,3 +72,20 @@ def test_pictures_of_nothing_and_of_one_value_are_still_pictures() -> None:
 )
 def test_numbers_are_as_exact_as_a_reader_can_use(value: float, text: str) -> None:
     assert charts.number_text(value) == text
+
+
+def test_a_box_spans_the_quartiles_and_what_lies_far_outside_is_a_point() -> None:
+    svg = charts.boxes("t", "y", {"10": {"a": [0, 1, 2, 3, 4], "b": [2, 2, 2, 2, 100]}, "20": {"a": []}})
+    root = ElementTree.fromstring(svg)
+    first, second = (each for each in root.findall(f"{SVG}rect") if len(each))
+    assert float(first.attrib["height"]) > float(second.attrib["height"])
+    assert [each.text for each in root.iter(f"{SVG}title")] == [
+        "10 a: median 2, most 4",
+        "10 b: median 2, most 100",
+    ]
+    assert len(root.findall(f"{SVG}circle")) == 1
+    assert {"10", "20", "a", "b"} <= set(texts(svg))
+
+
+def test_a_quantile_lies_between_two_values_in_proportion() -> None:
+    assert [charts.quantile([1.0, 2.0, 4.0], part) for part in (0, 0.5, 0.75, 1)] == [1.0, 2.0, 3.0, 4.0]
