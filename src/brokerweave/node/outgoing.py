@@ -34,6 +34,17 @@ class Outgoing:
 
         `waited` is its number in the write-ahead log where it waited for its route.
         """
+        return self.put(run, group, came_on, taken, waited)
+
+    def put(
+        self,
+        run: Run,
+        group: RouteGroup,
+        came_on: int = OWN,
+        taken: tuple[str, int] | None = None,
+        waited: int = 0,
+    ) -> list[str]:
+        """The same for a run that was dispatched before, and goes to others in place of some of them."""
         relays = bool(run.plan)
         if relays:
             run = run.bound_for(run.cap, run.holds)  # it was for this node: each hop has its own

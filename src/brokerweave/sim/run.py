@@ -131,6 +131,7 @@ class Simulation:
             cluster=cluster,
             cares=cares,
             cyclic=self.cyclic,
+            returns=strategy.returns,
         )
         self.facts.reaches = lambda node, other: node == other or self.linked(node, other)
         self.checker = Checker(self.facts, self.expected)

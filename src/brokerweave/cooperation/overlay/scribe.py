@@ -158,7 +158,7 @@ class Scribe(Overlay):
     def _in_tree(self, group: _Group, topic: str) -> None:
         group.joined = True
         waiting, group.waiting = group.waiting, set()
-        for node in waiting:
+        for node in sorted(waiting):
             self.tell(node, TreeJoined(topic))
         self._end(group)
 
@@ -258,8 +258,8 @@ class Scribe(Overlay):
 
     def members_changed(self, live: frozenset[str]) -> None:
         super().members_changed(live)
-        for node in self._left.keys() & live:
-            for topic in self._left.pop(node):
+        for node in sorted(self._left.keys() & live):
+            for topic in sorted(self._left.pop(node)):
                 self.tell(node, Leave(topic))
         for topic, group in list(self._groups.items()):
             for child in [child for child in group.children if child not in live]:

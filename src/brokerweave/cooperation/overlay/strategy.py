@@ -236,7 +236,8 @@ class Overlay(Strategy):
     # Members
 
     def members_changed(self, live: frozenset[str]) -> None:
-        joined, gone, before = live - self._live, self._live - live, self.ring
+        joined, gone = sorted(live - self._live), sorted(self._live - live)
+        before = self.ring
         self._live, self.ring = live, _ring(live)
         for node in gone:
             self._departed[node] = None
@@ -249,7 +250,7 @@ class Overlay(Strategy):
         self.registrar.members_changed(joined, gone)
         self.lists.members_changed()
         self.context.routes_changed()
-        self._hand_over(dict.fromkeys(live, before))
+        self._hand_over(dict.fromkeys(sorted(live), before))
 
     def member_announced(self, member: str, data: bytes) -> None:
         life = int.from_bytes(data[:8])
@@ -392,7 +393,7 @@ class Overlay(Strategy):
     def _hand_some(self) -> None:
         topics = list(islice(self._handing or (), HANDED_AT_ONCE))
         for topic in topics:
-            for node in self._new_keepers(topic):
+            for node in sorted(self._new_keepers(topic)):
                 self.context.send_retained(node, topic)
         if topics:
             self.context.call_later(0.0, self._hand_some)
@@ -401,14 +402,14 @@ class Overlay(Strategy):
             self._gained.clear()
 
     def _new_keepers(self, topic: str) -> set[str]:
-        """Those that need to hear of a retained topic from this node: the first keeper that is not new."""
+        """Those that need to hear of a retained topic from this node: one of the first two keepers that are not."""
         found: set[str] = set()
         for key in self.keys(topic):
             position = self.position(key)
             keepers = self.keepers_of_key(key)
             new = {node for node in keepers if self._is_new(node, position)}
             old = [node for node in keepers if node not in new]
-            if new and (not old or old[0] == self.node_id):
+            if new and (not old or self.node_id in old[:2]):
                 found |= new
         return found - {self.node_id}
 
