@@ -81,8 +81,8 @@ class Facts:
         returns: bool = False,
     ) -> None:
         """`cluster`: whether nodes run with `delivery = "cluster"`. `cares`: whether they keep messages for
-        clients that lose their site. `cyclic`: whether they take care of cycles. `returns`: whether messages come
-        back to the node where they were published, to be passed on there."""
+        clients that lose their site. `cyclic`: whether they take care of cycles. `returns`: whether messages
+        come back to the node where they were published, to be passed on there."""
         self.world = world
         self.promises = promises
         self.allowances = allowances

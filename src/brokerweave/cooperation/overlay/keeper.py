@@ -360,14 +360,13 @@ class Keeper:
             member = self._members.setdefault(node, _Member())
             member.away_since = now
             member.settled = None
-            for key in list(self._holders):
-                self._drop_holder(key, node)
             for number, (holder, _, _) in list(self._noting.items()):
                 if holder == node:
                     self._noted(number)
             for asked in self._cold.values():
                 asked.discard(node)
-        for node in joined if self._members else ():
+        for node in joined if self._members or self._holders else ():
+            self._answer_again(node)
             known = self._members.get(node)
             if known is None:
                 continue
@@ -381,6 +380,11 @@ class Keeper:
         if self._cold:
             self._warm_up()
             self.claim()
+
+    def _answer_again(self, node: str) -> None:
+        """It was away, and missed changes of the lists that it holds; it may not know that it was away."""
+        for key in [key for key, holders in self._holders.items() if node in holders]:
+            self._answer(node, key, self.is_warm(key))
 
     def _drop_holder(self, key: str, holder: str) -> None:
         holders = self._holders.get(key)

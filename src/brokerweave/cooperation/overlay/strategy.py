@@ -53,6 +53,8 @@ from brokerweave.plugin import (
 SWEEP_SECONDS = 5.0
 TENTATIVE_SECONDS = 30.0
 """How long a filter that the broker has not granted yet stays registered."""
+HAND_SECONDS = 1.0
+"""After members changed, before retained messages are handed over: more changes may follow."""
 HANDED_AT_ONCE = 500
 """Retained topics looked at in one turn, after members changed."""
 DEPARTED = 10_000
@@ -381,9 +383,13 @@ class Overlay(Strategy):
         absent = self.keeper.of_absent()
         for node in self._gained if absent else ():
             self._tell_of_absent(node, absent)
-        begun, self._handing = self._handing is not None, iter(tuple(self.context.retained_topics()))
-        if not begun:
-            self._hand_some()
+        if self._handing is None:
+            self._handing = iter(())
+            self.context.call_later(HAND_SECONDS, self._hand_retained)
+
+    def _hand_retained(self) -> None:
+        self._handing = iter(tuple(self.context.retained_topics()))
+        self._hand_some()
 
     def _tell_of_absent(self, node: str, entries: list[Entry]) -> None:
         wanted = [entry for entry in entries if node in self.keepers(entry.topic_filter)]
@@ -402,14 +408,14 @@ class Overlay(Strategy):
             self._gained.clear()
 
     def _new_keepers(self, topic: str) -> set[str]:
-        """Those that need to hear of a retained topic from this node: one of the first two keepers that are not."""
+        """Those that need to hear of a retained topic from this node: each keeper that is not new tells."""
         found: set[str] = set()
         for key in self.keys(topic):
             position = self.position(key)
             keepers = self.keepers_of_key(key)
             new = {node for node in keepers if self._is_new(node, position)}
             old = [node for node in keepers if node not in new]
-            if new and (not old or self.node_id in old[:2]):
+            if new and (not old or self.node_id in old):
                 found |= new
         return found - {self.node_id}
 
