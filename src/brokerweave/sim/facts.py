@@ -79,10 +79,12 @@ class Facts:
         cares: bool,
         cyclic: bool,
         returns: bool = False,
+        relays: bool = False,
     ) -> None:
         """`cluster`: whether nodes run with `delivery = "cluster"`. `cares`: whether they keep messages for
         clients that lose their site. `cyclic`: whether they take care of cycles. `returns`: whether messages
-        come back to the node where they were published, to be passed on there."""
+        come back to the node where they were published, to be passed on there. `relays`: whether nodes pass
+        messages on by plans."""
         self.world = world
         self.promises = promises
         self.allowances = allowances
@@ -91,6 +93,7 @@ class Facts:
         self.cares = cares
         self.cyclic = cyclic
         self.returns = returns
+        self.relays = relays
         self.barriers: dict[str, bool] = {}
         """Of all nodes: which run with `subscribe = "barrier"`."""
         self.counts: Counter[str] = Counter()
