@@ -18,7 +18,7 @@ from typing import ClassVar
 from brokerweave.cooperation.overlay.pastry import next_hop
 from brokerweave.cooperation.overlay.strategy import Overlay
 from brokerweave.cooperation.overlay.wire import Invite, Join, Leave, Message, TreeJoined
-from brokerweave.plugin import NOT_YET, Context, Hop, Route
+from brokerweave.plugin import NOT_YET, Context, Hop, Route, matches
 
 UP, UP_RETAINED, DOWN = b"u", b"r", b"d"
 """Plans: to the root; the same, to be kept there; down the tree."""
@@ -71,7 +71,7 @@ class Scribe(Overlay):
 
     def _to_root(self, topic: str, plan: bytes) -> Route:
         root = self._root(topic)
-        if self.context.searching():
+        if self.is_searching():
             return NOT_YET
         return self._from_root(topic) if root == self.node_id else Route((Hop(root, plan=plan),))
 
@@ -131,8 +131,12 @@ class Scribe(Overlay):
         return waits
 
     def _own_qos(self, topic: str) -> int:
-        invited = 2 if topic in self._invitations and self.wants(topic) else -1
+        invited = 2 if topic in self._invitations and self._matches(topic) else -1
         return max(self._filters.get(topic, self._asked(topic)), invited)
+
+    def _matches(self, topic: str) -> bool:
+        """Whether this node wants a topic, or is about to."""
+        return self.wants(topic) or any(matches(each, topic) for each in self._tentative)
 
     def _asked(self, topic: str) -> int:
         return 2 if topic in self._tentative else -1
@@ -226,14 +230,14 @@ class Scribe(Overlay):
 
     def subscribed(self, filters: Mapping[str, int]) -> None:
         super().subscribed(filters)
-        for topic in filters:
+        for topic in (*filters, *sorted(self._invitations)):
             if is_topic(topic):
                 self._update(topic)
 
     def unsubscribed(self, filters: Iterable[str]) -> None:
         gone = tuple(filters)
         super().unsubscribed(gone)
-        self._invitations = {topic for topic in self._invitations if self.wants(topic)}
+        self._invitations = {topic for topic in self._invitations if self._matches(topic)}
         for topic in list(self._groups):
             self._update(topic)
 

@@ -51,6 +51,8 @@ from brokerweave.plugin import (
 )
 
 SWEEP_SECONDS = 5.0
+SEARCH_SECONDS = 0.2
+"""Before a node that searches for members looks whether it has found them."""
 TENTATIVE_SECONDS = 30.0
 """How long a filter that the broker has not granted yet stays registered."""
 HAND_SECONDS = 1.0
@@ -119,6 +121,7 @@ class Overlay(Strategy):
         self._tentative: dict[str, float] = {}
         self._loop: deque[Message] = deque()
         self._looping = False
+        self._searching = False
         self._handing: Iterator[str] | None = None
         self._gained: dict[str, Ring | None] = {}
         self.registrar = Registrar(self, self.life, lambda call: _ignore(context.call_later(0.0, call)))
@@ -157,10 +160,23 @@ class Overlay(Strategy):
         return Route((*hops, *(Hop(keeper) for keeper in keepers if keeper not in served)))
 
     def _subscribers(self, topic: str) -> dict[str, int] | None:
-        found = None if self.context.searching() else self.lists.subscribers(topic, self.keys(topic))
+        found = None if self.is_searching() else self.lists.subscribers(topic, self.keys(topic))
         if found is not None:
             found.pop(self.node_id, None)
         return found
+
+    def is_searching(self) -> bool:
+        """Whether the members are not known yet; if so, routes change when they are."""
+        searching = self.context.searching()
+        if searching and not self._searching:
+            self._searching = True
+            self.context.call_later(SEARCH_SECONDS, self._search)
+        return searching
+
+    def _search(self) -> None:
+        self._searching = False
+        if not self.is_searching():
+            self.context.routes_changed()
 
     def wants(self, topic: str) -> bool:
         return bool(self._mine.match(topic))
