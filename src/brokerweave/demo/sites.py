@@ -174,7 +174,7 @@ class SiteRow:
         return start
 
     def whole(self) -> bool:
-        """Whether every link is up, as the nodes last said; where links come and go, whether every node is."""
+        """Whether every link is up, as the nodes last said; where links come and go, every node."""
         if self._on_demand:
             found = [site.status["membership"]["alive"] for site in self.sites if site.status]
             return found == [len(self.sites)] * len(self.sites)
