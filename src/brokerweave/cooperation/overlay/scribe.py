@@ -24,6 +24,7 @@ UP, UP_RETAINED, DOWN = b"u", b"r", b"d"
 """Plans: to the root; the same, to be kept there; down the tree."""
 CHILD_SECONDS = 60.0
 """How long a child that died is remembered."""
+JOINED = 0.0
 INVITE_SECONDS = 2.0
 """How long the root waits for a node that it has invited."""
 
@@ -206,7 +207,7 @@ class Scribe(Overlay):
         if group is None:
             return
         if node in group.invited:
-            group.invited[node] = 0.0
+            group.invited[node] = JOINED
             self.context.routes_changed((topic,))
         if node == group.parent:
             self._in_tree(group, topic)
@@ -306,7 +307,8 @@ class Scribe(Overlay):
             if group.parent == parent and not (lost_only and group.joined):
                 group.told, group.joined = -1, False
                 self._update(topic)
-            if group.invited.pop(parent, None) is not None:
+            if parent in group.invited and not (lost_only and group.invited[parent] == JOINED):
+                del group.invited[parent]
                 self.context.routes_changed((topic,))  # it is invited again
 
 
