@@ -33,6 +33,9 @@ class ListsHost(Protocol):
     def lists_changed(self, topics: Iterable[str] | None) -> None:
         """Other nodes than before want these topics (None: any), or it is known now who does."""
 
+    def lists_aged(self, topics: Iterable[str] | None) -> None:
+        """Lists for these topics are old: where they are used, they are to be asked for again."""
+
     def look_later(self, seconds: float) -> None:
         """Call `look` then."""
 
@@ -201,7 +204,7 @@ class SubscriberLists:
             if age > 3 * self._lifetime and each.complete:
                 stale.append(key)
             elif age > self._lifetime:
-                self._host.lists_changed(each.topics)  # if it is used, it is asked for again
+                self._host.lists_aged(each.topics)  # if it is used, it is asked for again
             each.entries = {n: e for n, e in each.entries.items() if e.qos >= 0 or age < self._lifetime}
         for key in stale:
             self._host.lists_changed(self._lists.pop(key).topics)

@@ -370,6 +370,9 @@ class Overlay(Strategy):
     def lists_changed(self, topics: Iterable[str] | None) -> None:
         self.context.routes_changed(topics)
 
+    def lists_aged(self, topics: Iterable[str] | None) -> None:
+        self.context.routes_changed(topics)
+
     def look_later(self, seconds: float) -> None:
         self.context.call_later(seconds, self.lists.look)
 
