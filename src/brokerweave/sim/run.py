@@ -389,7 +389,7 @@ def _carry_out(simulation: Simulation, actions: list[Action]) -> None:
     world.checks = [node.check for node in simulation.nodes.values()]
     world.run(simulation.options.duration)
     actor.heal()
-    _wait(simulation, "did not come to rest", REST_BOUND, lambda: unrest(simulation))
+    _wait(simulation, "did not come to rest", REST_BOUND * simulation.patience, lambda: unrest(simulation))
     if simulation.cares:
         world.run(world.elapsed + LOOK_SECONDS)  # what was pushed at last is on its way
     _check_expected(simulation)
