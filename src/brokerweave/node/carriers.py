@@ -210,8 +210,11 @@ class Carriers:
         return new.dialed == (self._core.node_id < peer)
 
     def _refused(self, carrier: Carrier, event: LinkRefused) -> None:
-        self._core.count("link_refusals")
-        self.unreachable(carrier.peer[0] if carrier.peer else "rejected incoming link", event.reason)
+        if event.retry and self._core.demand is not None:
+            self._core.count("links_postponed")  # both dialed, or one has no room now: daily life
+        else:
+            self._core.count("link_refusals")
+            self.unreachable(carrier.peer[0] if carrier.peer else "rejected incoming link", event.reason)
         carrier.peer = None
 
     def unreachable(self, name: str, reason: str) -> None:

@@ -82,6 +82,11 @@ class Relayed:
     def __contains__(self, passed: object) -> bool:
         return passed in self._sent
 
+    @property
+    def bypassing(self) -> bool:
+        """Whether what is sent now goes to others because a relay died."""
+        return bool(self._going)
+
     def awaits(self, neighbour: str) -> bool:
         """Whether a neighbour has yet to confirm anything."""
         return self._unconfirmed[neighbour] > 0
@@ -133,13 +138,14 @@ class Relayed:
 
     def _only_in_outboxes(self, relay: str) -> list[_Sent]:
         """What the relay has not acknowledged and was given up here, or is from before a restart: it is older
-        than what is kept. No more than could be kept."""
+        than what is kept; and QoS 0, which the relay would pass on when it is back, behind later ones. No
+        more than could be kept."""
         found: list[_Sent] = []
         room, entry = self._limit, self._core.neighbour_table.get(relay)
         for lane, each in enumerate(entry.lanes if entry is not None else ()):
             for run in each.outbox.everything():
-                known = (relay, self._core.confirmations.name(lane, run)) in self._sent
-                if run.plan and run.durable and not run.repair and not known:
+                sent = self._sent.get((relay, self._core.confirmations.name(lane, run)))
+                if run.plan and not run.repair and (sent is None or sent.run is None):
                     found.append(_Sent(lane, (relay, run.plan), run))
                     room -= run.size
                 if room < 0:

@@ -237,6 +237,15 @@ class Checker:
         facts, payload = self.facts, publication.payload
         return any(facts.visits[node, payload] for node in facts.barriers if node not in publication.sites)
 
+    def bypassed(self, node: str, payload: bytes, key: Key) -> None:
+        """Under the name that it had: whoever has had it knows it again."""
+        publication = self.facts.publications.get(payload)
+        if payload and (publication is None or key not in publication.keys):
+            raise Broken(
+                f"{node} serves others in a dead relay's place with {payload!r} as {key}, a new name"
+            )
+        self.facts.counts["bypasses"] += 1
+
     def flooded(self, node: str, view: int, payload: bytes, key: Key) -> None:
         self._doubling.check_flood(node, view, payload, key)
         self.facts.counts["floods"] += 1

@@ -46,6 +46,9 @@ class SimWatcher(Protocol):
     def flooded(self, node: str, view: int, payload: bytes, key: Key) -> None:
         """A node passes on what was stuck where the tree changed; `view` counts its views of the tree."""
 
+    def bypassed(self, node: str, payload: bytes, key: Key) -> None:
+        """A node serves those behind a relay that died."""
+
     def arrived(self, node: str, came_from: str, payloads: list[bytes]) -> None:
         """A lane brought these; `dispatched` was called before for those that were to go on."""
 
@@ -139,6 +142,9 @@ class WatchedOutgoing(Outgoing):
             key = (run.origin, run.epoch, lane, run.first + number)
             if flood:
                 watcher.flooded(core.node_id, core.counters["tree_elections"], payload, key)
+                continue
+            if core.relayed.bypassing:
+                watcher.bypassed(core.node_id, payload, key)
                 continue
             watcher.dispatched(core.node_id, core.watched.came_from, payload, key, group, run)
         return super().dispatch(run, group, *rest, **named)

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import pytest
 
+from brokerweave.links.connection import LinkRefused
 from brokerweave.mqtt.packets import Packet, Publish
 from brokerweave.node.carriers import Carriers
 from brokerweave.plugin import Hop, Linking, Route, Strategy
@@ -428,3 +429,16 @@ def test_a_connection_whose_forerunner_ends_the_link_does_not_carry_it() -> None
     assert second.connection.closed
     assert carriers.get("b", 0) is None
     assert not core.is_up("b")
+
+
+def test_a_refusal_that_ends_by_itself_is_counted_and_nobody_is_warned() -> None:
+    core = cluster_of("ab").nodes["a"].core
+    core.add_neighbour("b")
+    carriers, heard = Carriers(core, Host()), list[str]()
+    carriers.refused = lambda name, reason: heard.append(reason)
+    carriers.handle(dialed(core), LinkRefused("node b refused: node b is dialing a itself", retry=True))
+    assert heard == []
+    assert core.counters["links_postponed"] == 1
+    carriers.handle(dialed(core), LinkRefused("the keys differ", retry=False))
+    assert heard == ["the keys differ"]
+    assert core.counters["link_refusals"] == 1
