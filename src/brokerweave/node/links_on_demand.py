@@ -182,7 +182,7 @@ class LinksOnDemand:
         self._closing.discard(node)
 
     def _open(self) -> set[str]:
-        linked = {n.id for n in self._core.neighbour_table.all() if n.up and not self._is_configured(n.id)}
+        linked = {node for node in self._used if not self._is_configured(node)}
         return self._dialed.keys() | linked | {n for n, at in self._called.items() if self._is_recent(at)}
 
     def _is_configured(self, node: str) -> bool:
