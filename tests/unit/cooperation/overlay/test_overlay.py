@@ -170,4 +170,4 @@ def test_a_fan_out_chosen_before_anything_was_measured_is_soon_chosen_again(
     (after,) = network.nodes["n39"].explain()
     assert before.startswith("topic t: direct")
     assert after.startswith("topic t: guided")
-    assert context.asked_again[-1] == ("t",)  # type: ignore[attr-defined]
+    assert context.asked_again[-1] == ("t",)
