@@ -19,7 +19,7 @@ from brokerweave.lab.broker import HOST, Broker, free_port
 from brokerweave.lab.makers import Amqtt
 from brokerweave.lab.node import LabNode
 from brokerweave.lab.wiring import called, links
-from brokerweave.plugin import registry
+from brokerweave.plugin import Linking, registry
 
 PREFERRED = ("mosquitto", "rabbitmq", "nats", "amqtt", "mochi", "aedes", "moquette", "activemq")
 """The sturdiest and quickest to start first."""
@@ -88,6 +88,7 @@ class SiteRow:
         self._links = 0
         """At all nodes together."""
         self._selective = False
+        self._on_demand = False
         self._children: list[Broker] = []
         self._starts: list[Future[None]] = []
         self._threads = ThreadPoolExecutor(max_workers=2 * MOST_SITES, thread_name_prefix="site")
@@ -103,9 +104,11 @@ class SiteRow:
     ) -> None:
         """Nodes keep `record`, topic filters, for a pipeline. Raises `Unavailable` if not all start."""
         traits = registry.strategy(strategy).traits
-        self._selective = traits.selective
+        self._on_demand = registry.strategy(strategy).linking is Linking.ON_DEMAND
+        self._selective = traits.selective and not self._on_demand
         running = self._start_brokers(brokers, note)
         nodes: list[LabNode] = []
+        ports = [free_port() for _ in running]
         for letter, broker in zip("abcdefgh", running, strict=False):
             # The default back-off waits up to 10 s, which is right for a network and long for a show.
             settings: dict[str, dict[str, object]] = {"links": {"reconnect_max": 1.0}}
@@ -114,14 +117,19 @@ class SiteRow:
             if record:
                 settings["flight"] = {"listen": f"{HOST}:{free_port()}"}
                 settings["edge_log"] = {"fsync_interval": 0.2}
-            dialed, taps = called(traits.wiring, nodes), tuple(record)
+            if self._on_demand:
+                settings["membership"] = _membership(broker, ports, len(nodes))
+            dialed = () if self._on_demand else called(traits.wiring, nodes)
+            taps = tuple(record)
             nodes.append(
                 LabNode(letter, broker.port, dialed, strategy=strategy, settings=settings, taps=taps)
             )
         self._children += nodes
         for start in [self._begin(node) for node in nodes]:
             start.result()
-        for number, node in enumerate(nodes):
+        for node in nodes if self._on_demand else ():
+            node.wait_for(lambda s: s["membership"]["alive"] == len(nodes), "the others")
+        for number, node in enumerate(() if self._on_demand else nodes):
             self._links += (count := links(traits.wiring, number, len(nodes)))
             node.wait_for_links(count)
         self.sites = [Site(n.id, b, n, b.version) for n, b in zip(nodes, running, strict=True)]
@@ -166,7 +174,10 @@ class SiteRow:
         return start
 
     def whole(self) -> bool:
-        """Whether every link is up, as the nodes last said."""
+        """Whether every link is up, as the nodes last said; where links come and go, every node."""
+        if self._on_demand:
+            found = [site.status["membership"]["alive"] for site in self.sites if site.status]
+            return found == [len(self.sites)] * len(self.sites)
         rows = [row for site in self.sites if site.status for row in site.status["links"]]
         return len(rows) == self._links and all(row["state"] == "up" for row in rows)
 
@@ -193,3 +204,15 @@ class SiteRow:
         if self._watch is not None:
             self._watch.join(STOP_SECONDS)
         self._threads.shutdown(wait=False)
+
+
+def _membership(broker: Broker, ports: Sequence[int], number: int) -> dict[str, object]:
+    """The section of one node; all join by the first two."""
+    key = broker.directory / "key"
+    key.write_text("a key that the sites of the demo share\n")
+    others = [port for port in ports[:2] if port != ports[number]]
+    return {
+        "bind": f"{HOST}:{ports[number]}",
+        "join": [f"{HOST}:{port}" for port in others],
+        "key_file": str(key),
+    }

@@ -34,6 +34,17 @@ class Outgoing:
 
         `waited` is its number in the write-ahead log where it waited for its route.
         """
+        return self.put(run, group, came_on, taken, waited)
+
+    def put(
+        self,
+        run: Run,
+        group: RouteGroup,
+        came_on: int = OWN,
+        taken: tuple[str, int] | None = None,
+        waited: int = 0,
+    ) -> list[str]:
+        """The same for a run that was dispatched before, and goes to others in place of some of them."""
         relays = bool(run.plan)
         if relays:
             run = run.bound_for(run.cap, run.holds)  # it was for this node: each hop has its own
@@ -51,18 +62,20 @@ class Outgoing:
         hops = [hop for hop in wanted if self._accepts(hop, run)]
         number = self._write_run(run, group, hops, lane, came_on, taken, waited) if run.max_qos else 0
         plans = dict(group.plans)
-        reached = []
+        reached, relayed = [], []
         for neighbour, cap in hops:
             bound = _bound_for(run, cap, kept_for.get(neighbour, ()), plans.get(neighbour, b""))
             if self.enqueue(neighbour, lane, bound, number):
                 reached.append(neighbour)
                 if bound.confirm and (bound.plan or relays):
-                    self._core.relayed.sent(neighbour, lane, bound)
+                    relayed.append((neighbour, bound))
         if self._core.usage_meter is not None and came_on == OWN and reached:
             self._core.usage_meter.add(run, len(reached))
         kept = len(reached)
         if group.local:
             kept += self.inject(lane, run, number)
+        for neighbour, bound in relayed:  # if one is dead, others get it in its place: behind this
+            self._core.relayed.sent(neighbour, lane, bound)
         if run.confirm and kept < len(hops) + group.local:
             self._core.counters.add("cluster_drops")  # nobody need wait for what will not come
         return reached

@@ -157,7 +157,7 @@ class Relayed:
                 continue
             self._core.counters.add("relayed_bypassed", part.count)
             name = self._core.confirmations.name(group.lane, part)
-            for neighbour in self._core.outgoing.dispatch(part, group):
+            for neighbour in self._core.outgoing.put(part, group):
                 passed = (neighbour, name)
                 before = self._sent.get(passed)
                 if before is not None or self._core.in_reach(neighbour):

@@ -172,6 +172,8 @@ class Checker:
             if key not in publication.keys:
                 raise Broken(f"{node} got {payload!r} as {key}, but it was sent as {publication.keys}")
             again = [visit for visit in before if visit.key == key and visit.acted]
+            if facts.returns:
+                again = [visit for visit in again if visit.came_from is not None]
             if again and acts:
                 self._doubling.check_passed_on(node, came_from, publication, again[-1].at, run)
         before.append(Visit(facts.now, key, came_from, group.local, acted=acts, flood=run.flood))

@@ -78,9 +78,13 @@ class Facts:
         cluster: bool,
         cares: bool,
         cyclic: bool,
+        returns: bool = False,
+        relays: bool = False,
     ) -> None:
         """`cluster`: whether nodes run with `delivery = "cluster"`. `cares`: whether they keep messages for
-        clients that lose their site. `cyclic`: whether they take care of cycles."""
+        clients that lose their site. `cyclic`: whether they take care of cycles. `returns`: whether messages
+        come back to the node where they were published, to be passed on there. `relays`: whether nodes pass
+        messages on by plans."""
         self.world = world
         self.promises = promises
         self.allowances = allowances
@@ -88,6 +92,8 @@ class Facts:
         self.cluster = cluster
         self.cares = cares
         self.cyclic = cyclic
+        self.returns = returns
+        self.relays = relays
         self.barriers: dict[str, bool] = {}
         """Of all nodes: which run with `subscribe = "barrier"`."""
         self.counts: Counter[str] = Counter()

@@ -16,4 +16,13 @@ class OrderByMembers(Order):
         visits = self._facts.visits[client.site, later]
         if self._facts.publications[later].retain and visits and visits[0].repair:
             return "behind a later one that a site got by comparison"
-        return super()._why(client, publication, last, qos)
+        why = super()._why(client, publication, last, qos)
+        if not why and self._facts.relays and self._was_out_of_reach(client.site, publication):
+            return "a node on its way was out of reach while the way changed"
+        return why
+
+    def _was_out_of_reach(self, site: str, publication: ModelPublication) -> bool:
+        facts, since = self._facts, publication.at
+        had = {site, *(node for node, payload in facts.visits if payload == publication.payload)}
+        failed = any(link & had for at, link in facts.link_failures if at >= since - 0.1)
+        return failed or any(end.at >= since for node in had for end in facts.ends[node])

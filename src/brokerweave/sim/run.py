@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from brokerweave.errors import ConfigError
 from brokerweave.mqtt.topics import matches
 from brokerweave.node.tree import Tree
-from brokerweave.plugin import Linking, NetworkShape, OptionValue, registry
+from brokerweave.plugin import Linking, NetworkShape, OptionValue, Strategy, registry
 from brokerweave.sim import caring, schedule, topology, ways
 from brokerweave.sim.acting import Actor
 from brokerweave.sim.broker import ModelBroker
@@ -131,6 +131,8 @@ class Simulation:
             cluster=cluster,
             cares=cares,
             cyclic=self.cyclic,
+            returns=strategy.returns,
+            relays=strategy.follow is not Strategy.follow,
         )
         self.facts.reaches = lambda node, other: node == other or self.linked(node, other)
         self.checker = Checker(self.facts, self.expected)

@@ -1,8 +1,8 @@
 """Guided dispatching (MQTT2EdgePeer 2.11.2): subscribers pass a topic on to others, by a plan.
 
 Owns how plans are made of lists and followed. Invariants: each node on a list is named once, in one plan or
-as a first hop; a node that is away relays nothing, and gets what is for it from whoever would have been
-before it; a plan that names somebody unknown waits until membership tells of it. Must not know: lists, keys.
+as a first hop; a node that is away relays nothing, and keeps its place; a plan that names somebody unknown
+waits until membership tells of it. Must not know: lists, keys.
 """
 
 from __future__ import annotations
@@ -62,9 +62,8 @@ class Guided(Overlay):
 
     def serve(self, topic: str, subscribers: Mapping[str, int]) -> Iterable[Hop]:
         start = self.position(self.keys(topic)[0]) if self.rotate else None
-        live = [node for node in subscribers if self.is_live(node)]
-        fan_out = self._choose(topic, len(live)) if self.fan_out == AUTO else int(self.fan_out)
-        cut = shares(self.ring, self.node_id, live, fan_out, start)
+        fan_out = self._choose(topic, len(subscribers)) if self.fan_out == AUTO else int(self.fan_out)
+        cut = shares(self.ring, self.node_id, subscribers, fan_out, start)
         return self._hops(cut, subscribers, fan_out)
 
     # How many a node sends to
@@ -126,13 +125,19 @@ class Guided(Overlay):
         if decoded.unknown:
             return None
         subscribers = {node: qos for node, qos in decoded.rest if node != self.node_id}
-        live = [node for node in subscribers if self.is_live(node)]
-        return self._hops(relay_shares(live, decoded.fan_out), subscribers, decoded.fan_out)
+        return self._hops(relay_shares(tuple(subscribers), decoded.fan_out), subscribers, decoded.fan_out)
 
     def _hops(self, cut: Iterable[Share], subscribers: Mapping[str, int], fan_out: int) -> list[Hop]:
-        hops = [Hop(node, qos) for node, qos in subscribers.items() if not self.is_live(node)]
+        """A node that is away keeps its place, so that what waits for it waits in one place, in order; those
+        whom it would serve get what it would have sent them."""
+        hops: list[Hop] = []
         for child, rest in cut:
+            qos = subscribers[child]
+            if not self.is_live(child):
+                hops.append(Hop(child, qos))
+                hops += self._hops(relay_shares(rest, fan_out), subscribers, fan_out)
+                continue
             named = [(node, subscribers[node]) for node in rest]
-            qos = max(subscribers[child], *(qos for _, qos in named), -1)
-            hops.append(Hop(child, qos, plan=encode_plan(fan_out, named, self.numbers)))
+            plan = encode_plan(fan_out, named, self.numbers)
+            hops.append(Hop(child, max(qos, *(each for _, each in named), -1), plan=plan))
         return hops

@@ -284,7 +284,7 @@ class Keeper:
         """AskList all who are not accounted for, as long as somebody waits for that."""
         now, (start, length) = self._host.now(), self._host.arc()
         missing = {node for key in self._cold for node in self._unaccounted(key)}
-        for node in missing:
+        for node in sorted(missing):
             member = self._members.setdefault(node, _Member())
             if now - member.claimed >= CLAIM_AGAIN:
                 member.claimed = now
@@ -297,7 +297,7 @@ class Keeper:
         member.life = message.life
         member.settled = (message.life, message.start, message.length)
         changed: dict[str, list[Entry]] = {}
-        for topic_filter in tuple(self._filters.get(node, ())):
+        for topic_filter in sorted(self._filters.get(node, ())):
             key = self._host.key_of(topic_filter)
             named = self._entries[key][node, topic_filter].age > (message.life, message.since)
             if not named and on_arc(self._host.position(key), message.start, message.length):
@@ -308,7 +308,7 @@ class Keeper:
             self._tell_holders(key, entries, None)
         if member.was_away:
             member.was_away = False
-            for topic_filter in self._filters.get(node, ()):
+            for topic_filter in sorted(self._filters.get(node, ())):
                 if self._host.keepers(topic_filter)[0] == self._host.node_id:
                     self._host.send_retained(node, topic_filter)
         self._all_settled = None
@@ -316,7 +316,7 @@ class Keeper:
 
     def _warm_up(self) -> None:
         for key in [key for key in self._cold if self.is_warm(key)]:
-            for node in self._cold.pop(key):
+            for node in sorted(self._cold.pop(key)):
                 self._answer(node, key, True)
 
     def announced(self, node: str, life: int) -> None:
@@ -360,14 +360,13 @@ class Keeper:
             member = self._members.setdefault(node, _Member())
             member.away_since = now
             member.settled = None
-            for key in list(self._holders):
-                self._drop_holder(key, node)
             for number, (holder, _, _) in list(self._noting.items()):
                 if holder == node:
                     self._noted(number)
             for asked in self._cold.values():
                 asked.discard(node)
-        for node in joined if self._members else ():
+        for node in joined if self._members or self._holders else ():
+            self._answer_again(node)
             known = self._members.get(node)
             if known is None:
                 continue
@@ -381,6 +380,11 @@ class Keeper:
         if self._cold:
             self._warm_up()
             self.claim()
+
+    def _answer_again(self, node: str) -> None:
+        """It was away, and missed changes of the lists that it holds; it may not know that it was away."""
+        for key in [key for key, holders in self._holders.items() if node in holders]:
+            self._answer(node, key, self.is_warm(key))
 
     def _drop_holder(self, key: str, holder: str) -> None:
         holders = self._holders.get(key)
@@ -440,7 +444,7 @@ class Keeper:
         """A node was away too long."""
         self._members.pop(node, None)
         changed: dict[str, list[Entry]] = {}
-        for topic_filter in list(self._filters.get(node, ())):
+        for topic_filter in sorted(self._filters.get(node, ())):
             key = self._host.key_of(topic_filter)
             known = self._entries[key][node, topic_filter]
             gone = Entry(node, topic_filter, GONE, known.life, known.version)

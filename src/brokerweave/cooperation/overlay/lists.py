@@ -167,7 +167,7 @@ class SubscriberLists:
 
     def look(self) -> None:
         """Whether lists are complete though a keeper has not answered; and which are not used any more."""
-        for key in list(self._incomplete):
+        for key in sorted(self._incomplete):
             self._complete(key, self._lists[key])
 
     # Who lives

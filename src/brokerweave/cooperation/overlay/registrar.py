@@ -134,7 +134,7 @@ class Registrar:
             if told is not None:
                 self._former.add(node)
                 self._confirmed((node, topic_filter) for topic_filter in told.unconfirmed)
-        for node in self._former.intersection(joined):
+        for node in sorted(self._former.intersection(joined)):
             self._former.discard(node)
             self._tell_all(node, *self._host.arc_of(node))
         for topic_filter, wanted in self._wanted.items():
@@ -161,7 +161,7 @@ class Registrar:
         """A keeper has begun a new life, and knows nothing."""
         told = self._keepers.get(keeper)
         if told is not None:
-            for topic_filter in told.filters & self._wanted.keys():
+            for topic_filter in sorted(told.filters & self._wanted.keys()):
                 self._owe(keeper, topic_filter)
 
     # What keepers say

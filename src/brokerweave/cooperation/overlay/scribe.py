@@ -18,10 +18,12 @@ from typing import ClassVar
 from brokerweave.cooperation.overlay.pastry import next_hop
 from brokerweave.cooperation.overlay.strategy import Overlay
 from brokerweave.cooperation.overlay.wire import Invite, Join, Leave, Message, TreeJoined
-from brokerweave.plugin import NOT_YET, Context, Hop, Route
+from brokerweave.plugin import NOT_YET, Context, Hop, Route, matches
 
 UP, UP_RETAINED, DOWN = b"u", b"r", b"d"
 """Plans: to the root; the same, to be kept there; down the tree."""
+CHILD_SECONDS = 60.0
+"""How long a child that died is remembered."""
 INVITE_SECONDS = 2.0
 """How long the root waits for a node that it has invited."""
 
@@ -50,6 +52,8 @@ class Scribe(Overlay):
     def __init__(self, context: Context) -> None:
         self._groups: dict[str, _Group] = {}
         self._invitations: set[str] = set()
+        self._gone: dict[str, float] = {}
+        """Members that died, and when."""
         self._left: dict[str, set[str]] = {}
         """By node, the topics in which it was the parent when it died: it may come back, and think it is."""
         super().__init__(context)
@@ -67,7 +71,7 @@ class Scribe(Overlay):
 
     def _to_root(self, topic: str, plan: bytes) -> Route:
         root = self._root(topic)
-        if self.context.searching():
+        if self.is_searching():
             return NOT_YET
         return self._from_root(topic) if root == self.node_id else Route((Hop(root, plan=plan),))
 
@@ -92,7 +96,8 @@ class Scribe(Overlay):
 
     def _down(self, topic: str) -> list[Hop]:
         group = self._groups.get(topic)
-        return [Hop(child, qos, plan=DOWN) for child, qos in group.children.items()] if group else []
+        children = group.children if group is not None else {}
+        return [Hop(child, qos, plan=DOWN) for child, qos in children.items() if self.is_live(child)]
 
     def _from_root(self, topic: str) -> Route:
         """Down the tree, once all are in it whose filters match; to those that are away, directly."""
@@ -126,8 +131,12 @@ class Scribe(Overlay):
         return waits
 
     def _own_qos(self, topic: str) -> int:
-        invited = 2 if topic in self._invitations and self.wants(topic) else -1
+        invited = 2 if topic in self._invitations and self._matches(topic) else -1
         return max(self._filters.get(topic, self._asked(topic)), invited)
+
+    def _matches(self, topic: str) -> bool:
+        """Whether this node wants a topic, or is about to."""
+        return self.wants(topic) or any(matches(each, topic) for each in self._tentative)
 
     def _asked(self, topic: str) -> int:
         return 2 if topic in self._tentative else -1
@@ -158,7 +167,7 @@ class Scribe(Overlay):
     def _in_tree(self, group: _Group, topic: str) -> None:
         group.joined = True
         waiting, group.waiting = group.waiting, set()
-        for node in waiting:
+        for node in sorted(waiting):
             self.tell(node, TreeJoined(topic))
         self._end(group)
 
@@ -221,14 +230,14 @@ class Scribe(Overlay):
 
     def subscribed(self, filters: Mapping[str, int]) -> None:
         super().subscribed(filters)
-        for topic in filters:
+        for topic in (*filters, *sorted(self._invitations)):
             if is_topic(topic):
                 self._update(topic)
 
     def unsubscribed(self, filters: Iterable[str]) -> None:
         gone = tuple(filters)
         super().unsubscribed(gone)
-        self._invitations = {topic for topic in self._invitations if self.wants(topic)}
+        self._invitations = {topic for topic in self._invitations if self._matches(topic)}
         for topic in list(self._groups):
             self._update(topic)
 
@@ -257,17 +266,27 @@ class Scribe(Overlay):
         return not left
 
     def members_changed(self, live: frozenset[str]) -> None:
+        """Children that died keep their place for a while: they may not know that they were away."""
+        now = self.context.now()
+        self._gone = {node: since for node, since in self._gone.items() if node not in live}
+        self._gone.update(dict.fromkeys(self._live - live, now))
         super().members_changed(live)
-        for node in self._left.keys() & live:
-            for topic in self._left.pop(node):
+        for node in sorted(self._left.keys() & live):
+            for topic in sorted(self._left.pop(node)):
                 self.tell(node, Leave(topic))
         for topic, group in list(self._groups.items()):
-            for child in [child for child in group.children if child not in live]:
-                self._lost_child(topic, child)
             if group.parent is not None and group.parent not in live:
                 self._left.setdefault(group.parent, set()).add(topic)
                 group.parent, group.told, group.joined = None, -1, False
             self._update(topic)
+
+    def _sweep(self) -> None:
+        super()._sweep()
+        late = self.context.now() - CHILD_SECONDS
+        for node in sorted(node for node, since in self._gone.items() if since < late):
+            del self._gone[node]
+            for topic in list(self._groups):
+                self._lost_child(topic, node)
 
     def member_announced(self, member: str, data: bytes) -> None:
         known = self._lives.get(member, 0)

@@ -51,8 +51,12 @@ from brokerweave.plugin import (
 )
 
 SWEEP_SECONDS = 5.0
+SEARCH_SECONDS = 0.2
+"""Before a node that searches for members looks whether it has found them."""
 TENTATIVE_SECONDS = 30.0
 """How long a filter that the broker has not granted yet stays registered."""
+HAND_SECONDS = 1.0
+"""After members changed, before retained messages are handed over: more changes may follow."""
 HANDED_AT_ONCE = 500
 """Retained topics looked at in one turn, after members changed."""
 DEPARTED = 10_000
@@ -117,11 +121,12 @@ class Overlay(Strategy):
         self._tentative: dict[str, float] = {}
         self._loop: deque[Message] = deque()
         self._looping = False
+        self._searching = False
         self._handing: Iterator[str] | None = None
         self._before: Ring | None = None
         """The ring before the changes of which new keepers are yet to be told."""
-        self._restarted: set[str] = set()
-        """Members that know nothing any more, and are yet to be told."""
+        self._were_away: set[str] = set()
+        """Members that left or were restarted since then, and may lack what they had."""
         self.registrar = Registrar(self, self.life, lambda call: _ignore(context.call_later(0.0, call)))
         self.keeper = Keeper(self, self.list_lifetime, self.absent_for, self.trusting)
         self.lists = SubscriberLists(self, self.list_lifetime)
@@ -158,10 +163,23 @@ class Overlay(Strategy):
         return Route((*hops, *(Hop(keeper) for keeper in keepers if keeper not in served)))
 
     def _subscribers(self, topic: str) -> dict[str, int] | None:
-        found = None if self.context.searching() else self.lists.subscribers(topic, self.keys(topic))
+        found = None if self.is_searching() else self.lists.subscribers(topic, self.keys(topic))
         if found is not None:
             found.pop(self.node_id, None)
         return found
+
+    def is_searching(self) -> bool:
+        """Whether the members are not known yet; if so, routes change when they are."""
+        searching = self.context.searching()
+        if searching and not self._searching:
+            self._searching = True
+            self.context.call_later(SEARCH_SECONDS, self._search)
+        return searching
+
+    def _search(self) -> None:
+        self._searching = False
+        if not self.is_searching():
+            self.context.routes_changed()
 
     def wants(self, topic: str) -> bool:
         return bool(self._mine.match(topic))
@@ -239,7 +257,8 @@ class Overlay(Strategy):
     # Members
 
     def members_changed(self, live: frozenset[str]) -> None:
-        joined, gone, before = live - self._live, self._live - live, self.ring
+        joined, gone = sorted(live - self._live), sorted(self._live - live)
+        before = self.ring
         self._live, self.ring = live, _ring(live)
         for node in gone:
             self._departed[node] = None
@@ -253,6 +272,7 @@ class Overlay(Strategy):
         self.lists.members_changed()
         self.context.routes_changed()
         self._before = self._before or before
+        self._were_away.update(gone)
         self._hand_over()
 
     def member_announced(self, member: str, data: bytes) -> None:
@@ -264,7 +284,7 @@ class Overlay(Strategy):
             if before:
                 self.registrar.restarted(member)
                 self.lists.restarted(member)
-                self._restarted.add(member)
+                self._were_away.add(member)
                 self._hand_over()
 
     def neighbour_up(self, neighbour: str) -> None:
@@ -380,11 +400,15 @@ class Overlay(Strategy):
     def _hand_over(self) -> None:
         absent = self.keeper.of_absent()
         for node in dict.fromkeys(k for entry in absent for k in self.keepers(entry.topic_filter)):
-            if node != self.node_id and (self._before is not None or node in self._restarted):
+            if node != self.node_id and (self._before is not None or node in self._were_away):
                 self._tell_of_absent(node, absent)
-        begun, self._handing = self._handing is not None, iter(tuple(self.context.retained_topics()))
-        if not begun:
-            self._hand_some()
+        if self._handing is None:
+            self._handing = iter(())
+            self.context.call_later(HAND_SECONDS, self._hand_retained)
+
+    def _hand_retained(self) -> None:
+        self._handing = iter(tuple(self.context.retained_topics()))
+        self._hand_some()
 
     def _tell_of_absent(self, node: str, entries: list[Entry]) -> None:
         wanted = [entry for entry in entries if node in self.keepers(entry.topic_filter)]
@@ -394,24 +418,24 @@ class Overlay(Strategy):
     def _hand_some(self) -> None:
         topics = list(islice(self._handing or (), HANDED_AT_ONCE))
         for topic in topics:
-            for node in self._new_keepers(topic):
+            for node in sorted(self._new_keepers(topic)):
                 self.context.send_retained(node, topic)
         if topics:
             self.context.call_later(0.0, self._hand_some)
         else:
             self._handing = None
             self._before = None
-            self._restarted.clear()
+            self._were_away.clear()
 
     def _new_keepers(self, topic: str) -> set[str]:
-        """Those that need to hear of a retained topic from this node: the first keeper that is not new."""
+        """Those that need to hear of a retained topic from this node: each keeper that is not new tells."""
         found: set[str] = set()
         for key in self.keys(topic):
             position = self.position(key)
             keepers = self.keepers_of_key(key)
             new = {node for node in keepers if self._is_new(node, position)}
             old = [node for node in keepers if node not in new]
-            if new and (not old or old[0] == self.node_id):
+            if new and (not old or self.node_id in old):
                 found |= new
         return found - {self.node_id}
 
@@ -420,7 +444,7 @@ class Overlay(Strategy):
             return False
         before = self._before
         moved = before is not None and node not in before.closest(position, 1 + self.shadows)
-        return moved or node in self._restarted
+        return moved or node in self._were_away
 
 
 def _ignore(value: object) -> None: ...
