@@ -26,7 +26,7 @@ the other, and what is on its way there would be lost: the smaller id refuses to
 nobody dials a node whose call it has just answered."""
 LOOKS = 4
 """Looks at what is idle, in each `idle_close`."""
-SEARCH_SECONDS = 0.1
+SEARCH_SECONDS = 0.01
 """Between two searches for idle links, where there is no room: each goes over all links."""
 
 
