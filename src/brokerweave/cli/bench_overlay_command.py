@@ -101,6 +101,8 @@ def overlay(
         print_json({"folder": str(folder.path), **figures, "problems": wrong})
     else:
         _print(reporting.ratio_table(outcome) if outcome is not None else reporting.many_table(rows))
+        if chosen_rows := outcome.auto_rows() if outcome is not None else many.auto_rows(rows):
+            _print(reporting.auto_table(chosen_rows))
         console().print(f"it took {seconds:.0f} s")
         for path in written:
             console().print(f"written: {path}", soft_wrap=True)

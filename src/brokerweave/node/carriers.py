@@ -27,7 +27,8 @@ from brokerweave.mqtt.packets import Packet
 from brokerweave.node.core import NodeCore
 
 MOST_NEIGHBOURS = 1_000
-"""Each keeps files open and is remembered for `forget_after`: whoever may link must not make up more."""
+"""Each keeps files open and is remembered for `forget_after`: whoever may link must not make up more. With
+links on demand live members do not count: membership says who they are, and links are bounded."""
 
 
 class Carrier(Protocol):
@@ -87,13 +88,18 @@ class Carriers:
 
     def admit(self, hello: Hello) -> Resume:
         """An authenticated neighbour calls; one that is not configured becomes one (ILDM 4.4)."""
-        table = self._core.neighbour_table
-        if hello.node_id not in table and len(table.ids()) >= MOST_NEIGHBOURS:
+        if hello.node_id not in self._core.neighbour_table and self._is_full(hello.node_id):
             raise HandshakeRefused(f"node {self._core.node_id} has too many neighbours", BUSY)
         if self._core.demand is not None and (reason := self._core.demand.refuses(hello.node_id)):
             raise HandshakeRefused(reason, BUSY)
         self._core.add_neighbour(hello.node_id)
         return self._core.neighbour_table[hello.node_id].lanes[hello.lane].resume()
+
+    def _is_full(self, node: str) -> bool:
+        """Whether there is no room for one more neighbour, this one."""
+        stays = self._core.neighbour_stays
+        others = (each for each in self._core.neighbour_table.ids() if not stays(each))
+        return not stays(node) and sum(1 for _ in others) >= MOST_NEIGHBOURS
 
     def send_control(self, neighbour: str, packet: Packet) -> bool:
         carrier = self._carriers.get((neighbour, 0))

@@ -26,6 +26,8 @@ the other, and what is on its way there would be lost: the smaller id refuses to
 nobody dials a node whose call it has just answered."""
 LOOKS = 4
 """Looks at what is idle, in each `idle_close`."""
+SEARCH_SECONDS = 0.01
+"""Between two searches for idle links, where there is no room: each goes over all links."""
 
 
 class DemandHost(Protocol):
@@ -57,6 +59,8 @@ class LinksOnDemand:
         """When a link was last found used, and its traffic then."""
         self._controls: dict[str, int] = {}
         self._looking = False
+        self._searched = -SEARCH_SECONDS
+        self._searching = False
         core.controls[TOPIC] = self._told
 
     def attach(self, host: DemandHost) -> None:
@@ -182,7 +186,7 @@ class LinksOnDemand:
         self._closing.discard(node)
 
     def _open(self) -> set[str]:
-        linked = {n.id for n in self._core.neighbour_table.all() if n.up and not self._is_configured(n.id)}
+        linked = {node for node in self._used if not self._is_configured(node)}
         return self._dialed.keys() | linked | {n for n, at in self._called.items() if self._is_recent(at)}
 
     def _is_configured(self, node: str) -> bool:
@@ -216,19 +220,32 @@ class LinksOnDemand:
     # Closing
 
     def _make_room(self) -> None:
-        """Ask for the end of the link that is idle longest; a look follows if there is none."""
+        """Ask for the end of as many links as are waited for, those that are idle longest first; a look
+        follows if there is none."""
         self._look_later()
-        if len(self._closing) >= max(len(self._waiting), 1):
+        needed = max(len(self._waiting), 1) - len(self._closing)
+        if needed <= 0 or self._searching:
             return
+        pause = self._searched + SEARCH_SECONDS - self._core.now()
+        if pause > 0:
+            self._searching = True
+            self._core.call_later(pause, self._search_again)
+            return
+        self._searched = self._core.now()
         self._look_at_traffic()
         idle = [node for node in self._used if node not in self._closing and self._may_close(node)]
         if idle:
-            self._ask(min(idle, key=lambda node: self._used[node][0]))
+            for node in sorted(idle, key=lambda node: self._used[node][0])[:needed]:
+                self._ask(node)
             return
         late = [n for n, since in self._dialed.items() if not self._core.is_up(n) and self._has_waited(since)]
         if late and self._waiting:
             self._give_way(late[0])  # it cannot be reached now: others get their turn
             self._dial_waiting()
+
+    def _search_again(self) -> None:
+        self._searching = False
+        self._dial_waiting()
 
     def _give_way(self, node: str) -> None:
         """Dial a node later."""

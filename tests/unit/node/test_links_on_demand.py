@@ -7,7 +7,12 @@ from typing import ClassVar
 import pytest
 
 from brokerweave.links.connection import LinkRefused
+
+
+from brokerweave.links.handshake import HandshakeRefused, Hello
+from brokerweave.links.lane import Resume
 from brokerweave.mqtt.packets import Packet, Publish
+from brokerweave.node import carriers as carriers_module
 from brokerweave.node.carriers import Carriers
 from brokerweave.plugin import Hop, Linking, Route, Strategy
 from tests.unit.node.demand import Cluster, member
@@ -442,3 +447,21 @@ def test_a_refusal_that_ends_by_itself_is_counted_and_nobody_is_warned() -> None
     carriers.handle(dialed(core), LinkRefused("the keys differ", retry=False))
     assert heard == ["the keys differ"]
     assert core.counters["link_refusals"] == 1
+
+
+def test_live_members_are_admitted_however_many_there_are_and_others_up_to_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(carriers_module, "MOST_NEIGHBOURS", 2)
+    core = cluster_of("abcdef").nodes["a"].core
+    carriers = Carriers(core, Host())
+
+    def call(name: str) -> None:
+        carriers.admit(Hello(name, 1, ByName.name, 0, 1, Resume(1, 1)))
+
+    for name in "bcxdyef":  # x and y are nobody's members
+        call(name)
+    with pytest.raises(HandshakeRefused, match="too many neighbours"):
+        call("z")
+    call("x")
+    assert set(core.neighbour_table.ids()) == set("bcdefxy")

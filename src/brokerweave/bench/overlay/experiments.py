@@ -19,6 +19,8 @@ from brokerweave.sim.overlay_run import OverlayOptions
 SHADOWS = 3
 UNLIMITED = 65_535
 """A fan-out that no number of subscribers reaches."""
+SHARE = 0.5
+"""The part of its uplink that a node may use where the fan-out is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,10 @@ def guided(fan_out: int | str) -> Contender:
 DIRECT = Contender("direct", "direct", (("shadows", SHADOWS),))
 SCRIBE = Contender("scribe", "scribe")
 STAR = Contender("star", "brokerweave.bench.overlay.star:Star")
-CONTENDERS = (DIRECT, guided(2), guided(5), guided("auto"), SCRIBE, STAR)
+AUTO = guided("auto")
+FIXED = (guided(2), guided(3), guided(5), guided(10), guided(25))
+"""What the chosen fan-out is compared with, and `DIRECT`, which is F = ∞."""
+CONTENDERS = (DIRECT, *FIXED, AUTO, SCRIBE, STAR)
 BASELINES = (SCRIBE.name, STAR.name)
 
 
@@ -175,7 +180,14 @@ def jobs(
 
 
 def of(level: Level, contender: Contender, seed: int) -> OverlayOptions:
-    return replace(level.options, strategy=contender.strategy, strategy_options=contender.options, seed=seed)
+    return with_contender(level.options, contender, seed)
+
+
+def with_contender(options: OverlayOptions, contender: Contender, seed: int) -> OverlayOptions:
+    """Where the fan-out is chosen, it is for the nodes' uplink."""
+    limits = (("bandwidth", options.uplink / 8), ("share", SHARE)) if contender == AUTO else ()
+    chosen = (*contender.options, *limits)
+    return replace(options, strategy=contender.strategy, strategy_options=chosen, seed=seed)
 
 
 def _work(options: OverlayOptions) -> float:

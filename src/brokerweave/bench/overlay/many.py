@@ -11,7 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from brokerweave.bench.overlay.experiments import SCRIBE, SHADOWS, UNLIMITED, Contender, guided
+from brokerweave.bench.overlay.experiments import (
+    AUTO,
+    DIRECT,
+    FIXED,
+    SCRIBE,
+    SHADOWS,
+    Contender,
+    guided,
+    with_contender,
+)
+from brokerweave.bench.overlay.ratios import AutoRow, auto_row
 from brokerweave.bench.overlay.running import Measured, measure
 from brokerweave.sim.overlay_run import OverlayOptions
 
@@ -22,9 +32,6 @@ LIST_SHARE = 0.10
 """Of the bytes: what next lists take where payloads are small."""
 SMALL = 100
 """Bytes of such a payload."""
-NEAR_BEST = 1.10
-"""Mean latency of the chosen fan-out to the best fixed one's."""
-FAN_OUTS = (2, 3, 5, 10, 25, UNLIMITED)
 _CHANGES = 3
 """Sites whose filters are changed at the end, to count control packets."""
 
@@ -127,7 +134,7 @@ def cases(uplink: float, *, quick: bool = False) -> list[ManyCase]:
         ManyCase(
             f"auto, {base.nodes:,} nodes",
             replace(base, publishers=5, topics=2, changes=0),
-            (guided("auto"), *(guided(each) for each in FAN_OUTS)),
+            (AUTO, *FIXED, DIRECT),
         ),
     ]
 
@@ -135,9 +142,7 @@ def cases(uplink: float, *, quick: bool = False) -> list[ManyCase]:
 def run(chosen: Sequence[ManyCase], seed: int, show: Callable[[str], None]) -> list[ScaleRow]:
     """Each in a process of its own; two at a time."""
     keys = {
-        (case.name, each.name): replace(
-            case.options, strategy=each.strategy, strategy_options=each.options, seed=seed
-        )
+        (case.name, each.name): with_contender(case.options, each, seed)
         for case in chosen
         for each in case.contenders
     }
@@ -153,9 +158,21 @@ def run(chosen: Sequence[ManyCase], seed: int, show: Callable[[str], None]) -> l
     return rows
 
 
+def auto_rows(rows: Sequence[ScaleRow]) -> list[AutoRow]:
+    """How good the chosen fan-out is, in each case where there is one."""
+    cases = dict.fromkeys(row.case for row in rows if row.contender == AUTO.name)
+    return [
+        auto_row(
+            case,
+            {row.contender: [(row.options, row.measured.result)] for row in rows if row.case == case},
+        )
+        for case in cases
+    ]
+
+
 def problems(rows: Sequence[ScaleRow]) -> list[str]:
     """What was to be held and is not."""
-    found = []
+    found = [each.problem for each in auto_rows(rows) if each.problem]
     for row in rows:
         where, result = f"{row.case}, {row.contender}", row.measured.result
         if result.missed or result.doubled:

@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev
 
 from brokerweave.bench.overlay.experiments import (
+    AUTO,
     BYTES,
+    DIRECT,
+    FIXED,
     LATENCY,
     RECOVERY,
+    SHARE,
     Contender,
     Experiment,
     Level,
@@ -50,6 +54,50 @@ class RatioRow:
         """Whether the target is; None where there is none, or no first baseline."""
         first = next(iter(self.to.values()), None)
         return None if self.target is None or first is None else first[0] <= self.target
+
+
+NEAR_BEST = 1.10
+"""Mean latency of the chosen fan-out to the best fixed one's, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class AutoRow:
+    """The chosen fan-out against the best fixed one whose busiest node stays within the share."""
+
+    where: str
+    latency: float
+    best: str
+    best_latency: float
+
+    @property
+    def ratio(self) -> float:
+        return _ratio(self.latency, self.best_latency)
+
+    @property
+    def problem(self) -> str:
+        if self.ratio <= NEAR_BEST:
+            return ""
+        return f"{self.where}: auto has {self.ratio:.2f} of the latency of {self.best}, above {NEAR_BEST}"
+
+
+def auto_row(where: str, found: Mapping[str, Sequence[tuple[OverlayOptions, OverlayResult]]]) -> AutoRow:
+    """`found`: each contender's runs, by its name. If no fixed one keeps within the share, the one whose
+    busiest node has the fewest bytes is the best."""
+
+    def latency(name: str) -> float:
+        return fmean(result.latency for _, result in found[name])
+
+    def used(name: str) -> float:
+        """The part of its uplink that the busiest node used, in the worst run."""
+        return max(
+            max(result.bytes) * 8 / (options.warm_up + options.seconds) / options.uplink
+            for options, result in found[name]
+        )
+
+    fixed = [each.name for each in (*FIXED, DIRECT) if each.name in found]
+    within = [name for name in fixed if used(name) <= SHARE]
+    best = min(within, key=latency) if within else min(fixed, key=used)
+    return AutoRow(where, latency(AUTO.name), best, latency(best))
 
 
 class Outcome:
@@ -110,6 +158,27 @@ class Outcome:
                     rows.append(row)
         return rows
 
+    def auto_rows(self) -> list[AutoRow]:
+        """For each experiment without deaths, if the chosen fan-out and fixed ones were run."""
+        names = {each.name for each in self.contenders}
+        if AUTO.name not in names or not names & {each.name for each in (*FIXED, DIRECT)}:
+            return []
+        return [
+            auto_row(
+                experiment.number,
+                {
+                    each.name: [
+                        (level.options, result)
+                        for level in experiment.levels
+                        for result in self.results(level, each)
+                    ]
+                    for each in self.contenders
+                },
+            )
+            for experiment in self.experiments
+            if not any(level.options.kill for level in experiment.levels)
+        ]
+
     def _figures(
         self, experiment: Experiment, contender: Contender, quantity: str
     ) -> tuple[float, float, float]:
@@ -138,6 +207,7 @@ def problems(outcome: Outcome, rows: Sequence[RatioRow]) -> list[str]:
     missed, doubled = outcome.lost
     found = [f"{missed:,} deliveries missed, {doubled:,} doubled"] if missed or doubled else []
     found += outcome.failures
+    found += [each.problem for each in outcome.auto_rows() if each.problem]
     for each in rows:
         if each.met is False:
             ratio = next(iter(each.to.values()))[0]

@@ -11,8 +11,8 @@ from typing import Any
 
 from brokerweave.bench.folder import RunInfo
 from brokerweave.bench.overlay.experiments import BASELINES, BYTES, LATENCY, RECOVERY, TARGETS, Experiment
-from brokerweave.bench.overlay.many import ScaleRow
-from brokerweave.bench.overlay.ratios import Outcome, RatioRow
+from brokerweave.bench.overlay.many import ScaleRow, auto_rows
+from brokerweave.bench.overlay.ratios import NEAR_BEST, AutoRow, Outcome, RatioRow
 from brokerweave.bench.report import charts
 from brokerweave.bench.report.content import facts
 from brokerweave.bench.report.document import Chart, Document, Part, Section, Table, Text
@@ -32,9 +32,11 @@ def document(run: RunInfo, outcome: Outcome | None, many: Sequence[ScaleRow] = (
     sections = []
     if outcome is not None:
         sections.append(Section("Ratios", [Text(_METHOD), *_losses(outcome), ratio_table(outcome)]))
+        sections += _chosen(outcome.auto_rows())
         sections += [_section(outcome, each) for each in outcome.experiments]
     if many:
         sections.append(Section("Many nodes", [many_table(many)]))
+        sections += _chosen(auto_rows(many))
     sections.append(Section("What was run", facts([("", run)])))
     return Document(f"brokerweave bench {run.kind}, {run.started}", sections)
 
@@ -67,6 +69,27 @@ def ratio_table(outcome: Outcome) -> Table:
 
 def many_table(rows: Sequence[ScaleRow]) -> Table:
     return Table(ScaleRow.HEAD, [each.cells() for each in rows])
+
+
+def _chosen(rows: Sequence[AutoRow]) -> list[Section]:
+    return [Section("The chosen fan-out", [auto_table(rows)])] if rows else []
+
+
+def auto_table(rows: Sequence[AutoRow]) -> Table:
+    head = ["where", "auto, ms", "best fixed", "its ms", "ratio", "target", ""]
+    cells = [
+        [
+            each.where,
+            charts.number_text(each.latency * 1e3),
+            each.best,
+            charts.number_text(each.best_latency * 1e3),
+            f"{each.ratio:.2f}",
+            f"≤ {NEAR_BEST:.2f}",
+            "missed" if each.problem else "met",
+        ]
+        for each in rows
+    ]
+    return Table(head, cells)
 
 
 def _losses(outcome: Outcome) -> list[Part]:
@@ -127,4 +150,8 @@ def to_json(outcome: Outcome | None, many: Sequence[ScaleRow], seconds: float) -
             for each in ratios
         ],
         "many_nodes": [each.to_dict() for each in many],
+        "auto": [
+            {"where": each.where, "latency_s": each.latency, "best": each.best, "ratio": each.ratio}
+            for each in (*(outcome.auto_rows() if outcome is not None else ()), *auto_rows(many))
+        ],
     }

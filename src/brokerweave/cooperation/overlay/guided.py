@@ -20,6 +20,8 @@ CHOICES = 10_000
 """Topics whose choice is remembered, and looked at again now and then."""
 PAYLOAD, ROUND_TRIP = 100.0, 0.01
 """Bytes and seconds, before anything was measured."""
+FIRST_LOOK = 0.5
+"""Seconds until a choice that was made before anything was measured is looked at."""
 
 
 class Guided(Overlay):
@@ -55,6 +57,7 @@ class Guided(Overlay):
     def __init__(self, context: Context) -> None:
         self._choices: dict[str, tuple[Choice, int]] = {}
         """By topic, with how many subscribers it was made for."""
+        self._looking = False
         super().__init__(context)
 
     def serve(self, topic: str, subscribers: Mapping[str, int]) -> Iterable[Hop]:
@@ -81,12 +84,22 @@ class Guided(Overlay):
             present=known[0] if known is not None else None,
         )
         self._choices[topic] = (choice, subscribers)
+        if not usage.payload and not self._looking:
+            self._looking = True
+            self.context.call_later(FIRST_LOOK, self._look_first)
         while len(self._choices) > CHOICES:
             del self._choices[next(iter(self._choices))]
         return choice.fan_out
 
+    def _look_first(self) -> None:
+        self._look_at_choices()
+        self._looking = False
+
     def _sweep(self) -> None:
         super()._sweep()
+        self._look_at_choices()
+
+    def _look_at_choices(self) -> None:
         for topic, (choice, subscribers) in list(self._choices.items()):
             if self._choose(topic, subscribers) != choice.fan_out:
                 self.context.routes_changed((topic,))

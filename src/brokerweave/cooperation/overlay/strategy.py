@@ -123,7 +123,10 @@ class Overlay(Strategy):
         self._looping = False
         self._searching = False
         self._handing: Iterator[str] | None = None
-        self._gained: dict[str, Ring | None] = {}
+        self._before: Ring | None = None
+        """The ring before the changes of which new keepers are yet to be told."""
+        self._were_away: set[str] = set()
+        """Members that left or were restarted since then, and may lack what they had."""
         self.registrar = Registrar(self, self.life, lambda call: _ignore(context.call_later(0.0, call)))
         self.keeper = Keeper(self, self.list_lifetime, self.absent_for, self.trusting)
         self.lists = SubscriberLists(self, self.list_lifetime)
@@ -259,16 +262,18 @@ class Overlay(Strategy):
         self._live, self.ring = live, _ring(live)
         for node in gone:
             self._departed[node] = None
-        for node in joined:
-            self._departed.pop(node, None)
+        for node in self._departed.keys() & joined if self._departed else ():
+            del self._departed[node]
         for node in list(islice(self._departed, max(0, len(self._departed) - DEPARTED))):
             del self._departed[node]
-        self.numbers = _numbers(live.union(self._departed))
+        self.numbers = _numbers(live.union(self._departed) if self._departed else live)
         self.keeper.members_changed(joined, gone)
         self.registrar.members_changed(joined, gone)
         self.lists.members_changed()
         self.context.routes_changed()
-        self._hand_over(dict.fromkeys(sorted(live), before))
+        self._before = self._before or before
+        self._were_away.update(gone)
+        self._hand_over()
 
     def member_announced(self, member: str, data: bytes) -> None:
         life = int.from_bytes(data[:8])
@@ -279,7 +284,8 @@ class Overlay(Strategy):
             if before:
                 self.registrar.restarted(member)
                 self.lists.restarted(member)
-                self._hand_over({member: None})
+                self._were_away.add(member)
+                self._hand_over()
 
     def neighbour_up(self, neighbour: str) -> None:
         self.registrar.link_up(neighbour)
@@ -394,14 +400,11 @@ class Overlay(Strategy):
 
     # What new keepers need of the others
 
-    def _hand_over(self, gained: Mapping[str, Ring | None]) -> None:
-        """Members may be keepers now that were not in a ring before (None: they were, and know nothing)."""
-        for node, before in gained.items():
-            if node != self.node_id:
-                self._gained.setdefault(node, before)
+    def _hand_over(self) -> None:
         absent = self.keeper.of_absent()
-        for node in self._gained if absent else ():
-            self._tell_of_absent(node, absent)
+        for node in dict.fromkeys(k for entry in absent for k in self.keepers(entry.topic_filter)):
+            if node != self.node_id and (self._before is not None or node in self._were_away):
+                self._tell_of_absent(node, absent)
         if self._handing is None:
             self._handing = iter(())
             self.context.call_later(HAND_SECONDS, self._hand_retained)
@@ -424,7 +427,8 @@ class Overlay(Strategy):
             self.context.call_later(0.0, self._hand_some)
         else:
             self._handing = None
-            self._gained.clear()
+            self._before = None
+            self._were_away.clear()
 
     def _new_keepers(self, topic: str) -> set[str]:
         """Those that need to hear of a retained topic from this node: each keeper that is not new tells."""
@@ -439,10 +443,11 @@ class Overlay(Strategy):
         return found - {self.node_id}
 
     def _is_new(self, node: str, position: int) -> bool:
-        if node not in self._gained:
+        if node == self.node_id:
             return False
-        before = self._gained[node]
-        return before is None or node not in before.closest(position, 1 + self.shadows)
+        before = self._before
+        moved = before is not None and node not in before.closest(position, 1 + self.shadows)
+        return moved or node in self._were_away
 
 
 def _ignore(value: object) -> None: ...

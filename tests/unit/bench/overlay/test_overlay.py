@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from brokerweave.bench.overlay.ratios import Outcome
 from brokerweave.bench.overlay.running import Measured
 from brokerweave.bench.report.document import html
 from brokerweave.errors import ConfigError
-from brokerweave.sim.overlay_run import OverlayResult
+from brokerweave.sim.overlay_run import OverlayOptions, OverlayResult
 
 STAR = experiments.STAR
 OTHER = Contender("everybody", "tests.unit.sim.test_overlay_run:ToEverybody")
@@ -146,3 +147,26 @@ def test_the_command_prints_the_table_and_keeps_the_report(
     found = json.loads((tmp_path / "overlay.json").read_text())
     assert {each["strategy"] for each in found["ratios"]} == {"everybody", "star"}
     assert "<svg" in (tmp_path / "report.html").read_text()
+
+
+def test_the_chosen_fan_out_is_compared_with_the_best_fixed_one_within_the_share() -> None:
+    options = replace(OverlayOptions(), uplink=800.0, warm_up=1.0, seconds=1.0)  # 100 bytes a second
+
+    def run(most: int, latency: float) -> list[tuple[OverlayOptions, OverlayResult]]:
+        return [(options, OverlayResult(bytes=[1, most], latency_sum=latency, deliveries=1))]
+
+    found = {"direct": run(101, 1.0), "guided F=5": run(100, 2.0), "guided F=2": run(50, 3.0)}
+    row = ratios.auto_row("x", {**found, "guided auto": run(100, 2.1)})
+    assert (row.best, row.problem) == ("guided F=5", "")
+    slow = ratios.auto_row("x", {**found, "guided auto": run(100, 2.4)})
+    assert slow.problem == "x: auto has 1.20 of the latency of guided F=5, above 1.1"
+    busy = replace(options, uplink=8.0)
+    nobody = {name: [(busy, result)] for name, [(_, result)] in found.items()}
+    assert ratios.auto_row("x", {**nobody, "guided auto": run(50, 3.0)}).best == "guided F=2"
+
+
+def test_the_fan_out_is_chosen_for_the_uplink_of_the_nodes() -> None:
+    (level, *_) = experiments.experiments(["4.2.1"], 10, 8e6)[0].levels
+    chosen = dict(experiments.of(level, experiments.AUTO, 1).strategy_options)
+    assert (chosen["bandwidth"], chosen["share"]) == (1e6, experiments.SHARE)
+    assert "bandwidth" not in dict(experiments.of(level, experiments.FIXED[0], 1).strategy_options)

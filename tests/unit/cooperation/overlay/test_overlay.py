@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from brokerweave.cooperation.overlay.direct import Direct
-from brokerweave.cooperation.overlay.guided import Guided
+from brokerweave.cooperation.overlay.guided import FIRST_LOOK, Guided
 from brokerweave.cooperation.overlay.scribe import Scribe
-from brokerweave.plugin import Strategy, matches
+from brokerweave.plugin import Strategy, TrafficUsage, matches
 from tests.unit.cooperation.overlay.network import OverlayNetwork
 
 NAMES = [f"n{number}" for number in range(12)]
@@ -152,3 +152,22 @@ def test_members_come_and_go(kind: type[Strategy], options: dict[str, Any], seed
 
 def any_matches(filters: set[str], topic: str) -> bool:
     return any(matches(each, topic) for each in filters)
+
+
+def test_a_fan_out_chosen_before_anything_was_measured_is_soon_chosen_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    network = OverlayNetwork(Guided, [f"n{number}" for number in range(40)], fan_out="auto", bandwidth=1e6)
+    for node in list(network.nodes.values())[:30]:
+        node.subscribed({"t": 0})
+    network.settle(1.0)
+    network.ask("n39", "t")
+    (before,) = network.nodes["n39"].explain()
+    context = network.nodes["n39"].context
+    used = TrafficUsage(rate=1.0, payload=20_000.0, sent=0.0, round_trip=0.01)
+    monkeypatch.setattr(type(context), "usage", lambda self, topic: used)
+    network.settle(FIRST_LOOK)
+    (after,) = network.nodes["n39"].explain()
+    assert before.startswith("topic t: direct")
+    assert after.startswith("topic t: guided")
+    assert context.asked_again[-1] == ("t",)
