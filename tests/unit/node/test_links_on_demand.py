@@ -7,8 +7,6 @@ from typing import ClassVar
 import pytest
 
 from brokerweave.links.connection import LinkRefused
-
-
 from brokerweave.links.handshake import HandshakeRefused, Hello
 from brokerweave.links.lane import Resume
 from brokerweave.mqtt.packets import Packet, Publish
