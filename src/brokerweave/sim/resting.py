@@ -146,9 +146,11 @@ def _ways(
 ) -> str:
     """From every node each topic leads to the sites where it is wanted, and if `exact` to no other."""
     exact = exact and simulation.traits.selective
+    # All are asked before one is judged: a node may have to ask others first, and they take their time.
+    ways = {(n, topic): find(simulation.nodes, n, topic) for n in simulation.names for topic in TOPICS}
     for name in simulation.names:
         for topic in TOPICS:
-            way = find(simulation.nodes, name, topic)
+            way = ways[name, topic]
             if not way.known:
                 return f"{name}, or a node on the way from there, does not know where {topic} goes"
             for site in simulation.names:
