@@ -43,7 +43,6 @@ def test_a_seed_that_fails_ends_with_code_1_its_shortest_schedule_and_a_trace(
         ("--nodes", "1", "2"),
         ("--cycles", "some", "stand-by"),
         ("--set", "mesh.windw=1", "did you mean 'window'"),
-        ("--strategy", "examples.strategy_rendezvous:Rendezvous", "on demand"),
     ],
 )
 def test_a_mistake_is_one_line_that_says_what_is_known(

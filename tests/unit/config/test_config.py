@@ -110,7 +110,7 @@ def test_reload_sees_the_changed_file_and_keeps_the_flags(tmp_path: Path) -> Non
             [
                 "unknown section [storage]",
                 "known are node, limits, links, retained, acl, edge_log, flight, kafka, telemetry,",
-                "telemetry, membership, mesh, pf, sf, tap and neighbour",
+                "telemetry, membership, direct, guided, mesh, pf, scribe, sf, tap and neighbour",
             ],
         ),
         (NODE + '[flight]\nlisten = "127.0.0.1:0"\n', ["'listen' in [flight]", "[[tap]]"]),
