@@ -147,7 +147,7 @@ def differences(got: list[bytes], sent: list[bytes]) -> str:
     return f"{len(got)} of {len(sent)}, missing {missing}, doubled {doubled}, differs at {first}: {around}"
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ["direct", "guided", pytest.param("scribe", marks=pytest.mark.slow)])
 def test_each_message_once_in_order_over_kills(tmp_path: Path, connect: Connect, strategy: str) -> None:
     """Wildcards, retained messages and a will; the topic's coordinator is killed on the way."""
     names = "abcde"
