@@ -203,6 +203,8 @@ class Keeper:
             if until < now:
                 self._drop_holder(key, holder)
                 continue
+            if holder not in self._host.live():
+                continue  # it gets the whole list when it is back
             for part in batches(entries):
                 self._number += 1
                 message = ListChanged(self._number, key, tuple(part))

@@ -88,6 +88,21 @@ def test_suback_waits_for_keepers_and_holders() -> None:
     assert network.publish("n1", "t") == {"n2": 1}
 
 
+def test_nobody_waits_for_a_holder_that_died_and_it_hears_of_changes_when_it_is_back() -> None:
+    network = OverlayNetwork(Direct, NAMES)
+    network.ask("n1", "t")
+    others = [name for name in NAMES if name != "n1"]
+    for name in others:  # they take it for dead, and it does not know
+        network.see(name, others)
+    network.nodes["n2"].subscribed({"t": 1})
+    network.settle(0.1)
+    assert network.nodes["n2"].granted("c", {"t": 1}, lambda: None)
+    assert network.publish("n1", "t") == {}
+    network.see_all()
+    network.settle(0.1)
+    assert network.publish("n1", "t") == {"n2": 1}
+
+
 def test_a_filter_that_the_broker_refused_is_withdrawn() -> None:
     network = OverlayNetwork(Direct, NAMES)
     network.nodes["n2"].subscribing("c", {"t": 1}, lambda: None)
