@@ -103,6 +103,8 @@ class NodeHost(Protocol):
 
     def now(self) -> float: ...
 
+    def steady(self) -> float: ...
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
 
     def lane_ready(self, neighbour: str, lane: int) -> None:
@@ -231,6 +233,9 @@ class NodeCore:
 
     def now(self) -> float:
         return self.host.now()
+
+    def steady(self) -> float:
+        return self.host.steady()
 
     def neighbours(self) -> tuple[str, ...]:
         return self.neighbour_table.active()

@@ -114,6 +114,8 @@ class Traits:
     keeps_for_absent: bool = False
     """Clients that lose their site get at another what they missed: the node keeps it for them. For
     `NetworkShape.FULL` only."""
+    best_effort: bool = False
+    """What is on its way while nodes or links fail may be lost, acknowledged or not."""
     counts_told: tuple[str, ...] = ()
     """Which of `Strategy.counters` count filters, or clients, that neighbours were told of."""
 
@@ -149,7 +151,10 @@ class Context(Protocol):
     def random(self) -> Random: ...
 
     def now(self) -> float:
-        """Seconds on a clock that never goes back."""
+        """Seconds on a clock that never goes back, but follows the machine's when that is set."""
+
+    def steady(self) -> float:
+        """Seconds on a clock that nobody sets: for how long something took. It begins anywhere."""
 
     def neighbours(self) -> tuple[str, ...]:
         """Ids of the neighbours that get messages: in the tree, or failed and not replaced yet."""

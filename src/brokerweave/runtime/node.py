@@ -93,6 +93,7 @@ class Node:
         self.hang_up = self.client_listener.hang_up
         self._clock = Clock()
         self.now = self._clock.now
+        self.steady = time.monotonic
         self.health = NodeHealth(self._broker_is_up)
         self.dead_letters = DeadLetters()
         self.storage: Storage

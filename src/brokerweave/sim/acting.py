@@ -207,9 +207,10 @@ class Actor:
 
     def _do_skew(self, name: str, jump: float, rate: float) -> None:
         node = self._sim.nodes[name]
-        before = node.now()
+        before, steady = node.now(), node.steady()
         node.clock_rate = rate
-        node.clock_offset = before + jump - self._world.now * rate
+        node.steady_offset = steady - self._world.now * rate
+        node.clock_offset = before + jump - steady
         assert node.now() >= before > START / 2
 
     def _do_queues(self, name: str, memory: int, disk: int) -> None:

@@ -58,6 +58,7 @@ class Doubling:
         text = f"{node} passes on {publication.payload!r} again"
         forgot = [end for end in ends if not facts.keeps_window(end)]
         same_way = facts.visits[node, publication.payload][-1].came_from == came_from
+        same_way &= publication.payload not in facts.bypassed
         if not run.max_qos and same_way and not any(end.disk_failed for end in forgot):
             raise Broken(f"{text}, though it is QoS 0")
         if not run.max_qos and not same_way and not all(end.graceful for end in ends):

@@ -68,6 +68,10 @@ class NodeEnd:
     restarted: float = inf
 
 
+UNREST_SECONDS = 60.0
+"""How long what failed may be felt by strategies that promise no more than their best effort."""
+
+
 class Facts:
     def __init__(
         self,
@@ -80,11 +84,13 @@ class Facts:
         cyclic: bool,
         returns: bool = False,
         relays: bool = False,
+        best_effort: bool = False,
     ) -> None:
         """`cluster`: whether nodes run with `delivery = "cluster"`. `cares`: whether they keep messages for
         clients that lose their site. `cyclic`: whether they take care of cycles. `returns`: whether messages
         come back to the node where they were published, to be passed on there. `relays`: whether nodes pass
-        messages on by plans."""
+        messages on by plans. `best_effort`: whether they may lose what is on its way when
+        something fails."""
         self.world = world
         self.promises = promises
         self.allowances = allowances
@@ -94,6 +100,7 @@ class Facts:
         self.cyclic = cyclic
         self.returns = returns
         self.relays = relays
+        self.best_effort = best_effort
         self.barriers: dict[str, bool] = {}
         """Of all nodes: which run with `subscribe = "barrier"`."""
         self.counts: Counter[str] = Counter()
@@ -117,6 +124,8 @@ class Facts:
         """What an outbox had on disk only."""
         self.waiting: set[tuple[str, bytes]] = set()
         """What a node keeps until it knows its route."""
+        self.bypassed: set[bytes] = set()
+        """What went to others because a relay died."""
         self.waited: dict[tuple[str, bytes | int], float] = {}
         """Since when a node kept something until it knew its route: by payload, of deletions by version."""
         self.unread: defaultdict[bytes, dict[str, float]] = defaultdict(dict)
@@ -180,6 +189,11 @@ class Facts:
     def link_failed_since(self, node: str, other: str, since: float) -> bool:
         """Or a moment before: one end may have noticed it earlier."""
         return any(link == {node, other} and at >= since - 0.1 for at, link in self.link_failures)
+
+    def may_be_lost(self, payload: bytes) -> bool:
+        since = self.publications[payload].at - UNREST_SECONDS
+        ended = any(end.restarted >= since for ends in self.ends.values() for end in ends)
+        return self.best_effort and (ended or bool(self.links_failed_since(since)))
 
     def links_failed_since(self, since: float) -> int:
         return len({link for at, link in self.link_failures if at >= since})

@@ -97,6 +97,8 @@ class SimNode:
         self.mid_write = False
         """Whether the last kill came in the middle of something."""
         self.clock_offset = 0.0
+        """Of what the machine's clock says to what its steady one does."""
+        self.steady_offset = 0.0
         self.clock_rate = 1.0
         self.neighbours: list[str] = []
         """Those it is configured to dial."""
@@ -301,7 +303,10 @@ class SimNode:
     # NodeHost, CarrierHost
 
     def now(self) -> float:
-        return self.clock_offset + self.world.now * self.clock_rate
+        return self.clock_offset + self.steady()
+
+    def steady(self) -> float:
+        return self.steady_offset + self.world.now * self.clock_rate
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> ScheduledEvent:
         return self.host.later(seconds / self.clock_rate, callback)

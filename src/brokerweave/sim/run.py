@@ -133,6 +133,7 @@ class Simulation:
             cyclic=self.cyclic,
             returns=strategy.returns,
             relays=strategy.follow is not Strategy.follow,
+            best_effort=strategy.traits.best_effort,
         )
         self.facts.reaches = lambda node, other: node == other or self.linked(node, other)
         self.checker = Checker(self.facts, self.expected)
@@ -455,6 +456,8 @@ def _check_expected(simulation: Simulation) -> None:
             cause for node, cause in facts.drops[payload] if (delivery.client, node) in facts.meant[payload]
         ]
         causes += [cause for cause in meant if cause == QUEUE_FULL]
+        if not causes and facts.may_be_lost(payload):
+            causes.append("on its way while nodes or links failed")
         if not causes:
             raise Broken(
                 f"{payload!r} ({facts.publications[payload].topic}) never reached {delivery.client} "

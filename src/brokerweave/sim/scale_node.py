@@ -142,6 +142,8 @@ class ScaleNode:
     def now(self) -> float:
         return self.world.now
 
+    steady = now
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> ScheduledEvent:
         if seconds >= _FOREVER:
             return ScheduledEvent(callback)  # which is not to come: a mesh would have a million of them

@@ -143,11 +143,16 @@ class WatchedOutgoing(Outgoing):
             if flood:
                 watcher.flooded(core.node_id, core.counters["tree_elections"], payload, key)
                 continue
-            if core.relayed.bypassing:
-                watcher.bypassed(core.node_id, payload, key)
-                continue
             watcher.dispatched(core.node_id, core.watched.came_from, payload, key, group, run)
         return super().dispatch(run, group, *rest, **named)
+
+    def put(self, run: Run, group: RouteGroup, *rest: Any) -> list[str]:
+        core = self._watched
+        if core.relayed.bypassing:
+            for number, payload in enumerate(payloads(run)):
+                key = (run.origin, run.epoch, max(group.lane, 0), run.first + number)
+                core.watcher.bypassed(core.node_id, payload, key)
+        return super().put(run, group, *rest)
 
 
 class WatchedOutbox(Outbox):

@@ -27,6 +27,8 @@ class FakeContext:
     def now(self) -> float:
         return 0.0
 
+    steady = now
+
     def neighbours(self) -> tuple[str, ...]:
         return tuple(self.known)
 

@@ -186,6 +186,8 @@ class Site:
     def now(self) -> float:
         return NOW
 
+    steady = now
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> _Timer:
         return _Timer()
 

@@ -75,6 +75,8 @@ class CyclicNode:
     def now(self) -> float:
         return self.world.time
 
+    steady = now
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         return self.world.later(seconds, callback)
 

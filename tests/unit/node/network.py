@@ -89,6 +89,8 @@ class Node:
     def now(self) -> float:
         return self.network.time
 
+    steady = now
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         timer = Timer()
         entry = (self.network.time + seconds, next(self.network.order), timer, callback)

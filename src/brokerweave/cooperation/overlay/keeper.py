@@ -40,7 +40,7 @@ class KeeperHost(Protocol):
 
     def tell(self, node: str, message: Message) -> None: ...
 
-    def now(self) -> float: ...
+    def steady(self) -> float: ...
 
     def key_of(self, topic_filter: str) -> str: ...
 
@@ -173,7 +173,7 @@ class Keeper:
             if entry.qos == ELSEWHERE:
                 self._told.discard(name)
             if entry.qos == GONE:
-                self._gone_at[key, entry.node, entry.topic_filter] = self._host.now()
+                self._gone_at[key, entry.node, entry.topic_filter] = self._host.steady()
         if entry.node != self._host.node_id:
             self._host.keep(entry.node, {entry.topic_filter: entry.qos if entry.qos >= 0 else None})
         return before is None or before.qos != entry.qos
@@ -197,7 +197,7 @@ class Keeper:
                 waits.append(pending)
 
     def _tell_holders(self, key: str, entries: list[Entry], pending: _Pending | None) -> None:
-        now = self._host.now()
+        now = self._host.steady()
         self._told.update((entry.node, entry.topic_filter) for entry in entries)
         for holder, until in list(self._holders.get(key, {}).items()):
             if until < now:
@@ -240,7 +240,7 @@ class Keeper:
             self._host.tell(pending.node, Registered(pending.number, pending.warm))
 
     def ask(self, node: str, message: AskList) -> None:
-        until = self._host.now() + 2 * self._lifetime
+        until = self._host.steady() + 2 * self._lifetime
         for key in message.keys:
             self._holders.setdefault(key, {})[node] = until
             warm = self.is_warm(key)
@@ -284,7 +284,7 @@ class Keeper:
 
     def claim(self) -> None:
         """AskList all who are not accounted for, as long as somebody waits for that."""
-        now, (start, length) = self._host.now(), self._host.arc()
+        now, (start, length) = self._host.steady(), self._host.arc()
         missing = {node for key in self._cold for node in self._unaccounted(key)}
         for node in sorted(missing):
             member = self._members.setdefault(node, _Member())
@@ -331,7 +331,7 @@ class Keeper:
             if self._filters.get(node):
                 member.was_away = True
                 start, length = self._host.arc()
-                member.claimed = self._host.now()
+                member.claimed = self._host.steady()
                 self._host.tell(node, KeeperClaim(start, length))
 
     def absent(self, message: Absent) -> None:
@@ -342,7 +342,7 @@ class Keeper:
             if entry.node not in live and self._take(entry):
                 member = self._members.setdefault(entry.node, _Member())
                 if member.away_since is None:
-                    member.away_since = self._host.now()
+                    member.away_since = self._host.steady()
                 changed.setdefault(self._host.key_of(entry.topic_filter), []).append(entry)
         for key, entries in changed.items():
             self._tell_holders(key, entries, None)
@@ -351,12 +351,12 @@ class Keeper:
         """What a node had registered before this one was restarted."""
         for topic_filter, qos in kept.items():
             self._take(Entry(node, topic_filter, qos, 0, 0))
-        self._members.setdefault(node, _Member()).away_since = self._host.now()
+        self._members.setdefault(node, _Member()).away_since = self._host.steady()
 
     # Who lives
 
     def members_changed(self, joined: Iterable[str], gone: Iterable[str]) -> None:
-        now = self._host.now()
+        now = self._host.steady()
         self._all_settled = None
         for node in gone:
             member = self._members.setdefault(node, _Member())
@@ -425,7 +425,7 @@ class Keeper:
     def sweep(self) -> None:
         """Forget what is long over; call it now and then."""
         self._forget_strays()
-        now = self._host.now()
+        now = self._host.steady()
         for (key, node, topic_filter), at in list(self._gone_at.items()):
             if now - at > self._lifetime:
                 del self._gone_at[key, node, topic_filter]

@@ -26,7 +26,7 @@ PATIENCE = 1.0
 class ListsHost(Protocol):
     def tell(self, node: str, message: Message) -> None: ...
 
-    def now(self) -> float: ...
+    def steady(self) -> float: ...
 
     def keepers_of_key(self, key: str) -> tuple[str, ...]: ...
 
@@ -87,7 +87,7 @@ class SubscriberLists:
                 self._bound()
             else:
                 self._lists.move_to_end(key)
-                if self._host.now() - each.fresh > self._lifetime:
+                if self._host.steady() - each.fresh > self._lifetime:
                     self._ask(key, each)
             self._remember(each, topic)
             if not each.complete:
@@ -111,7 +111,7 @@ class SubscriberLists:
             self._host.lists_changed(each.topics)
 
     def _ask(self, key: str, each: _List, only: Iterable[str] | None = None) -> None:
-        each.fresh = self._host.now()
+        each.fresh = self._host.steady()
         for keeper in self._host.keepers_of_key(key) if only is None else only:
             each.asked.setdefault(keeper, None)
             self._host.tell(keeper, AskList((key,)))
@@ -156,7 +156,7 @@ class SubscriberLists:
         answers = [each.asked.get(keeper) for keeper in keepers]
         if not any(answers):
             return False
-        now = self._host.now()
+        now = self._host.steady()
         if each.given is None:
             each.given = now
             if None in answers:
@@ -197,7 +197,7 @@ class SubscriberLists:
 
     def sweep(self) -> None:
         """Drop lists that nobody asked about for long; call it now and then."""
-        now = self._host.now()
+        now = self._host.steady()
         stale: list[str] = []
         for key, each in self._lists.items():
             age = now - each.fresh

@@ -4,26 +4,29 @@ The baseline that the thesis compares with. A publisher's node sends to the root
 topic's key; from there a message goes down the tree, also through nodes that do not want it. Owns the trees
 as this node sees them: its parent and children in each. Invariants: a node is in a topic's tree as long as
 its clients want the topic or it has children there; where the next hop to the root is another than before, it
-joins there. A topic has one tree, so a node whose filter with wildcards matches is invited by the root.
-Weaker than `guided`: a relay's parent does not know whom it serves, so what a relay took and had not passed
-on is lost if it never returns. Must not know: how lists are kept.
+joins there; trees are soft state: who is in one says so again and again, and who does not say so is
+forgotten, whatever happened to it. A topic has one tree, so a node whose filter with wildcards matches is
+invited by the root. Weaker than `guided`: a relay's parent does not know whom it serves, so what is on its
+way while a tree changes may be lost. Must not know: how lists are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from brokerweave.cooperation.overlay.pastry import next_hop
 from brokerweave.cooperation.overlay.strategy import Overlay
 from brokerweave.cooperation.overlay.wire import Invite, Join, Leave, Message, TreeJoined
-from brokerweave.plugin import NOT_YET, Context, Hop, Route, matches
+from brokerweave.plugin import NOT_YET, Context, Hop, Route, Traits, matches
 
 UP, UP_RETAINED, DOWN = b"u", b"r", b"d"
 """Plans: to the root; the same, to be kept there; down the tree."""
-CHILD_SECONDS = 60.0
-"""How long a child that died is remembered."""
+REFRESH_SECONDS = 10.0
+"""After how long a node says again that it is in a tree, and a root invites again."""
+CHILD_SECONDS = 3 * REFRESH_SECONDS
+"""How long a child that did not say so is remembered."""
 JOINED = 0.0
 INVITE_SECONDS = 2.0
 """How long the root waits for a node that it has invited."""
@@ -33,11 +36,13 @@ INVITE_SECONDS = 2.0
 class _Group:
     children: dict[str, int] = field(default_factory=dict)
     """With the highest QoS behind each."""
-    lives: dict[str, int] = field(default_factory=dict)
-    """In which a child joined."""
+    seen: dict[str, float] = field(default_factory=dict)
+    """When each child last said that it is one."""
     parent: str | None = None
     told: int = -1
     """The QoS that the parent knows."""
+    refreshed: float = 0.0
+    """When the parent, and whoever was invited, were last told."""
     joined: bool = False
     waiting: set[str] = field(default_factory=set)
     """Nodes that are told when this one is in the tree."""
@@ -48,15 +53,12 @@ class _Group:
 
 class Scribe(Overlay):
     name: ClassVar[str] = "scribe"
+    traits: ClassVar[Traits] = replace(Overlay.traits, best_effort=True)
     returns: ClassVar[bool] = True
 
     def __init__(self, context: Context) -> None:
         self._groups: dict[str, _Group] = {}
         self._invitations: set[str] = set()
-        self._gone: dict[str, float] = {}
-        """Members that died, and when."""
-        self._left: dict[str, set[str]] = {}
-        """By node, the topics in which it was the parent when it died: it may come back, and think it is."""
         super().__init__(context)
 
     def route(self, topic: str, came_from: str | None) -> Route:
@@ -102,9 +104,8 @@ class Scribe(Overlay):
 
     def _from_root(self, topic: str) -> Route:
         """Down the tree, once all are in it whose filters match; to those that are away, directly."""
-        keys = self.keys(topic)
-        subscribers = self.lists.subscribers(topic, keys)
-        wild = self.lists.subscribers(topic, keys[1:])
+        subscribers = self._subscribers(topic)
+        wild = self.lists.subscribers(topic, self.keys(topic)[1:])
         if subscribers is None or wild is None or self._invites(topic, wild):
             return NOT_YET
         down = self._down(topic)
@@ -117,7 +118,7 @@ class Scribe(Overlay):
     def _invites(self, topic: str, wild: Mapping[str, int]) -> bool:
         """Whether somebody is waited for."""
         group = self._groups.setdefault(topic, _Group(joined=True))
-        now, waits = self.context.now(), False
+        now, waits = self.context.steady(), False
         for node in wild:
             if node == self.node_id or not self.is_live(node):
                 continue
@@ -162,8 +163,8 @@ class Scribe(Overlay):
         elif parent is None:
             self._in_tree(group, topic)
         elif qos != group.told:
-            group.parent, group.told = parent, qos
-            self.tell(parent, Join(topic, qos, self.life))
+            group.parent, group.told, group.refreshed = parent, qos, self.context.steady()
+            self.tell(parent, Join(topic, qos))
 
     def _in_tree(self, group: _Group, topic: str) -> None:
         group.joined = True
@@ -179,11 +180,13 @@ class Scribe(Overlay):
 
     def _heard(self, node: str, message: Message) -> None:
         match message:
-            case Join(topic, qos, life):
+            case Join(topic, qos):
                 group = self._groups.setdefault(topic, _Group())
-                group.children[node], group.lives[node] = qos, life
+                group.seen[node] = self.context.steady()
                 group.waiting.add(node)
-                self.context.routes_changed((topic,))
+                if group.children.get(node) != qos:
+                    group.children[node] = qos
+                    self.context.routes_changed((topic,))
                 self._update(topic)
                 if group.joined:
                     self._in_tree(group, topic)
@@ -216,6 +219,7 @@ class Scribe(Overlay):
         group = self._groups.get(topic)
         if group is not None and group.children.pop(node, None) is not None:
             group.waiting.discard(node)
+            del group.seen[node]
             self.context.routes_changed((topic,))
             self._update(topic)
 
@@ -268,34 +272,32 @@ class Scribe(Overlay):
 
     def members_changed(self, live: frozenset[str]) -> None:
         """Children that died keep their place for a while: they may not know that they were away."""
-        now = self.context.now()
-        self._gone = {node: since for node, since in self._gone.items() if node not in live}
-        self._gone.update(dict.fromkeys(self._live - live, now))
         super().members_changed(live)
-        for node in sorted(self._left.keys() & live):
-            for topic in sorted(self._left.pop(node)):
-                self.tell(node, Leave(topic))
         for topic, group in list(self._groups.items()):
             if group.parent is not None and group.parent not in live:
-                self._left.setdefault(group.parent, set()).add(topic)
                 group.parent, group.told, group.joined = None, -1, False
             self._update(topic)
 
     def _sweep(self) -> None:
         super()._sweep()
-        late = self.context.now() - CHILD_SECONDS
-        for node in sorted(node for node, since in self._gone.items() if since < late):
-            del self._gone[node]
-            for topic in list(self._groups):
-                self._lost_child(topic, node)
+        now = self.context.steady()
+        for topic, group in list(self._groups.items()):
+            for child in [each for each, seen in group.seen.items() if seen < now - CHILD_SECONDS]:
+                self._lost_child(topic, child)
+            if group.refreshed < now - REFRESH_SECONDS:
+                self._refresh(topic, group)
+
+    def _refresh(self, topic: str, group: _Group) -> None:
+        group.refreshed = self.context.steady()
+        if group.parent is not None:
+            self.tell(group.parent, Join(topic, group.told))
+        for node in group.invited:
+            self.tell(node, Invite(topic))
 
     def member_announced(self, member: str, data: bytes) -> None:
         known = self._lives.get(member, 0)
         super().member_announced(member, data)
         if known and self._lives[member] > known:
-            for topic, group in list(self._groups.items()):
-                if group.lives.get(member, self._lives[member]) < self._lives[member]:
-                    self._lost_child(topic, member)
             self._join_again(member)
 
     def neighbour_up(self, neighbour: str) -> None:

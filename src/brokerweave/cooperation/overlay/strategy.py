@@ -61,6 +61,10 @@ HANDED_AT_ONCE = 500
 """Retained topics looked at in one turn, after members changed."""
 DEPARTED = 10_000
 """Members that left and may still be named in plans."""
+TOGETHER_SECONDS = 10.0
+"""Keepers that leave within this time may not have handed on what they knew of sites that are away."""
+MOST_UNKNOWN = 256
+"""Members that are away and get what they may want."""
 
 _ring = lru_cache(8)(Ring)  # many nodes in one process see the same members
 _numbers = lru_cache(8)(NumberTable)
@@ -113,7 +117,10 @@ class Overlay(Strategy):
         self.node_id = context.node_id
         self._live = frozenset(context.members())
         self.ring = _ring(self._live)
-        self._departed: dict[str, None] = {}
+        self._departed: dict[str, float] = {}
+        """With when they left."""
+        self._unknown: set[str] = set()
+        """Members that are away, and nobody is left who knows what they want: they get all that they may."""
         self.numbers = _numbers(self._live)
         self._lives: dict[str, int] = {}
         self._mine = FilterTrie()
@@ -166,7 +173,27 @@ class Overlay(Strategy):
         found = None if self.is_searching() else self.lists.subscribers(topic, self.keys(topic))
         if found is not None:
             found.pop(self.node_id, None)
+            if self._departed and any(map(self._keepers_left, self.keys(topic))):
+                self._serve_unknown(found)
         return found
+
+    def _keepers_left(self, key: str) -> bool:
+        """Whether all who kept a key left together, as it seems to a site that is cut off."""
+        late = self.context.steady() - self.absent_for
+        away = [node for node, left in self._departed.items() if left > late]
+        keepers = _ring(self._live.union(away)).closest(self.position(key), 1 + self.shadows)
+        if not self._live.isdisjoint(keepers):
+            return False
+        left = [self._departed[node] for node in keepers]
+        return max(left) - min(left) < TOGETHER_SECONDS
+
+    def _serve_unknown(self, subscribers: dict[str, int]) -> None:
+        """All that are away get a topic, and pass it to their brokers if somebody there wants it."""
+        late = self.context.steady() - self.absent_for
+        away = [node for node, left in self._departed.items() if left > late and node not in subscribers]
+        self._unknown.update(away[:MOST_UNKNOWN])
+        self.counters["away_not_served"] = len(away[MOST_UNKNOWN:])
+        subscribers.update(dict.fromkeys(away[:MOST_UNKNOWN], 2))
 
     def is_searching(self) -> bool:
         """Whether the members are not known yet; if so, routes change when they are."""
@@ -245,7 +272,7 @@ class Overlay(Strategy):
 
     def subscribing(self, client: str, filters: Mapping[str, int], proceed: Callable[[], None]) -> bool:
         """Registered before the broker hears of it: retained messages have to be there by then."""
-        until = self.context.now() + TENTATIVE_SECONDS
+        until = self.context.steady() + TENTATIVE_SECONDS
         new = {each: qos for each, qos in filters.items() if not self.registrar.knows(each)}
         self._tentative.update(dict.fromkeys(new, until))
         self.registrar.want(new, retained=True)
@@ -261,9 +288,10 @@ class Overlay(Strategy):
         before = self.ring
         self._live, self.ring = live, _ring(live)
         for node in gone:
-            self._departed[node] = None
+            self._departed[node] = self.context.steady()
         for node in self._departed.keys() & joined if self._departed else ():
             del self._departed[node]
+        self._unknown.difference_update(joined)
         for node in list(islice(self._departed, max(0, len(self._departed) - DEPARTED))):
             del self._departed[node]
         self.numbers = _numbers(live.union(self._departed) if self._departed else live)
@@ -301,7 +329,8 @@ class Overlay(Strategy):
         self.keeper.recalled(neighbour, kept)
 
     def needs(self, member: str) -> bool:
-        return self.keeper.registered_by(member) > 0 or self.lists.names(member)
+        wanted = self.keeper.registered_by(member) > 0 or self.lists.names(member)
+        return wanted or member in self._unknown
 
     def ready(self) -> bool:
         return not self.context.searching()
@@ -364,8 +393,8 @@ class Overlay(Strategy):
             case Absent():
                 self.keeper.absent(message)
 
-    def now(self) -> float:
-        return self.context.now()
+    def steady(self) -> float:
+        return self.context.steady()
 
     def keep(self, node: str, changes: Mapping[str, int | None]) -> None:
         self.context.keep(node, changes)
@@ -384,13 +413,15 @@ class Overlay(Strategy):
 
     def _sweep(self) -> None:
         self.context.call_later(SWEEP_SECONDS, self._sweep)
-        now = self.context.now()
+        now = self.context.steady()
         refused = [each for each, until in self._tentative.items() if until < now]
         for topic_filter in refused:
             del self._tentative[topic_filter]
         self.registrar.unwant(each for each in refused if each not in self._filters)
         self.keeper.sweep()
         self.lists.sweep()
+        late = now - self.absent_for
+        self._unknown = {node for node in self._unknown if self._departed.get(node, late) > late}
         self.counters.update(
             lists=len(self.lists),
             lists_waiting=self.lists.waiting,

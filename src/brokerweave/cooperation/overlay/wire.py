@@ -143,7 +143,6 @@ class Join:
 
     topic: str
     qos: int
-    life: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +209,8 @@ def encode(message: Message) -> Publish:
             said = ["settled", life, start, length, since, number]
         case Absent(entries):
             said = ["absent", _plain(entries)]
-        case Join(topic, qos, life):
-            said = ["join", topic, qos, life]
+        case Join(topic, qos):
+            said = ["join", topic, qos]
         case TreeJoined(topic) | Leave(topic) | Invite(topic):
             said = [_KINDS[type(message)], topic]
     return Publish(TOPIC, _written(said).encode())
@@ -240,8 +239,8 @@ def decode(packet: Packet) -> Message:
                 return Settled(life, start, length, since, number)
             case ["absent", list(entries)]:
                 return Absent(tuple(_entry(*each) for each in entries))
-            case ["join", str(topic), int(qos), int(life)] if topic and 0 <= qos <= 2:
-                return Join(topic, qos, life)
+            case ["join", str(topic), int(qos)] if topic and 0 <= qos <= 2:
+                return Join(topic, qos)
             case [str(kind), str(topic)] if kind in _ABOUT_TOPICS and topic:
                 return _ABOUT_TOPICS[kind](topic)
     except (ValueError, TypeError) as error:

@@ -38,6 +38,8 @@ class OverlayContext:
     def now(self) -> float:
         return self.network.time
 
+    steady = now
+
     def neighbours(self) -> tuple[str, ...]:
         return ()
 

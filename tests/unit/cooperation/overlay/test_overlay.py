@@ -9,7 +9,7 @@ import pytest
 
 from brokerweave.cooperation.overlay.direct import Direct
 from brokerweave.cooperation.overlay.guided import FIRST_LOOK, Guided
-from brokerweave.cooperation.overlay.scribe import Scribe
+from brokerweave.cooperation.overlay.scribe import CHILD_SECONDS, Scribe
 from brokerweave.plugin import Strategy, TrafficUsage, matches
 from tests.unit.cooperation.overlay.network import OverlayNetwork
 
@@ -103,6 +103,35 @@ def test_nobody_waits_for_a_holder_that_died_and_it_hears_of_changes_when_it_is_
     assert network.publish("n1", "t") == {"n2": 1}
 
 
+def test_a_site_that_is_cut_off_keeps_messages_for_all_that_are_away() -> None:
+    network = OverlayNetwork(Direct, NAMES)
+    network.nodes["n2"].subscribed({"t": 1})
+    network.settle(0.1)
+    keys = network.nodes["n1"].keys("t")
+    keepers = {keeper for key in keys for keeper in network.nodes["n1"].keepers_of_key(key)}
+    alone = next(name for name in NAMES if name not in keepers | {"n2"})
+    network.see(alone, [alone])  # it has no list
+    others = {name for name in NAMES if name != alone}
+    assert network.ask(alone, "t") == {"n2": 1}
+    assert {hop.neighbour for hop in network.nodes[alone].route("t", None).hops} == others
+    assert all(network.nodes[alone].needs(name) for name in others)
+    network.see_all()
+    network.settle(0.1)
+    assert network.ask(alone, "t") == {"n2": 1}
+    assert [hop.neighbour for hop in network.nodes[alone].route("t", None).hops] == ["n2"]
+    assert not network.nodes[alone].needs("n3")
+
+
+def test_members_that_leave_one_after_another_are_not_taken_for_a_cut() -> None:
+    network = OverlayNetwork(Direct, NAMES)
+    alone = NAMES[0]
+    for left in range(1, len(NAMES)):
+        network.see(alone, [alone, *NAMES[left + 1 :]])
+        network.settle(30.0)
+    network.ask(alone, "t")
+    assert network.nodes[alone].route("t", None).hops == ()
+
+
 def test_a_filter_that_the_broker_refused_is_withdrawn() -> None:
     network = OverlayNetwork(Direct, NAMES)
     network.nodes["n2"].subscribing("c", {"t": 1}, lambda: None)
@@ -157,7 +186,7 @@ def test_members_come_and_go(kind: type[Strategy], options: dict[str, Any], seed
             for each in list(wants[name]):
                 network.nodes[name].subscribed({each: 1})
     network.see_all()
-    network.settle(10.0)
+    network.settle(10.0 + CHILD_SECONDS)  # a tree is soft state
     for name in NAMES:
         for topic in topics:
             expected = {other: 1 for other in NAMES if other != name and network.nodes[other].wants(topic)}
