@@ -310,7 +310,6 @@ def expect_retained(net: Network, connect: Connect, value: str) -> None:
         late = connect(net.port(name), f"late-{name}-{value}")
         late.subscribe("kept/state", 1)
         late.wait_for_payload(value.encode())
-        keeps(
-            [(m.payload, m.retain) for m in late.received] == [(value.encode(), True)], f"retained at {name}"
-        )
+        got = [(m.payload, m.retain) for m in late.received]
+        keeps(got == [(value.encode(), True)], f"retained at {name}: {got}, not {value} alone")
         late.close()

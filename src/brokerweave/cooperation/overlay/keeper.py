@@ -59,6 +59,9 @@ class KeeperHost(Protocol):
 
     def send_retained(self, node: str, topic_filter: str, done: Callable[[], None] | None = None) -> None: ...
 
+    def has_retained(self) -> bool:
+        """Whether this node was given the retained messages of the keys that it keeps."""
+
 
 @dataclass(slots=True)
 class _Member:
@@ -146,7 +149,7 @@ class Keeper:
                 else:
                     self._wait_for_notes(pending, key, node, wish.topic_filter)
             if wish.retained:
-                pending.warm &= self.is_warm(key)
+                pending.warm &= self.is_warm(key) and self._host.has_retained()
                 self._send_retained(pending, wish.topic_filter)
         for key, entries in changed.items():
             self._tell_holders(key, entries, pending)

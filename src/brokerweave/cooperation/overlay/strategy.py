@@ -57,6 +57,8 @@ TENTATIVE_SECONDS = 30.0
 """How long a filter that the broker has not granted yet stays registered."""
 HAND_SECONDS = 1.0
 """After members changed, before retained messages are handed over: more changes may follow."""
+HANDED_SECONDS = 10.0
+"""After which a new keeper has surely been given them; until then others are asked for them as well."""
 HANDED_AT_ONCE = 500
 """Retained topics looked at in one turn, after members changed."""
 DEPARTED = 10_000
@@ -132,6 +134,8 @@ class Overlay(Strategy):
         self._looping = False
         self._searching = False
         self._handing: Iterator[str] | None = None
+        self._arc_since = context.steady()
+        """When the arc of keys that this node keeps became what it is."""
         self._before: Ring | None = None
         """The ring before the changes of which new keepers are yet to be told."""
         self._were_away: set[str] = set()
@@ -291,7 +295,10 @@ class Overlay(Strategy):
     def members_changed(self, live: frozenset[str]) -> None:
         joined, gone = sorted(live - self._live), sorted(self._live - live)
         before = self.ring
+        arc = self.arc()
         self._live, self.ring = live, _ring(live)
+        if self.arc() != arc:
+            self._arc_since = self.context.steady()
         for node in gone:
             self._departed[node] = self.context.steady()
         for node in self._departed.keys() & joined if self._departed else ():
@@ -404,6 +411,9 @@ class Overlay(Strategy):
 
     def keep(self, node: str, changes: Mapping[str, int | None]) -> None:
         self.context.keep(node, changes)
+
+    def has_retained(self) -> bool:
+        return self.trusting or self.context.steady() - self._arc_since > HANDED_SECONDS
 
     def send_retained(self, node: str, topic_filter: str, done: Callable[[], None] | None = None) -> None:
         self.context.send_retained(node, topic_filter, done)

@@ -10,6 +10,7 @@ import pytest
 from brokerweave.cooperation.overlay.direct import Direct
 from brokerweave.cooperation.overlay.guided import FIRST_LOOK, Guided
 from brokerweave.cooperation.overlay.scribe import CHILD_SECONDS, Scribe
+from brokerweave.cooperation.overlay.strategy import HANDED_SECONDS
 from brokerweave.plugin import Strategy, TrafficUsage, matches
 from tests.unit.cooperation.overlay.network import OverlayNetwork
 
@@ -130,6 +131,24 @@ def test_members_that_leave_one_after_another_are_not_taken_for_a_cut() -> None:
         network.settle(30.0)
     network.ask(alone, "t")
     assert network.nodes[alone].route("t", None).hops == ()
+
+
+def test_a_keeper_that_was_restarted_asks_another_for_retained_messages() -> None:
+    network = OverlayNetwork(Direct, NAMES)
+    network.settle(HANDED_SECONDS + 1.0)
+    network.ask("n1", "t")  # all keepers hear from everybody
+    coordinator, shadow, *_ = network.nodes["n1"].keepers("t")
+    network.nodes[coordinator].subscribing("c", {"t": 1}, lambda: None)
+    network.settle(0.1)
+    assert not network.contexts[shadow].retained, "its own broker has them"
+    network.kill(coordinator)
+    network.restart(coordinator)
+    network.see_all()
+    network.ask("n1", "t")
+    network.settle(1.0)
+    network.nodes[coordinator].subscribing("c", {"t": 1}, lambda: None)
+    network.settle(0.1)
+    assert (coordinator, "t") in network.contexts[shadow].retained
 
 
 def test_a_filter_that_the_broker_refused_is_withdrawn() -> None:
