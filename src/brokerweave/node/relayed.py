@@ -96,7 +96,7 @@ class Relayed:
         passed = (neighbour, self._core.confirmations.name(lane, run))
         self._add(passed, _Sent(lane, (neighbour, run.plan), run if run.plan and run.durable else None))
         if not self._going and self._is_dead(neighbour):
-            self.gone(neighbour)
+            self._serve_others(neighbour, [])
 
     def confirmed(self, neighbour: str, publication: PublicationId) -> None:
         self._end((neighbour, publication))
@@ -110,13 +110,15 @@ class Relayed:
 
     def gone(self, relay: str) -> None:
         """A neighbour is dead or removed: the strategy says who gets what it has not confirmed."""
+        self._serve_others(relay, self._only_in_outboxes(relay))
+
+    def _serve_others(self, relay: str, older: list[_Sent]) -> None:
         routes: dict[bytes, RouteCache] = {}
 
         def around(plan: bytes) -> RouteCache:
             return routes.get(plan) or routes.setdefault(plan, self._core.router.bypass(relay, plan))
 
         self._going.add(relay)
-        older = self._only_in_outboxes(relay)
         kept = [each for each in self._sent.items() if each[0][0] == relay] if self.awaits(relay) else []
         for passed, _ in kept:
             self._remove(passed)  # what goes to others is not to take its room
@@ -130,7 +132,7 @@ class Relayed:
         self._end(relay)
         for other in [other for other in self._unconfirmed if other not in self._going]:
             if self._is_dead(other):
-                self.gone(other)  # the strategy named one that is dead, too
+                self._serve_others(other, [])  # the strategy named one that is dead, too
         self._going.discard(relay)
 
     def _is_dead(self, neighbour: str) -> bool:

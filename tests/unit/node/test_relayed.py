@@ -282,6 +282,18 @@ class TestDeath:
         die(cluster, "b")
         assert [payload[:1] for payload in payloads(cluster, "c")] == [b"0", b"1", b"2"]
 
+    def test_what_still_goes_to_a_dead_relay_is_served_once_each(self) -> None:
+        cluster = cluster_of("abc", "b/c")
+        client = Client(cluster, "a", "p")
+        cluster.stuck.add(("a", "b"))
+        client.publish("t", 1, b"0")
+        die(cluster, "b")  # the strategy has yet to hear of it
+        for number in range(1, 10):
+            client.publish("t", 1, b"%d" % number)
+            cluster.settle()
+        assert payloads(cluster, "c") == [b"%d" % number for number in range(10)]
+        assert cluster.nodes["a"].core.counters["relayed_bypassed"] == 10
+
     def test_what_is_kept_is_bounded_and_the_oldest_given_up_counted(self) -> None:
         cluster = cluster_of("abc", "b/c", relayed=2_000)
         cluster.stuck.add(("b", "c"))

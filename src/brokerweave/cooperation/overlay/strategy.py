@@ -119,6 +119,8 @@ class Overlay(Strategy):
         self.ring = _ring(self._live)
         self._departed: dict[str, float] = {}
         """With when they left."""
+        self._whole: Ring | None = None
+        """The ring with those that are away; made when it is needed."""
         self._unknown: set[str] = set()
         """Members that are away, and nobody is left who knows what they want: they get all that they may."""
         self.numbers = _numbers(self._live)
@@ -179,18 +181,21 @@ class Overlay(Strategy):
 
     def _keepers_left(self, key: str) -> bool:
         """Whether all who kept a key left together, as it seems to a site that is cut off."""
-        late = self.context.steady() - self.absent_for
-        away = [node for node, left in self._departed.items() if left > late]
-        keepers = _ring(self._live.union(away)).closest(self.position(key), 1 + self.shadows)
+        if self._whole is None:
+            self._whole = _ring(self._live.union(self._away()))
+        keepers = self._whole.closest(self.position(key), 1 + self.shadows)
         if not self._live.isdisjoint(keepers):
             return False
         left = [self._departed[node] for node in keepers]
         return max(left) - min(left) < TOGETHER_SECONDS
 
+    def _away(self) -> list[str]:
+        late = self.context.steady() - self.absent_for
+        return [node for node, left in self._departed.items() if left > late]
+
     def _serve_unknown(self, subscribers: dict[str, int]) -> None:
         """All that are away get a topic, and pass it to their brokers if somebody there wants it."""
-        late = self.context.steady() - self.absent_for
-        away = [node for node, left in self._departed.items() if left > late and node not in subscribers]
+        away = [node for node in self._away() if node not in subscribers]
         self._unknown.update(away[:MOST_UNKNOWN])
         self.counters["away_not_served"] = len(away[MOST_UNKNOWN:])
         subscribers.update(dict.fromkeys(away[:MOST_UNKNOWN], 2))
@@ -292,6 +297,7 @@ class Overlay(Strategy):
         for node in self._departed.keys() & joined if self._departed else ():
             del self._departed[node]
         self._unknown.difference_update(joined)
+        self._whole = None
         for node in list(islice(self._departed, max(0, len(self._departed) - DEPARTED))):
             del self._departed[node]
         self.numbers = _numbers(live.union(self._departed) if self._departed else live)
@@ -420,8 +426,8 @@ class Overlay(Strategy):
         self.registrar.unwant(each for each in refused if each not in self._filters)
         self.keeper.sweep()
         self.lists.sweep()
-        late = now - self.absent_for
-        self._unknown = {node for node in self._unknown if self._departed.get(node, late) > late}
+        self._whole = None
+        self._unknown.intersection_update(self._away())
         self.counters.update(
             lists=len(self.lists),
             lists_waiting=self.lists.waiting,
