@@ -104,7 +104,7 @@ def what_sites_want_is_forgotten_when_they_go(patch: pytest.MonkeyPatch) -> None
 
 
 def what_was_on_a_link_that_failed_is_not_registered_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Registrar, "link_up", lambda self, keeper: None)
+    patch.setattr(Registrar, "link_lost", lambda self, keeper: None)
 
 
 def a_filter_that_is_not_wanted_any_more_stays_registered(patch: pytest.MonkeyPatch) -> None:

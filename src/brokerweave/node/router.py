@@ -252,7 +252,8 @@ class Router:
 
     def _ask(self, topic: str, retain: bool, came_from: str | None, plan: bytes) -> Route:
         if plan and came_from is not None:
-            return self._strategy.follow(topic, came_from, plan)
+            route = self._strategy.follow(topic, came_from, plan)
+            return replace(route, local=True) if retain else route  # a broker has what its node knows of
         return (self._strategy.route_retained if retain else self._strategy.route)(topic, came_from)
 
     def _group(

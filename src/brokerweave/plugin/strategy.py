@@ -270,8 +270,8 @@ class Strategy:
         raise NotImplementedError(f"strategy {type(self).__name__} must say where a topic goes")
 
     def follow(self, topic: str, came_from: str, plan: bytes) -> Route:
-        """The same for a message that brought a plan (`Hop.plan`), to be retained or not. Cached by topic,
-        origin and plan; of the plans, those that came last."""
+        """The same for a message that brought a plan (`Hop.plan`). Where it is to be retained, the broker
+        gets it in any case. Cached by topic, origin and plan; of the plans, those that came last."""
         return self.route(topic, came_from)
 
     def bypass(self, topic: str, relay: str, plan: bytes) -> Route:

@@ -194,6 +194,7 @@ class Checker:
         if node not in publication.sites:
             raise Broken(f"{node} forwards {payload!r}, which was published at {publication.site}")
         publication.keys.append(key)
+        before = [visit for visit in before if not visit.repair]
         if before and not self._wills.after_another(publication, before):
             self._doubling.check_forwarded(node, publication, before, run)
 

@@ -225,8 +225,8 @@ class Keeper:
         for pending in self._noting.pop(number)[2]:
             self._settle(pending, number)
 
-    def link_up(self, node: str) -> None:
-        """What was on its way when the last link failed is lost."""
+    def link_lost(self, node: str) -> None:
+        """What was on its way is lost."""
         for holder, message, _ in list(self._noting.values()):
             if holder == node:
                 self._host.tell(node, message)

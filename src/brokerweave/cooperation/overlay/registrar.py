@@ -149,8 +149,8 @@ class Registrar:
                 if topic_filter in told.filters and keeper not in keepers:
                     self._owe(keeper, topic_filter)
 
-    def link_up(self, keeper: str) -> None:
-        """What was on its way when the last one failed is lost."""
+    def link_lost(self, keeper: str) -> None:
+        """What was on its way is lost: it is told again, which opens the next link."""
         told = self._keepers.get(keeper)
         if told is not None and told.packets:
             told.packets.clear()

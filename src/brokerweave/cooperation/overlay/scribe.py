@@ -21,8 +21,8 @@ from brokerweave.cooperation.overlay.strategy import Overlay
 from brokerweave.cooperation.overlay.wire import Invite, Join, Leave, Message, TreeJoined
 from brokerweave.plugin import NOT_YET, Context, Hop, Route, Traits, matches
 
-UP, UP_RETAINED, DOWN = b"u", b"r", b"d"
-"""Plans: to the root; the same, to be kept there; down the tree."""
+UP, DOWN = b"u", b"d"
+"""Plans: to the root; down the tree."""
 REFRESH_SECONDS = 10.0
 """After how long a node says again that it is in a tree, and a root invites again."""
 CHILD_SECONDS = 3 * REFRESH_SECONDS
@@ -67,7 +67,7 @@ class Scribe(Overlay):
     def route_retained(self, topic: str, came_from: str | None) -> Route:
         if came_from is not None:
             return Route(local=True)
-        route = self._to_root(topic, UP_RETAINED)
+        route = self._to_root(topic, UP)
         served = {hop.neighbour for hop in route.hops} | {self.node_id}
         keepers = dict.fromkeys(k for key in self.keys(topic) for k in self.keepers_of_key(key))
         return Route((*route.hops, *(Hop(k) for k in keepers if k not in served)), known=route.known)
@@ -83,8 +83,7 @@ class Scribe(Overlay):
             return Route(tuple(self._down(topic)), local=self.wants(topic))
         if self._root(topic) != self.node_id:  # it was when this was sent, or will be
             return Route((Hop(self._root(topic), plan=plan),), local=self.wants(topic))
-        route = self._from_root(topic)
-        return Route(route.hops, plan == UP_RETAINED or self.wants(topic), known=route.known)
+        return replace(self._from_root(topic), local=self.wants(topic))
 
     def bypass(self, topic: str, relay: str, plan: bytes) -> Route:
         if plan != DOWN:
@@ -300,8 +299,8 @@ class Scribe(Overlay):
         if known and self._lives[member] > known:
             self._join_again(member)
 
-    def neighbour_up(self, neighbour: str) -> None:
-        super().neighbour_up(neighbour)
+    def neighbour_down(self, neighbour: str) -> None:
+        super().neighbour_down(neighbour)
         self._join_again(neighbour, lost_only=True)
 
     def _join_again(self, parent: str, lost_only: bool = False) -> None:

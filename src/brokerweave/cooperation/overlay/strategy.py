@@ -328,9 +328,9 @@ class Overlay(Strategy):
                 self._were_away.add(member)
                 self._hand_over()
 
-    def neighbour_up(self, neighbour: str) -> None:
-        self.registrar.link_up(neighbour)
-        self.keeper.link_up(neighbour)
+    def neighbour_down(self, neighbour: str) -> None:
+        self.registrar.link_lost(neighbour)
+        self.keeper.link_lost(neighbour)
         self.lists.ask_again(neighbour)
 
     def neighbour_removed(self, neighbour: str) -> None:

@@ -148,8 +148,7 @@ class OverlayNetwork:
         self._start(name, kept)
         for other in self.nodes:
             if other != name:
-                self.nodes[other].neighbour_up(name)
-                self.nodes[name].neighbour_up(other)
+                self.nodes[other].neighbour_down(name)  # and what waits goes over the next link
 
     # Time
 
