@@ -2,8 +2,8 @@
 
 Owns when a link is opened and when it may close. A node opens a link when something is pending for a live
 member. It closes one only with the other side's consent: the idle side asks and from then on gives the link
-nothing that a closed one would lose; the other side, if nothing is pending there either, hangs up, or else
-answers that it is busy. Invariants: at most `max_links` members are linked or dialed at once, and what is for
+nothing that a closed one would lose; the other side, if nothing is pending there either, agrees and hangs up,
+or else answers that it is busy. Then nothing was lost, and the link did not fail. Invariants: at most `max_links` members are linked or dialed at once, and what is for
 others waits in their outboxes; nothing is closed while anything is pending; no live member is forgotten. Must
 not know: sockets, how members are found, messages.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
 
 TOPIC = "$brokerweave/links/idle"
-MAY_CLOSE, BUSY = b"?", b"!"
+MAY_CLOSE, BUSY, AGREED = b"?", b"!", b"."
 CROSSING_SECONDS = 5.0
 """How long a handshake may take. Where two nodes dial each other at once, one link would take the place of
 the other, and what is on its way there would be lost: the smaller id refuses to be called while it dials, and
@@ -55,6 +55,8 @@ class LinksOnDemand:
         self._called: dict[str, float] = {}
         """When a node's call was answered whose link is not up yet."""
         self._closing: set[str] = set()
+        self._agreed: set[str] = set()
+        """Of these, those whose other side has read all and agreed, or was agreed with."""
         self._used: dict[str, tuple[float, int]] = {}
         """When a link was last found used, and its traffic then."""
         self._controls: dict[str, int] = {}
@@ -132,6 +134,10 @@ class LinksOnDemand:
         """Whether a packet that must not be lost may go on the link."""
         return node not in self._closing
 
+    def ends_well(self, node: str) -> bool:
+        """Whether both sides agreed that the link closes, and nothing on it was lost."""
+        return node in self._agreed
+
     def refuses(self, node: str) -> str:
         """A node calls: why it is not to be linked now, or nothing."""
         if self._core.node_id < node and self._is_recent(self._dialed.get(node)):
@@ -161,12 +167,14 @@ class LinksOnDemand:
         self._waiting.pop(node, None)
         self._called.pop(node, None)
         self._closing.discard(node)
+        self._agreed.discard(node)
         self._used[node] = self._core.now(), self._traffic(node)
         self._look_later()
 
     def link_down(self, node: str) -> None:
         if node in self._closing:
             self._closing.discard(node)
+            self._agreed.discard(node)
             self._core.count("idle_links_closed")
         self._used.pop(node, None)
         if self._is_configured(node):
@@ -184,6 +192,7 @@ class LinksOnDemand:
         self._waiting.pop(node, None)
         self._called.pop(node, None)
         self._closing.discard(node)
+        self._agreed.discard(node)
 
     def _open(self) -> set[str]:
         linked = {node for node in self._used if not self._is_configured(node)}
@@ -268,10 +277,14 @@ class LinksOnDemand:
             self._closing.discard(neighbour)
             self._used[neighbour] = self._core.now(), self._traffic(neighbour)
             self._core.release_controls(neighbour)
+        elif payload == AGREED:
+            self._agreed.add(neighbour)
         elif payload != MAY_CLOSE:
             raise RemoteProtocolError("a question about an idle link that cannot be read")
         elif self._may_close(neighbour):
             self._closing.add(neighbour)
+            self._agreed.add(neighbour)
+            self._core.send_own(neighbour, TOPIC, AGREED)
             self._hang_up(neighbour)
         else:
             self._core.send_own(neighbour, TOPIC, BUSY)

@@ -135,7 +135,7 @@ class Wiring:
             peer.unknown = self.enabled and not self._knows(neighbour)
         self.gates.release([neighbour])
         peer.link_lost()
-        if joined:
+        if joined and not (self._core.demand is not None and self._core.demand.ends_well(neighbour)):
             self._core.guarded.neighbour_down(neighbour)
         if self.enabled:
             self._news.link_down(neighbour)

@@ -332,7 +332,8 @@ class Strategy:
         """A neighbour's link joined the tree, or is back after a failure: share state (ILDM Fig. 8)."""
 
     def neighbour_down(self, neighbour: str) -> None:
-        """The link failed. Messages for the neighbour stay pending: keep its interest."""
+        """The link failed. Messages for the neighbour stay pending: keep its interest. Not called where a
+        link on demand is closed because nobody needs it: then nothing was lost."""
 
     def neighbour_removed(self, neighbour: str) -> None:
         """The neighbour's link left the tree, or the neighbour was removed: its interest here ends."""
