@@ -39,7 +39,7 @@ _starters = ThreadPoolExecutor(8, "starter")
 
 def start_all(starts: Iterable[Callable[[], object]]) -> None:
     for done in [_starters.submit(start) for start in starts]:
-        done.result(2 * LIMIT)
+        done.result(3 * LIMIT)
 
 
 def makers(*names: str) -> list[str]:
@@ -54,7 +54,7 @@ def start_broker(name: str, **options: Any) -> lab.Broker:
     """A broker that outlives the test that asked for it, or a skip that says why there is none."""
     if reason := lab.available()[name]:
         pytest.skip(reason)
-    return _starters.submit(lab.start, name, **options).result(2 * LIMIT)
+    return _starters.submit(lab.start, name, **options).result(3 * LIMIT)
 
 
 @dataclass
