@@ -16,7 +16,7 @@ from brokerweave.mqtt.packets import ConnAck, Connect, PubAck, Publish
 from brokerweave.session.acl import parse
 from tests.integration.conftest import Connect as Connects
 from tests.support.raw import RawClient
-from tests.support.sites import QUICK, Network, network, start_broker
+from tests.support.sites import QUICK, Network, merged, network, start_broker
 from tests.support.waiting import wait_until
 from tests.unit.session.test_acl import FILE
 
@@ -35,7 +35,7 @@ def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """Two sites whose nodes have the list, and whose brokers deliver everything."""
     acl_file: Path = tmp_path_factory.mktemp("acl") / "list"
     acl_file.write_text(LIST)
-    settings = {**QUICK, "acl": {"file": str(acl_file)}, "node": {"delivery": request.param}}
+    settings = merged(QUICK, {"acl": {"file": str(acl_file)}, "node": {"delivery": request.param}})
     with network([("a", "b")], settings=settings) as net:
         yield net
 
@@ -55,6 +55,7 @@ def test_a_denied_publication_crosses_no_link_and_an_allowed_one_does(
     for subscriber in (here, there):
         subscriber.subscribe("#", 2)
         subscriber.wait_for(lambda received: all(message.retain for message in received))
+    guarded.settle()
     before = guarded.crossed()
     ann = connect(guarded.port("a"), f"ann-{qos}{retain}{version}", login=("ann", ""), version=version)
     mark = f"{qos}{retain}{version}".encode()
@@ -81,6 +82,7 @@ def test_a_denied_will_crosses_no_link_and_an_allowed_one_does(
     mark = b"gone %d" % qos
     for subscriber in (here, there):
         subscriber.subscribe("#", 2)
+    guarded.settle()
     before = guarded.crossed()
     denied = connect(guarded.port("a"), "w1", login=("ann", ""), will=("open/closed", mark, qos, False))
     denied.cut()
@@ -103,6 +105,7 @@ def test_what_a_broker_acknowledges_but_denies_stays_at_its_site(connect: Connec
         with network([("a", "b")], brokers={"a": broker}, settings=settings) as net:
             there = connect(net.port("b"))
             there.subscribe("#", 1)
+            net.settle()
             ann = connect(net.port("a"), "c", login=("ann", ""))
             ann.publish("open/closed", b"denied", 1)  # returns when PUBACK came
             ann.publish("open/door", b"allowed", 1)
@@ -119,6 +122,7 @@ def test_sighup_reads_the_list_again_and_a_mistake_changes_nothing(connect: Conn
     with network([("a", "b")], settings={**QUICK, "acl": {"file": str(file)}}) as net:
         node, there = net.node("a"), connect(net.port("b"))
         there.subscribe("#", 1)
+        net.settle()
         ann = connect(net.port("a"), "r", login=("ann", ""))
 
         def arrives(topic: str, payload: bytes) -> bool:

@@ -193,14 +193,14 @@ def test_a_broker_that_misbehaves_is_one_line(
 
 
 def test_what_a_slow_broker_has_yet_to_take_is_sent_before_clients_leave(tmp_path: Path) -> None:
-    """More than the kernel holds, and nothing is delivered meanwhile."""
-    payload = 60_000
+    """A few messages are more than the kernel holds, and nothing is delivered meanwhile."""
+    payload = 1_000_000
     scenario = Scenario(
         "x",
         (Place("a"),),
         (ClientGroup("a", "t", 1, 1),),
-        Times(0.1, 0.4, 0.1),
-        interval=0.001,
+        Times(0.1, 0.8, 0.1),
+        interval=0.02,
         payload=payload,
         workers=1,
     )
@@ -219,13 +219,14 @@ def test_what_a_slow_broker_has_yet_to_take_is_sent_before_clients_leave(tmp_pat
                 time.sleep(0.05)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
         listener.settimeout(LIMIT)
         serving = threading.Thread(target=serve)
         serving.start()
         measure(scenario, LoadTarget({"a": listener.getsockname()}), RunFolder(tmp_path))
         serving.join()
     sent = read_log(RunFolder(tmp_path).logs(1, SENDS), SENDS).num_rows
-    assert sent > 300
+    assert sent > 25
     assert got > sent * payload
 
 

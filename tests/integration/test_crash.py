@@ -11,7 +11,7 @@ import pytest
 from brokerweave import lab
 from tests.support.clients import MqttClient
 from tests.support.publisher import StrictPublisher
-from tests.support.sites import QUICK, Network, network
+from tests.support.sites import QUICK, Network, merged, network
 from tests.support.verdicts import keeps, once_each
 
 IN_FLIGHT = 100
@@ -23,7 +23,7 @@ def row(unknown_session: str = "warn") -> Iterator[Network]:
     """Sites a, b and c in a row, whose brokers queue without limit."""
     names = ("a", "b", "c")
     brokers: dict[str, lab.Broker] = {name: lab.debian.Mosquitto(config=ENDLESS) for name in names}
-    settings = {**QUICK, "node": {"unknown_session": unknown_session}}
+    settings = merged(QUICK, {"node": {"unknown_session": unknown_session}})
     try:
         for broker in brokers.values():
             broker.start()

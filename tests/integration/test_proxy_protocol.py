@@ -14,10 +14,10 @@ from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import ConnAck, Connect
 from tests.integration.conftest import Connect as Connects
 from tests.support.raw import RawClient
-from tests.support.sites import QUICK, Network, network, start_all
+from tests.support.sites import QUICK, Network, merged, network, start_all
 from tests.support.waiting import wait_until
 
-PROXIED = {**QUICK, "node": {"proxy_protocol": True}}
+PROXIED = merged(QUICK, {"node": {"proxy_protocol": True}})
 UNWANTED = "127.0.0.66"
 
 

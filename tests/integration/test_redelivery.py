@@ -186,7 +186,11 @@ def test_a_client_gets_what_it_missed_behind_suback_and_before_the_live_stream(
     wait_until(lambda: node.told.total() == len(everything), "the last receipt")
     assert node.told == Counter(content_hash(topic, payload) for payload in everything)
 
-    # The broker had an answer to all that it delivered itself, or it would do so again.
+    # The broker had an answer to all that it delivered itself, or it would do so again. It may accept the
+    # client's next connection before it has read all answers on this one, so its answer to a ping is awaited.
+    read = threading.Event()
+    node.do(lambda: node.pairs[-1].ask_broker(read.set))
+    assert read.wait(LIMIT)
     client.cut()
     client.come_back()
     publisher.publish(topic, b"the end", qos)

@@ -28,7 +28,7 @@ from brokerweave.mqtt.packets import (
 )
 from tests.integration.conftest import Connect as Connects
 from tests.support.raw import FakeBroker, RawClient
-from tests.support.sites import QUICK, Network, network, start_broker
+from tests.support.sites import QUICK, Network, merged, network, start_broker
 from tests.support.verdicts import in_order
 from tests.support.waiting import LIMIT, wait_until
 
@@ -42,7 +42,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
     password_file.write_text(PASSWORDS["node"])
     own = {"node": {"broker_username": "node", "broker_password_file": str(password_file)}}
     broker = start_broker("mosquitto", passwords=PASSWORDS)
-    with network([("a", "b")], brokers={"a": broker}, settings={**QUICK, **own}) as net:
+    with network([("a", "b")], brokers={"a": broker}, settings=merged(QUICK, own)) as net:
         yield net
     broker.close()
 

@@ -39,7 +39,7 @@ _starters = ThreadPoolExecutor(8, "starter")
 
 def start_all(starts: Iterable[Callable[[], object]]) -> None:
     for done in [_starters.submit(start) for start in starts]:
-        done.result(2 * LIMIT)
+        done.result(3 * LIMIT)
 
 
 def makers(*names: str) -> list[str]:
@@ -54,7 +54,7 @@ def start_broker(name: str, **options: Any) -> lab.Broker:
     """A broker that outlives the test that asked for it, or a skip that says why there is none."""
     if reason := lab.available()[name]:
         pytest.skip(reason)
-    return _starters.submit(lab.start, name, **options).result(2 * LIMIT)
+    return _starters.submit(lab.start, name, **options).result(3 * LIMIT)
 
 
 @dataclass
@@ -106,21 +106,27 @@ class Network:
         return found
 
     def settle(self) -> None:
-        """Wait until every inter-subscription that was sent has arrived.
+        """Wait until every inter-subscription has arrived.
 
         A node passes a filter on in the same turn in which it takes it, so while one is still on its way,
-        some two neighbours do not count the same.
+        some two neighbours do not count the same. While a link is down nothing is on its way, and both sides
+        may count nothing: a busy machine makes links fail, so that they are up again is part of this.
         """
         wait_until(self._settled, "agreement about filters")
 
     def _settled(self) -> bool:
-        rows = self.rows()
+        states = {name: site.node.status() for name, site in self.sites.items()}
+        rows = {(name, row["neighbour"]): row for name, each in states.items() for row in each["links"]}
 
         def agree(a: str, b: str) -> bool:
-            to, from_ = rows.get((a, b), {}), rows.get((b, a), {})
-            return bool(to) == bool(from_) and to.get("filters_to") == from_.get("filters_from")
+            to, from_ = rows.get((a, b)), rows.get((b, a))
+            if to is None or from_ is None:
+                return to is from_  # removed at both sides
+            up = to["state"] == from_["state"] == "up"
+            return up and to.get("filters_to") == from_.get("filters_from")
 
-        return all(agree(a, b) and agree(b, a) for a, b in self.links)
+        linked = all(agree(a, b) and agree(b, a) for a, b in self.links)
+        return linked and all(each["tree"]["settled"] for each in states.values())
 
     def wait_until_quiet(self) -> None:
         """Wait until nobody wants anything and nothing is owed, so that the next test starts from nothing."""

@@ -86,7 +86,7 @@ class RabbitMQ(Broker):
     """
 
     name = "rabbitmq"
-    start_timeout = 120.0
+    start_timeout = 300.0
     _server = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
     def __init__(self, *, config: Iterable[str] = ()) -> None:

@@ -140,6 +140,8 @@ def test_the_command_prints_the_table_and_keeps_the_report(
 ) -> None:
     from brokerweave.cli.main import app
 
+    # A temporary folder of its own: no benchmark on this machine makes it wait.
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(experiments, "CONTENDERS", (OTHER, STAR))
     command = ["bench", "overlay", "--quick", "--nodes", "10", "--experiment", "4.2.3", "--to", str(tmp_path)]
     done = CliRunner().invoke(app, [*command, "--json"], standalone_mode=False)
