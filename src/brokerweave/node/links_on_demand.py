@@ -3,9 +3,10 @@
 Owns when a link is opened and when it may close. A node opens a link when something is pending for a live
 member. It closes one only with the other side's consent: the idle side asks and from then on gives the link
 nothing that a closed one would lose; the other side, if nothing is pending there either, agrees and hangs up,
-or else answers that it is busy. Then nothing was lost, and the link did not fail. Invariants: at most `max_links` members are linked or dialed at once, and what is for
-others waits in their outboxes; nothing is closed while anything is pending; no live member is forgotten. Must
-not know: sockets, how members are found, messages.
+or else answers that it is busy. Then nothing was lost, and the link did not fail. Invariants: at most
+`max_links` members are linked or dialed at once, and what is for others waits in their outboxes; nothing is
+closed while anything is pending; no live member is forgotten. Must not know: sockets, how members are found,
+messages.
 """
 
 from __future__ import annotations
