@@ -123,7 +123,7 @@ class Network:
             if to is None or from_ is None:
                 return to is from_  # removed at both sides
             up = to["state"] == from_["state"] == "up"
-            return up and to.get("filters_to") == from_.get("filters_from")
+            return bool(up and to.get("filters_to") == from_.get("filters_from"))
 
         linked = all(agree(a, b) and agree(b, a) for a, b in self.links)
         return linked and all(each["tree"]["settled"] for each in states.values())
