@@ -29,6 +29,8 @@ class ModelPublication:
     is_will: bool
     at: float
     acknowledged: bool = False
+    late_answers: int = 0
+    """Those of its node when it was made."""
     resent: int = 0
     sites: list[str] = field(default_factory=list)
     """Where it was sent to: more than one if its publisher lost its site."""
@@ -145,6 +147,8 @@ class Facts:
         self.reaches: Callable[[str, str], bool] = lambda node, other: True
         """Whether a node has a link with another that is up."""
         self.is_up: Callable[[str], bool] = lambda node: True
+        self.late_answers: Callable[[str], int] = lambda node: 0
+        """With links on demand: publications that a node acknowledged because the time for it was up."""
         self.whereabouts: Callable[[str], set[tuple[str, str]]] = lambda node: set()
         """In a mesh: clients, and where a node takes them to be."""
         self.sites_clients: Callable[[str], list[ModelClient]] = lambda site: []

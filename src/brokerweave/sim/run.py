@@ -136,6 +136,8 @@ class Simulation:
             best_effort=strategy.traits.best_effort,
         )
         self.facts.reaches = lambda node, other: node == other or self.linked(node, other)
+        if self.on_demand:  # nodes may wait for room for their links, and for each other
+            self.facts.late_answers = lambda node: self.nodes[node].core.counters["cluster_timeouts"]
         self.checker = Checker(self.facts, self.expected)
         copies = kept_copies(seed)
         demand = world.random("links on demand")
