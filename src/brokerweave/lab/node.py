@@ -20,6 +20,9 @@ from brokerweave.lab.broker import HOST, Broker, free_port
 from brokerweave.plugin import registry
 from brokerweave.runtime.admin_client import ask
 
+_PATIENCE = 60.0
+"""Seconds that an answer may take: there may be many nodes and brokers on this machine, all of them busy."""
+
 
 class LabNode(Broker):
     """`neighbours` are the nodes that this one dials. `settings` are further keys, by section:
@@ -93,7 +96,7 @@ class LabNode(Broker):
 
     def ask(self, do: str, **arguments: object) -> dict[str, Any]:
         """One command on the admin socket."""
-        return ask(self._socket, {"do": do, **arguments})
+        return ask(self._socket, {"do": do, **arguments}, _PATIENCE)
 
     def status(self) -> dict[str, Any]:
         return self.ask("status")

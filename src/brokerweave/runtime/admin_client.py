@@ -21,16 +21,16 @@ _TIMEOUT = 10.0
 _LARGEST_ANSWER = 64 * 1024**2
 
 
-def ask(path: Path, request: Mapping[str, object]) -> dict[str, Any]:
+def ask(path: Path, request: Mapping[str, object], timeout: float = _TIMEOUT) -> dict[str, Any]:
     """The node's answer to `request`. Raises `Unavailable`, or `BrokerweaveError` if the node refuses."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(_TIMEOUT)
+            connection.settimeout(timeout)
             connection.connect(str(path))
             connection.sendall(json.dumps(request).encode() + b"\n")
             answer = _read_line(connection)
     except TimeoutError as error:
-        raise Unavailable(f"the node at {path} did not answer within {_TIMEOUT:g} seconds") from error
+        raise Unavailable(f"the node at {path} did not answer within {timeout:g} seconds") from error
     except OSError as error:
         raise Unavailable(f"no node answers at {path} ({error.strerror or error})") from error
     return understand(answer, path)
