@@ -119,7 +119,7 @@ def the_first_confirmation_counts_for_all(patch: pytest.MonkeyPatch) -> None:
     def expect(
         self: Confirmations, publication: Any, neighbours: Any, done: Any, came_from: str | None = None
     ) -> bool:
-        return real(self, publication, list(neighbours)[:1], done, came_from)
+        return real(self, publication, sorted(neighbours)[:1], done, came_from)
 
     patch.setattr(Confirmations, "expect", expect)
 
