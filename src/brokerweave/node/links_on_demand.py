@@ -279,7 +279,7 @@ class LinksOnDemand:
             self._used[neighbour] = self._core.now(), self._traffic(neighbour)
             self._core.release_controls(neighbour)
         elif payload == AGREED:
-            self._agreed.add(neighbour)
+            self._agreed |= self._closing & {neighbour}  # only if it was asked
         elif payload != MAY_CLOSE:
             raise RemoteProtocolError("a question about an idle link that cannot be read")
         elif self._may_close(neighbour):
