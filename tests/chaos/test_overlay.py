@@ -42,6 +42,17 @@ def test_promises_hold_under_faults(strategy: str, nodes: int, part: int) -> Non
     assert let_go < total.counts["promised"] * LET_GO
 
 
+@pytest.mark.parametrize("seeds", [range(1, 5), pytest.param(range(5, 41), marks=pytest.mark.slow)])
+def test_promises_hold_while_others_are_near_every_few_seconds(
+    monkeypatch: pytest.MonkeyPatch, seeds: range
+) -> None:
+    """Five nodes are too few for one to be near: here half of them are."""
+    monkeypatch.setattr("brokerweave.cooperation.overlay.dispatch._NEAR_FAN_OUTS", 0)
+    monkeypatch.setattr("brokerweave.cooperation.overlay.dispatch._NEAR_PART", 2)
+    monkeypatch.setattr("brokerweave.cooperation.overlay.guided.TRIPS_SECONDS", 1.0)
+    assert failures(many.summary(seeds, SimOptions("guided", 5, options=OPTIONS["guided"]))) == []
+
+
 def test_without_faults_nothing_is_let_pass() -> None:
     total = many.summary(range(1, 5), SimOptions(TOLD, 4, frozenset()))
     assert failures(total) == []

@@ -8,7 +8,7 @@ membership a node is alone and announces to nobody. Must not know: how members a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from brokerweave.errors import LocalProtocolError
@@ -29,8 +29,8 @@ class ClusterHost(Protocol):
     def searching(self) -> bool:
         """Whether membership was told whom to join and has found nobody yet."""
 
-    def round_trip(self) -> float | None:
-        """The mean to other members, in seconds."""
+    def round_trips(self) -> Mapping[str, float]:
+        """As `Context.round_trips` says."""
 
 
 class ClusterView:
@@ -54,8 +54,8 @@ class ClusterView:
     def searching(self) -> bool:
         return self._host is not None and self._host.searching()
 
-    def round_trip(self) -> float | None:
-        return self._host.round_trip() if self._host is not None else None
+    def round_trips(self) -> Mapping[str, float]:
+        return self._host.round_trips() if self._host is not None else {}
 
     def announce(self, data: bytes) -> None:
         if len(data) > MOST_ANNOUNCED:

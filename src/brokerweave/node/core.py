@@ -354,10 +354,13 @@ class NodeCore:
         stamp = self.retained.index.clock.reserve(1, self.host.now())
         return max(stamp, self.care.since(client) + 1)
 
+    def round_trips(self) -> Mapping[str, float]:
+        return self.cluster.round_trips()
+
     def usage(self, topic: str) -> TrafficUsage:
         if self.usage_meter is None:
             return TrafficUsage()
-        return self.usage_meter.of(topic, self.cluster.round_trip())
+        return self.usage_meter.of(topic)
 
     def send_retained(
         self, neighbour: str, topic_filter: str, done: Callable[[], None] | None = None

@@ -70,7 +70,7 @@ class Outgoing:
                 if bound.confirm and (bound.plan or relays):
                     relayed.append((neighbour, bound))
         if self._core.usage_meter is not None and came_on == OWN and reached:
-            self._core.usage_meter.add(run, len(reached))
+            self._core.usage_meter.sent(len(reached) * len(run.blob))
         kept = len(reached)
         if group.local:
             kept += self.inject(lane, run, number)

@@ -187,6 +187,8 @@ class Publisher:
             confirm=confirm,
             sender=sender,
         )
+        if self._core.usage_meter is not None:
+            self._core.usage_meter.published(run)
         if not group.retained:
             return run
         return self._core.retained.published_again(run) if resent else self._core.retained.published(run)

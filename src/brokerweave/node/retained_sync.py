@@ -137,6 +137,8 @@ class RetainedSync:
                 kept.append((offset, frame, True, local))
             elif not run.repair and retain is not None:
                 kept.append((offset, bytes((frame[0] & ~_RETAIN,)) + frame[1:], False, True))
+            elif run.plan:  # a repair has brought it here, and to nobody behind
+                kept.append((offset, frame, True, False))
         return list(_joined(run, kept))
 
     def _judge(self, run: Run, offset: int, frame: bytes) -> tuple[bool | None, bool]:

@@ -33,10 +33,14 @@ class UsageMeter:
         self._topics: dict[bytes, _Counts] = {}
         self._sent = 0
 
-    def add(self, run: Run, copies: int) -> None:
-        """A run of local publications goes to so many neighbours. Its topics are taken to be the first's."""
+    def sent(self, size: int) -> None:
+        """So many bytes of local publications go to neighbours."""
         self._turn()
-        self._sent += copies * len(run.blob)
+        self._sent += size
+
+    def published(self, run: Run) -> None:
+        """A run of local publications; its topics are taken to be the first's."""
+        self._turn()
         topic = publish_head(run.part(0, 1).blob, run.version).topic
         counts = self._topics.get(topic)
         if counts is None:
@@ -46,7 +50,7 @@ class UsageMeter:
         counts.messages += run.count
         counts.bytes += len(run.blob)
 
-    def of(self, topic: str, round_trip: float | None) -> TrafficUsage:
+    def of(self, topic: str) -> TrafficUsage:
         self._turn()
         lasted, sent, topics = self._before
         seconds = max(lasted + self._now() - self._began, 1.0)
@@ -54,7 +58,7 @@ class UsageMeter:
         found = [each[name] for each in (topics, self._topics) if name in each]
         messages, size = sum(each.messages for each in found), sum(each.bytes for each in found)
         mean = size / messages if messages else 0.0
-        return TrafficUsage(messages / seconds, mean, (sent + self._sent) / seconds, round_trip)
+        return TrafficUsage(messages / seconds, mean, (sent + self._sent) / seconds)
 
     def _turn(self) -> None:
         lasted = self._now() - self._began

@@ -86,8 +86,6 @@ class TrafficUsage:
     """The mean size of such a PUBLISH, in bytes; 0: there was none."""
     sent: float = 0.0
     """Bytes a second that this node sends to others of what local clients publish, of all topics together."""
-    round_trip: float | None = None
-    """The mean to other members, in seconds; None: not known."""
 
 
 class NetworkShape(enum.Enum):
@@ -194,6 +192,9 @@ class Context(Protocol):
     def routes_changed(self, topics: Iterable[str] | None = None) -> None:
         """Forget the cached answers about these topics, or all. What waits for a route of theirs (`NOT_YET`)
         is asked about again, when the present callback is over."""
+
+    def round_trips(self) -> Mapping[str, float]:
+        """Seconds to other members and back, of those to which membership has measured them."""
 
     def usage(self, topic: str) -> TrafficUsage:
         """What is known of a topic's publications here, and of this node."""

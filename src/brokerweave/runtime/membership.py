@@ -151,8 +151,12 @@ class Membership:
 
     def round_trip(self) -> float | None:
         """The mean to those members to which it is known."""
-        trips = [member.round_trip for member in self.swim.members() if member.round_trip is not None]
+        trips = self.round_trips().values()
         return sum(trips) / len(trips) if trips else None
+
+    def round_trips(self) -> dict[str, float]:
+        members = self.swim.members()
+        return {member.id: member.round_trip for member in members if member.round_trip is not None}
 
     def rows(self) -> list[dict[str, Any]]:
         return [_row(member, member.id == self._config.node.id) for member in self.swim.members()]

@@ -14,7 +14,7 @@ import resource
 import secrets
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -386,8 +386,8 @@ class Node:
     def searching(self) -> bool:
         return self.membership is not None and self.membership.searching()
 
-    def round_trip(self) -> float | None:
-        return self.membership.round_trip() if self.membership is not None else None
+    def round_trips(self) -> Mapping[str, float]:
+        return self.membership.round_trips() if self.membership is not None else {}
 
     def dial_member(self, node: str, address: tuple[str, int]) -> None:
         self.links.hang_up(node, removed=False)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from zlib import crc32
 
 from brokerweave.errors import BrokerweaveError
 from brokerweave.links.abilities import BrokerAbilities
@@ -77,6 +78,8 @@ class NodeOptions:
 
 CHECKPOINT_RETRY = 1.0
 """As in the runtime."""
+ROUND_TRIPS_SECONDS = 5.0
+"""How long the round trips to members stay the same."""
 
 
 class SimNode:
@@ -286,8 +289,13 @@ class SimNode:
     def searching(self) -> bool:
         return self.member is not None and self.member.searching()
 
-    def round_trip(self) -> float | None:
-        return None
+    def round_trips(self) -> dict[str, float]:
+        """Made up, and others every few seconds: what arrives must not depend on who is near."""
+        era = int(self.world.now / ROUND_TRIPS_SECONDS)
+        return {
+            each: (1 + crc32(f"{self.name} {each} {era}".encode()) % 20) / 1000
+            for each in sorted(self.core.cluster.live)
+        }
 
     def neighbour_left(self, neighbour: str) -> None:
         if neighbour in self.core.neighbour_table:

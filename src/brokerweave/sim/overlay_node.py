@@ -127,9 +127,9 @@ class OverlayNode(ScaleNode):
     def searching(self) -> bool:
         return False
 
-    def round_trip(self) -> float:
-        """As probes of many members would give it."""
-        return sum(self.network.delays)
+    def round_trips(self) -> dict[str, float]:
+        """As probes of all members would give it."""
+        return {each: 2 * self.network.delay(self.name, each) for each in self.network.nodes}
 
     def is_configured(self, node: str) -> bool:
         return False

@@ -55,8 +55,8 @@ class Membership:
 
     def announce(self, data: bytes) -> None: ...
 
-    def round_trip(self) -> float | None:
-        return None
+    def round_trips(self) -> dict[str, float]:
+        return {}
 
 
 def care(network: Network, name: str) -> ClientCare:

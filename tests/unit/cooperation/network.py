@@ -60,6 +60,9 @@ class FakeContext:
 
     def when_injected(self, callback: Callable[[], None]) -> None: ...
 
+    def round_trips(self) -> dict[str, float]:
+        return {}
+
     def usage(self, topic: str) -> TrafficUsage:
         return TrafficUsage()
 

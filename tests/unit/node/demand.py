@@ -43,8 +43,8 @@ class Shell:
     def searching(self) -> bool:
         return False
 
-    def round_trip(self) -> float | None:
-        return None
+    def round_trips(self) -> dict[str, float]:
+        return {}
 
 
 class Cluster(Network):

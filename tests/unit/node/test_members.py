@@ -32,8 +32,8 @@ class Host:
     def searching(self) -> bool:
         return False
 
-    def round_trip(self) -> float | None:
-        return None
+    def round_trips(self) -> dict[str, float]:
+        return {}
 
 
 def member(name: str, port: int = 1, state: MemberState = MemberState.ALIVE, meta: bytes = b"") -> Member:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from brokerweave.links.run import Run
 from brokerweave.links.wire import MAX_PLAN
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Publish
@@ -82,6 +83,19 @@ class TestPlans:
         row.settle()
         assert [payloads(row, node) for node in "abcd"] == [[], [b"1"], [b"1"], [b"1"]]
         assert [strategy_of(row, node, Chain).followed for node in "bcd"] == [[b"c/d"], [b"d"], []]
+
+    def test_who_has_a_retained_message_by_a_repair_passes_it_on_all_the_same(self) -> None:
+        row = joined("ab", "bc", strategy=Chain)
+        row.stuck.add(("a", "b"))
+        Client(row, "a", "publisher").publish("to/b/c", 1, b"1", True)
+        entry = row.nodes["a"].core.retained.index.get("to/b/c")
+        assert entry is not None
+        frame = codec.encode(Publish("to/b/c", b"1", 1, True, packet_id=1), 4)
+        repair = Run("a", 0, 0, 1, 4, 1, 2, 0.0, frame, stamp=entry.stamp, repair=True)
+        row.nodes["b"].core.retained.taken(repair)
+        row.stuck.clear()
+        row.settle()
+        assert [payloads(row, node) for node in "bc"] == [[], [b"1"]]
 
     def test_each_hop_of_one_route_may_have_another_plan(self) -> None:
         class Fork(Chain):
@@ -164,6 +178,26 @@ class TestNotYet:
         assert strategy_of(row, "a", Asking).asked == ["t"]
         assert not core.waiting
         assert core.waiting.bytes == 0
+
+    def test_what_waits_is_measured_before_it_is_asked_about_again(self) -> None:
+        """A strategy that decides by size knows that of a topic's first publication."""
+
+        class Sizing(Asking):
+            name = "sizing"
+            measures = True
+            sizes: list[float]
+
+            def route(self, topic: str, came_from: str | None) -> Route:
+                self.sizes = [*getattr(self, "sizes", []), self.context.usage(topic).payload]
+                return super().route(topic, came_from)
+
+        row = joined("ab", strategy=Sizing)
+        Client(row, "a", "p").publish("t", 1, b"x" * 500)
+        row.settle()
+        before, *after = strategy_of(row, "a", Sizing).sizes
+        assert before == 0.0
+        assert after
+        assert min(after) > 500
 
     def test_other_topics_do_not_wait(self) -> None:
         row = joined("ab", strategy=Asking)

@@ -12,9 +12,10 @@ QoS << 2 | 3, u64 hash. A sender and a receiver may each know somebody whom the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import reduce
+from heapq import nsmallest
 from itertools import islice, product
 from operator import xor
 from typing import NamedTuple
@@ -31,6 +32,8 @@ _HEAD = 6
 _MOST_READINGS = 64
 """Tried if numbers of a plan are shared by members."""
 _MOST_FAN_OUT = 0xFFFF
+_NEAR_FAN_OUTS, _NEAR_PART = 4, 8
+"""Near are an eighth of all, but at least four times as many as are needed."""
 LONGEST_PLAN = 0xFFFF
 LONGEST_REST = (LONGEST_PLAN - _HEAD) // (_SHORT + _HASH)
 """Members in a next list, so that its plan fits, even if all of them are written long."""
@@ -42,14 +45,28 @@ class Share(NamedTuple):
     """The next list: whom the child serves, in the order of its walk."""
 
 
+def nearest(subscribers: Collection[str], fan_out: int, round_trips: Mapping[str, float]) -> frozenset[str]:
+    """Good relays for this node: more than it needs, so that topics can have different ones."""
+    count = max(_NEAR_FAN_OUTS * fan_out, len(subscribers) // _NEAR_PART)
+    if not fan_out or count >= len(subscribers):
+        return frozenset()
+    measured = [(round_trips[each], each) for each in subscribers if each in round_trips]
+    return frozenset(each for _, each in nsmallest(count, measured))
+
+
 def shares(
-    ring: Ring, me: str, subscribers: Iterable[str], fan_out: int, start: int | None = None
+    ring: Ring,
+    me: str,
+    subscribers: Iterable[str],
+    fan_out: int,
+    start: int | None = None,
+    near: Set[str] = frozenset(),
 ) -> list[Share]:
     """What a publisher's node sends: `fan_out` shares (0: without limit) over both directions of the ring.
 
     On each side the walk begins at the nearest subscriber. With `start`, the position of the topic's key, it
     begins at that fraction of the side, and those before it come last: so topics with equal subscribers have
-    other relays.
+    other relays. Those that are `near` come first, in the same order.
     """
     clockwise: list[tuple[int, str]] = []
     counter: list[tuple[int, str]] = []
@@ -58,7 +75,7 @@ def shares(
             offset = ring.offset(me, subscriber)
             (clockwise if offset >= 0 else counter).append((abs(offset), subscriber))
     children, others = split_fan_out(len(clockwise), len(counter), fan_out)
-    return [*_cut(_walk(clockwise, start), children), *_cut(_walk(counter, start), others)]
+    return [*_cut(_walk(clockwise, start, near), children), *_cut(_walk(counter, start, near), others)]
 
 
 def relay_shares(order: Sequence[str], fan_out: int) -> list[Share]:
@@ -88,10 +105,10 @@ def part_sizes(count: int, fan_out: int) -> list[int]:
     return [size + 1] * larger + [size] * (children - larger)
 
 
-def _walk(side: list[tuple[int, str]], start: int | None) -> list[str]:
+def _walk(side: list[tuple[int, str]], start: int | None, near: Set[str]) -> list[str]:
     order = [subscriber for _, subscriber in sorted(side)]
     first = 0 if start is None else start * len(order) >> BITS
-    return order[first:] + order[:first]
+    return sorted(order[first:] + order[:first], key=lambda subscriber: subscriber not in near)
 
 
 def _cut(order: Sequence[str], fan_out: int) -> list[Share]:

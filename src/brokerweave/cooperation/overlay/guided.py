@@ -8,9 +8,16 @@ waits until membership tells of it. Must not know: lists, keys.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from brokerweave.cooperation.overlay.dispatch import Share, decode_plan, encode_plan, relay_shares, shares
+from brokerweave.cooperation.overlay.dispatch import (
+    Share,
+    decode_plan,
+    encode_plan,
+    nearest,
+    relay_shares,
+    shares,
+)
 from brokerweave.cooperation.overlay.fan_out import Choice, choose
 from brokerweave.cooperation.overlay.strategy import Overlay
 from brokerweave.plugin import NOT_YET, Context, Hop, RemoteProtocolError, Route, option
@@ -18,10 +25,19 @@ from brokerweave.plugin import NOT_YET, Context, Hop, RemoteProtocolError, Route
 AUTO = "auto"
 CHOICES = 10_000
 """Topics whose choice is remembered, and looked at again now and then."""
-PAYLOAD, ROUND_TRIP = 100.0, 0.01
+PAYLOAD, ROUND_TRIP = 1_000.0, 0.01
 """Bytes and seconds, before anything was measured."""
 FIRST_LOOK = 0.5
 """Seconds until a choice that was made before anything was measured is looked at."""
+TRIPS_SECONDS = 10.0
+"""How long measured round trips are used: plans that followed each measurement would never rest."""
+
+
+class _Chosen(NamedTuple):
+    choice: Choice
+    subscribers: int
+    payload: float
+    """What it was made for; a topic that rests keeps its size."""
 
 
 class Guided(Overlay):
@@ -50,41 +66,53 @@ class Guided(Overlay):
     )
     rotate = option(
         True,
-        "Each topic begins its walk around the ring elsewhere, so that topics with the same subscribers have "
-        "other relays. `false`: at the publisher's node, as in the thesis.",
+        "The first relays are taken from those that are near by measured round trips, and each topic begins "
+        "its walk around the ring elsewhere, so that topics with the same subscribers have other relays. "
+        "`false`: it begins at the publisher's node, as in the thesis.",
     )
 
     def __init__(self, context: Context) -> None:
-        self._choices: dict[str, tuple[Choice, int]] = {}
-        """By topic, with how many subscribers it was made for."""
+        self._choices: dict[str, _Chosen] = {}
         self._looking = False
+        self._trips: Mapping[str, float] = {}
+        self._trips_until = 0.0
         super().__init__(context)
 
     def serve(self, topic: str, subscribers: Mapping[str, int]) -> Iterable[Hop]:
-        start = self.position(self.keys(topic)[0]) if self.rotate else None
         fan_out = self._choose(topic, len(subscribers)) if self.fan_out == AUTO else int(self.fan_out)
-        cut = shares(self.ring, self.node_id, subscribers, fan_out, start)
+        start, near = None, frozenset[str]()
+        if self.rotate:
+            start = self.position(self.keys(topic)[0])
+            near = nearest(subscribers, fan_out, self._round_trips())
+        cut = shares(self.ring, self.node_id, subscribers, fan_out, start, near)
         return self._hops(cut, subscribers, fan_out)
+
+    def _round_trips(self) -> Mapping[str, float]:
+        now = self.context.steady()
+        if now >= self._trips_until:
+            self._trips, self._trips_until = self.context.round_trips(), now + TRIPS_SECONDS
+        return self._trips
 
     # How many a node sends to
 
     def _choose(self, topic: str, subscribers: int) -> int:
         known = self._choices.pop(topic, None)
-        usage = self.context.usage(topic)
-        copies = min(known[0].fan_out or known[1], known[1]) if known is not None else 0
+        usage, trips = self.context.usage(topic), self._round_trips()
+        copies = min(known.choice.fan_out or known.subscribers, known.subscribers) if known else 0
+        payload = usage.payload or (known.payload if known else PAYLOAD)
         choice = choose(
             subscribers,
-            usage.payload or PAYLOAD,
-            ROUND_TRIP if usage.round_trip is None else usage.round_trip,
+            payload,
+            sum(trips.values()) / len(trips) if trips else ROUND_TRIP,
             rate=usage.rate,
             bandwidth=self.bandwidth,
             share=self.share,
             others=max(0.0, usage.sent - copies * usage.rate * usage.payload),
             tree=False,
-            present=known[0] if known is not None else None,
+            present=known.choice if known else None,
         )
-        self._choices[topic] = (choice, subscribers)
-        if not usage.payload and not self._looking:
+        self._choices[topic] = _Chosen(choice, subscribers, payload)
+        if known is None and not usage.payload and not self._looking:
             self._looking = True
             self.context.call_later(FIRST_LOOK, self._look_first)
         while len(self._choices) > CHOICES:
@@ -100,13 +128,13 @@ class Guided(Overlay):
         self._look_at_choices()
 
     def _look_at_choices(self) -> None:
-        for topic, (choice, subscribers) in list(self._choices.items()):
-            if self._choose(topic, subscribers) != choice.fan_out:
+        for topic, chosen in list(self._choices.items()):
+            if self._choose(topic, chosen.subscribers) != chosen.choice.fan_out:
                 self.context.routes_changed((topic,))
 
     def explain(self) -> list[str]:
-        rows = sorted(self._choices.items(), key=lambda row: -row[1][1])
-        return [f"topic {topic}: {choice}" for topic, (choice, _) in rows]
+        rows = sorted(self._choices.items(), key=lambda row: -row[1].subscribers)
+        return [f"topic {topic}: {chosen.choice}" for topic, chosen in rows]
 
     def follow(self, topic: str, came_from: str, plan: bytes) -> Route:
         hops = self._relayed(plan)

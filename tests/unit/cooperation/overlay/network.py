@@ -77,6 +77,9 @@ class OverlayContext:
     def retained_topics(self) -> Iterable[str]:
         return ()
 
+    def round_trips(self) -> dict[str, float]:
+        return {}
+
     def usage(self, topic: str) -> TrafficUsage:
         return TrafficUsage()
 

@@ -16,6 +16,7 @@ from brokerweave.cooperation.overlay.dispatch import (
     Share,
     decode_plan,
     encode_plan,
+    nearest,
     part_sizes,
     relay_shares,
     shares,
@@ -99,6 +100,42 @@ def test_topics_with_equal_subscribers_have_different_relays() -> None:
             same[node] += sent * (node != NODES[0])
     assert max(loads.values()) < max(same.values()) / 2
     assert len(loads) == 50
+
+
+@given(
+    st.sets(st.sampled_from(NODES[:200])),
+    st.dictionaries(st.sampled_from(NODES[:200]), st.floats(0.001, 0.1)),
+    st.integers(2, 12),
+    st.integers(0, CIRCLE - 1),
+)
+def test_the_near_relay_first_and_everybody_is_named_once(
+    subscribers: set[str], round_trips: dict[str, float], fan_out: int, start: int
+) -> None:
+    ring, me = Ring(NODES[:200]), NODES[0]
+    near = nearest(subscribers, fan_out, round_trips)
+    sent = shares(ring, me, subscribers, fan_out, start, near)
+    named = [each for share in sent for each in (share.child, *share.rest)]
+    assert sorted(named) == sorted(subscribers - {me})
+    for clockwise in (True, False):
+        of_side = [share for share in sent if (ring.offset(me, share.child) >= 0) == clockwise]
+        far = [share.child for share in of_side if share.child not in near]
+        assert not far or not any(near & set(share.rest) for share in of_side)
+    further = [round_trips[each] for each in subscribers & round_trips.keys() if each not in near]
+    assert not near or max(round_trips[each] for each in near) <= min(further, default=1.0)
+
+
+def test_near_relays_differ_by_topic() -> None:
+    ring, subscribers = Ring(NODES), dict.fromkeys(NODES, 0)
+    round_trips = {name: hash_of(f"trip {name}") / CIRCLE for name in NODES}
+    near = nearest(subscribers, 10, round_trips)
+    assert len(near) == 125
+    used = {
+        share.child
+        for topic in range(50)
+        for share in shares(ring, NODES[0], subscribers, 10, hash_of(f"topic{topic}"), near)
+    }
+    assert used <= near
+    assert len(used) > 100
 
 
 @given(st.integers(0, 50_000), st.integers(0, 30))

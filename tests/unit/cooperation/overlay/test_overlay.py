@@ -220,17 +220,34 @@ def any_matches(filters: set[str], topic: str) -> bool:
 def test_a_fan_out_chosen_before_anything_was_measured_is_soon_chosen_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    network = OverlayNetwork(Guided, [f"n{number}" for number in range(40)], fan_out="auto", bandwidth=1e6)
+    network = OverlayNetwork(Guided, [f"n{number}" for number in range(40)], fan_out="auto", bandwidth=1e7)
     for node in list(network.nodes.values())[:30]:
         node.subscribed({"t": 0})
     network.settle(1.0)
     network.ask("n39", "t")
     (before,) = network.nodes["n39"].explain()
     context = network.nodes["n39"].context
-    used = TrafficUsage(rate=1.0, payload=20_000.0, sent=0.0, round_trip=0.01)
+    used = TrafficUsage(rate=1.0, payload=20_000.0, sent=0.0)
     monkeypatch.setattr(type(context), "usage", lambda self, topic: used)
     network.settle(FIRST_LOOK)
     (after,) = network.nodes["n39"].explain()
     assert before.startswith("topic t: direct")
     assert after.startswith("topic t: guided")
     assert context.asked_again[-1] == ("t",)
+
+
+def test_a_topic_that_rests_keeps_its_fan_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = OverlayNetwork(Guided, [f"n{number}" for number in range(40)], fan_out="auto", bandwidth=1e7)
+    for node in list(network.nodes.values())[:30]:
+        node.subscribed({"t": 0})
+    network.settle(1.0)
+    context = network.nodes["n39"].context
+    used = TrafficUsage(rate=1.0, payload=20_000.0, sent=0.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(context), "usage", lambda self, topic: used)
+        network.ask("n39", "t")
+    (before,) = network.nodes["n39"].explain()
+    network.settle(60.0)
+    (after,) = network.nodes["n39"].explain()
+    assert before.split(",")[0] == after.split(",")[0] == "topic t: guided"
+    assert "20,000 bytes" in after
