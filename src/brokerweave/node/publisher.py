@@ -29,6 +29,7 @@ from brokerweave.node.write_ahead_log import OWN
 from brokerweave.session.hold_points import HeldAck
 from brokerweave.session.host import Publication
 from brokerweave.session.pair import Pair
+from brokerweave.session.publications import NoRoom
 
 if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
@@ -314,8 +315,12 @@ class _Awaited:
 
     def _go_on(self) -> None:
         self._over = True
-        if self._sent is not None:  # also those not heard of in time
-            self._missed(self._unreached | self._core.confirmations.abandon(self._sent[2]))
+        if self._sent is None:
+            self._core.counters.add("refused_waiting")
+            self._pair.close_refused(NoRoom())
+            return
+        # also those not heard of in time
+        self._missed(self._unreached | self._core.confirmations.abandon(self._sent[2]))
         self._pair.release(self._ack)
 
     def _missed(self, missing: set[str]) -> None:

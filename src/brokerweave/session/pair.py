@@ -601,6 +601,13 @@ class Pair:
             last_words = codec.encode(Disconnect(), 5)
         self._host.hang_up(self, last_words)
 
+    def close_refused(self, refusal: Refused) -> None:
+        """What the client published cannot be acknowledged; it may be sent again, here or elsewhere."""
+        if self.phase is Phase.ACCEPTED:
+            if self.version == 5:
+                self._host.write_client(self, codec.encode(Disconnect(refusal.reason_code), 5))
+            self._host.hang_up(self, b"")
+
     def _connack(self, packet: ConnAck) -> None:
         if self.phase is not Phase.CONNECTING:
             raise RemoteProtocolError("the broker sent CONNACK twice")

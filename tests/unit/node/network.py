@@ -74,6 +74,7 @@ class Node:
         self.random = Random(1)
         self.written: dict[Pair, bytes] = {}
         self.warnings: list[str] = []
+        self.hung_up: list[Pair] = []
         injector = Injector("i", BrokerAbilities(), Outbox(1), DeadLetters())
         strategy: type[Strategy] = settings.pop("strategy", SubscriptionFlooding)
         self.core = NodeCore(
@@ -109,7 +110,8 @@ class Node:
 
     def open_broker(self, pair: Pair) -> None: ...
 
-    def hang_up(self, pair: Pair, last_words: bytes) -> None: ...
+    def hang_up(self, pair: Pair, last_words: bytes) -> None:
+        self.hung_up.append(pair)
 
     def write_client(self, pair: Pair, data: bytes) -> None:
         self.written[pair] = self.written.get(pair, b"") + data

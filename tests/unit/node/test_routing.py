@@ -246,18 +246,19 @@ class TestNotYet:
         assert all(len(node.core.confirmations) == 0 for node in row.nodes.values())
         assert payloads(row, "b") == [b""]
 
-    def test_it_waits_no_longer_than_its_limit_and_goes_nevertheless(self) -> None:
+    def test_who_waited_too_long_for_a_route_is_refused_and_not_acknowledged(self) -> None:
         row = joined("ab", strategy=Asking, cluster_timeout=5.0)
         row.stuck.add(("b", "a"))
         publisher = Client(row, "a", "publisher")
         publisher.publish("t", 1, b"1")
         row.advance(5.1)
-        assert publisher.got() == ["PubAck"]
-        assert row.nodes["a"].core.counters["cluster_timeouts"] == 1
+        assert publisher.got() == []
+        assert row.nodes["a"].hung_up == [publisher.pair]
+        assert row.nodes["a"].core.counters["refused_waiting"] == 1
         row.stuck.clear()
         row.settle()
         assert payloads(row, "b") == [b"1"]
-        assert publisher.got() == ["PubAck"]
+        assert publisher.got() == []
 
     @pytest.mark.parametrize("delivery", [{}, {"cluster_timeout": 5.0}], ids=["local", "cluster"])
     @pytest.mark.parametrize("qos", [1, 2])
