@@ -677,8 +677,7 @@ class NodeCore:
     # For the retained index
 
     def lane_of(self, topic: str) -> int:
-        group = self.local_routes.lookup(topic.encode(), True)
-        return max(group.lane, 0) if isinstance(group, RouteGroup) else 0
+        return max(self.router.lane(topic), 0)
 
     def injectors_idle(self) -> bool:
         return all(injector.idle for injector in self.injectors)

@@ -32,8 +32,8 @@ _HEAD = 6
 _MOST_READINGS = 64
 """Tried if numbers of a plan are shared by members."""
 _MOST_FAN_OUT = 0xFFFF
-_NEAR_FAN_OUTS, _NEAR_PART = 4, 8
-"""Near are an eighth of all, but at least four times as many as are needed."""
+_NEAR_FAN_OUTS, _NEAR_PART = 4, 16
+"""Near are a sixteenth of all, but at least four times as many as are needed."""
 LONGEST_PLAN = 0xFFFF
 LONGEST_REST = (LONGEST_PLAN - _HEAD) // (_SHORT + _HASH)
 """Members in a next list, so that its plan fits, even if all of them are written long."""
