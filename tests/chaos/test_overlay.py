@@ -18,10 +18,16 @@ from tests.chaos.test_simulator import failures
 
 TOLD = "tests.chaos.told_members:ToldMembers"
 WHERE_WANTED = "tests.chaos.told_members:RetainedWhereWanted"
-SEEDS = {(TOLD, 4): 4, (WHERE_WANTED, 4): 4, ("direct", 5): 20, ("guided", 5): 20, ("scribe", 5): 20}
-"""Runs of each strategy and size, of each part."""
-SLOW_PARTS = range(1, 17)
-"""A thousand runs of the three strategies in all."""
+FEW = {(TOLD, 4): [range(1, 5), range(5, 69)], (WHERE_WANTED, 4): [range(1, 5), range(5, 69)]}
+MANY = {
+    (each, 5): [range(at, at + 20) for at in range(1, 341, 20)] for each in ("direct", "guided", "scribe")
+}
+"""A thousand runs in all; the first of each are always run."""
+RUNS = [
+    pytest.param(*case, seeds, marks=[pytest.mark.slow] if number else [], id=f"{case[0]}-{seeds.start}")
+    for case, parts in (FEW | MANY).items()
+    for number, seeds in enumerate(parts)
+]
 OPTIONS: dict[str, dict[str, OptionValue]] = {"guided": {"fan_out": "2"}}
 """With more, five nodes would need no relays."""
 LET_GO = 0.05
@@ -29,11 +35,8 @@ LET_GO = 0.05
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in SLOW_PARTS)])
-@pytest.mark.parametrize(("strategy", "nodes"), SEEDS)
-def test_promises_hold_under_faults(strategy: str, nodes: int, part: int) -> None:
-    count = SEEDS[strategy, nodes]
-    seeds = range(part * count + 1, (part + 1) * count + 1)
+@pytest.mark.parametrize(("strategy", "nodes", "seeds"), RUNS)
+def test_promises_hold_under_faults(strategy: str, nodes: int, seeds: range) -> None:
     options = SimOptions(strategy, nodes, options=OPTIONS.get(strategy, {}))
     total = many.summary(seeds, options)
     assert failures(total) == []

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from brokerweave.links.run import Run
+from brokerweave.mqtt.publish import publish_head
+from brokerweave.mqtt.scanner import split
 from brokerweave.node.router import RouteGroup
 from brokerweave.node.write_ahead_log import OWN, RunEntry
 
@@ -108,7 +110,7 @@ class Outgoing:
         if kept:
             self._core.host.lane_ready(neighbour, lane)
         elif run.stamp:
-            self._core.retained.missed(neighbour)
+            self._retained_dropped(neighbour, run)
         if run.flood and not kept:
             self._core.wiring.not_flooded(neighbour, lane)
         if self._core.demand is not None:
@@ -117,6 +119,23 @@ class Outgoing:
             # Routed before the link was replaced: it has to go another way.
             self._core.wiring.check_outboxes()
         return kept
+
+    def _retained_dropped(self, neighbour: str, run: Run) -> None:
+        """Compare with the neighbour later. Where nodes keep only what they want: send it the topics when
+        there is room, and those whom it would have passed them on to."""
+        core = self._core
+        if core.strategy.retained_everywhere:
+            core.retained.missed(neighbour)
+        elif not run.repair:
+            for frame in split(run.blob):
+                topic = publish_head(frame, run.version).topic
+                behind = [(neighbour, run.plan)]
+                for node, plan in behind:
+                    core.send_retained(node, topic.decode())
+                    group = core.router.bypass(node, plan).lookup(topic, True) if plan else None
+                    if isinstance(group, RouteGroup):
+                        plans = dict(group.plans)
+                        behind += [(each, plans.get(each, b"")) for each, _ in group.hops]
 
     def inject(self, lane: int, run: Run, number: int = 0) -> bool:
         """Put a run into the outbox towards the local broker. False: as for `enqueue`."""

@@ -97,6 +97,29 @@ class TestPlans:
         row.settle()
         assert [payloads(row, node) for node in "bc"] == [[], [b"1"]]
 
+    def test_a_retained_message_that_a_full_lane_dropped_is_sent_later_also_to_those_behind(self) -> None:
+        class Bypassed(Chain):
+            name = "bypassed"
+            retained_everywhere = False
+
+            def bypass(self, topic: str, relay: str, plan: bytes) -> Route:
+                return Route(self._along(plan.decode().split("/")).hops)
+
+        network = joined("ab", "bc", "ac", "ad", strategy=Bypassed)
+        network.stuck.add(("a", "b"))
+        box = network.nodes["a"].core.neighbour_table["b"].lanes[0].outbox
+        box.memory_bytes = 1_500
+        publisher = Client(network, "a", "publisher")
+        publisher.publish("to/b", 1, bytes(1_000))
+        publisher.publish("to/b/c/d", 1, b"1" * 500, True)
+        assert box.dropped
+        network.advance(1.0)
+        assert [payloads(network, node) for node in "bcd"] == [[], [b"1" * 500], [b"1" * 500]]
+        network.stuck.clear()
+        network.advance(1.0)
+        network.advance(1.0)
+        assert payloads(network, "b") == [bytes(1_000), b"1" * 500]
+
     def test_each_hop_of_one_route_may_have_another_plan(self) -> None:
         class Fork(Chain):
             name = "fork"
