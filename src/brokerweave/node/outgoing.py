@@ -129,13 +129,14 @@ class Outgoing:
         elif not run.repair:
             for frame in split(run.blob):
                 topic = publish_head(frame, run.version).topic
-                behind = [(neighbour, run.plan)]
+                behind, seen = [(neighbour, run.plan)], {neighbour}
                 for node, plan in behind:
                     core.send_retained(node, topic.decode())
                     group = core.router.bypass(node, plan).lookup(topic, True) if plan else None
                     if isinstance(group, RouteGroup):
                         plans = dict(group.plans)
-                        behind += [(each, plans.get(each, b"")) for each, _ in group.hops]
+                        behind += [(each, plans.get(each, b"")) for each, _ in group.hops if each not in seen]
+                        seen.update(each for each, _ in group.hops)
 
     def inject(self, lane: int, run: Run, number: int = 0) -> bool:
         """Put a run into the outbox towards the local broker. False: as for `enqueue`."""
