@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from brokerweave.cooperation.overlay.ring import CIRCLE
 from brokerweave.cooperation.overlay.wire import (
     ELSEWHERE,
     GONE,
@@ -267,8 +268,7 @@ class Keeper:
 
     def _is_missing(self, node: str) -> bool:
         """Whether a member has yet to tell all that this node keeps."""
-        start, length = self._host.arc()
-        return not (self._accounts(node, start) and self._accounts(node, start + length - 1))
+        return not self._accounts(node, *self._host.arc())
 
     def _unaccounted(self, key: str) -> list[str]:
         if self._trusting:
@@ -276,14 +276,14 @@ class Keeper:
         position = self._host.position(key)
         return [node for node in self._host.live() if not self._accounts(node, position)]
 
-    def _accounts(self, node: str, position: int) -> bool:
+    def _accounts(self, node: str, position: int, length: int = 1) -> bool:
+        """Whether a member has told all that it wants on an arc that begins at a position."""
         if node == self._host.node_id:
             return True  # it tells itself at once
         member = self._members.get(node)
         if member is None or member.settled is None or member.settled[0] != member.life:
             return False
-        _, start, length = member.settled
-        return on_arc(position, start, length)
+        return covers_arc(*member.settled[1:], position, length)
 
     def claim(self) -> None:
         """AskList all who are not accounted for, as long as somebody waits for that."""
@@ -419,9 +419,7 @@ class Keeper:
                 self._gone_at.pop((key, node, topic_filter), None)
         for member in self._members.values() if strays else ():
             if member.settled is not None:
-                covers = on_arc(start, *member.settled[1:]) and on_arc(
-                    start + length - 1, *member.settled[1:]
-                )
+                covers = covers_arc(*member.settled[1:], start, length)
                 member.settled = (member.settled[0], start, length) if covers else None
         self._all_settled = None
 
@@ -461,4 +459,9 @@ class Keeper:
 
 
 def on_arc(position: int, start: int, length: int) -> bool:
-    return (position - start) % (1 << 64) < length or length >= 1 << 64
+    return covers_arc(start, length, position, 1)
+
+
+def covers_arc(start: int, length: int, inner: int, inner_length: int) -> bool:
+    """Whether one arc of the ring holds all of another: its two ends alone do not tell."""
+    return length >= CIRCLE or (inner - start) % CIRCLE + inner_length <= length

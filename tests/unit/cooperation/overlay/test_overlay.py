@@ -6,9 +6,13 @@ from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from brokerweave.cooperation.overlay.direct import Direct
 from brokerweave.cooperation.overlay.guided import FIRST_LOOK, Guided
+from brokerweave.cooperation.overlay.keeper import covers_arc
+from brokerweave.cooperation.overlay.ring import CIRCLE
 from brokerweave.cooperation.overlay.scribe import CHILD_SECONDS, Scribe
 from brokerweave.cooperation.overlay.strategy import HANDED_SECONDS
 from brokerweave.plugin import Strategy, TrafficUsage, matches
@@ -251,3 +255,11 @@ def test_a_topic_that_rests_keeps_its_fan_out(monkeypatch: pytest.MonkeyPatch) -
     (after,) = network.nodes["n39"].explain()
     assert before.split(",")[0] == after.split(",")[0] == "topic t: guided"
     assert "20,000 bytes" in after
+
+
+@given(st.integers(0, 15), st.integers(1, 16), st.integers(0, 15), st.integers(1, 16))
+def test_an_arc_covers_another_if_it_holds_all_of_it(start: int, length: int, at: int, inner: int) -> None:
+    """In sixteenths of the ring. Both ends of a whole ring lie on many an arc that is none."""
+    unit = CIRCLE // 16
+    all_of_it = all((at + step - start) % 16 < length for step in range(inner))
+    assert covers_arc(start * unit, length * unit, at * unit, inner * unit) == all_of_it
