@@ -95,15 +95,16 @@ class RetainedSending:
                 self._ends(neighbour, topic)
                 continue
             lane = self._host.lane_of(topic)
-            if is_busy(lanes[lane].outbox):
+            outbox, run = lanes[lane].outbox, self._newest(topic)
+            full = run is not None and outbox.backlog_runs > 0 and not outbox.has_room(run)
+            if is_busy(outbox) or full:
                 self._host.call_later(PACE, lambda: self._go_on(neighbour))
                 return
             del topics[topic]
-            run = self._newest(topic)
             if run is not None:
                 self._host.outgoing.enqueue(neighbour, lane, run)
                 self._host.count("retained_sent")
-                self._used.setdefault(neighbour, {})[lanes[lane].outbox] = None
+                self._used.setdefault(neighbour, {})[outbox] = None
         del self._topics[neighbour]
         self._used.pop(neighbour, None)
 

@@ -33,6 +33,11 @@ class Doubling:
     ) -> None:
         """Its own node forwards a publication again."""
         facts, payload = self._facts, publication.payload
+        if not publication.resent and any(e.disk_failed for e in facts.ends_since(node, before[0].at)):
+            # It had waited for its route, and nobody could write that it waits no longer.
+            facts.allowances["doubled: a node was killed while its disk failed"] += 1
+            facts.unread[payload].setdefault(node, before[0].at)
+            return
         if not publication.resent:
             raise Broken(f"{node} forwards {payload!r} twice, though its publisher sent it once")
         if facts.cares and run.sender is not None and run.blob[0] & DUP:

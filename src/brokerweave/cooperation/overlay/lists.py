@@ -75,6 +75,11 @@ class SubscriberLists:
     def names(self, node: str) -> bool:
         return any(entry.node == node for each in self._lists.values() for entry in each.entries.values())
 
+    def answered(self, key: str) -> set[str]:
+        """Keepers that have given the list of a key."""
+        each = self._lists.get(key)
+        return {keeper for keeper, warm in each.asked.items() if warm is not None} if each else set()
+
     def subscribers(self, topic: str, keys: Iterable[str]) -> dict[str, int] | None:
         """The nodes that want a topic with these keys, and the highest QoS of each; None: not known yet."""
         wanted: dict[str, int] | None = {}

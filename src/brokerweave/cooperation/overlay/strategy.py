@@ -184,14 +184,14 @@ class Overlay(Strategy):
         return found
 
     def _keepers_left(self, key: str) -> bool:
-        """Whether all who kept a key left together, as it seems to a site that is cut off."""
+        """Whether all who kept a key left together, but for some that do not answer: so it seems to a site
+        that is cut off."""
         if self._whole is None:
             self._whole = _ring(self._live.union(self._away()))
         keepers = self._whole.closest(self.position(key), 1 + self.shadows)
-        if not self._live.isdisjoint(keepers):
-            return False
-        left = [self._departed[node] for node in keepers]
-        return max(left) - min(left) < TOGETHER_SECONDS
+        present = self._live & (self.lists.answered(key) | {self.node_id})
+        left = [self._departed[node] for node in keepers if node in self._departed]
+        return bool(left) and present.isdisjoint(keepers) and max(left) - min(left) < TOGETHER_SECONDS
 
     def _away(self) -> list[str]:
         late = self.context.steady() - self.absent_for

@@ -127,6 +127,30 @@ def test_a_site_that_is_cut_off_keeps_messages_for_all_that_are_away() -> None:
     assert not network.nodes[alone].needs("n3")
 
 
+def test_a_site_is_cut_off_also_if_it_takes_a_silent_keeper_for_live() -> None:
+    network = OverlayNetwork(Direct, NAMES)
+    ring = network.nodes["n1"]
+    kept = {t: [set(ring.keepers_of_key(k)) for k in ring.keys(t)] for t in map(str, range(1_000))}
+    topic, silent, alone = next(
+        (topic, silent, alone)
+        for topic, keepers in kept.items()
+        for silent in sorted(set.intersection(*keepers))
+        for alone in NAMES
+        if not any(alone in each for each in keepers)
+    )
+    network.see(alone, [alone, silent])
+    network.ask(alone, "s")  # the other tells all that it wants
+    network.settle(3.0)
+    network.see_all()
+    network.settle(0.1)
+    network.kill(silent)
+    network.see(alone, [alone, silent])
+    network.ask(alone, topic)
+    network.settle(3.0)
+    others = set(NAMES) - {alone, silent}
+    assert others <= {hop.neighbour for hop in network.nodes[alone].route(topic, None).hops}
+
+
 def test_members_that_leave_one_after_another_are_not_taken_for_a_cut() -> None:
     network = OverlayNetwork(Direct, NAMES)
     alone = NAMES[0]
