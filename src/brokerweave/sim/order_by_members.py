@@ -14,8 +14,11 @@ class OrderByMembers(Order):
     def _why(self, client: ModelClient, publication: ModelPublication, last: int, qos: int) -> str:
         later = f"{publication.client}:{last}".encode()
         visits = self._facts.visits[client.site, later]
-        if self._facts.publications[later].retain and visits and visits[0].repair:
-            return "behind a later one that a site got by comparison"
+        if self._facts.publications[later].retain and visits:
+            if visits[0].repair:
+                return "behind a later one that a site got by comparison"
+            if self._facts.best_effort and visits[0].came_from == publication.site:
+                return "behind a later one that its keeper got at once, not by the tree"
         why = super()._why(client, publication, last, qos)
         if not why and self._facts.relays and self._was_out_of_reach(client.site, publication):
             return "a node on its way was out of reach while the way changed"
