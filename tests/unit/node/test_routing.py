@@ -73,6 +73,13 @@ class TestInvalidation:
         core.router.cache(None).lookup(b"s", False)
         assert strategy.asked[-1] == "s"
 
+    def test_a_topics_lane_is_known_without_asking(self) -> None:
+        network = joined("ab", strategy=self.Counting, lanes=3)
+        core = network.nodes["a"].core
+        lanes = {topic: core.lane_of(topic) for topic in map(str, range(20))}
+        assert not hasattr(core.strategy, "asked")
+        assert set(lanes.values()) == {0, 1, 2}
+
 
 class TestPlans:
     @pytest.mark.parametrize("qos", [0, 1, 2])
