@@ -83,7 +83,18 @@ class Care:
         """Whether somebody may keep what was published on a topic for those who asked for QoS 0."""
         return False
 
+    def swallows(self, pair: Pair, content: bytes, dup: bool) -> bool:
+        """Whether a client has what its broker is delivering. `dup`: the broker says that it did before."""
+        return False
+
     # They publish
+
+    def entering(self, pair: Pair, publish: Publish) -> None:
+        """A client's publication at QoS 1 or 2 is about to go to the broker."""
+
+    def name(self, run: Run) -> Run:
+        """What a client published, under the name by which others know it."""
+        return run
 
     def publishing(self, topic: str) -> None:
         """Something at QoS 1 or 2 is about to go to the broker."""
@@ -132,6 +143,9 @@ class Care:
 
     def repaired(self) -> None:
         """A comparison of retained messages brought something new: others may lack it, too."""
+
+    def check(self) -> None:
+        """Raises AssertionError if an invariant is broken: for the simulator and tests."""
 
     # What an operator sees
 

@@ -72,6 +72,12 @@ class Run:
     def sent_by(self, client: str, packet_id: int) -> Run:
         return replace(self, sender=(client, packet_id))
 
+    def named(self, origin: str, epoch: int, first: int) -> Run:
+        return replace(self, origin=origin, epoch=epoch, first=first)
+
+    def without_dup(self) -> Run:
+        return replace(self, blob=bytes((self.blob[0] & ~0x08,)) + self.blob[1:])
+
     def bound_for(
         self, cap: int, holds: tuple[str, ...], plan: bytes = b"", confirm: bool | None = None
     ) -> Run:

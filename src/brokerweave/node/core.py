@@ -15,6 +15,7 @@ from random import Random
 from typing import Protocol
 
 from brokerweave.care.client_care import ClientCare
+from brokerweave.care.homes.care import HomeCare
 from brokerweave.care.interface import Care
 from brokerweave.errors import Refused, RemoteProtocolError
 from brokerweave.links.injector import Injector
@@ -51,6 +52,8 @@ from brokerweave.node.wills import Wills
 from brokerweave.node.wiring import UNKNOWN, Wiring
 from brokerweave.node.write_ahead_log import WriteAheadLog
 from brokerweave.plugin import Cut, Linking, Listener, OptionValue, Strategy, Timer, TrafficUsage
+from brokerweave.plugin.roster import Roster
+from brokerweave.plugin.sites import SiteBook
 from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.host import SessionLimits
 from brokerweave.session.pair import Pair
@@ -131,6 +134,12 @@ class NodeHost(Protocol):
         """A neighbour was removed: hang up, and delete what its lanes kept on disk."""
 
     def warn(self, message: str) -> None: ...
+
+
+def _care(core: NodeCore, roster: Roster | SiteBook | None) -> Care:
+    if roster is None:
+        return Care()
+    return ClientCare(core, roster) if hasattr(roster, "table") else HomeCare(core, roster)
 
 
 class NodeCore:
@@ -219,7 +228,7 @@ class NodeCore:
         self.wills = Wills(host.call_later, self.publisher.will_due)
         self.taps: Taps | None = None
         roster = self.strategy.roster()
-        self.care: Care = ClientCare(self, roster) if roster is not None else Care()
+        self.care: Care = _care(self, roster)
 
     # For the strategy (Context)
 
@@ -440,6 +449,12 @@ class NodeCore:
 
     def keeps(self, topic: bytes) -> bool:
         return self.care.keeps(topic)
+
+    def swallows(self, pair: Pair, content: bytes, dup: bool) -> bool:
+        return self.care.swallows(pair, content, dup)
+
+    def entering(self, pair: Pair, publish: Publish) -> None:
+        self.care.entering(pair, publish)
 
     def superseded(self, pair: Pair) -> bool:
         return self.sessions.superseded(pair)
@@ -673,6 +688,7 @@ class NodeCore:
         self.wiring.check()
         self.waiting.check()
         self.relayed.check()
+        self.care.check()
 
     # For the retained index
 

@@ -152,6 +152,7 @@ class Publisher:
         sender, holds = care.sender(publish, pair, group.holds, ack.resent)
         group = replace(group, holds=holds) if ack.resent else group
         run = self._new_run(group, 1, blob, publish.qos, version, True, sender, ack.resent)
+        run = care.name(run) if group.known else run
         record = core.sessions.of(pair) if publish.qos == 2 else None
         taken = None
         if record is not None and record.stored:

@@ -19,6 +19,7 @@ from brokerweave.plugin.options import Option, OptionValue
 
 if TYPE_CHECKING:
     from brokerweave.plugin.roster import Roster
+    from brokerweave.plugin.sites import SiteBook
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +306,7 @@ class Strategy:
         says so to balancers."""
         return True
 
-    def roster(self) -> Roster | None:
+    def roster(self) -> Roster | SiteBook | None:
         """Asked once, when the node is built. A strategy that tells every node of every client, and whose
         messages take one hop, may return itself: the node then keeps what clients of other nodes miss
         (`Route.holds`, `Hop.holds`) and gives it to them where they come back. None: nobody does that."""

@@ -49,11 +49,15 @@ _AT_ONCE = 20
 _MOST = 0xFFFF
 _REFUSED = 0x80
 _QOS_2 = 0x04
+_DUP = 0x08
 
 
 class RedeliveryHost(Protocol):
     def keeps(self, topic: bytes) -> bool:
         """Whether somebody may keep what was published on a topic."""
+
+    def swallows(self, pair: Pair, content: bytes, dup: bool) -> bool:
+        """Whether the client has what its broker is delivering. `dup`: the broker says that it did before."""
 
     def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
         """The client has these publications, named by their content (`mqtt.content`). `more`: as soon as this
@@ -289,6 +293,8 @@ class Redelivery:
             delivery = self._deliveries.read(frame.data, filters, self._host.keeps)
             if self.unwanted and self._has_already(frame, delivery):
                 return b""
+            if self._swallows(frame, delivery):
+                return b""
             if not self._hold_points.delivers(delivery):
                 self._deliveries.written((delivery,))
             return None
@@ -327,12 +333,27 @@ class Redelivery:
             del self.unwanted[content]
         self._host.count("deliveries_suppressed")
         self._deliveries.received.append(content)
+        self._answer_for_client(frame, packet_id)
+        return True
+
+    def _swallows(self, frame: Frame, delivery: Delivery) -> bool:
+        """The same, if the host knows it."""
+        packet_id, content = delivery
+        if content is None:
+            return False
+        dup = bool(frame.data[0] & _DUP and frame.data[0] & _QOS_2)
+        if not self._host.swallows(self._pair, content, dup) or self._deliveries.names_topic(frame.data):
+            return False
+        self._host.count("deliveries_suppressed")
+        self._answer_for_client(frame, packet_id)
+        return True
+
+    def _answer_for_client(self, frame: Frame, packet_id: int) -> None:
         if packet_id and frame.data[0] & _QOS_2:
             self._unwanted_ids.add(packet_id)
             self.for_broker.append(codec.encode(PubRec(packet_id), self._version))
         elif packet_id:
             self.for_broker.append(codec.encode(PubAck(packet_id), self._version))
-        return True
 
     def from_client(self, frame: Frame) -> bool:
         """The client answered a PUBLISH or PUBREL. False: it was the node's, so not for the broker.

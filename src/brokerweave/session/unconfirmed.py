@@ -35,6 +35,9 @@ class UnconfirmedHost(Protocol):
     def publishing(self, topic: str) -> None:
         """Something at QoS 1 or 2 is about to go to the broker: others may keep it."""
 
+    def entering(self, pair: Pair, publish: Publish) -> None:
+        """The same, with what it says."""
+
     def write_client(self, pair: Pair, data: bytes) -> None:
         """Send the client a packet of our own, between two of the broker's."""
 
@@ -67,6 +70,7 @@ class Unconfirmed:
         before = self._awaiting.get(publish.packet_id)
         self._awaiting[publish.packet_id] = publish, self._host.latest_version()
         self._host.publishing(publish.topic)
+        self._host.entering(self._pair, publish)
         self.size += size_of(publish) - (size_of(before[0]) if before else 0)
 
     def answered(self, packet_id: int, reason_code: int, frame: bytes) -> bool:

@@ -1,0 +1,1 @@
+"""Clients' records, each at one home, with copies at other sites."""

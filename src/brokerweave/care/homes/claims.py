@@ -1,0 +1,288 @@
+"""Who has a client: a site claims it, others give what they know, and let go when nothing can come any more.
+
+Owns the course of a claim, at the site that a client came to and at those that knew it. Invariants: the higher
+(generation, site) has the client; who gave a record passes on what comes for it, until all sites have heard
+where the client is and what they sent before has come; a client whose home is gone is claimed by the first of
+its keepers that lives. Must not know: brokers, what a client is given when.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from brokerweave.care.homes import wire
+from brokerweave.care.homes.home import Claiming, Home, State
+from brokerweave.care.homes.record import Place, Snapshot
+from brokerweave.care.homes.wire import ANSWER, DONE, LATE, STALE, Claim, Give, Release
+
+if TYPE_CHECKING:
+    from brokerweave.care.homes.care import HomeCare
+    from brokerweave.care.host import CareHost
+
+MOST_GENERATIONS = 200_000
+
+
+@dataclass(slots=True, eq=False)
+class _Releasing:
+    """A claimer has the client; what was sent here before is yet to come."""
+
+    client: str
+    to: str
+    generation: int
+    version: int
+
+
+class Claims:
+    def __init__(self, host: CareHost, care: HomeCare) -> None:
+        self._host = host
+        self._care = care
+        self._generations: dict[str, int] = {}
+        self._releasing: list[_Releasing] = []
+        self._adopted: set[tuple[str, int]] = set()
+
+    def generation(self, client: str) -> int:
+        """The last that is known of a client."""
+        return self._generations.get(client, 0)
+
+    def _learn(self, client: str, generation: int) -> None:
+        known = self._generations.pop(client, 0)
+        self._generations[client] = max(known, generation)
+        if len(self._generations) > MOST_GENERATIONS:
+            del self._generations[next(iter(self._generations))]
+
+    # The site that a client came to
+
+    def come(self, home: Home, generation: int) -> None:
+        """A client came here, or its home is gone and this is the first of its keepers."""
+        care, record = self._care, home.record
+        record.generation = max(generation, self.generation(home.client) + 1)
+        self._learn(home.client, record.generation)
+        home.state, home.to = State.HOME, ""
+        care.place.unsettle(record)
+        for (node, life), copy, kept in care.copies.of(home.client):
+            care.merge(home, copy.place.snapshot(kept))
+            copy.to[home.client] = (self._host.node_id, record.generation)
+            if not self._is_home(node, life):
+                copy.place.drop(home.client)
+                copy.to.pop(home.client)
+        care.keepers.whole(record)
+        care.want(record)
+        home.claiming = Claiming(care.sites.announce(), care.keepers.position(), self._host.now())
+        for node in care.sites.linked():
+            self._ask(home, node)
+        self._host.call_later(care.sites.patience, partial(self._late, home, home.claiming))
+        care.progress(home)
+
+    def _ask(self, home: Home, node: str) -> None:
+        claim = Claim(home.client, home.record.generation, home.pair is None)
+        self._host.send_own(node, wire.CLAIM, wire.encode_claims([claim]))
+
+    def _late(self, home: Home, claiming: Claiming) -> None:
+        if home.claiming is claiming and not home.delivering.opened and home.pair is not None:
+            self._host.count("claims_late")
+            claiming.late = True
+            self._care.progress(home)
+
+    def changed(self, home: Home) -> None:
+        """What a client wants where it is has changed: origins have to hear it, and keepers."""
+        version, positions = self._care.sites.announce(), self._care.keepers.position()
+        if home.claiming is None:
+            home.claiming = Claiming(version, positions, self._host.now(), set(self._care.sites.live))
+        else:
+            home.claiming.version, home.claiming.positions = version, positions
+
+    def settle(self, home: Home) -> None:
+        """Let the givers go if nothing else is missing, then be done."""
+        care, claiming = self._care, home.claiming
+        if claiming is None or home.state is not State.HOME:
+            return
+        claiming.givers &= care.sites.live
+        others = care.sites.live - {self._host.node_id}
+        if not others <= claiming.answered or not care.all_know(others, claiming.version, claiming.positions):
+            return
+        for giver in sorted(claiming.givers - claiming.released):
+            claiming.released.add(giver)
+            payload = wire.encode_release(Release(home.client, home.record.generation))
+            self._host.send_own(giver, wire.RELEASE, payload)
+        if not claiming.givers:
+            home.claiming = None
+            care.settled(home, claiming.version)
+
+    def given(self, neighbour: str, payload: bytes) -> None:
+        give, care = wire.decode_give(payload, self._host.now()), self._care
+        home = care.homes.get(give.client)
+        for packet_id, content, name in give.names:
+            care.named(give.client, packet_id, content, name)
+        if home is None:
+            return
+        if home.state is State.LEAVING:
+            if give.record is not None and give.kind != STALE:
+                care.merge(home, give.record)
+                self._forward(home.to, give.record)
+            return
+        claiming = home.claiming
+        if give.kind == STALE:
+            self._learn(give.client, give.generation)
+            if give.generation >= home.record.generation and home.pair is not None:
+                self.come(home, give.generation + 1)
+            return
+        if give.record is not None:
+            care.merge(home, give.record)
+            care.keepers.whole(home.record)
+            self.changed(home)
+            claiming = home.claiming
+        if claiming is not None and give.generation == home.record.generation:
+            if give.kind == ANSWER:
+                claiming.answered.add(neighbour)
+                if give.record is not None:
+                    claiming.givers.add(neighbour)
+            elif give.kind == DONE:
+                claiming.givers.discard(neighbour)
+        care.progress(home)
+
+    # Those that knew it
+
+    def claimed(self, neighbour: str, payload: bytes) -> None:
+        for claim in wire.decode_claims(payload):
+            self._claimed(neighbour, claim)
+
+    def _claimed(self, neighbour: str, claim: Claim) -> None:
+        care, client, me = self._care, claim.client, self._host.node_id
+        home = care.homes.get(client)
+        if home is not None and home.state is State.HOME:
+            later = (home.record.generation, me) > (claim.generation, neighbour)
+            if later or (claim.orphan and home.pair is not None):
+                self._learn(client, claim.generation)
+                if not later:
+                    self.come(home, claim.generation + 1)
+                self._give(neighbour, Give(client, home.record.generation, STALE))
+                return
+        elif self.generation(client) > claim.generation:
+            self._give(neighbour, Give(client, self.generation(client), STALE))
+            return
+        self._learn(client, claim.generation)
+        known = Place({}, care.sites.client_bytes)
+        record = known.open(client)
+        gave = home is not None
+        if home is not None:
+            self._leave(home, neighbour)
+            known.merge(record, care.place.snapshot(home.record))
+        for (node, life), copy, kept in care.copies.of(client):
+            if (node, life) == (neighbour, care.sites.life_of(neighbour)):
+                continue
+            copy.to[client] = neighbour, claim.generation
+            known.merge(record, copy.place.snapshot(kept))
+            gave = True
+        told = known.snapshot(record) if gave else None
+        self._give(neighbour, Give(client, claim.generation, ANSWER, told, care.publishers.last(client)))
+
+    def _leave(self, home: Home, to: str) -> None:
+        home.state, home.to, home.claiming = State.LEAVING, to, None
+        self._care.close(home)
+
+    def _give(self, neighbour: str, give: Give) -> None:
+        self._host.send_own(neighbour, wire.GIVE, wire.encode_give(give, self._host.now()))
+
+    def forward(self, to: str, told: Snapshot) -> None:
+        """Something came for a client that another site has claimed."""
+        if to == self._host.node_id:
+            home = self._care.homes.get(told.client)
+            if home is not None and home.state is State.HOME:
+                self._care.merge(home, told)
+                self._care.keepers.whole(home.record)
+                self._care.pump(home)
+        else:
+            self._forward(to, told)
+
+    def _forward(self, to: str, told: Snapshot) -> None:
+        self._give(to, Give(told.client, told.generation, LATE, told))
+
+    def released(self, neighbour: str, payload: bytes) -> None:
+        release = wire.decode_release(payload)
+        care, home = self._care, self._care.homes.get(release.client)
+        if home is not None and home.state is State.LEAVING and home.to == neighbour:
+            care.want_no_more(home.record)
+        version = care.sites.announce()
+        self._releasing.append(_Releasing(release.client, neighbour, release.generation, version))
+        self.look()
+
+    def look(self) -> None:
+        """Let go of what nothing can come for any more."""
+        care = self._care
+        for each in list(self._releasing):
+            if each.to not in care.sites.live:
+                self._releasing.remove(each)
+            elif each.to in care.sites.linked() and care.all_know(care.sites.linked(), each.version, {}):
+                self._releasing.remove(each)
+                self._let_go(each)
+
+    def _let_go(self, releasing: _Releasing) -> None:
+        care, client = self._care, releasing.client
+        home = care.homes.get(client)
+        if home is not None and home.state is State.LEAVING and home.to == releasing.to:
+            care.drop(home)
+        for (node, life), copy, _ in care.copies.of(client):
+            if copy.to.get(client, ("", 0))[0] == releasing.to:
+                del copy.to[client]
+                if not self._is_home(node, life):
+                    copy.place.drop(client)
+        self._give(releasing.to, Give(client, releasing.generation, DONE))
+
+    # Sites come and go
+
+    def up(self, neighbour: str) -> None:
+        """A neighbour may not have heard of who came lately."""
+        care = self._care
+        for home in list(care.homes.values()):
+            if home.state is State.HOME and home.claiming is not None:
+                self._ask(home, neighbour)
+            elif home.state is State.LEAVING and home.to == neighbour:
+                self._forward(neighbour, care.place.snapshot(home.record))
+        for copy in care.copies.homes.values():
+            for client, (to, _) in copy.to.items():
+                if to == neighbour and client in copy.place.records:
+                    self._forward(neighbour, copy.place.snapshot(copy.place.records[client]))
+
+    def lives(self) -> None:
+        """Other sites live, or one began another life: clients without a home get one."""
+        care, live = self._care, self._care.sites.live
+        for home in list(care.homes.values()):
+            if home.state is State.LEAVING and home.to not in live:
+                self.come(home, home.record.generation + 1)
+        for (node, life), copy in list(care.copies.homes.items()):
+            for client in [c for c, (to, _) in copy.to.items() if to not in live]:
+                del copy.to[client]
+            heir = next((keeper for keeper in copy.keepers if keeper in live), None)
+            if not self._is_home(node, life) and heir == self._host.node_id:
+                self._adopt(node, life)
+        self.look()
+
+    def _is_home(self, node: str, life: int) -> bool:
+        """Whether a life of a site goes on, as far as is known."""
+        return node in self._care.sites.live and self._care.sites.life_of(node) in (0, life)
+
+    def _adopt(self, node: str, life: int) -> None:
+        care = self._care
+        copy = care.copies.homes[node, life]
+        for record in copy.place:
+            if record.client in copy.to:
+                continue
+            home = care.homes.get(record.client)
+            if home is None:
+                home = care.adopt(record)
+                self._host.count("clients_adopted")
+                self.come(home, record.generation + 1)
+            else:
+                self.forward(self._host.node_id, copy.place.snapshot(record))
+                copy.place.drop(record.client)
+        if (node, life) not in self._adopted:
+            self._adopted.add((node, life))
+            care.sites.adopted(frozenset(self._adopted))
+            self._host.call_later(care.window, lambda: self._forget(node, life))
+
+    def _forget(self, node: str, life: int) -> None:
+        self._adopted.discard((node, life))
+        self._care.sites.adopted(frozenset(self._adopted))
+        self._care.copies.homes.pop((node, life), None)

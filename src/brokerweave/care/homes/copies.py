@@ -1,0 +1,128 @@
+"""Copies of other homes' records.
+
+Owns them, by home and life. Invariants: a copy is what its home's log says, and what came here from origins
+for the home's clients; who claimed a client is told of what comes for it later. Must not know: this node's
+own clients, brokers, connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from brokerweave.care.held import Held
+from brokerweave.care.homes.record import Place, Record, Snapshot, Stream
+from brokerweave.care.homes.wire import Entry
+
+Life = tuple[str, int]
+
+
+class Forward(Protocol):
+    def __call__(self, to: str, record: Snapshot) -> None:
+        """Tell who claimed a client what came for it since."""
+
+
+@dataclass(slots=True)
+class Copy:
+    place: Place
+    keepers: tuple[str, ...] = ()
+    to: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Who claimed a client, and with which generation."""
+    before: Place | None = None
+    """While the home tells all its records anew: what was here before."""
+
+
+class Copies:
+    def __init__(self, taken: Mapping[Stream, int], client_bytes: int, forward: Forward) -> None:
+        self.homes: dict[Life, Copy] = {}
+        self._taken = taken
+        self._client_bytes = client_bytes
+        self._forward = forward
+
+    def log(self, life: Life, entry: Entry) -> None:
+        """What a home says."""
+        if entry.kind == "begin":
+            before = self.homes.get(life)
+            to = before.to if before is not None else {}
+            place = before.place if before is not None else None
+            self.homes[life] = Copy(Place(self._taken, self._client_bytes), entry.names, to, place)
+            return
+        copy = self.homes.get(life)
+        if copy is None:
+            return
+        place = copy.place
+        record = place.records.get(entry.client)
+        match entry.kind:
+            case "record" if entry.record is not None:
+                self._told(copy, entry.record)
+            case "filters" if record is not None and entry.record is not None:
+                place.unsettle(record)
+                self._rename(copy, record, entry.record)
+            case "add" if record is not None and entry.held is not None:
+                place.add(record, entry.held)
+                self._pass_on(copy, record, entry.held)
+            case "has" if record is not None:
+                for each in entry.ids:
+                    place.received(record, each)
+                if record.client in copy.to:
+                    self._tell(copy, record, Snapshot(record.client, record.generation, {}, [], {}, set(entry.ids)))
+            case "settled" if record is not None:
+                place.settle(record, entry.version)
+            case "drop":
+                place.drop(entry.client)
+                copy.to.pop(entry.client, None)
+            case "heard":
+                place.heard[entry.client, entry.version] = entry.generation
+            case "keepers":
+                copy.keepers = entry.names
+            case "complete":
+                copy.before = None
+                copy.to = {client: to for client, to in copy.to.items() if client in place.records}
+            case "end":
+                del self.homes[life]
+
+    def _told(self, copy: Copy, told: Snapshot) -> None:
+        record = copy.place.open(told.client)
+        copy.place.merge(record, told)
+        self._rename(copy, record, told)
+        record.version = told.version
+        before = copy.before.records.get(told.client) if copy.before is not None else None
+        if copy.before is not None and before is not None:
+            copy.place.merge(record, copy.before.snapshot(before))
+        if copy.to.get(told.client, ("", 0))[1] < told.generation:
+            copy.to.pop(told.client, None)
+        elif told.client in copy.to:
+            self._tell(copy, record, copy.place.snapshot(record))
+
+    def _rename(self, copy: Copy, record: Record, told: Snapshot) -> None:
+        gone = {f: None for f in record.filters if f not in told.filters}
+        copy.place.set_filters(record, {**gone, **told.filters})
+        record.generation, record.will = told.generation, told.will
+
+    def came(self, topic: str, held: Held) -> bool:
+        """A publication came to this node. Whether a copy wants it."""
+        wanted = False
+        for copy in self.homes.values():
+            for client in copy.place.matching(topic):
+                record = copy.place.records[client]
+                wanted = True
+                if not copy.place.seen(record, held.id):
+                    copy.place.add(record, held)
+                    self._pass_on(copy, record, held)
+        return wanted
+
+    def _pass_on(self, copy: Copy, record: Record, held: Held) -> None:
+        if record.client in copy.to:
+            self._tell(copy, record, Snapshot(record.client, record.generation, {}, [held]))
+
+    def _tell(self, copy: Copy, record: Record, told: Snapshot) -> None:
+        self._forward(copy.to[record.client][0], told)
+
+    # Claims
+
+    def of(self, client: str) -> Iterator[tuple[Life, Copy, Record]]:
+        for life, copy in list(self.homes.items()):
+            record = copy.place.records.get(client)
+            if record is not None:
+                yield life, copy, record

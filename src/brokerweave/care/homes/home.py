@@ -1,0 +1,150 @@
+"""A client at its home: its connection, what goes to it from here, and what from its broker.
+
+Owns `Home`: the client's record, its pair, and how far what is in its queue is on its way. Invariants: what is
+in the queue goes to the client from the broker or from the node, whichever comes first, once; the other one
+is taken off the stream. What the client answered leaves the queue. Must not know: other sites, keepers.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from brokerweave.care import held as aging
+from brokerweave.care.held import Held
+from brokerweave.care.homes.record import Record
+from brokerweave.care.ids import MessageId
+from brokerweave.mqtt.packets import Publish
+from brokerweave.mqtt.topics import matches, shared_filter
+from brokerweave.session.hold_points import HoldPoint
+from brokerweave.session.pair import Pair
+
+
+class State(enum.Enum):
+    HOME = "home"
+    LEAVING = "leaving"
+    """Another site has claimed the client; what comes for it is passed on until all know."""
+
+
+@dataclass(slots=True, eq=False)
+class Claiming:
+    """A client that came: who has answered, and who gave something."""
+
+    version: int
+    """Of what this site wants, since the client is here."""
+    positions: dict[str, int]
+    """Of the keepers' logs, since they know what it wants."""
+    since: float
+    answered: set[str] = field(default_factory=set)
+    givers: set[str] = field(default_factory=set)
+    released: set[str] = field(default_factory=set)
+    late: bool = False
+    """Nobody is waited for any longer."""
+
+
+@dataclass(slots=True, eq=False)
+class Standing:
+    """A place in the stream to the client that waits."""
+
+    point: HoldPoint
+    version: int
+    positions: dict[str, int]
+    late: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Delivering:
+    """What is on its way to a client."""
+
+    granted: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By filter: the tick at which the broker had granted it in this session, and the QoS."""
+    by_broker: set[MessageId] = field(default_factory=set)
+    """What its broker will deliver."""
+    flight: set[MessageId] = field(default_factory=set)
+    """What was given to it, or is held in its stream, and not answered."""
+    given: set[MessageId] = field(default_factory=set)
+    """Of that, what came from the node."""
+    giving: bool = False
+    opened: bool = False
+    standing: list[Standing] = field(default_factory=list)
+
+    def qos_of(self, topic: str) -> int:
+        """-1: its broker delivers nothing on this topic."""
+        found = [qos for f, (_, qos) in self.granted.items() if matches(shared_filter(f)[1], topic)]
+        return max(found, default=-1)
+
+    def granted_before(self, topic: str, tick: int) -> bool:
+        return any(at < tick and matches(shared_filter(f)[1], topic) for f, (at, _) in self.granted.items())
+
+    def interrupted(self) -> None:
+        """The connection is over."""
+        self.flight.clear()
+        self.given.clear()
+        self.giving = False
+        self.opened = False
+        self.standing.clear()
+
+    def lost(self) -> None:
+        """The broker does not have the session any more."""
+        self.granted.clear()
+        self.by_broker.clear()
+
+
+@dataclass(slots=True, eq=False)
+class Home:
+    record: Record
+    state: State = State.HOME
+    pair: Pair | None = None
+    to: str = ""
+    """Who has claimed it."""
+    claiming: Claiming | None = None
+    delivering: Delivering = field(default_factory=Delivering)
+    session: bool = False
+    """A session of the client is, or was, at the broker here; else it was adopted."""
+
+    @property
+    def client(self) -> str:
+        return self.record.client
+
+    def waiting(self, now: float) -> list[tuple[Held, Publish]]:
+        """What the node has to give to the client now, in order."""
+        delivering, out = self.delivering, []
+        behind = {
+            (one[:3], held.publish.topic): one.sequence
+            for one, held in reversed(list(self.record.queue.items()))
+            if one in delivering.by_broker and one not in delivering.flight
+        }
+        for identifier, held in sorted(self.record.queue.items(), key=lambda item: (item[1].born, item[0])):
+            if identifier in delivering.by_broker or identifier in delivering.flight:
+                continue
+            if behind.get((identifier[:3], held.publish.topic), identifier.sequence) < identifier.sequence:
+                continue  # its broker has to deliver earlier ones
+            qos = delivering.qos_of(held.publish.topic)
+            left = aging.aged(held, now) if qos >= 0 else None
+            if left is not None:
+                out.append((held, replace(left.publish, qos=min(qos, left.publish.qos))))
+        return out
+
+    def delivers(self, found: list[Held], again: bool) -> bool:
+        """The broker delivers one of these, which say the same. True: the client does not get it again."""
+        queue, delivering = self.record.queue, self.delivering
+        for held in found:
+            if held.id in queue and held.id not in delivering.flight:
+                delivering.flight.add(held.id)
+                return False
+        return not again and any(held.id in queue for held in found)
+
+    def received(self, found: list[Held]) -> MessageId | None:
+        """The client answered one of these, which say the same."""
+        for held in found:
+            if held.id in self.delivering.flight:
+                self.delivering.flight.discard(held.id)
+                self.delivering.given.discard(held.id)
+                self.delivering.by_broker.discard(held.id)
+                return held.id
+        return None
+
+    def grant(self, filters: Mapping[str, int], tick: int) -> None:
+        for each, qos in filters.items():
+            self.delivering.granted[each] = (tick, qos)

@@ -1,0 +1,184 @@
+"""What a home tells the sites that keep copies of its records.
+
+Owns one *stream* of log entries for each keeper, and who is a keeper. Invariants: a keeper is named to other
+sites only when it has all records; from then on it gets publications from their origins, and until an origin
+has heard of that, from here; entries go out in the order of what happened, and are acknowledged by position.
+Must not know: what a keeper does with them, brokers, connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from brokerweave.care.held import Held
+from brokerweave.care.homes import wire
+from brokerweave.care.homes.record import Origin, Place, Record, Snapshot
+from brokerweave.care.homes.wire import Entry
+from brokerweave.plugin import Timer
+from brokerweave.plugin.sites import SiteBook
+
+PAGE_ENTRIES = 200
+"""Entries in one payload."""
+
+
+class KeeperHost(Protocol):
+    def now(self) -> float: ...
+
+    def call_later(self, seconds: float, callback: object) -> Timer: ...
+
+    def send_own(self, neighbour: str, topic: str, payload: bytes) -> None: ...
+
+
+class _Stream:
+    """To one keeper."""
+
+    __slots__ = ("acknowledged", "complete", "entries", "heard", "listed", "position")
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.acknowledged = 0
+        self.complete = 0
+        """The position at which the keeper has all records; 0: its link was down since."""
+        self.listed: int | None = None
+        """The version in which this site named it as a keeper."""
+        self.heard: set[Origin] = set()
+        """Origins that send it what they send here."""
+        self.entries: list[Entry] = []
+
+
+class Keepers:
+    _named: tuple[str, ...] = ()
+
+    def __init__(self, host: KeeperHost, sites: SiteBook, place: Place) -> None:
+        self._host = host
+        self._sites = sites
+        self._place = place
+        self._streams: dict[str, _Stream] = {}
+        self._flushing = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those that other sites are told of."""
+        return tuple(sorted(node for node, stream in self._streams.items() if stream.listed is not None))
+
+    # Who keeps
+
+    def choose(self) -> None:
+        """Sites live, or are linked, that did not or were not before."""
+        linked = self._sites.linked()
+        for node in [node for node in self._streams if node not in self._sites.live]:
+            del self._streams[node]
+        wanted = self._sites.rank(linked)[: self._sites.copies - 1]
+        for node in wanted:
+            stream = self._streams.setdefault(node, _Stream())
+            if not stream.complete:
+                self._begin(node, stream)
+        if all(self._streams[node].listed is not None for node in wanted):
+            for node in [n for n in self._streams if n not in wanted and n in linked]:
+                stream = self._streams.pop(node)
+                self._note(stream, Entry("end"))
+                self._send(node, stream)
+        self._name_them()
+
+    def _name_them(self) -> None:
+        if self.names != self._named:
+            self._named = self.names
+            self._sites.keep_at(self.names)
+            self.note(Entry("keepers", names=self.names))
+
+    def down(self, node: str) -> None:
+        stream = self._streams.get(node)
+        if stream is not None:
+            stream.complete = 0
+            stream.entries.clear()
+
+    def _begin(self, node: str, stream: _Stream) -> None:
+        stream.entries.clear()
+        stream.heard.clear()  # it may have been started again since
+        self._note(stream, Entry("begin", names=self.names))
+        for record in self._place:
+            self._note(stream, self._whole(record))
+        self._note(stream, Entry("complete"))
+        stream.complete = stream.position
+        if stream.listed is not None:
+            stream.listed = self._sites.announce()
+
+    def acknowledged(self, node: str, position: int) -> None:
+        stream = self._streams.get(node)
+        if stream is None:
+            return
+        stream.acknowledged = max(position, stream.acknowledged)
+        if stream.listed is None and stream.complete and stream.acknowledged >= stream.complete:
+            stream.listed = self._sites.version
+            self._name_them()
+            stream.listed = self._sites.announce()
+            self.choose()
+
+    # What happens
+
+    def position(self) -> dict[str, int]:
+        """To be given to `have` later."""
+        return {node: stream.position for node, stream in self._streams.items()}
+
+    def have(self, positions: dict[str, int]) -> bool:
+        """Whether all keepers in reach have what was noted before."""
+        linked = self._sites.linked()
+        return all(
+            stream.acknowledged >= positions.get(node, 0)
+            for node, stream in self._streams.items()
+            if node in linked and stream.listed is not None
+        )
+
+    def note(self, entry: Entry) -> None:
+        for stream in self._streams.values():
+            self._note(stream, entry)
+
+    def whole(self, record: Record) -> None:
+        self.note(self._whole(record))
+
+    def filters(self, record: Record) -> None:
+        told = Snapshot(record.client, record.generation, dict(record.filters), [], will=record.will)
+        self.note(Entry("filters", record.client, record=told))
+
+    def _whole(self, record: Record) -> Entry:
+        return Entry("record", record.client, record=self._place.snapshot(record))
+
+    def add(self, record: Record, held: Held, everybody: bool = False) -> None:
+        """A client is to get this: those who do not get it from its origin hear so."""
+        origin = held.id.origin, held.id.epoch
+        for stream in self._streams.values():
+            if everybody or origin not in stream.heard:
+                self._note(stream, Entry("add", record.client, held=held))
+
+    def heard(self, origin: Origin, version: int) -> None:
+        """An origin knows a version of what this site wants, and all that it sent before is here."""
+        for stream in self._streams.values():
+            if stream.listed is not None and version >= stream.listed:
+                stream.heard.add(origin)
+                self._note(stream, Entry("heard", origin[0], version=origin[1], generation=version))
+
+    def _note(self, stream: _Stream, entry: Entry) -> None:
+        if stream.complete or entry.kind in ("begin", "record", "heard", "complete"):
+            if not stream.entries and not self._flushing:
+                self._flushing = True
+                self._host.call_later(0, self.flush)
+            stream.entries.append(entry)
+            stream.position += 1
+
+    def flush(self) -> None:
+        self._flushing = False
+        for node, stream in self._streams.items():
+            self._send(node, stream)
+
+    def _send(self, node: str, stream: _Stream) -> None:
+        entries, stream.entries = stream.entries, []
+        position = stream.position - len(entries)
+        for first in range(0, len(entries), PAGE_ENTRIES):
+            page = entries[first : first + PAGE_ENTRIES]
+            position += len(page)
+            payload = wire.encode_log(self._sites.life, position, page, self._host.now())
+            self._host.send_own(node, wire.LOG, payload)
+
+    def has(self, record: Record, ids: Iterable[object]) -> None:
+        self.note(Entry("has", record.client, ids=tuple(ids)))  # type: ignore[arg-type]

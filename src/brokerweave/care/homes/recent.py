@@ -1,0 +1,72 @@
+"""What a broker may be about to deliver, found by what it says.
+
+Owns what came to this node in the last one or two windows, by content, and what clients here published that
+the broker has yet to acknowledge. Invariant: what a broker delivers is here, unless the node was restarted or
+it was published elsewhere than through nodes. Must not know: clocks, clients' records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from brokerweave.care.held import Held
+
+MOST = 200_000
+
+
+@dataclass(slots=True, eq=False)
+class Entering:
+    """Given to the broker by a client, and not acknowledged yet: it has no id."""
+
+    publisher: str
+    packet_id: int
+    content: bytes
+    tick: int
+    shown: set[str] = field(default_factory=set)
+    """Clients to which the broker delivered it."""
+    had: set[str] = field(default_factory=set)
+    """Those of them that have it."""
+
+
+class Recent:
+    def __init__(self) -> None:
+        self.forgotten = 0
+        self._latest: dict[bytes, list[Held]] = {}
+        self._earlier: dict[bytes, list[Held]] = {}
+        self._entering: dict[bytes, list[Entering]] = {}
+
+    def note(self, held: Held) -> None:
+        if len(self._latest) >= MOST:
+            self.turn()
+            self.forgotten += 1
+        self._latest.setdefault(held.hash, []).append(held)
+
+    def of(self, content: bytes) -> list[Held]:
+        return self._earlier.get(content, []) + self._latest.get(content, [])
+
+    def all(self) -> list[Held]:
+        return [held for part in (self._earlier, self._latest) for found in part.values() for held in found]
+
+    def turn(self) -> bool:
+        """A window has passed. Whether there is anything left."""
+        self._earlier, self._latest = self._latest, {}
+        return bool(self._earlier)
+
+    # What enters
+
+    def enter(self, entering: Entering) -> None:
+        self._entering.setdefault(entering.content, []).append(entering)
+
+    def entering(self, content: bytes) -> list[Entering]:
+        return self._entering.get(content, [])
+
+    def entered(self, publisher: str, packet_id: int, content: bytes) -> Entering | None:
+        """It has an id now, or its client left."""
+        waiting = self._entering.get(content, [])
+        for each in waiting:
+            if each.publisher == publisher and each.packet_id == packet_id:
+                waiting.remove(each)
+                if not waiting:
+                    del self._entering[content]
+                return each
+        return None

@@ -1,0 +1,229 @@
+"""A client's record: what it wants, what it is to get, and what it has.
+
+Owns `Record` and how two copies of one become one. Invariants: a publication is *seen* by a record if it is in
+its queue, or the client has it; merging in any order, any number of times, gives the same; what one copy saw
+and has no longer in its queue the client has. Must not know: who has a copy, brokers, connections.
+
+What a client has is named by ids. Of an origin that knows what the client wants where it is, the ids need not
+be listed: whatever its lanes brought so far was either for the client, and then in its queue, or was not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from brokerweave.care.held import Held
+from brokerweave.care.ids import MessageId
+from brokerweave.mqtt.topics import shared_filter
+from brokerweave.mqtt.trie import FilterTrie
+
+Stream = tuple[str, int, int]
+"""Origin, epoch, lane: ids of one stream come in their order."""
+Origin = tuple[str, int]
+"""A node and one of its starts."""
+EXPLICIT = 256
+"""Ids listed beyond which it is looked whether they need be."""
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """A record as it travels: with `base`, up to which everything that is not in the queue is had."""
+
+    client: str
+    generation: int
+    filters: dict[str, int]
+    queue: list[Held]
+    base: dict[Stream, int] = field(default_factory=dict)
+    ids: set[MessageId] = field(default_factory=set)
+    will: bytes = b""
+    version: int | None = None
+
+    def had(self, identifier: MessageId) -> bool:
+        """Whether it was seen; had, if it is not in the queue."""
+        return identifier in self.ids or identifier.sequence <= self.base.get(_stream(identifier), 0)
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    client: str
+    generation: int = 0
+    filters: dict[str, int] = field(default_factory=dict)
+    queue: dict[MessageId, Held] = field(default_factory=dict)
+    base: dict[Stream, int] = field(default_factory=dict)
+    ids: set[MessageId] = field(default_factory=set)
+    """What the client has, beyond `base`."""
+    version: int | None = None
+    """Origins that have heard this version of what its home wants know what the client wants there, and
+    nobody gives anything from before. None: that is not so yet."""
+    will: bytes = b""
+    size: int = 0
+    dropped: int = 0
+    """Publications let go for want of room."""
+
+
+class Place:
+    """The records of one home, there or in a copy."""
+
+    def __init__(self, taken: Mapping[Stream, int], client_bytes: int) -> None:
+        """`taken`: the last id of each stream that came to this node."""
+        self.records: dict[str, Record] = {}
+        self.heard: dict[Origin, int] = {}
+        """The version of what the home wants that each origin knows."""
+        self.size = 0
+        self._client_bytes = client_bytes
+        self._taken = taken
+        self._trie = FilterTrie()
+
+    def matching(self, topic: str) -> Mapping[str, int]:
+        """The clients that want a topic, with their QoS."""
+        return self._trie.match(topic)
+
+    def has(self, record: Record, identifier: MessageId) -> bool:
+        """Whether the client has it."""
+        return identifier not in record.queue and self._covered(record, identifier)
+
+    def seen(self, record: Record, identifier: MessageId) -> bool:
+        return identifier in record.queue or self._covered(record, identifier)
+
+    def _covered(self, record: Record, identifier: MessageId) -> bool:
+        stream = _stream(identifier)
+        if identifier in record.ids or identifier.sequence <= record.base.get(stream, 0):
+            return True
+        return self._settled(record, stream) and identifier.sequence <= self._taken.get(stream, 0)
+
+    def _settled(self, record: Record, stream: Stream) -> bool:
+        return record.version is not None and self.heard.get(stream[:2], -1) >= record.version
+
+    # What changes
+
+    def open(self, client: str) -> Record:
+        record = self.records.get(client)
+        if record is None:
+            record = self.records[client] = Record(client)
+        return record
+
+    def drop(self, client: str) -> Record | None:
+        record = self.records.pop(client, None)
+        if record is not None:
+            self.size -= record.size
+            self._change_filters(record, {}, record.filters)
+        return record
+
+    def set_filters(self, record: Record, filters: Mapping[str, int | None]) -> None:
+        gone = [f for f, qos in filters.items() if qos is None]
+        self._change_filters(record, {f: q for f, q in filters.items() if q is not None}, gone)
+
+    def _change_filters(self, record: Record, new: Mapping[str, int], gone: Iterable[str]) -> None:
+        for each in gone:
+            if (plain := _own(each)) is not None:
+                self._trie.discard(plain, record.client)
+        if gone is not record.filters:
+            for each in gone:
+                record.filters.pop(each, None)
+        for each, qos in new.items():
+            record.filters[each] = qos
+            if (plain := _own(each)) is not None:
+                self._trie.add(plain, record.client, qos)
+
+    def add(self, record: Record, held: Held) -> list[MessageId]:
+        """The client is to get this. What is let go for want of room."""
+        if held.id in record.queue:
+            return []
+        record.queue[held.id] = held
+        record.ids.discard(held.id)
+        self._grow(record, held.size)
+        gone = []
+        while record.size > self._client_bytes and len(record.queue) > 1:
+            oldest = next(iter(record.queue))
+            self._grow(record, -record.queue.pop(oldest).size)
+            record.dropped += 1
+            gone.append(oldest)
+        return gone
+
+    def received(self, record: Record, identifier: MessageId) -> None:
+        """The client has it."""
+        held = record.queue.pop(identifier, None)
+        if held is not None:
+            self._grow(record, -held.size)
+        if not self._covered(record, identifier):
+            record.ids.add(identifier)
+            if len(record.ids) > EXPLICIT and not len(record.ids) % EXPLICIT:
+                self._compress(record)
+
+    def _grow(self, record: Record, size: int) -> None:
+        record.size += size
+        self.size += size
+
+    def _compress(self, record: Record) -> None:
+        ids, record.ids = record.ids, set()
+        record.ids = {one for one in ids if not self._covered(record, one)}
+
+    def unsettle(self, record: Record) -> None:
+        """What the client wants changes, or it came again: ids are listed until origins have heard that."""
+        record.base = self._base(record)
+        record.version = None
+
+    def settle(self, record: Record, version: int) -> None:
+        record.version = version
+        self._compress(record)
+
+    def _base(self, record: Record) -> dict[Stream, int]:
+        base = dict(record.base)
+        for stream, last in self._taken.items():
+            if self._settled(record, stream):
+                base[stream] = max(last, base.get(stream, 0))
+        return base
+
+    # Copies
+
+    def snapshot(self, record: Record) -> Snapshot:
+        return Snapshot(
+            record.client,
+            record.generation,
+            dict(record.filters),
+            list(record.queue.values()),
+            self._base(record),
+            set(record.ids),
+            record.will,
+            record.version,
+        )
+
+    def merge(self, record: Record, told: Snapshot) -> list[MessageId]:
+        """Take over what another copy knows. What is let go for want of room."""
+        pending = {held.id for held in told.queue}
+        for identifier in [one for one in record.queue if one not in pending and told.had(one)]:
+            self._grow(record, -record.queue.pop(identifier).size)
+            record.ids.add(identifier)
+        gone = []
+        for held in told.queue:
+            if not self.seen(record, held.id):
+                gone += self.add(record, held)
+        for stream, last in told.base.items():
+            record.base[stream] = max(last, record.base.get(stream, 0))
+        record.ids |= told.ids - record.queue.keys()
+        self._compress(record)
+        self.set_filters(record, {f: q for f, q in told.filters.items() if f not in record.filters})
+        return gone
+
+    def check(self) -> None:
+        """Raises AssertionError if an invariant is broken: for the simulator and tests."""
+        sizes = 0
+        for record in self.records.values():
+            assert record.size == sum(held.size for held in record.queue.values()), "a record's size is wrong"
+            assert not record.ids & record.queue.keys(), "what a client has is in its queue"
+            sizes += record.size
+        assert sizes == self.size, "the size of all records is wrong"
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(list(self.records.values()))
+
+
+def _stream(identifier: MessageId) -> Stream:
+    return identifier[:3]
+
+
+def _own(topic_filter: str) -> str | None:
+    """Another member of a group may have had what a shared subscription missed."""
+    group, plain = shared_filter(topic_filter)
+    return plain if group is None else None

@@ -1,0 +1,254 @@
+"""What homes and keepers tell each other about clients, in bytes.
+
+Owns the form of each control payload. Invariants: what is written reads back equal (ages to the clock's
+precision); anything else raises `RemoteProtocolError`. Must not know: when anything is said.
+
+A payload is a JSON list (u32 length, UTF-8), then the publications that it names by their number, as in
+`care.held` with their age.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from brokerweave.care.held import Held, decode_held, encode_held
+from brokerweave.care.homes.record import Snapshot
+from brokerweave.care.ids import MessageId
+from brokerweave.errors import RemoteProtocolError
+
+LOG = "$brokerweave/homes/log"
+LOGGED = "$brokerweave/homes/logged"
+CLAIM = "$brokerweave/homes/claim"
+GIVE = "$brokerweave/homes/give"
+RELEASE = "$brokerweave/homes/release"
+
+PAGE = 256 << 10
+"""Bytes of one payload, about."""
+_LENGTH = struct.Struct(">I")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A client came to whoever says so; `orphan`: it did not, its home is gone."""
+
+    client: str
+    generation: int
+    orphan: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """What one who claims a client is told. `kind`: see the constants."""
+
+    client: str
+    generation: int
+    kind: str
+    record: Snapshot | None = None
+    names: tuple[tuple[int, bytes, MessageId], ...] = ()
+    """Packet id, content and id of what the client published last."""
+
+
+ANSWER = "answer"
+"""To a claim: all that is known of the client here. What comes later for it is passed on."""
+STALE = "stale"
+"""To a claim: the client came here, or elsewhere, later; `generation` is that."""
+LATE = "late"
+"""Something came for it, or changed, since."""
+DONE = "done"
+"""Nothing comes any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    client: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Of a home's log. `kind`:
+
+    - "begin": all records follow, each as "record"; `names` are the home's keepers.
+    - "record": a client's record, as it is now.
+    - "filters": of the same, without what it is to get and has.
+    - "add": the client is to get `held`.
+    - "has": it has `ids`.
+    - "settled": its record is at `version` from now on.
+    - "drop": it is no client of the home any more.
+    - "heard": the origin `client` in its start `version` knows version `generation` of what the home wants.
+    - "keepers": `names` keep its records.
+    """
+
+    kind: str
+    client: str = ""
+    ids: tuple[MessageId, ...] = ()
+    held: Held | None = None
+    record: Snapshot | None = None
+    version: int = 0
+    generation: int = 0
+    names: tuple[str, ...] = ()
+
+
+def encode_claims(claims: Iterable[Claim]) -> bytes:
+    return _pack([[c.client, c.generation, c.orphan] for c in claims], [], 0.0)
+
+
+def decode_claims(payload: bytes) -> list[Claim]:
+    head, _ = _unpack(payload, 0.0)
+    with _Reading():
+        return [Claim(str(client), int(generation), bool(orphan)) for client, generation, orphan in head]
+    raise AssertionError
+
+
+def encode_give(give: Give, now: float) -> bytes:
+    bodies: list[Held] = []
+    names = [[packet_id, base64.b85encode(content).decode(), list(name)] for packet_id, content, name in give.names]
+    record = _snapshot(give.record, bodies) if give.record is not None else None
+    return _pack([give.client, give.generation, give.kind, record, names], bodies, now)
+
+
+def decode_give(payload: bytes, now: float) -> Give:
+    head, bodies = _unpack(payload, now)
+    with _Reading():
+        client, generation, kind, record, names = head
+        if kind not in (ANSWER, STALE, LATE, DONE):
+            raise ValueError(kind)
+        told = tuple((int(p), base64.b85decode(c), _id(name)) for p, c, name in names)
+        snapshot = _record(record, bodies) if record is not None else None
+        return Give(str(client), int(generation), kind, snapshot, told)
+    raise AssertionError
+
+
+def encode_release(release: Release) -> bytes:
+    return _pack([release.client, release.generation], [], 0.0)
+
+
+def decode_release(payload: bytes) -> Release:
+    head, _ = _unpack(payload, 0.0)
+    with _Reading():
+        client, generation = head
+        return Release(str(client), int(generation))
+    raise AssertionError
+
+
+def encode_log(life: int, last: int, entries: Iterable[Entry], now: float) -> bytes:
+    """`last` is the position of the last entry."""
+    bodies: list[Held] = []
+    said = []
+    for each in entries:
+        body = -1
+        if each.held is not None:
+            body = len(bodies)
+            bodies.append(each.held)
+        record = _snapshot(each.record, bodies) if each.record is not None else None
+        ids = [list(one) for one in each.ids]
+        said.append([each.kind, each.client, ids, body, record, each.version, each.generation, each.names])
+    return _pack([life, last, said], bodies, now)
+
+
+def decode_log(payload: bytes, now: float) -> tuple[int, int, list[Entry]]:
+    head, bodies = _unpack(payload, now)
+    with _Reading():
+        life, last, said = head
+        entries = [
+            Entry(
+                str(kind),
+                str(client),
+                tuple(map(_id, ids)),
+                bodies[body] if body >= 0 else None,
+                _record(record, bodies) if record is not None else None,
+                int(version),
+                int(generation),
+                tuple(map(str, names)),
+            )
+            for kind, client, ids, body, record, version, generation, names in said
+        ]
+        return int(life), int(last), entries
+    raise AssertionError
+
+
+def encode_logged(life: int, last: int) -> bytes:
+    return _pack([life, last], [], 0.0)
+
+
+def decode_logged(payload: bytes) -> tuple[int, int]:
+    head, _ = _unpack(payload, 0.0)
+    with _Reading():
+        life, last = head
+        return int(life), int(last)
+    raise AssertionError
+
+
+def _snapshot(record: Snapshot, bodies: list[Held]) -> list[Any]:
+    first = len(bodies)
+    bodies += record.queue
+    return [
+        record.client,
+        record.generation,
+        record.filters,
+        first,
+        len(record.queue),
+        [[*stream, last] for stream, last in record.base.items()],
+        [list(one) for one in record.ids],
+        base64.b85encode(record.will).decode(),
+        record.version,
+    ]
+
+
+def _record(said: Any, bodies: list[Held]) -> Snapshot:
+    client, generation, filters, first, count, base, ids, will, version = said
+    if not all(f and qos in (0, 1, 2) for f, qos in filters.items()):
+        raise ValueError("a filter without a QoS")
+    return Snapshot(
+        str(client),
+        int(generation),
+        dict(filters),
+        bodies[int(first) : int(first) + int(count)],
+        {(str(origin), int(epoch), int(lane)): int(last) for origin, epoch, lane, last in base},
+        set(map(_id, ids)),
+        base64.b85decode(will),
+        None if version is None else int(version),
+    )
+
+
+def _id(said: Any) -> MessageId:
+    origin, epoch, lane, sequence = said
+    return MessageId(str(origin), int(epoch), int(lane), int(sequence))
+
+
+class _Reading:
+    """Whatever is wrong with what was read is its sender's fault."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ValueError | TypeError | KeyError | IndexError | AttributeError):
+            raise RemoteProtocolError(f"a message about clients cannot be read ({error})") from None
+
+
+def _pack(head: list[Any], bodies: Iterable[Held], now: float) -> bytes:
+    said = json.dumps(head, separators=(",", ":")).encode()
+    parts = [_LENGTH.pack(len(said)), said]
+    parts += [encode_held(each, max(now - each.born, 0.0)) for each in bodies]
+    return b"".join(parts)
+
+
+def _unpack(payload: bytes, now: float) -> tuple[Any, list[Held]]:
+    if len(payload) < _LENGTH.size:
+        raise RemoteProtocolError("a message about clients ends too early")
+    (length,) = _LENGTH.unpack_from(payload)
+    at = _LENGTH.size + length
+    try:
+        head = json.loads(payload[_LENGTH.size : at])
+    except ValueError:
+        raise RemoteProtocolError("a message about clients cannot be read") from None
+    bodies = []
+    while at < len(payload):
+        held, at = decode_held(payload, at)
+        bodies.append(replace(held, born=now - max(held.born, 0.0)))
+    return head, bodies
