@@ -84,6 +84,9 @@ class SiteBook(Protocol):
     def version(self) -> int:
         """Of what this site wants; grows with each change that is told."""
 
+    def ready(self) -> bool:
+        """Whether all that live are known; or nobody waits for that any longer."""
+
     def linked(self) -> tuple[str, ...]:
         """Neighbours that have told what they want since their links are up."""
 

@@ -181,6 +181,17 @@ class HomeCare(Care, SiteEvents):
 
     def joined(self, client: str, since: int) -> None:
         self._coming[client] = since, {}
+        self._host.call_later(0, lambda: self._remembered(client))
+
+    def _remembered(self, client: str) -> None:
+        """The node was started, and its broker may have a session that a client left."""
+        since, filters = self._coming.pop(client, (0, {}))
+        if since and client not in self.homes and not client.startswith("\0"):
+            home = self.homes[client] = Home(self.place.open(client), session=True)
+            self._tick += 1
+            home.grant(filters, self._tick)
+            self.place.set_filters(home.record, dict(filters))
+            self.claims.come(home, since)
 
     def wants(self, client: str, filters: Mapping[str, int | None]) -> None:
         home = self.homes.get(client)
@@ -262,14 +273,23 @@ class HomeCare(Care, SiteEvents):
         self.homes.pop(home.client, None)
         self.keepers.note(Entry("drop", home.client))
 
+    def forget(self, home: Home) -> None:
+        """Another site has the client, or its session ended there."""
+        self.drop(home)
+        self._forget_session(home.client)
+
+    def _forget_session(self, client: str) -> None:
+        record = self._host.sessions.records.get(client)
+        if record is not None:
+            self._host.sessions.forget(record)
+
     def close(self, home: Home) -> None:
         """Another site has claimed the client [MQTT-3.1.4-3]."""
         pair, home.pair = home.pair, None
         home.delivering.interrupted()
         home.delivering.lost()
-        record = self._host.sessions.records.get(home.client)
-        if record is not None:
-            self._host.sessions.forget(record)
+        home.session = False
+        self._forget_session(home.client)
         if pair is not None:
             pair.close_taken_over(session_ends=True)
 
@@ -349,7 +369,8 @@ class HomeCare(Care, SiteEvents):
                 claiming is None
                 or claiming.late
                 or (
-                    claiming.answered.issuperset(linked)
+                    self.sites.ready()
+                    and claiming.answered.issuperset(linked)
                     and self.all_know(linked, claiming.version, claiming.positions)
                 )
             )
@@ -359,7 +380,7 @@ class HomeCare(Care, SiteEvents):
     def pump(self, home: Home) -> None:
         """Give the client what is its turn."""
         pair, delivering = home.pair, home.delivering
-        if pair is None or home.state is not State.HOME or not delivering.opened or delivering.giving:
+        if pair is None or home.state is not State.HOME or not delivering.opened:
             return
         linked = self.sites.linked()
         ready = []
@@ -368,15 +389,17 @@ class HomeCare(Care, SiteEvents):
                 break
             ready.append(standing)
         del delivering.standing[: len(ready)]
-        waiting = home.waiting(self._host.now())
-        if waiting:
-            ids = [held.id for held, _ in waiting]
-            delivering.flight.update(ids)
-            delivering.given.update(ids)
-            delivering.giving = True
-            publishes = [publish for _, publish in waiting]
-            self._host.redelivering(home.client, publishes)
-            pair.redeliver(publishes, lambda: self._gave(home, pair), ready.pop(0).point if ready else None)
+        if not delivering.giving and (ready or not delivering.standing):
+            waiting = home.waiting(self._host.now())
+            if waiting:
+                ids = [held.id for held, _ in waiting]
+                delivering.flight.update(ids)
+                delivering.given.update(ids)
+                delivering.giving = True
+                publishes = [publish for _, publish in waiting]
+                self._host.redelivering(home.client, publishes)
+                point = ready.pop(0).point if ready else None
+                pair.redeliver(publishes, lambda: self._gave(home, pair), point)
         for standing in ready:
             pair.end_hold(standing.point)
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from brokerweave.care.homes import wire
-from brokerweave.care.homes.home import Claiming, Home, State
+from brokerweave.care.homes.home import Claiming, Hold, Home, State
 from brokerweave.care.homes.record import Place, Snapshot
 from brokerweave.care.homes.wire import ANSWER, DONE, LATE, STALE, Claim, Give, Release
 
@@ -63,10 +63,9 @@ class Claims:
         care.place.unsettle(record)
         for (node, life), copy, kept in care.copies.of(home.client):
             care.merge(home, copy.place.snapshot(kept))
-            copy.to[home.client] = (self._host.node_id, record.generation)
+            copy.to.pop(home.client, None)
             if not self._is_home(node, life):
                 copy.place.drop(home.client)
-                copy.to.pop(home.client)
         care.keepers.whole(record)
         care.want(record)
         home.claiming = Claiming(care.sites.announce(), care.keepers.position(), self._host.now())
@@ -76,7 +75,7 @@ class Claims:
         care.progress(home)
 
     def _ask(self, home: Home, node: str) -> None:
-        claim = Claim(home.client, home.record.generation, home.pair is None)
+        claim = Claim(home.client, home.record.generation, home.hold)
         self._host.send_own(node, wire.CLAIM, wire.encode_claims([claim]))
 
     def _late(self, home: Home, claiming: Claiming) -> None:
@@ -100,7 +99,7 @@ class Claims:
             return
         claiming.givers &= care.sites.live
         others = care.sites.live - {self._host.node_id}
-        if not others <= claiming.answered or not care.all_know(others, claiming.version, claiming.positions):
+        if not care.sites.ready() or not others <= claiming.answered or not care.all_know(others, claiming.version, claiming.positions):
             return
         for giver in sorted(claiming.givers - claiming.released):
             claiming.released.add(giver)
@@ -125,8 +124,13 @@ class Claims:
         claiming = home.claiming
         if give.kind == STALE:
             self._learn(give.client, give.generation)
-            if give.generation >= home.record.generation and home.pair is not None:
+            if give.generation < home.record.generation:
+                return
+            if home.pair is not None:
                 self.come(home, give.generation + 1)
+            else:  # the later one may lack something
+                self._forward(neighbour, care.place.snapshot(home.record))
+                care.forget(home)
             return
         if give.record is not None:
             care.merge(home, give.record)
@@ -152,14 +156,13 @@ class Claims:
         care, client, me = self._care, claim.client, self._host.node_id
         home = care.homes.get(client)
         if home is not None and home.state is State.HOME:
-            later = (home.record.generation, me) > (claim.generation, neighbour)
-            if later or (claim.orphan and home.pair is not None):
+            if (home.hold, home.record.generation, me) > (claim.hold, claim.generation, neighbour):
                 self._learn(client, claim.generation)
-                if not later:
+                if home.record.generation <= claim.generation:
                     self.come(home, claim.generation + 1)
                 self._give(neighbour, Give(client, home.record.generation, STALE))
                 return
-        elif self.generation(client) > claim.generation:
+        elif self.generation(client) > claim.generation and (home is None or claim.hold < Hold.CONNECTED):
             self._give(neighbour, Give(client, self.generation(client), STALE))
             return
         self._learn(client, claim.generation)

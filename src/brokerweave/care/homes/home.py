@@ -27,6 +27,16 @@ class State(enum.Enum):
     """Another site has claimed the client; what comes for it is passed on until all know."""
 
 
+class Hold(enum.IntEnum):
+    """What a site has of a client: of two the higher one counts, then the later claim."""
+
+    ADOPTED = 0
+    """Its home is gone, and nothing but the record is here."""
+    SESSION = 1
+    """The broker here has a session that the client left."""
+    CONNECTED = 2
+
+
 @dataclass(slots=True, eq=False)
 class Claiming:
     """A client that came: who has answered, and who gave something."""
@@ -106,6 +116,12 @@ class Home:
     @property
     def client(self) -> str:
         return self.record.client
+
+    @property
+    def hold(self) -> Hold:
+        if self.pair is not None:
+            return Hold.CONNECTED
+        return Hold.SESSION if self.session else Hold.ADOPTED
 
     def waiting(self, now: float) -> list[tuple[Held, Publish]]:
         """What the node has to give to the client now, in order."""

@@ -34,11 +34,11 @@ _LENGTH = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A client came to whoever says so; `orphan`: it did not, its home is gone."""
+    """A client came to whoever says so, with this hold on it (`Hold`)."""
 
     client: str
     generation: int
-    orphan: bool
+    hold: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +95,13 @@ class Entry:
 
 
 def encode_claims(claims: Iterable[Claim]) -> bytes:
-    return _pack([[c.client, c.generation, c.orphan] for c in claims], [], 0.0)
+    return _pack([[c.client, c.generation, c.hold] for c in claims], [], 0.0)
 
 
 def decode_claims(payload: bytes) -> list[Claim]:
     head, _ = _unpack(payload, 0.0)
     with _Reading():
-        return [Claim(str(client), int(generation), bool(orphan)) for client, generation, orphan in head]
+        return [Claim(str(client), int(generation), int(hold)) for client, generation, hold in head]
     raise AssertionError
 
 
