@@ -377,7 +377,9 @@ def run(seed: int, options: SimOptions, actions: list[Action] | None = None) -> 
     simulation = Simulation(seed, options)
     outcome = SeedOutcome(seed, actions=actions)
     try:
-        _carry_out(simulation, actions)
+        play(simulation, actions)
+        _check(simulation)
+        _leave(simulation)
     except Broken as broken:
         outcome.problem = str(broken)
     except Exception as error:
@@ -398,7 +400,8 @@ def run(seed: int, options: SimOptions, actions: list[Action] | None = None) -> 
     return outcome
 
 
-def _carry_out(simulation: Simulation, actions: list[Action]) -> None:
+def play(simulation: Simulation, actions: list[Action]) -> None:
+    """Carry out a schedule, heal everything, and wait until nothing happens any more."""
     world = simulation.world
     actor = Actor(simulation)
     for action in actions:
@@ -421,9 +424,20 @@ def _carry_out(simulation: Simulation, actions: list[Action]) -> None:
         _wait_for_silence(simulation, simulation.view)
         _publish_everywhere(simulation)
         _wait_for_silence(simulation, simulation.view)
-        _judge(simulation, simulation.view)
-    else:
+
+
+def _check(simulation: Simulation) -> None:
+    if simulation.view is None:
         _check_expected(simulation)
+        return
+    broken = simulation.view.judge(simulation.facts.allowances)
+    if broken:
+        raise Broken(broken[0] + (f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""))
+
+
+def _leave(simulation: Simulation) -> None:
+    """All clients go for good, and nothing may be left behind."""
+    world = simulation.world
     for client in simulation.clients.values():
         client.end_session()
     world.run(world.elapsed + 2.0)
@@ -467,13 +481,6 @@ def _publish_everywhere(simulation: Simulation) -> None:
         for client in {client.site: client for client in simulation.clients.values()}.values():
             client.publish(topic, 1, False)
             simulation.world.run(simulation.world.elapsed + APART_SECONDS)
-
-
-def _judge(simulation: Simulation, view: UsersView) -> None:
-    broken = view.judge(simulation.facts.allowances)
-    if broken:
-        more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
-        raise Broken(broken[0] + more)
 
 
 def _check_expected(simulation: Simulation) -> None:
@@ -527,4 +534,4 @@ def _delay(one: str, other: str) -> float:
     return _NEAR if "/" in one + other or "-" in one + other else _WIDE
 
 
-__all__ = ["SeedOutcome", "SimOptions", "plan", "replace", "run"]
+__all__ = ["SeedOutcome", "SimOptions", "Simulation", "plan", "play", "replace", "run"]

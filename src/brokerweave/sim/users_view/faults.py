@@ -50,8 +50,10 @@ class Faults:
         self.nodes: defaultdict[str, list[Outage]] = defaultdict(list)
         self.brokers: defaultdict[str, list[Outage]] = defaultdict(list)
         self.troubles: list[Trouble] = []
-        self.drops: defaultdict[str, list[float]] = defaultdict(list)
-        """By site: when its status counted a message that a full queue dropped."""
+        self.drops: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
+        """By site: when its status counted a message that a full queue dropped, and for which other site that
+        was; for none: for its broker."""
+        self._apart: dict[frozenset[str], list[tuple[float, float]]] = {}
         self.healed = inf
 
     # What is told
@@ -104,8 +106,8 @@ class Faults:
         """All wires and disks work from now on."""
         self.healed = self.now()
 
-    def queue_full(self, site: str) -> None:
-        self.drops[site].append(self.now())
+    def queue_full(self, site: str, to: str) -> None:
+        self.drops[site].append((self.now(), to))
 
     # What can be asked
 
@@ -124,14 +126,28 @@ class Faults:
 
     def apart(self, one: str, other: str, since: float, until: float) -> bool:
         """Whether two sites did not reach each other, or only slowly, at some time in between."""
-        if one == other:
-            return False
-        since -= RECONNECT_SECONDS
-        return (
-            any(trouble.sites == {one, other} for trouble in self.between(since, until))
-            or any(trouble.sites in ({one}, {other}) for trouble in self.between(since, until, "freeze"))
-            or bool(self.node_outages(one, since, until) or self.node_outages(other, since, until))
-        )
+        return any(begin <= until and end >= since for begin, end in self._spans(one, other))
+
+    def clear(self, one: str, other: str, since: float) -> float:
+        """From when on after this two sites reached each other."""
+        for begin, end in self._spans(one, other):
+            if begin <= since <= end:
+                since = end
+        return since
+
+    def _spans(self, one: str, other: str) -> list[tuple[float, float]]:
+        """When two sites, or a site and its broker, did not reach each other as usual."""
+        key = frozenset((one, other))
+        if key not in self._apart:
+            spans = [
+                (each.since, each.until + RECONNECT_SECONDS)
+                for each in self.troubles
+                if each.sites == key or (each.kind == "freeze" and each.sites <= key)
+            ]
+            down = [each for name in key for outages in (self.nodes, self.brokers) for each in outages[name]]
+            spans += [(each.since, each.until + RECONNECT_SECONDS) for each in down]
+            self._apart[key] = sorted(spans) if len(key) > 1 else []
+        return self._apart[key]
 
     def kept_nothing(self, site: str, since: float, until: float) -> list[float]:
         """When a node ended and lost what it had on disk: with it, or as the disk failed."""

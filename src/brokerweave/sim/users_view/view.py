@@ -77,7 +77,8 @@ class UsersView:
     def dropped(self, node: str, where: str, payloads: list[bytes], cause: str) -> None:
         """Only that it was counted, as `status` shows it: not what it was."""
         if cause == QUEUE_FULL:
-            self.faults.queue_full(node)
+            kind, to, *_ = where.split("/")
+            self.faults.queue_full(node, to if kind == "lanes" else "")
 
     def protocol_error(self, node: SimNode, error: str) -> None:
         raise Broken(f"{node.name}: {error}")
