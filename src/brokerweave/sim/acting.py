@@ -34,6 +34,8 @@ class Actor:
         self._world.note("schedule", str(action)[10:])
         if action.kind in _FAULTS:
             self._sim.disturb(LONGEST)
+        if self._sim.view is not None:
+            self._sim.view.faults.action(action.kind, action.arguments)
         getattr(self, f"_do_{action.kind}")(*action.arguments)
 
     def heal(self) -> None:
@@ -41,6 +43,8 @@ class Actor:
         self._healed = True
         self._world.note("schedule", "everything heals")
         self._sim.disturb()
+        if self._sim.view is not None:
+            self._sim.view.faults.heal()
         for node in self._sim.nodes.values():
             node.disk.kill_at_write = 0  # before anything moves: what is healed below may write at once
         for wire in self._sim.network.wires():
@@ -180,7 +184,9 @@ class Actor:
         if not keep_state:
             self._sim.checker.broker_lost_state(name)
             self._sim.gone.add(name)
-        if self._sim.cares:
+        if self._sim.view is not None:
+            self._sim.view.broker_dies(name, keep_state)
+        elif self._sim.cares:
             self._sim.checker.outages.site_dies(name)
         broker.die(keep_state)
         self._world.later(down, lambda: self._start_broker(name))
@@ -189,6 +195,8 @@ class Actor:
         if not self._sim.brokers[name].host.up:
             self._world.note(f"{name}/broker", "starts")
             self._sim.brokers[name].host.start()
+            if self._sim.view is not None:
+                self._sim.view.faults.broker_starts(name)
             self._sim.gone.discard(name)
 
     def _do_freeze(self, name: str, lasts: float) -> None:

@@ -95,9 +95,9 @@ class ModelBroker:
     def __init__(
         self,
         host: VirtualHost,
-        took: Callable[[str, Publish], None],
-        passed_on: Callable[[str, Publish], None],
-        session_over: Callable[[str], None],
+        took: Callable[[str, Publish], None] = lambda client, message: None,
+        passed_on: Callable[[str, Publish], None] = lambda client, message: None,
+        session_over: Callable[[str], None] = lambda client: None,
     ) -> None:
         """`took` hears of each publication taken (by whom), `passed_on` of each session it was given to."""
         self.host = host

@@ -107,6 +107,8 @@ class Checker:
             if len(publication.sites) == 1:
                 publication.site = client.site
 
+    def welcomed(self, client: ModelClient, resumed: bool) -> None: ...
+
     def resent(self, payload: bytes) -> None:
         if payload:
             self.facts.publications[payload].resent += 1

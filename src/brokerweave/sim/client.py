@@ -55,6 +55,9 @@ class Observer(Protocol):
 
     def resent(self, payload: bytes) -> None: ...
 
+    def welcomed(self, client: ModelClient, resumed: bool) -> None:
+        """CONNACK; `resumed`: the broker still had its session."""
+
     def delivered(self, client: ModelClient, message: Publish) -> None: ...
 
     def granted(self, client: ModelClient, topic_filter: str, qos: int) -> None: ...
@@ -121,6 +124,11 @@ class ModelClient:
         """Filters to be withdrawn -> the packet id that asks for it, until the broker has confirmed."""
 
     @property
+    def end(self) -> PipeEnd | None:
+        """Its end of the connection, if it has one."""
+        return self._connection.end if self._connection is not None else None
+
+    @property
     def busy(self) -> bool:
         """Whether it waits for an acknowledgement."""
         return bool(self._out or self._waiting)
@@ -171,7 +179,7 @@ class ModelClient:
             self._observer.said_goodbye(self)
             end = self._connection.end
             end.write(_GOODBYE)
-            end.marks.append((end.written, self._will_payload()))
+            end.marks.append((end.written, self.will_payload()))
             end.close()
 
     def drop(self) -> None:
@@ -206,7 +214,7 @@ class ModelClient:
         self._connects += 1
         will = None
         if self._will_topic is not None:
-            payload = self._will_payload()
+            payload = self.will_payload()
             self._observer.made(self, payload, self._will_topic, 1, False)
             will_properties: Properties = ()
             if self._will_delay:
@@ -227,7 +235,7 @@ class ModelClient:
         self.host.later(_CONNACK_TIMEOUT, overdue)
         return connection
 
-    def _will_payload(self) -> bytes:
+    def will_payload(self) -> bytes:
         return f"{self.name}!{self._connects}".encode()
 
     def lost(self) -> None:
@@ -275,6 +283,7 @@ class ModelClient:
             self._connection.end.close()
             return
         self.connected = True
+        self._observer.welcomed(self, packet.session_present)
         before, self._delayed = self._delayed[:-1], self._delayed[-1:]
         if packet.session_present:
             for payload in before:

@@ -128,6 +128,11 @@ class SimNode:
     def up(self) -> bool:
         return self.host.up
 
+    @property
+    def ready(self) -> bool:
+        """What its health port says."""
+        return self.up and self.core.guarded.ready()
+
     def check(self) -> None:
         """Raises `Broken` if an invariant of one of the node's parts does not hold."""
         if self.up:

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 def unrest(simulation: Simulation) -> str:
     """The first thing that is not at rest."""
-    found = _links(simulation) or _queues(simulation) or _pushes(simulation)
-    found = found or _clients(simulation) or _interest(simulation)
+    found = _links(simulation) or _queues(simulation) or _clients(simulation)
+    if simulation.view is None:
+        found = found or _pushes(simulation) or _interest(simulation)
     if not found and simulation.options.promises.retained:
         found = _retained(simulation)
     return found
@@ -124,6 +125,8 @@ def _interest(simulation: Simulation) -> str:
     # A node whose disk failed when it ended may have come back with a filter that was withdrawn meanwhile; it
     # goes when its client's session ends (docs/guarantees.md, failing disk).
     stale = any(end.disk_failed for ends in simulation.facts.ends.values() for end in ends)
+    if simulation.view is not None:
+        stale = any(trouble.kind == "disk" for trouble in simulation.view.faults.troubles)
     exact = simulation.traits.selective and not simulation.cares
     for name, node in simulation.nodes.items():
         known = node.core.interest.filters()
@@ -177,7 +180,8 @@ def _retained(simulation: Simulation) -> str:
     if simulation.on_demand and not simulation.retained_everywhere:
         return _retained_where_wanted(simulation)
     first = simulation.names[0]
-    unsure = simulation.checker.retained.unsure_topics()
+    rules = simulation.view.retained if simulation.view is not None else simulation.checker.retained
+    unsure = rules.unsure_topics()
 
     def sure(name: str) -> dict[str, bytes]:
         held = simulation.brokers[name].retained_payloads() or {}
@@ -189,7 +193,7 @@ def _retained(simulation: Simulation) -> str:
         if sure(name) != sure(first):
             return f"the broker of {name} retains {sure(name)}, that of {first} {sure(first)}"
     for topic, payload in sure(first).items():
-        newer = simulation.checker.retained.newer_than(payload)
+        newer = rules.newer_than(payload)
         if newer is not None:
             return f"{topic} ends with {payload!r}, though {newer!r} came after it"
     return ""

@@ -34,6 +34,9 @@ from brokerweave.sim.promises import Broken, Promises
 from brokerweave.sim.repeat_allowances import Losses, RepeatAllowances
 from brokerweave.sim.resting import left_behind, unrest
 from brokerweave.sim.schedule import Action
+from brokerweave.sim.users_view.faults import Faults
+from brokerweave.sim.users_view.history import History
+from brokerweave.sim.users_view.view import UsersView
 from brokerweave.sim.watching import QUEUE_FULL
 from brokerweave.sim.world import VirtualHost, World
 
@@ -44,6 +47,10 @@ LAID = {NetworkShape.STAR: topology.STAR, NetworkShape.FULL: topology.FULL}
 LOOK_SECONDS = 0.5
 REST_BOUND = 60.0
 """Seconds after the last fault in which everything must have come to rest."""
+SILENT_SECONDS = 3.0
+"""What has been on its way for that long has arrived."""
+APART_SECONDS = 0.1
+"""Between two of the last publications: small queues hold few at once."""
 LEAVE_BOUND = 20.0
 CALM_SECONDS = 4.0
 """How long a fault that is over can still be felt: a dead link is noticed after three pings."""
@@ -68,6 +75,8 @@ class SimOptions:
     cycles: bool = False
     """Nodes take care of cycles (`[links] cycles = "stand-by"`) also where the wiring has none."""
     promises: Promises = field(default_factory=Promises)
+    rules: str = "users"
+    """In a mesh: by what users see, or ("nodes") by what nodes do."""
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     """Of the strategy; they win over what a run sets by itself."""
 
@@ -140,6 +149,12 @@ class Simulation:
             self.facts.late_answers = lambda node: self.nodes[node].core.counters["cluster_timeouts"]
         self.checker = Checker(self.facts, self.expected)
         copies = kept_copies(seed)
+        self.view: UsersView | None = None
+        if cares and options.rules == "users":
+            history = History(lambda: world.now)
+            history.at_broker = self._sent_by_broker
+            history.ready = lambda site: self.nodes[site].ready
+            self.view = UsersView(history, Faults(lambda: world.now, self.names, copies))
         demand = world.random("links on demand")
         closing = {"idle_close": demand.choice(IDLE_CLOSE), "max_links": demand.choice(MAX_LINKS)}
         crowded = self.on_demand and closing["max_links"] < options.nodes - 1
@@ -172,7 +187,7 @@ class Simulation:
             plan.name: ModelClient(
                 world,
                 self.network,
-                self.checker,
+                self.view.history if self.view is not None else self.checker,
                 plan.name,
                 plan.site,
                 plan.version,
@@ -202,6 +217,10 @@ class Simulation:
         for client in self.clients.values():
             client.balance = self._balance
 
+    def _sent_by_broker(self, site: str, client: str) -> set[bytes]:
+        session = self.brokers[site].sessions.get(client)
+        return {message.payload for message in session.sent.values() if message} if session else set()
+
     def _site_died(self, client: str) -> bool:
         site = self.clients[client].site if client in self.clients else ""
         return bool(site) and not (self.nodes[site].up and self.brokers[site].host.up)
@@ -224,16 +243,19 @@ class Simulation:
         world, checker = self.world, self.checker
         host = VirtualHost(world, f"{name}/broker")
         host.start()
-        broker = ModelBroker(
-            host,
-            lambda client, message: checker.took(name, client, message),
-            lambda client, message: checker.passed_on(name, client, message),
-            checker.session_forgotten,
-        )
+        if self.view is not None:
+            broker = ModelBroker(host)
+        else:
+            broker = ModelBroker(
+                host,
+                lambda client, message: checker.took(name, client, message),
+                lambda client, message: checker.passed_on(name, client, message),
+                checker.session_forgotten,
+            )
         self.brokers[name] = broker
         self.network.listen(f"{name}/broker", host, broker.accept)
         self.facts.barriers[name] = options.barrier_timeout is not None
-        self.nodes[name] = SimNode(world, self.network, checker, name, options)
+        self.nodes[name] = SimNode(world, self.network, self.view or checker, name, options)
         self.nodes[name].read_broker = broker.retained_payloads
         if self.on_demand:
             random = world.random(f"member/{name}")
@@ -355,7 +377,9 @@ def run(seed: int, options: SimOptions, actions: list[Action] | None = None) -> 
     simulation = Simulation(seed, options)
     outcome = SeedOutcome(seed, actions=actions)
     try:
-        _carry_out(simulation, actions)
+        play(simulation, actions)
+        _check(simulation)
+        _leave(simulation)
     except Broken as broken:
         outcome.problem = str(broken)
     except Exception as error:
@@ -369,14 +393,15 @@ def run(seed: int, options: SimOptions, actions: list[Action] | None = None) -> 
     outcome.allowances = dict(simulation.facts.allowances)
     outcome.counts = {
         **simulation.facts.counts,
-        "promised": simulation.expected.promised,
-        "unsettled": simulation.expected.unsettled,
+        **(simulation.view.counts() if simulation.view is not None else {}),
+        **({} if simulation.view is not None else _expectations(simulation)),
         "events": simulation.world.events,
     }
     return outcome
 
 
-def _carry_out(simulation: Simulation, actions: list[Action]) -> None:
+def play(simulation: Simulation, actions: list[Action]) -> None:
+    """Carry out a schedule, heal everything, and wait until nothing happens any more."""
     world = simulation.world
     actor = Actor(simulation)
     for action in actions:
@@ -395,7 +420,24 @@ def _carry_out(simulation: Simulation, actions: list[Action]) -> None:
     _wait(simulation, "did not come to rest", REST_BOUND * simulation.patience, lambda: unrest(simulation))
     if simulation.cares:
         world.run(world.elapsed + LOOK_SECONDS)  # what was pushed at last is on its way
-    _check_expected(simulation)
+    if simulation.view is not None:
+        _wait_for_silence(simulation, simulation.view)
+        _publish_everywhere(simulation)
+        _wait_for_silence(simulation, simulation.view)
+
+
+def _check(simulation: Simulation) -> None:
+    if simulation.view is None:
+        _check_expected(simulation)
+        return
+    broken = simulation.view.judge(simulation.facts.allowances)
+    if broken:
+        raise Broken(broken[0] + (f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""))
+
+
+def _leave(simulation: Simulation) -> None:
+    """All clients go for good, and nothing may be left behind."""
+    world = simulation.world
     for client in simulation.clients.values():
         client.end_session()
     world.run(world.elapsed + 2.0)
@@ -420,6 +462,25 @@ def _wait(simulation: Simulation, what: str, bound: float, problem: Callable[[],
             raise Broken(f"{what} within {bound:.0f} s: {found}")
         world.run(world.elapsed + LOOK_SECONDS)
         found = problem()
+
+
+def _expectations(simulation: Simulation) -> dict[str, int]:
+    return {"promised": simulation.expected.promised, "unsettled": simulation.expected.unsettled}
+
+
+def _wait_for_silence(simulation: Simulation, view: UsersView) -> None:
+    world, bound = simulation.world, simulation.world.elapsed + REST_BOUND
+    arrived = -1
+    while arrived != (arrived := view.history.arrived) and world.elapsed < bound:
+        world.run(world.elapsed + SILENT_SECONDS)
+
+
+def _publish_everywhere(simulation: Simulation) -> None:
+    """On every topic, at every site that has clients: now nothing excuses a loss."""
+    for topic in schedule.TOPICS:
+        for client in {client.site: client for client in simulation.clients.values()}.values():
+            client.publish(topic, 1, False)
+            simulation.world.run(simulation.world.elapsed + APART_SECONDS)
 
 
 def _check_expected(simulation: Simulation) -> None:
@@ -473,4 +534,4 @@ def _delay(one: str, other: str) -> float:
     return _NEAR if "/" in one + other or "-" in one + other else _WIDE
 
 
-__all__ = ["SeedOutcome", "SimOptions", "plan", "replace", "run"]
+__all__ = ["SeedOutcome", "SimOptions", "Simulation", "plan", "play", "replace", "run"]

@@ -1,0 +1,172 @@
+"""What the simulator broke, when, and until when.
+
+Owns the record of faults, as they were made. Invariant: only what is done to machines, wires and brokers is
+noted, not what it does to a node. Must not know: clients, messages, what a fault may excuse.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import inf
+
+from brokerweave.sim.schedule import Argument
+
+RECONNECT_SECONDS = 3.0
+"""After a fault, until all links are up again and what waited for them has passed."""
+
+
+@dataclass(slots=True, eq=False)
+class Outage:
+    """A node, or a broker, was down."""
+
+    site: str
+    since: float
+    until: float = inf
+    graceful: bool = False
+    lost: bool = False
+    """Without its disk, or its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something did not work as usual, at a site, or between two."""
+
+    kind: str
+    sites: frozenset[str]
+    since: float
+    until: float
+
+    def overlaps(self, since: float, until: float) -> bool:
+        return self.since <= until and self.until >= since
+
+
+class Faults:
+    def __init__(self, now: Callable[[], float], sites: list[str], copies: int) -> None:
+        self.now = now
+        self.sites = sites
+        self.copies = copies
+        self.nodes: defaultdict[str, list[Outage]] = defaultdict(list)
+        self.brokers: defaultdict[str, list[Outage]] = defaultdict(list)
+        self.troubles: list[Trouble] = []
+        self.drops: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
+        """By site: when its status counted a message that a full queue dropped, and for which other site that
+        was; for none: for its broker."""
+        self._apart: dict[frozenset[str], list[tuple[float, float]]] = {}
+        self.healed = inf
+
+    # What is told
+
+    def node_ends(self, site: str, graceful: bool) -> None:
+        self.nodes[site].append(Outage(site, self.now(), graceful=graceful))
+
+    def node_starts(self, site: str) -> None:
+        if self.nodes[site]:
+            self.nodes[site][-1].until = self.now()
+
+    def disk_lost(self, site: str) -> None:
+        if self.nodes[site]:
+            self.nodes[site][-1].lost = True
+
+    def broker_dies(self, site: str, keeps_state: bool) -> None:
+        self.brokers[site].append(Outage(site, self.now(), lost=not keeps_state))
+
+    def broker_starts(self, site: str) -> None:
+        self.brokers[site][-1].until = self.now()
+
+    def action(self, kind: str, arguments: tuple[Argument, ...]) -> None:
+        """An action of the schedule is carried out now."""
+        lasts, name = arguments[-1], str(arguments[0]) if arguments else ""
+        match kind:
+            case "delay":
+                self._between((name,), (str(arguments[1]),), kind, lasts)
+            case "cut":
+                wire = {"broker": f"{name}/broker", "clients": f"{name}/clients"}.get(str(arguments[1]))
+                others = (wire,) if wire else tuple(site for site in self.sites if site != name)
+                self._between((name,), others, kind, 0.0)
+            case "partition" | "split":
+                half = tuple(name.split("+"))
+                self._between(half, tuple(site for site in self.sites if site not in half), kind, lasts)
+            case "link":
+                self._between((name,), (str(arguments[1]),), kind, lasts)
+            case "freeze" | "disk" | "skew":
+                lasts = inf if kind == "skew" else lasts
+                self._trouble(kind, {name}, lasts)
+
+    def _between(self, ones: tuple[str, ...], others: tuple[str, ...], kind: str, lasts: Argument) -> None:
+        for one in ones:
+            for other in others:
+                self._trouble(kind, {one, other}, lasts)
+
+    def _trouble(self, kind: str, sites: set[str], lasts: Argument) -> None:
+        self.troubles.append(Trouble(kind, frozenset(sites), self.now(), self.now() + float(lasts)))
+
+    def heal(self) -> None:
+        """All wires and disks work from now on."""
+        self.healed = self.now()
+
+    def queue_full(self, site: str, to: str) -> None:
+        self.drops[site].append((self.now(), to))
+
+    # What can be asked
+
+    def between(self, since: float, until: float, *kinds: str) -> Iterator[Trouble]:
+        return (
+            trouble
+            for trouble in self.troubles
+            if trouble.overlaps(since, until) and (not kinds or trouble.kind in kinds)
+        )
+
+    def node_outages(self, site: str, since: float, until: float) -> list[Outage]:
+        return [each for each in self.nodes[site] if each.since <= until and each.until >= since]
+
+    def broker_outages(self, site: str, since: float, until: float) -> list[Outage]:
+        return [each for each in self.brokers[site] if each.since <= until and each.until >= since]
+
+    def apart(self, one: str, other: str, since: float, until: float) -> bool:
+        """Whether two sites did not reach each other, or only slowly, at some time in between."""
+        return any(begin <= until and end >= since for begin, end in self._spans(one, other))
+
+    def clear(self, one: str, other: str, since: float) -> float:
+        """From when on after this two sites reached each other."""
+        for begin, end in self._spans(one, other):
+            if begin <= since <= end:
+                since = end
+        return since
+
+    def _spans(self, one: str, other: str) -> list[tuple[float, float]]:
+        """When two sites, or a site and its broker, did not reach each other as usual."""
+        key = frozenset((one, other))
+        if key not in self._apart:
+            spans = [
+                (each.since, each.until + RECONNECT_SECONDS)
+                for each in self.troubles
+                if each.sites == key or (each.kind == "freeze" and each.sites <= key)
+            ]
+            down = [each for name in key for outages in (self.nodes, self.brokers) for each in outages[name]]
+            spans += [(each.since, each.until + RECONNECT_SECONDS) for each in down]
+            self._apart[key] = sorted(spans) if len(key) > 1 else []
+        return self._apart[key]
+
+    def kept_nothing(self, site: str, since: float, until: float) -> list[float]:
+        """When a node ended and lost what it had on disk: with it, or as the disk failed."""
+        return [
+            end.since
+            for end in self.nodes[site]
+            if since <= end.since <= until and (end.lost or self._disk_failed(site, end))
+        ]
+
+    def _disk_failed(self, site: str, end: Outage) -> bool:
+        return any(
+            site in trouble.sites
+            and (trouble.overlaps(end.since, end.since) or trouble.overlaps(end.until, end.until))
+            for trouble in self.between(end.since, end.until, "disk")
+        )
+
+    def any_between(self, since: float, until: float) -> bool:
+        down = any(
+            self.node_outages(site, since, until) or self.broker_outages(site, since, until)
+            for site in self.sites
+        )
+        return down or any(True for _ in self.between(since, until))
