@@ -163,4 +163,5 @@ class Home:
 
     def grant(self, filters: Mapping[str, int], tick: int) -> None:
         for each, qos in filters.items():
-            self.delivering.granted[each] = (tick, qos)
+            first, _ = self.delivering.granted.get(each, (tick, qos))
+            self.delivering.granted[each] = (first, qos)
