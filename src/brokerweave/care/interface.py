@@ -83,8 +83,9 @@ class Care:
         """Whether somebody may keep what was published on a topic for those who asked for QoS 0."""
         return False
 
-    def swallows(self, pair: Pair, content: bytes, dup: bool) -> bool:
-        """Whether a client has what its broker is delivering. `dup`: the broker says that it did before."""
+    def swallows(self, pair: Pair, content: bytes, must_see: bool) -> bool:
+        """Whether a client has what its broker is delivering, or gets it from the node. `must_see`: for the
+        sake of MQTT it has to pass all the same."""
         return False
 
     # They publish

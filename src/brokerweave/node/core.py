@@ -450,8 +450,8 @@ class NodeCore:
     def keeps(self, topic: bytes) -> bool:
         return self.care.keeps(topic)
 
-    def swallows(self, pair: Pair, content: bytes, dup: bool) -> bool:
-        return self.care.swallows(pair, content, dup)
+    def swallows(self, pair: Pair, content: bytes, must_see: bool) -> bool:
+        return self.care.swallows(pair, content, must_see)
 
     def entering(self, pair: Pair, publish: Publish) -> None:
         self.care.entering(pair, publish)

@@ -56,8 +56,9 @@ class RedeliveryHost(Protocol):
     def keeps(self, topic: bytes) -> bool:
         """Whether somebody may keep what was published on a topic."""
 
-    def swallows(self, pair: Pair, content: bytes, dup: bool) -> bool:
-        """Whether the client has what its broker is delivering. `dup`: the broker says that it did before."""
+    def swallows(self, pair: Pair, content: bytes, must_see: bool) -> bool:
+        """Whether the client has what its broker is delivering, or gets it from the node. `must_see`: for
+        the sake of MQTT it has to pass all the same."""
 
     def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
         """The client has these publications, named by their content (`mqtt.content`). `more`: as soon as this
@@ -341,8 +342,9 @@ class Redelivery:
         packet_id, content = delivery
         if content is None:
             return False
-        dup = bool(frame.data[0] & _DUP and frame.data[0] & _QOS_2)
-        if not self._host.swallows(self._pair, content, dup) or self._deliveries.names_topic(frame.data):
+        again = frame.data[0] & _DUP and frame.data[0] & _QOS_2  # the client knows the packet id
+        must_see = bool(again or self._deliveries.names_topic(frame.data))
+        if not self._host.swallows(self._pair, content, must_see):
             return False
         self._host.count("deliveries_suppressed")
         self._answer_for_client(frame, packet_id)

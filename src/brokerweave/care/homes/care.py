@@ -66,6 +66,8 @@ class HomeCare(Care, SiteEvents):
         self._told: set[str] = set()
         self._wants: dict[str, dict[str, int]] = {}
         """By filter: the clients whose records want it."""
+        self._coming_in: set[str] = set()
+        """Clients whose SUBSCRIBE is on its way: their broker may deliver what nobody here wanted before."""
         self._entered: Entering | None = None
         self._tick = 0
         self._turning = False
@@ -306,6 +308,7 @@ class HomeCare(Care, SiteEvents):
             self.drop(home)
 
     def ended(self, pair: Pair, unexpected: bool) -> None:
+        self._coming_in.discard(pair.client.client_id)
         home = self.homes.get(pair.client.client_id)
         if home is None or home.pair is not pair:
             return
@@ -321,6 +324,9 @@ class HomeCare(Care, SiteEvents):
 
     # They subscribe
 
+    def subscribing(self, pair: Pair) -> None:
+        self._coming_in.add(pair.client.client_id)
+
     def expects(self, pair: Pair) -> bool:
         home = self.homes.get(pair.client.client_id)
         return home is not None and home.pair is pair
@@ -329,6 +335,7 @@ class HomeCare(Care, SiteEvents):
         self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint, timeout: float
     ) -> bool:
         home = self.homes[pair.client.client_id]
+        self._coming_in.discard(home.client)
         self._tick += 1
         home.grant(dict(filters), self._tick)
         standing = Standing(hold_point, self.sites.announce(), self.keepers.position())
@@ -413,27 +420,32 @@ class HomeCare(Care, SiteEvents):
     def keeps(self, topic: bytes) -> bool:
         return topic in self._topics
 
-    def swallows(self, pair: Pair, content: bytes, dup: bool) -> bool:
-        """Whether the client has what its broker delivers."""
+    def swallows(self, pair: Pair, content: bytes, must_see: bool) -> bool:
+        """Whether the client has what its broker delivers, or gets it from the node."""
         home = self.homes.get(pair.client.client_id)
         if home is None or home.pair is not pair:
             return False
-        found = self._found(home, content)
-        if any(held.id in home.record.queue and held.id not in home.delivering.flight for held in found):
-            home.delivers(found, dup)
-            return False
+        found, delivering = self._found(home, content), home.delivering
+        for held in found:
+            if held.id in home.record.queue and held.id not in delivering.flight:
+                if not must_see and held.id not in delivering.by_broker:
+                    return True  # the node gives it, in its turn
+                delivering.flight.add(held.id)
+                return False
         for entering in self._recent.entering(content):
             if home.client not in entering.shown:
                 entering.shown.add(home.client)
                 return False
-        if dup or home.record.dropped:
-            return False
-        if home.delivers(found, dup):
-            return True
-        return any(
-            self.place.has(home.record, held.id) and home.client in self.place.matching(held.publish.topic)
-            for held in found
-        )
+        for held in found:
+            had = self.place.has(home.record, held.id) and self._wants(home, held)
+            if had or held.id in delivering.flight:
+                return not must_see and not home.record.dropped
+        # It came before this node knew that the client is to get it.
+        delivering.flight.update(held.id for held in found[:1])
+        return False
+
+    def _wants(self, home: Home, held: Held) -> bool:
+        return home.client in self.place.matching(held.publish.topic)
 
     def _found(self, home: Home, content: bytes) -> list[Held]:
         found = self._recent.of(content)
@@ -566,7 +578,7 @@ class HomeCare(Care, SiteEvents):
                     wanted = True
                     if self._add(home, held, entered):
                         touched[client] = home
-                if wanted:
+                if wanted or self._coming_in:
                     self._recent.note(held)
         self._taken[stream] = max(run.first + run.count - 1, self._taken.get(stream, 0))
         for home in touched.values():

@@ -142,15 +142,6 @@ class Home:
                 out.append((held, replace(left.publish, qos=min(qos, left.publish.qos))))
         return out
 
-    def delivers(self, found: list[Held], again: bool) -> bool:
-        """The broker delivers one of these, which say the same. True: the client does not get it again."""
-        queue, delivering = self.record.queue, self.delivering
-        for held in found:
-            if held.id in queue and held.id not in delivering.flight:
-                delivering.flight.add(held.id)
-                return False
-        return not again and any(held.id in queue for held in found)
-
     def received(self, found: list[Held]) -> MessageId | None:
         """The client answered one of these, which say the same."""
         for held in found:
