@@ -46,8 +46,8 @@ DIGESTS_A_SECOND = 2.0
 GRACE_SECONDS = 2.0
 """Without membership, how long a link may be down before its neighbour is not live."""
 RECOVER_SECONDS = 30.0
-"""How long a node that was started waits for others and their tables before it is ready all the same: what is
-published here before goes nowhere."""
+"""How long a node that was started waits for others that it cannot reach. Then it is ready without them, and
+takes publications."""
 PULL_SECONDS = 1.0
 """Between two pulls from one neighbour."""
 FEW = 10
@@ -133,7 +133,7 @@ class Mesh(Strategy):
         self._losses: dict[tuple[str, str], _Loss] = {}
         """By node and client."""
         self._recovered = False
-        self._started = context.now()
+        self._started = context.steady()
         self.version = int(context.now() * 1_000_000)
         """Of this node's own table; a later start begins with a higher one."""
         self._life = self.version
@@ -260,9 +260,16 @@ class Mesh(Strategy):
 
     def ready(self) -> bool:
         if not self._recovered:
-            waited = self.context.now() - self._started
-            self._recovered = self.all_told() or waited >= RECOVER_SECONDS
+            self._recovered = self.all_told() or self._is_late()
         return self._recovered
+
+    def takes_publications(self) -> bool:
+        """Those in reach are waited for. Who was out of reach all the time since the start is away: that
+        must not keep this node from its clients for ever."""
+        return self.all_told() or (self._is_late() and not self._unheard() & (self._up | self._missed))
+
+    def _is_late(self) -> bool:
+        return self.context.steady() - self._started >= RECOVER_SECONDS
 
     def roster(self) -> Roster:
         return self
@@ -277,10 +284,13 @@ class Mesh(Strategy):
 
     def all_told(self) -> bool:
         """Whether all that should be there have told their clients since this node was started."""
-        others = set(self.context.neighbours()) if self._members is None else self.live
+        return not (self.context.searching() or self._unheard())
+
+    def _unheard(self) -> set[str]:
+        """Who should be there, and has yet to tell its clients or to hear of this node's."""
+        others = set(self.context.neighbours() if self._members is None else self.live)
         told = self._lives.keys() & self._heard.keys()  # who has heard has said, too, who is orphaned
-        unheard = others - told - {self.context.node_id}
-        return not (self.context.searching() or unheard or self._syncing)
+        return (others - told - {self.context.node_id}) | self._syncing.keys()
 
     def dead(self) -> tuple[str, ...]:
         """Nodes that are not live, and whose clients are not forgotten yet."""

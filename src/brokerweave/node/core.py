@@ -31,6 +31,7 @@ from brokerweave.node.confirmations import Confirmations
 from brokerweave.node.counters import Counters
 from brokerweave.node.deferral import Deferral
 from brokerweave.node.gates import MARK_TOPIC
+from brokerweave.node.initialisation import InitialisationQueue
 from brokerweave.node.interest import Interest
 from brokerweave.node.lifecycle import Lifecycle
 from brokerweave.node.links_on_demand import LinksOnDemand
@@ -61,6 +62,8 @@ from brokerweave.session.record import SessionRecord
 from brokerweave.tables import fit
 
 OWN_TOPICS = "$brokerweave/"
+INITIALISATION_SECONDS = 15.0
+"""How long publications wait for the strategy to take them, where acknowledgements wait for no other site."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +223,10 @@ class NodeCore:
         self.when_passed = WhenPassed(host.call_later).wait
         self.local_routes = self.router.cache(None)
         self.admission = Admission(self.router, self.counters.add)
+        patience = settings.cluster_timeout or INITIALISATION_SECONDS
+        self.initialisation = InitialisationQueue(
+            self, self.guarded.takes_publications, settings.waiting, patience
+        )
         self.publisher = Publisher(self)
         self._pairs = 0
         self.connects = 0
@@ -408,6 +415,7 @@ class NodeCore:
             watched=self.care.watches_deliveries,
             room=self._broker_room,
             asks_first=type(self.strategy).subscribing is not Strategy.subscribing,
+            asks_to_publish=not self.initialisation.over,
         )
 
     @property
@@ -523,6 +531,12 @@ class NodeCore:
             "subscribe_timeouts",
         )
 
+    def may_publish(self, pair: Pair) -> bool:
+        return self.initialisation.admits(pair)
+
+    def holds(self, pair: Pair, size: int) -> None:
+        self.initialisation.grows(pair, size)
+
     def await_others(
         self,
         register: Callable[[Callable[[], None]], bool],
@@ -599,6 +613,7 @@ class NodeCore:
 
     def closed(self, pair: Pair) -> None:
         self.admission.left(pair)
+        self.initialisation.left(pair)
 
     def redelivering(self, client: str, publishes: list[Publish]) -> None:
         """A client is about to get from this node what it missed."""
@@ -687,6 +702,7 @@ class NodeCore:
         self.retained.index.check()
         self.wiring.check()
         self.waiting.check()
+        self.initialisation.check()
         self.relayed.check()
         self.care.check()
 

@@ -121,6 +121,9 @@ class GuardedStrategy(Strategy):
     def ready(self) -> bool:
         return self._ask(self.inner.ready, True)
 
+    def takes_publications(self) -> bool:
+        return self._ask(self.inner.takes_publications, True)
+
     def explain(self) -> list[str]:
         try:
             return self.inner.explain()

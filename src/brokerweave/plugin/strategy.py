@@ -306,6 +306,12 @@ class Strategy:
         says so to balancers."""
         return True
 
+    def takes_publications(self) -> bool:
+        """False: what local clients publish now would go nowhere, though others may want it. Their QoS 1 and
+        2 publications do not go to the broker yet, so nobody acknowledges them. Asked again until it is True,
+        and never after that. A client that waits longer than `patience` (15 s without one) is refused."""
+        return True
+
     def roster(self) -> Roster | SiteBook | None:
         """Asked once, when the node is built. A strategy that tells every node of every client, and whose
         messages take one hop, may return itself: the node then keeps what clients of other nodes miss

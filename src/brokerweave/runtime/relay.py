@@ -278,8 +278,11 @@ class ClientConnection(asyncio.Protocol):
                 self._broker.resume_reading()
 
     def write_broker(self, data: bytes) -> None:
+        """Write what waited, or a question of our own; the client may be read again."""
         if self._broker is not None:
             self._broker.write(data)
+            if self.read_paused and not self._broker.write_paused:
+                self.resume_reading()
 
     # The client listener calls
 

@@ -37,6 +37,7 @@ from brokerweave.session.asked import Asked
 from brokerweave.session.attention import ABOUT_FILTERS, ACTED_ON, ANSWERED, ANSWERS, DELIVERS
 from brokerweave.session.deliveries import read_answer
 from brokerweave.session.handle import SessionHandle
+from brokerweave.session.held_stream import HeldStream, NotReady
 from brokerweave.session.hold_points import HeldAck, HoldPoint, HoldPoints
 from brokerweave.session.host import PairHost, SessionLimits
 from brokerweave.session.judgement import Judgement
@@ -55,6 +56,9 @@ _TURN = 200
 _TAKEN_OVER = 0x8E
 _NOT_AUTHORIZED = 0x05
 """CONNACK's return code before MQTT 5."""
+_PROTOCOL_ERROR = 0x81
+_QOS = 0x06
+"""Of a PUBLISH's first byte."""
 _WILL_KEPT = 0x04
 """DISCONNECT reason 'disconnect with will message' [MQTT-3.14.2]."""
 
@@ -65,14 +69,17 @@ class Pair:
     __slots__ = (
         "_asked",
         "_asks_first",
+        "_asks_to_publish",
         "_broken",
         "_downstream",
+        "_held",
         "_hold_points",
         "_host",
         "_judgement",
         "_publications",
         "_recorder",
         "_redelivery",
+        "_scanned_twice",
         "_session_expiry",
         "_unconfirmed",
         "_upstream",
@@ -86,6 +93,7 @@ class Pair:
         "connect_number",
         "error",
         "expiry",
+        "keep_alive",
         "limits",
         "phase",
         "put_off",
@@ -106,11 +114,13 @@ class Pair:
         watched: bool = False,
         room: int | None = None,
         asks_first: bool = False,
+        asks_to_publish: bool = False,
     ) -> None:
         """`cluster`: acknowledgements of QoS 1 and 2 wait until the other sites have taken the message.
         `records`: there are taps. `watched`: the host hears what the client has, and may redeliver; implies
         `cluster`. `room`: how many QoS 2 publications that were not released the broker takes, if that is
-        known. `asks_first`: the host is asked before a SUBSCRIBE goes to the broker."""
+        known. `asks_first`: the host is asked before a SUBSCRIBE goes to the broker. `asks_to_publish`: also
+        before a PUBLISH of QoS 1 or 2 does, until it lets the first one go."""
         self.client = SessionHandle(identifier * 2, Side.CLIENT, self)
         self.broker = SessionHandle(identifier * 2 + 1, Side.BROKER, self)
         self.phase = Phase.AWAITING_CONNECT
@@ -122,6 +132,8 @@ class Pair:
         self.came = 0
         """When its client came here, as a hybrid time; the host sets it."""
         self.expiry = 0.0
+        self.keep_alive = 0
+        """Seconds of silence after which the broker may ask where the client is; 0: it does not."""
         self.error: BrokerweaveError | None = None
         self.limits = limits
         self.put_off: tuple[bytes, list[Routed | Frame], int] | None = None
@@ -159,6 +171,10 @@ class Pair:
         self._asked: Asked | None = None
         self._asks_first = asks_first
         self._waiting: WaitingSubscribe | None = None
+        self._asks_to_publish = asks_to_publish
+        self._held: HeldStream | None = None
+        self._scanned_twice = 0, 0
+        """Publications and bytes: what the scanner had seen when it was held."""
         self._hold_points: HoldPoints | None = None
         self._redelivery: Redelivery | None = None
         if watched:
@@ -193,7 +209,8 @@ class Pair:
     @property
     def bare(self) -> bool:
         """The client has sent nothing but CONNECT that anybody would miss."""
-        return not self._publications.held and self._asked is None and not self._upstream.pending
+        held = self._publications.held or self._held is not None
+        return not held and self._asked is None and not self._upstream.pending
 
     @property
     def unanswered(self) -> list[Publish]:
@@ -210,9 +227,11 @@ class Pair:
     @property
     def wants_pause(self) -> bool:
         """True while the client must not be read: its SUBSCRIBE waits, or too much for the broker's
-        answer."""
+        answer, or for the node to know the others."""
         if self._waiting is not None:
             return True
+        if self._held is not None:
+            return self._held.size > self.limits.client_queue
         asked = self._asked.size if self._asked is not None else 0
         unconfirmed = self._unconfirmed.size if self._unconfirmed is not None else 0
         return max(self._publications.held_bytes, unconfirmed, asked) > self.limits.client_queue
@@ -225,7 +244,7 @@ class Pair:
     @property
     def upstream_open(self) -> bool:
         """Whether a client's chunk that concerns nobody may go on without asking the pair."""
-        free = self.put_off is None and self._waiting is None
+        free = self.put_off is None and self._waiting is None and self._held is None
         return self.phase is Phase.ACCEPTED and free and self.error is None
 
     @property
@@ -246,7 +265,8 @@ class Pair:
     def traffic(self) -> tuple[int, int, int, int]:
         """Publications and bytes from the client, then to it."""
         up, down = self._upstream, self._downstream
-        return up.publishes, up.passed, down.publishes, down.passed
+        publishes, passed = self._scanned_twice
+        return up.publishes - publishes, up.passed - passed, down.publishes, down.passed
 
     # From the client
 
@@ -255,6 +275,8 @@ class Pair:
         if self._waiting is not None:
             self._waiting.chunks.append(chunk)
             return b""
+        if self._held is not None:
+            return self._turned(self._hold(self._held, chunk))
         if self.phase is Phase.AWAITING_CONNECT and not self._upstream.pending:
             self._check_first(chunk)
         if self.error is not None:
@@ -277,7 +299,7 @@ class Pair:
 
     def _turned(self, whole: bytes) -> bytes:
         """What goes to the broker after some of a chunk's items were acted on."""
-        if self.put_off is None and self._waiting is None:
+        if self.put_off is None and self._waiting is None and self._held is None and self.error is None:
             whole += self._rest(Side.CLIENT)
         if self._redelivery is not None and Side.CLIENT not in self._broken:
             whole += self._redelivery.after_client()
@@ -317,6 +339,9 @@ class Pair:
         if self._publications.begin(connect.version):
             self._upstream.single_qos = attention.ACKNOWLEDGED
             self._downstream.wanted |= attention.PUBLISH_ACKS
+        elif self._asks_to_publish:
+            self._upstream.single_qos = attention.ACKNOWLEDGED
+        self.keep_alive = connect.keep_alive
         self.phase = Phase.CONNECTING
         self._host.connect_arrived(self)
 
@@ -330,6 +355,10 @@ class Pair:
                     self._fail(Side.CLIENT, NoRoom())
                     return b""
                 continue
+            if self._asks_to_publish and not self._may_publish(item):
+                out.append(whole[done : item.at])
+                out.append(self._hold_from(whole, item.at))
+                return b"".join(out)
             try:
                 goes = self._client_frame(item)
             except Refused as refusal:
@@ -422,6 +451,59 @@ class Pair:
             out.append(self.next_turn())
         out += [self.from_client(chunk) for chunk in waiting.chunks]
         self._host.write_broker(self, b"".join(out))
+
+    # A publication that waits until the node knows the others
+
+    def _may_publish(self, frame: Frame) -> bool:
+        """False: it is held, and with it what the client sends behind it."""
+        if frame.type != PacketType.PUBLISH or not frame.data[0] & _QOS:
+            return True
+        if not self._host.may_publish(self):
+            return False
+        self._asks_to_publish = False
+        if not self._downstream.wanted & attention.PUBLISH_ACKS:
+            self._upstream.single_qos = attention.QOS_2
+        return True
+
+    def _hold_from(self, whole: bytes, at: int) -> bytes:
+        """Hold what begins there, and what the scanner has of the next frame. Nobody has acted on it: it is
+        scanned again when it goes. Returns what of it goes to the broker now."""
+        if self._upstream.error is not None:
+            self._host.count("refused_at_start")
+            self._fail(Side.CLIENT, NotReady())  # behind it is what cannot be cut into frames
+            return b""
+        if self.put_off is not None:
+            whole, self.put_off = self.put_off[0], None
+        held = self._held = HeldStream(self.limits.max_packet)
+        out = self._hold(held, whole[at:])
+        publishes, passed = self._scanned_twice
+        self._scanned_twice = publishes + held.scanned[0], passed + held.scanned[1]
+        return out + self._hold(held, self._upstream.take_rest())
+
+    def _hold(self, held: HeldStream, chunk: bytes) -> bytes:
+        try:
+            self._host.holds(self, len(chunk))
+        except Refused as refusal:
+            self._fail(Side.CLIENT, refusal)
+            return b""
+        ahead = [Frame(frame.type, frame.data, 0) for frame in held.feed(chunk)]
+        return b"".join(self._client_items(frame.data, [frame], 0) for frame in ahead)
+
+    def publish_now(self) -> None:
+        """The publication that is held may go to the broker, and what is held behind it."""
+        held = self._held
+        if held is None or held.left or self.phase is not Phase.ACCEPTED:
+            if held is not None:
+                held.may_go = True
+            return
+        self._held = None
+        out = [self.from_client(held.take())]
+        while self.put_off is not None and self.error is None:
+            out.append(self.next_turn())
+        self._host.write_broker(self, b"".join(out))
+        if self.error is not None:
+            self._host.count("protocol_errors")
+            self.close_refused(self.error)
 
     # From the broker
 
@@ -601,11 +683,12 @@ class Pair:
             last_words = codec.encode(Disconnect(), 5)
         self._host.hang_up(self, last_words)
 
-    def close_refused(self, refusal: Refused) -> None:
+    def close_refused(self, refusal: BrokerweaveError) -> None:
         """What the client published cannot be acknowledged; it may be sent again, here or elsewhere."""
         if self.phase is Phase.ACCEPTED:
             if self.version == 5:
-                self._host.write_client(self, codec.encode(Disconnect(refusal.reason_code), 5))
+                code = getattr(refusal, "reason_code", _PROTOCOL_ERROR)
+                self._host.write_client(self, codec.encode(Disconnect(code), 5))
             self._host.hang_up(self, b"")
 
     def _connack(self, packet: ConnAck) -> None:
@@ -621,12 +704,15 @@ class Pair:
         if assigned:
             self.client.client_id = self.broker.client_id = assigned
         self.expiry = changed_expiry(packet.properties, self.expiry)
+        self.keep_alive = get_int(packet.properties, Property.SERVER_KEEP_ALIVE, self.keep_alive)
         self.phase = Phase.ACCEPTED
         self.resumed = packet.session_present
         self.record = self._host.accepted(self, packet.session_present)
         self._publications.accepted(self.record, held)
         if self._waiting is not None and self._waiting.may_go:
             self.subscribe_now()
+        if self._held is not None and self._held.may_go:
+            self.publish_now()
 
     def _suback(self, packet: SubAck) -> HoldPoint | None:
         """Where the stream is held until the filters are known everywhere; None if it need not be."""

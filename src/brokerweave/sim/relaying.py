@@ -69,6 +69,7 @@ class Relay:
     def write_broker(self, data: bytes) -> None:
         if self._broker is not None:
             self._broker.write(data)
+            self._resume_reading()
 
     # The broker's end
 

@@ -33,6 +33,7 @@ from brokerweave.mqtt.properties import Property
 from brokerweave.mqtt.scanner import RouteCache, Routed, split
 from brokerweave.plugin import Listener, Reject, Session, Side
 from brokerweave.runtime.passage import Passage
+from brokerweave.session.held_stream import NotReady
 from brokerweave.session.hold_points import HeldAck, HoldPoint
 from brokerweave.session.host import Publication
 from brokerweave.session.pair import Pair
@@ -65,6 +66,9 @@ class Host:
     hung_up: list[bytes] = field(default_factory=list)
     barrier: bool = False
     lets_subscribe: bool = True
+    lets_publish: bool = True
+    room_to_hold: int = 1 << 20
+    held: int = 0
     asked: list[dict[str, int]] = field(default_factory=list)
     is_superseded: bool = False
     is_full: bool = False
@@ -95,6 +99,14 @@ class Host:
     def may_subscribe(self, pair: Pair, filters: Mapping[str, int]) -> bool:
         self.asked.append(dict(filters))
         return self.lets_subscribe
+
+    def may_publish(self, pair: Pair) -> bool:
+        return self.lets_publish
+
+    def holds(self, pair: Pair, size: int) -> None:
+        self.held += size
+        if self.held > self.room_to_hold:
+            raise NotReady(full=True)
 
     def granted(self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint) -> bool:
         self.granted_filters += filters

@@ -437,14 +437,14 @@ class HomeCare(Care, SiteEvents):
                 entering.shown.add(home.client)
                 return False
         for held in found:
-            had = self.place.has(home.record, held.id) and self._wants(home, held)
+            had = self.place.has(home.record, held.id) and self._is_for(home, held)
             if had or held.id in delivering.flight:
                 return not must_see and not home.record.dropped
         # It came before this node knew that the client is to get it.
         delivering.flight.update(held.id for held in found[:1])
         return False
 
-    def _wants(self, home: Home, held: Held) -> bool:
+    def _is_for(self, home: Home, held: Held) -> bool:
         return home.client in self.place.matching(held.publish.topic)
 
     def _found(self, home: Home, content: bytes) -> list[Held]:
