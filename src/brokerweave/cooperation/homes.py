@@ -104,7 +104,7 @@ class Homes(Strategy):
         self.life = self.version = int(context.now() * 1_000_000)
         self.live: frozenset[str] = frozenset((context.node_id,))
         self.counters = {"filters_told": 0}
-        self._started = context.now()
+        self._started = context.steady()
         self._members: frozenset[str] | None = None
         self._links = Links()
         self._own = Site(self.life)
@@ -165,16 +165,24 @@ class Homes(Strategy):
         return isinstance(packet, Publish) and packet.payload.startswith(b'["wants"')
 
     def ready(self) -> bool:
-        if not self._recovered:
-            self._recovered = self.all_told() or self.context.now() - self._started >= RECOVER_SECONDS
+        self._recovered = self._recovered or self.all_told() or self._is_late()
         return self._recovered
+
+    def takes_publications(self) -> bool:
+        """Those in reach are waited for; who was out of reach all the time since the start is away."""
+        links = self._links
+        return self.all_told() or (self._is_late() and not self._unheard() & (links.up | links.missed))
+
+    def _is_late(self) -> bool:
+        return self.context.steady() - self._started >= RECOVER_SECONDS
 
     def all_told(self) -> bool:
         """Whether all that live have told what they want, and know what this site wants."""
-        others = (set(self.context.neighbours()) if self._members is None else self.live) - {
-            self.context.node_id
-        }
-        return not self.context.searching() and others <= self._links.told & self._links.heard.keys()
+        return not (self.context.searching() or self._unheard())
+
+    def _unheard(self) -> set[str]:
+        others = set(self.context.neighbours() if self._members is None else self.live)
+        return others - (self._links.told & self._links.heard.keys()) - {self.context.node_id}
 
     def roster(self) -> SiteBook:
         return self
