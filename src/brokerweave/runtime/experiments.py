@@ -274,6 +274,27 @@ async def respects_retain_as_published(bench: Bench) -> bool | None:
             await publisher.publish(topic, b"", bench.qos, retain=True)
 
 
+async def passes_user_properties(bench: Bench) -> bool:
+    """Does a publication of QoS 1 come back with its user properties? On a `$` topic, which no client of this
+    broker gets that asked for `#`; and only where nothing comes back from there, on another."""
+    own = tuple((Property.USER_PROPERTY, ("bw", value)) for value in ("abcdefghijklmnop", "é", "abcd"))
+    async with await bench.open() as client:
+        for topic in (f"${bench.topic()}", bench.topic()):
+            try:
+                (code,) = await client.subscribe(topic, qos=1)
+                if code >= 0x80 or await client.publish(topic, b"probe", bench.qos, properties=own) >= 0x80:
+                    continue
+            except Unavailable:
+                if client.closed.is_set():
+                    raise
+                continue
+            message = await client.message()
+            if message is not None:
+                found = [pair for pair in message.properties if pair[0] is Property.USER_PROPERTY]
+                return message.qos == bench.qos and found == list(own)
+    return False
+
+
 async def largest_packet(bench: Bench) -> int | None:
     largest = None
     for size in _SIZES:
