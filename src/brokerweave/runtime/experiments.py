@@ -31,6 +31,9 @@ _WRONG_VERSION = (0x01, 0x84)
 # Sizes of whole packets to try where a broker declares none. The last one is where we stop asking.
 _SIZES = (4 * 1024, 16 * 1024, 64 * 1024, 256 * 1024, 1024 * 1024, 4 * 1024 * 1024)
 
+# Seconds for the delivery, to the publisher itself, of what the broker has acknowledged: a node waits for it.
+_OWN_DELIVERY = 1.0
+
 # Topics that MQTT allows and some brokers do not; {} is a name of our own.
 ODD_TOPICS = {
     "space": "{}/a b",
@@ -288,7 +291,7 @@ async def passes_user_properties(bench: Bench) -> bool:
                 if client.closed.is_set():
                     raise
                 continue
-            message = await client.message()
+            message = await client.message(timeout=min(client.timeout, _OWN_DELIVERY))
             if message is not None:
                 found = [pair for pair in message.properties if pair[0] is Property.USER_PROPERTY]
                 return message.qos == bench.qos and found == list(own)
