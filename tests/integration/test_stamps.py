@@ -16,8 +16,10 @@ from brokerweave import lab
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import (
     Connect,
+    Disconnect,
     Packet,
     PingReq,
+    PingResp,
     PubAck,
     PubComp,
     Publish,
@@ -118,6 +120,13 @@ class Talker(RawClient):
                 self.say(answer(packet.packet_id))
         return heard
 
+    def settle(self) -> None:
+        """All answers were read: a connection that closes too early takes some with it."""
+        self.say(PingReq())
+        while isinstance(packet := codec.decode(self.read_packets(1), self.version), PubRel):
+            self.say(PubComp(packet.packet_id))
+        assert isinstance(packet, PingResp)
+
 
 def every_kind(topic: str) -> list[Publish]:
     """Of each QoS, with properties and without, of many sizes; every second one equal to the one before."""
@@ -139,7 +148,9 @@ def live(version: int, *subscriptions: Subscription) -> Story:
             subscriber.say(Subscribe(1, subscriptions, identifier), answers=1)
             publishes = every_kind("live")
             publisher.publish(*publishes)
-            return subscriber.hear(len(publishes))
+            heard = subscriber.hear(len(publishes))
+            subscriber.settle()
+            return heard
 
     return told
 
@@ -179,6 +190,8 @@ def sent_again(listen: int, speak: int) -> list[bytes]:
             subscriber.say(Subscribe(1, (Subscription("again", 2),)), answers=1)
             publisher.publish(Publish("again", b"1", 1, packet_id=1), Publish("again", b"2", 2, packet_id=2))
             heard = split(subscriber.read_packets(2))  # unanswered
+            subscriber.say(Disconnect())
+            subscriber.read_to_end()  # now the broker knows, too
         publisher.publish(Publish("again", b"queued", 1, packet_id=3, properties=OWN))
         with Talker(listen, client_id=name, clean_start=False, properties=LASTING) as subscriber:
             heard += subscriber.hear(3)
@@ -254,6 +267,8 @@ def test_an_expiry_is_reduced_as_without(node: Naming, mosquitto: lab.Broker) ->
         name = f"expiring {port}"
         with Talker(port, client_id=name, properties=LASTING) as subscriber:
             subscriber.say(Subscribe(1, (Subscription("expiring", 1),)), answers=1)
+            subscriber.say(Disconnect())
+            subscriber.read_to_end()
         with Talker(port) as publisher:
             publisher.publish(Publish("expiring", b"", 1, packet_id=1, properties=expiring))
         with Talker(port, client_id=name, clean_start=False) as subscriber:
@@ -276,6 +291,7 @@ def test_two_members_of_a_group_get_each_publication_once(node: Naming) -> None:
         publisher.publish(*(Publish("shared", b"equal", 1, packet_id=n) for n in range(1, 11)))
         for member in (one, two):  # Mosquitto takes turns
             member.hear(5)
+            member.settle()
     wait_until(lambda: node.told.total() == 10, "every receipt")
     assert node.told == Counter(node.given)
 
