@@ -123,6 +123,8 @@ def _read_single(frame: bytes, version: int) -> PublishReader:
 
 def fixed_header(first: int, length: int) -> bytes:
     """What stands before `length` bytes of a packet."""
+    if length < 0x80:  # many are that short
+        return bytes((first, length))
     header = bytearray((first,))
     while length >= 0x80:
         header.append(length & 0x7F | 0x80)

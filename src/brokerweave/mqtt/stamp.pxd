@@ -4,6 +4,7 @@ from brokerweave.mqtt.publish cimport fixed_header
 from brokerweave.mqtt.scanner cimport PublishReader
 
 cdef bytes _HEAD
+cdef list _SIZES
 cdef tuple _PADDING
 
 
@@ -12,7 +13,7 @@ cdef class Stamps:
     cdef object _check
     cdef PublishReader _head
 
-    @cython.locals(head=PublishReader, value=bytes, parts=list)
+    @cython.locals(head=PublishReader, bare=bytes, value=bytes, properties=bytes)
     cpdef bytes stamp(self, bytes frame, bytes id)
     @cython.locals(head=PublishReader, kept=list, at=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t)
     cpdef tuple take_off(self, bytes frame)

@@ -28,6 +28,8 @@ lengths before it."""
 _CHECK_BYTES = 4
 _LONGEST_KEY = 64
 _HEAD = b"\x26\x00\x02" + NAME.encode()
+_SIZES = [size.to_bytes(2, "big") for size in range(25)]
+"""How a string of that length begins."""
 _PADDING = (b"", b"===", b"==", b"=")
 
 
@@ -47,12 +49,13 @@ class Stamps:
         the frame is."""
         if not 0 < len(id) <= MOST_ID_BYTES:
             raise LocalProtocolError(f"a stamp has 1 to {MOST_ID_BYTES} bytes, not {len(id)}")
-        frame, _ = self.take_off(frame)
         head = self._head
-        head.read_next(frame, 0, len(frame), 5)
+        bare, earlier = self.take_off(frame)
+        if earlier is not None:
+            head.read_next(bare, 0, len(bare), 5)
         value = self._value(id)
-        parts = [frame[head.properties : head.payload], _HEAD, b"\x00", bytes((len(value),)), value]
-        return self._with_properties(frame, b"".join(parts))
+        properties = bare[head.properties : head.payload]
+        return self._with_properties(bare, b"".join((properties, _HEAD, _SIZES[len(value)], value)))
 
     def take_off(self, frame: bytes) -> tuple[bytes, bytes | None]:
         """An MQTT 5 PUBLISH without its stamp, and what that said; the frame itself, and None, if it has
