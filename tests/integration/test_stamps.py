@@ -31,7 +31,9 @@ from brokerweave.mqtt.packets import (
 )
 from brokerweave.mqtt.properties import Properties, Property, get_int, without
 from brokerweave.mqtt.scanner import split
+from brokerweave.mqtt.stamp import GROWTH, Stamps
 from brokerweave.session.pair import Pair
+from tests.integration.conftest import Connect as Connects
 from tests.support.raw import RawClient
 from tests.support.sites import merged, network, start_broker
 from tests.support.stand_in import StandIn
@@ -309,6 +311,43 @@ def test_a_broker_that_declares_its_largest_packet_gets_none_larger() -> None:
             assert 0 < unstamped < len(sizes)
         finally:
             node.close()
+
+
+def test_a_client_misses_what_is_within_a_stamp_of_its_own_largest_packet(
+    node: Naming, mosquitto: lab.Broker
+) -> None:
+    """Its broker counts the stamp: the one thing that clients notice (docs/guarantees.md)."""
+    limit: Properties = ((Property.MAXIMUM_PACKET_SIZE, 100),)
+
+    def told(port: int) -> list[int]:
+        with Talker(port, properties=limit) as subscriber, Talker(port) as publisher:
+            subscriber.say(Subscribe(1, (Subscription("limit", 1),)), answers=1)
+            sizes = (100 - GROWTH, 95, 50, 110, 20)
+            publisher.publish(*(Publish("limit", bytes(size - 12), 1, packet_id=size) for size in sizes))
+            heard: list[int] = []
+            while not heard or heard[-1] != 20:
+                heard += [len(frame) for frame in subscriber.hear(1)]
+            return heard
+
+    assert told(mosquitto.port) == [69, 95, 50, 20]
+    assert told(node.port) == [69, 50, 20]
+
+
+def test_what_a_broker_retained_with_a_stamp_goes_to_other_sites_without(connect: Connects) -> None:
+    kept = Publish("kept", b"old", 1, retain=True, packet_id=1, properties=OWN)
+    stamped = codec.decode(Stamps().stamp(codec.encode(kept, 5), b"its name"), 5)
+    assert isinstance(stamped, Publish)
+    with start_broker("mosquitto") as broker:
+        with Talker(broker.port) as publisher:
+            publisher.publish(stamped)
+        with network([("a", "b")], brokers={"a": broker}) as net:
+            client = connect(net.port("b"), version=5)
+            client.subscribe("kept", 1)
+            client.wait_for_payload(b"old")
+            (message,) = client.received
+            assert message.properties["UserProperty"] == [
+                pair for name, pair in OWN if name is Property.USER_PROPERTY
+            ]
 
 
 @pytest.mark.parametrize(("strategy", "asked"), [("mesh", True), ("sf", None)])
