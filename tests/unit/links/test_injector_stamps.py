@@ -11,6 +11,7 @@ from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.properties import Property
+from brokerweave.mqtt.scanner import split
 from brokerweave.mqtt.stamp import Stamps
 from tests.unit.links.model_broker import ModelBroker, World, message
 
@@ -22,6 +23,8 @@ class Numbered:
     """Names messages by their numbers."""
 
     def name_of(self, run: Run, offset: int) -> bytes:
+        assert run.max_qos  # nobody asks for names of what gets none
+        assert split(run.blob)[offset][0] >> 1 & 3
         return b"number %d" % (run.first + offset)
 
 

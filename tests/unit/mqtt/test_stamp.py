@@ -154,7 +154,9 @@ def test_what_only_looks_like_one_inside_another_property_or_the_payload_stays(
 ) -> None:
     stamps = module.Stamps(KEY)
     stamp = stamps.stamp(publish(b"t", properties=b""), ID)[-24:-1]
-    inside = user_property(b"k", stamp) + b"\x09" + len(stamp).to_bytes(2, "big") + stamp
+    value = stamp[-16:]
+    inside = user_property(b"xy", value) + user_property(b"bw", b"own") + user_property(b"k", stamp)
+    inside += b"\x09" + len(stamp).to_bytes(2, "big") + stamp
     frame = publish(b"t", stamp, qos=1, properties=inside)
     assert stamps.take_off(frame) == (frame, None)
     assert stamps.take_off(stamps.stamp(frame, b"x")) == (frame, b"x")
