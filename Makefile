@@ -90,9 +90,10 @@ bench: setup ## find the limits of the paper's patterns beside single brokers an
 	to=bench-runs/patterns-$$(date +%Y%m%d-%H%M%S) && \
 	{ $(RUN) -m brokerweave bench patterns --to $$to; code=$$?; $(RUN) -m brokerweave bench report $$to; exit $$code; }
 
-bench-parts: setup ## scanner, listeners, topic trie, edge log, relay, delivery, churn, failover and the load tool, on this machine
+bench-parts: setup ## scanner, listeners, stamps, topic trie, edge log, relay, delivery, churn, failover and the load tool, on this machine
 	$(RUN) -m benchmarks.scanner
 	$(RUN) -m benchmarks.listening
+	$(RUN) -m benchmarks.stamps
 	$(RUN) -m benchmarks.trie
 	$(RUN) -m benchmarks.edgelog
 	$(RUN) -m benchmarks.freshness

@@ -37,6 +37,7 @@ def test_mosquitto_can_everything() -> None:
     assert found.no_local
     assert found.retain_as_published
     assert found.essentials.topic_alias_maximum > 0
+    assert found.essentials.user_properties
     assert found.odd_topics == ()
 
 
@@ -50,6 +51,7 @@ def test_rabbitmq_3_has_no_qos_2_no_mqtt_5_and_no_retained_for_wildcards() -> No
     assert found.wills
     assert found.persistent_sessions
     assert found.no_local is None
+    assert found.essentials.user_properties is None
     assert dict(found.odd_topics)["dot"] == "arrives as /a/b"
 
 
@@ -81,6 +83,41 @@ def test_an_undeclared_maximum_packet_is_found_by_trying() -> None:
         assert not found.maximum_packet_declared
         assert found.maximum_packet == 64 * 1024
         assert ("maximum packet", "at least 65,536 bytes") in rows(found)
+
+
+@pytest.mark.parametrize("name", ["rabbitmq", "nats", "amqtt"])
+def test_a_broker_without_mqtt_5_is_not_asked_for_user_properties(name: str) -> None:
+    with start_broker(name) as broker:
+        found = asyncio.run(probe_essentials(Address(broker.host, broker.port), user_properties=True))
+        assert found.user_properties is None
+
+
+async def test_no_client_of_everything_sees_the_question_about_user_properties() -> None:
+    with start_broker("mosquitto") as broker:
+        address = Address(broker.host, broker.port)
+        async with await Client.connect(address) as client:
+            await client.subscribe("#")
+            assert (await probe_essentials(address, user_properties=True)).user_properties is True
+            await client.publish("the/end")
+            message = await client.message()
+            assert message is not None
+            assert message.topic == "the/end"
+
+
+async def test_where_no_dollar_topics_may_be_used_another_is_tried(tmp_path: Path) -> None:
+    acl = tmp_path / "acl"
+    acl.write_text("topic readwrite brokerweave-probe/#\n")
+    with start_broker("mosquitto", config=[f"acl_file {acl}"]) as broker:
+        found = await probe_essentials(Address(broker.host, broker.port), user_properties=True, timeout=0.5)
+        assert found.user_properties is True
+
+
+async def test_a_broker_that_delivers_nothing_passes_no_user_properties(tmp_path: Path) -> None:
+    acl = tmp_path / "acl"
+    acl.write_text("topic readwrite nothing/else\n")
+    with start_broker("mosquitto", config=[f"acl_file {acl}"]) as broker:
+        found = await probe_essentials(Address(broker.host, broker.port), user_properties=True, timeout=0.3)
+        assert found.user_properties is False
 
 
 async def test_a_probe_leaves_no_retained_message_and_no_session() -> None:

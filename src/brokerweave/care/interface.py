@@ -100,6 +100,10 @@ class Care:
     def publishing(self, topic: str) -> None:
         """Something at QoS 1 or 2 is about to go to the broker."""
 
+    def publication_name(self, pair: Pair, publish: Publish) -> bytes:
+        """What names a publication in its stamp, as `PairHost` says; b"": it gets none."""
+        return b""
+
     def resent(self, pair: Pair, publish: Publish) -> bool:
         """Whether this node has acted on a publication that a client sends again, and its broker has it."""
         return False

@@ -1,8 +1,8 @@
 """What a broker can do for an injector, and how a message is made to fit it.
 
 Owns the rewriting of one PUBLISH, or a run of them, for a broker: QoS, packet identifier, protocol version,
-retain flag, expiry. Invariants: topic and payload never change; properties change only in their expiry. Must
-not know: sessions, what is in flight, why a message is sent again.
+retain flag, expiry. Invariants: topic and payload never change; properties change only in their expiry (a
+stamp is put on by `sender`). Must not know: sessions, what is in flight, why a message is sent again.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class BrokerAbilities:
     receive_maximum: int = DEFAULT_WINDOW
     maximum_packet: int | None = None
     persistent_sessions: bool = True
+    user_properties: bool = False
+    """It delivers user properties as they were published: so stamps come back with deliveries."""
 
     def corrected(self, version: int, properties: Properties) -> BrokerAbilities:
         """The same with the version agreed on and what CONNACK says (MQTT 5, 3.2.2.3); the rest as given.
@@ -57,6 +59,7 @@ class BrokerAbilities:
                 get_int(properties, Property.RECEIVE_MAXIMUM, self.receive_maximum), MAX_WINDOW
             ),
             maximum_packet=size or None,
+            user_properties=self.user_properties and version == 5,
         )
 
 

@@ -65,6 +65,8 @@ class Message:
     """Origin, epoch and sequence, where somebody watches."""
     repair: bool = False
     """As its run's."""
+    stamp: bytes = b""
+    """What names it in its stamp; empty if it gets none."""
 
 
 def read_message(

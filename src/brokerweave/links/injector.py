@@ -25,7 +25,7 @@ from brokerweave.links.outbox import Outbox
 from brokerweave.links.progress import Progress
 from brokerweave.links.run import Run
 from brokerweave.links.sender import InjectorCounters, Sender
-from brokerweave.links.watch import Watch
+from brokerweave.links.watch import Names, Watch
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import (
     ConnAck,
@@ -40,6 +40,7 @@ from brokerweave.mqtt.packets import (
 )
 from brokerweave.mqtt.properties import Properties, Property, get_int, get_str
 from brokerweave.mqtt.scanner import Frame, Scanner
+from brokerweave.mqtt.stamp import Stamps
 
 __all__ = ["BrokerAbilities", "Injector", "InjectorCounters", "InjectorState"]
 
@@ -136,6 +137,11 @@ class Injector:
     @watch.setter
     def watch(self, watch: Watch | None) -> None:
         self._sender.watch_with(watch)
+
+    def stamp_with(self, names: Names | None, stamps: Stamps) -> None:
+        """Give each message of QoS 1 or 2 a stamp, if the broker passes user properties. Messages that were
+        taken from the outbox already go without."""
+        self._sender.names, self._sender.stamps = names, stamps
 
     @property
     def counters(self) -> InjectorCounters:

@@ -29,11 +29,12 @@ from brokerweave.links.outbox import Outbox
 from brokerweave.links.progress import HandshakeMark, Progress, Step
 from brokerweave.links.run import Run
 from brokerweave.links.suspects import Suspects, SuspectVerdict
-from brokerweave.links.watch import Watch
+from brokerweave.links.watch import Names, Watch
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import PingReq, PubRel
 from brokerweave.mqtt.publish import publish_head
 from brokerweave.mqtt.scanner import split
+from brokerweave.mqtt.stamp import Stamps
 
 ATTEMPTS = 2
 """How often a broker may refuse a message, or die over it alone, before it is a dead letter."""
@@ -64,6 +65,8 @@ class InjectorCounters:
     """Sent at a lower QoS than published and wanted, because the broker cannot do better."""
     properties_dropped: int = 0
     retain_dropped: int = 0
+    unstamped: int = 0
+    """Sent without their stamps, since the broker takes no larger packets."""
     expired: int = 0
     dead_letters: int = 0
     maybe_lost_qos0: int = 0
@@ -80,6 +83,8 @@ class Sender:
     ) -> None:
         self.limits = limits
         self.watch: Watch | None = None
+        self.names: Names | None = None
+        self.stamps = Stamps()
         self._progress = progress
         self.counters = InjectorCounters()
         self._outbox = outbox
@@ -206,6 +211,8 @@ class Sender:
                 ended += 1
                 continue
             message.repair = run.repair
+            if self.names is not None and message.published_qos:
+                message.stamp = self.names.name_of(run, offset)
             inherited = 0 < record <= self._outbox.inherited
             if message.published_qos and (self.watch is not None or inherited):
                 message.name = (run.origin, run.epoch, run.first + offset)
@@ -260,9 +267,18 @@ class Sender:
             return self._give_up(
                 message, f"{len(frame)} bytes; the broker takes {self.limits.maximum_packet}"
             )
+        if message.stamp and message.qos and self.limits.user_properties:
+            frame = self._stamped(message, frame)
         self._queue.popleft()
         self._count(message)
         return self._write(message, frame, alone, now)
+
+    def _stamped(self, message: Message, frame: bytes) -> bytes:
+        stamped = self.stamps.stamp(frame, message.stamp)
+        if self.limits.maximum_packet is not None and len(stamped) > self.limits.maximum_packet:
+            self.counters.unstamped += message.writes == 0
+            return frame
+        return stamped
 
     def _write(self, message: Message, frame: bytes, alone: bool, now: float) -> bytes:
         if alone:

@@ -1,8 +1,8 @@
-"""The protocol of an observer that hears what an injector does with each QoS 1 or 2 message
-(`care.injections`).
+"""What an injector tells, and asks, of each QoS 1 or 2 message.
 
-Owns the protocol. A message is identified by its origin, the origin's epoch and its sequence. Must not know:
-why.
+Owns the protocols: of an observer that hears what the injector does (`care.injections`), and of who names
+messages for their stamps. A message is identified by its origin, the origin's epoch and its sequence. Must
+not know: why.
 """
 
 from __future__ import annotations
@@ -10,6 +10,13 @@ from __future__ import annotations
 from typing import Protocol
 
 from brokerweave.links.run import Run
+
+
+class Names(Protocol):
+    def name_of(self, run: Run, offset: int) -> bytes:
+        """What names a message, by its place in its run, in the stamp that the broker gets: 1 to 12 bytes,
+        unique for the deployment; b"" for none. The same again after a restart, when a run that was in flight
+        is taken up once more: the broker may have it under this name."""
 
 
 class Watch(Protocol):

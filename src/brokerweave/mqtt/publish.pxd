@@ -17,7 +17,7 @@ cpdef PublishHead publish_head(bytes frame, int version)
 cpdef bytes with_qos(bytes frame, int version, int to_version, int qos, int packet_id, bint dup)
 cdef PublishReader _read_single(bytes frame, int version)
 @cython.locals(header=bytearray)
-cdef bytes _fixed_header(int first, Py_ssize_t length)
+cpdef bytes fixed_header(int first, Py_ssize_t length)
 
 
 @cython.final

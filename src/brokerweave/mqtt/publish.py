@@ -78,7 +78,7 @@ def convert(blob: bytes, from_version: int, to_version: int) -> bytes:
         end = head.read_next(blob, at, len(blob), from_version)
         properties = b"\x00" if to_version >= 5 else b""
         length = head.variable_end - head.body + len(properties) + end - head.payload
-        parts.append(_fixed_header(blob[at], length))
+        parts.append(fixed_header(blob[at], length))
         parts.append(blob[head.body : head.variable_end])
         parts.append(properties)
         parts.append(blob[head.payload : end])
@@ -111,7 +111,7 @@ def with_qos(frame: bytes, version: int, to_version: int, qos: int, packet_id: i
     topic = frame[head.body : head.topic_end]
     payload = frame[head.payload :]
     first = 0x30 | dup << 3 | qos << 1 | frame[0] & 1
-    return b"".join((_fixed_header(first, len(topic) + len(middle) + len(payload)), topic, middle, payload))
+    return b"".join((fixed_header(first, len(topic) + len(middle) + len(payload)), topic, middle, payload))
 
 
 def _read_single(frame: bytes, version: int) -> PublishReader:
@@ -121,7 +121,10 @@ def _read_single(frame: bytes, version: int) -> PublishReader:
     return head
 
 
-def _fixed_header(first: int, length: int) -> bytes:
+def fixed_header(first: int, length: int) -> bytes:
+    """What stands before `length` bytes of a packet."""
+    if length < 0x80:  # many are that short
+        return bytes((first, length))
     header = bytearray((first,))
     while length >= 0x80:
         header.append(length & 0x7F | 0x80)

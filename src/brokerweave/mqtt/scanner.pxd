@@ -68,6 +68,7 @@ cdef class PublishReader:
     cpdef Py_ssize_t read_next(self, bytes data, Py_ssize_t at, Py_ssize_t limit, int version) except -1
     cpdef bytes topic_of(self, bytes data)
     cpdef bytes properties_of(self, bytes data)
+    cpdef Py_ssize_t property_end(self, bytes data, Py_ssize_t at) except -1
     cdef bint _fail(self, str problem) except -1
     @cython.locals(position=Py_ssize_t)
     cdef bint _read_properties(self, bytes data, Py_ssize_t at, Py_ssize_t end) except -1

@@ -203,6 +203,13 @@ class PublishReader:
         """The same, without their length."""
         return _cut(data, self.properties, self.payload)
 
+    def property_end(self, data: bytes, at: int) -> int:
+        """Where the property at `at` ends, of the frame that was read last, from the same bytes."""
+        end = self._after_property(data, at, self.payload)
+        if end <= at:
+            raise IndexError("no property of what was read begins there")
+        return end
+
     def _fail(self, problem: str) -> bool:
         self.problem = problem
         return False

@@ -22,6 +22,7 @@ from brokerweave.links.injector import Injector
 from brokerweave.links.window import DuplicateWindow
 from brokerweave.mqtt.packets import Packet, Publish
 from brokerweave.mqtt.scanner import Routed
+from brokerweave.mqtt.stamp import Stamps
 from brokerweave.node import barrier
 from brokerweave.node.admission import Admission
 from brokerweave.node.arrivals import Arrivals
@@ -97,6 +98,8 @@ class Settings:
     """Members linked at once on demand."""
     relayed: int = 16 << 20
     """Bytes of publications that are kept until relays have passed them on."""
+    stamp_key: bytes = b""
+    """Of stamps (`mqtt.stamp`): the same at all nodes of a deployment. Empty: anybody can make one."""
     drain_timeout: float = 2.0
     """Seconds a topic whose plans changed waits at most until what went by the old ones has arrived."""
 
@@ -165,6 +168,7 @@ class NodeCore:
         self.limits = limits
         self.host = host
         self.counters = Counters()
+        self.stamps = Stamps(settings.stamp_key)
         self.window = DuplicateWindow(settings.window)
         self.injectors = injectors
         self.plugins = Plugins(listeners, self.counters, host.warn)
@@ -463,6 +467,16 @@ class NodeCore:
 
     def entering(self, pair: Pair, publish: Publish) -> None:
         self.care.entering(pair, publish)
+
+    def publication_name(self, pair: Pair, publish: Publish) -> bytes:
+        name = self.care.publication_name(pair, publish)
+        return name if name and self.passes_user_properties else b""
+
+    @property
+    def passes_user_properties(self) -> bool:
+        """Whether the broker delivers stamps, as far as its injectors know: only then clients' publications
+        get any."""
+        return any(injector.limits.user_properties for injector in self.injectors)
 
     def superseded(self, pair: Pair) -> bool:
         return self.sessions.superseded(pair)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from brokerweave.edgelog import columns
-from brokerweave.mqtt import publish, scanner
+from brokerweave.mqtt import publish, scanner, stamp
 from brokerweave.runtime import passage
 
-MODULES = (scanner, publish, passage, columns)
+MODULES = (scanner, publish, stamp, passage, columns)
 
 
 def state() -> str:

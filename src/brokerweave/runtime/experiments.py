@@ -31,6 +31,9 @@ _WRONG_VERSION = (0x01, 0x84)
 # Sizes of whole packets to try where a broker declares none. The last one is where we stop asking.
 _SIZES = (4 * 1024, 16 * 1024, 64 * 1024, 256 * 1024, 1024 * 1024, 4 * 1024 * 1024)
 
+# Seconds for the delivery, to the publisher itself, of what the broker has acknowledged: a node waits for it.
+_OWN_DELIVERY = 1.0
+
 # Topics that MQTT allows and some brokers do not; {} is a name of our own.
 ODD_TOPICS = {
     "space": "{}/a b",
@@ -272,6 +275,27 @@ async def respects_retain_as_published(bench: Bench) -> bool | None:
             return message is not None and message.retain
         finally:
             await publisher.publish(topic, b"", bench.qos, retain=True)
+
+
+async def passes_user_properties(bench: Bench) -> bool:
+    """Does a publication of QoS 1 come back with its user properties? On a `$` topic, which no client of this
+    broker gets that asked for `#`; and only where nothing comes back from there, on another."""
+    own = tuple((Property.USER_PROPERTY, ("bw", value)) for value in ("abcdefghijklmnop", "é", "abcd"))
+    async with await bench.open() as client:
+        for topic in (f"${bench.topic()}", bench.topic()):
+            try:
+                (code,) = await client.subscribe(topic, qos=1)
+                if code >= 0x80 or await client.publish(topic, b"probe", bench.qos, properties=own) >= 0x80:
+                    continue
+            except Unavailable:
+                if client.closed.is_set():
+                    raise
+                continue
+            message = await client.message(timeout=min(client.timeout, _OWN_DELIVERY))
+            if message is not None:
+                found = [pair for pair in message.properties if pair[0] is Property.USER_PROPERTY]
+                return message.qos == bench.qos and found == list(own)
+    return False
 
 
 async def largest_packet(bench: Bench) -> int | None:

@@ -165,6 +165,7 @@ class Injection:
                     password=self._password,
                     timeout=self._timeout,
                     proxied=self.proxied,
+                    user_properties=self.host.core.care.watches_deliveries,
                 )
             except BrokerweaveError as error:
                 log.log(level, "%s; trying again", error)
@@ -178,6 +179,7 @@ class Injection:
             retain=found.retain,
             receive_maximum=found.receive_maximum,
             maximum_packet=found.maximum_packet,
+            user_properties=found.user_properties is True,
         )
         async with asyncio.TaskGroup() as group:
             for lane, injector in enumerate(self.host.core.injectors):

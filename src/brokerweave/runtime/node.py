@@ -9,6 +9,7 @@ do.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import resource
 import secrets
@@ -228,6 +229,12 @@ class Node:
         if self.config.membership.bind is not None:
             self._become_member()
 
+    def _stamp_key(self) -> bytes:
+        """The same at all nodes: a broker may keep what one stamped for clients of another."""
+        key = read_key(self.config.node.key_file or self.config.membership.key_file)
+        # What is proved by one use of the key must prove nothing for another.
+        return hmac.digest(key, b"brokerweave stamps", "sha256") if key is not None else b""
+
     def _build_core(
         self, strategy: type[Strategy], epoch: int, login: tuple[str | None, bytes | None]
     ) -> None:
@@ -247,8 +254,9 @@ class Node:
         ]
         self._lane_folders = LaneFolders(self.storage, self.checkpointer, lambda: self.config.links.qos > 0)
         self.retained_store = SqliteStore(self.storage.folder / "retained.db", self.warn)
+        core_settings = settings.core_settings(self.config, epoch, strategy)
         self.core = NodeCore(
-            settings.core_settings(self.config, epoch, strategy),
+            replace(core_settings, stamp_key=self._stamp_key()),
             self.config.limits,
             strategy,
             (),

@@ -8,7 +8,7 @@ maker's broker it talks to.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from brokerweave.config import BrokerAddress
 from brokerweave.mqtt.properties import Property, Value
@@ -31,6 +31,8 @@ class Essentials:
     maximum_packet: int | None
     """The largest packet the broker declares to take; None if it declares none."""
     topic_alias_maximum: int
+    user_properties: bool | None = None
+    """It delivers user properties as they were published. None: not asked, or MQTT 5 is not spoken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,16 @@ async def probe_essentials(
     password: bytes | None = None,
     timeout: float = 2.0,
     proxied: bool = False,
+    user_properties: bool = False,
 ) -> Essentials:
     """What an injector needs, with two or three connections. Raises `Unavailable`.
 
     `timeout` bounds each single wait, in seconds; `proxied`: each connection begins with a PROXY header.
+    `user_properties`: find out about these, too, by a publication that comes back.
     """
-    return await _essentials(Bench(address, username, password, timeout, proxied))
+    bench = Bench(address, username, password, timeout, proxied)
+    essentials = await _essentials(bench)
+    return await _with_user_properties(bench, essentials) if user_properties else essentials
 
 
 async def probe(
@@ -83,7 +89,7 @@ async def probe(
 ) -> Abilities:
     """Everything. Takes some three times `timeout`, since what never comes must be waited for."""
     bench = Bench(address, username, password, timeout)
-    essentials = await _essentials(bench)
+    essentials = await _with_user_properties(bench, await _essentials(bench))
     bench.version = essentials.version
     bench.qos = min(1, essentials.max_qos)
     async with asyncio.TaskGroup() as group:
@@ -141,6 +147,14 @@ async def _essentials(bench: Bench) -> Essentials:
         )
 
 
+async def _with_user_properties(bench: Bench, essentials: Essentials) -> Essentials:
+    if essentials.version < 5:
+        return essentials
+    bench.version, bench.qos = essentials.version, min(1, essentials.max_qos)
+    passes = await tried(experiments.passes_user_properties, bench, False)
+    return replace(essentials, user_properties=passes)
+
+
 def _number(value: Value | None, default: int) -> int:
     return value if isinstance(value, int) else default
 
@@ -166,6 +180,7 @@ def rows(abilities: Abilities) -> list[tuple[str, str]]:
         ("shared subscriptions", _word(abilities.shared_subscriptions)),
         ("no-local", _word(abilities.no_local)),
         ("retain as published", _word(abilities.retain_as_published)),
+        ("user properties", _word(essentials.user_properties)),
         ("topic aliases", str(essentials.topic_alias_maximum)),
         ("receive maximum", str(essentials.receive_maximum)),
         ("maximum packet", size),

@@ -154,11 +154,16 @@ class RetainedReader:
             # Asked for at QoS 0 all came, but without their QoS; a queue for QoS 1 would not hold them all.
             again = await self._read_exact(some) or {}
             messages = [again.get(topic, found[topic]) for topic in some]
-            news += retained.adopt((codec.encode(m, self._version), self._version) for m in messages)
+            news += retained.adopt((self._published(m), self._version) for m in messages)
         if readable:
             self.state = f"{news} messages of the broker's own read"
         self._store.mark_broker_read()
         return True
+
+    def _published(self, message: Publish) -> bytes:
+        """As its publisher wrote it: the broker may have it from a node of an earlier time, with a stamp."""
+        frame = codec.encode(message, self._version)
+        return self._host.core.stamps.take_off(frame)[0] if self._version == 5 else frame
 
     # Reading
 

@@ -20,13 +20,22 @@ from brokerweave.mqtt.topics import matches, shared_filter
 from brokerweave.session.aliases import Aliases
 
 Delivery: TypeAlias = tuple[int, bytes | None]
-"""A packet id, 0 at QoS 0, and a hash of the content; None for what is no receipt."""
+"""A packet id, 0 at QoS 0, and a name (`name_of`); None for what is no receipt."""
 
 _PLAIN = frozenset({b"\x40\x02", b"\x50\x02", b"\x62\x02", b"\x70\x02"})
 """How PUBACK, PUBREC, PUBREL and PUBCOMP begin that only have a packet id."""
 _ALIAS = bytes((Property.TOPIC_ALIAS,))
 _REFUSED = 0x80
 _NO_FILTERS: Mapping[str, int] = {}
+
+
+def name_of(topic: str | bytes, payload: bytes, stamped: bytes | None) -> bytes:
+    """By what a delivery is known: its stamp (`mqtt.stamp`), or else a hash of its content.
+
+    The hash alone cannot tell two equal publications apart. It is the name where no stamp came: with MQTT
+    3.1.1, from a broker that does not pass user properties, and of what was handed to the broker without one.
+    """
+    return stamped or content_hash(topic, payload)
 
 
 class Deliveries:
@@ -53,9 +62,15 @@ class Deliveries:
         frame: bytes,
         granted: Mapping[str, int] = _NO_FILTERS,
         kept: Callable[[bytes], bool] = lambda topic: True,
+        stamped: bytes | None = None,
     ) -> Delivery:
         """What a PUBLISH from the broker will be a receipt of, once it is written and answered. `granted` are
-        the client's filters; `kept`: whether somebody may keep what was published on a topic."""
+        the client's filters; `kept`: whether somebody may keep what was published on a topic; `stamped`: what
+        the stamp said that it came with.
+
+        A broker retains stamps, too. A client that asked to see retain flags as published gets the copy for
+        a new subscription under the name of the publication: nobody can tell whether it is that again.
+        """
         head = publish_head(frame, self.version)
         topic, payload = head.topic, frame[head.payload_start :]
         if _ALIAS in head.properties:
@@ -68,7 +83,7 @@ class Deliveries:
             return head.packet_id, None  # [MQTT-3.3.1-8], in MQTT 5 [MQTT-3.3.1-13]
         if not head.packet_id and (not kept(topic) or _more_than_once(granted, topic)):
             return 0, None  # it was published so: as a receipt it would take off an equal one that is kept
-        return head.packet_id, content_hash(topic, payload)
+        return head.packet_id, name_of(topic, payload, stamped)
 
     def names_topic(self, frame: bytes) -> bool:
         """Whether the client has to see a PUBLISH because it says what an alias stands for."""

@@ -87,6 +87,16 @@ class PairHost(RecorderHost, RedeliveryHost, UnconfirmedHost, Protocol):
         """A watched client sent a publication again. True if it was acted on before: the broker does not
         get it, and the node answers, when `forward_confirmed` (its `ack.resent` is set) lets it."""
 
+    def publication_name(self, pair: Pair, publish: Publish) -> bytes:
+        """What names a publication of QoS 1 or 2 that a watched MQTT 5 client sends: 1 to 12 bytes, unique
+        for the deployment. The broker gets it in a stamp (`mqtt.stamp`), and a delivery with that stamp is
+        known by this name. b"": it gets none.
+
+        Asked when it is about to go to the broker, after `publishing`. The topic is as the client wrote it,
+        maybe an alias. With `publish.dup` it went there before. A delivery may come without the stamp all the
+        same, and then it is known by its content: to a 3.1.1 client, or if the broker takes no larger packet.
+        """
+
     def subscribing(self, pair: Pair) -> None:
         """The client's SUBSCRIBE is about to go to the broker."""
 

@@ -2,14 +2,15 @@
 
 Owns the two scanners, the phase of the pair, and which frame goes to whom of those who know what it means.
 Invariants: what is returned for the other side is the input cut at frame boundaries, unchanged but for frames
-a listener rejected or changed, acknowledgements that wait for the cluster, and what the node itself delivers
-and answers; a filter counts only when SUBACK grants it; what cannot be read goes on as it is, means nothing
-here, and is counted. Must not know: sockets, strategies, links, what becomes of a publication.
+a listener rejected or changed, acknowledgements that wait for the cluster, what the node itself delivers and
+answers, and stamps between the node and its broker, which the client never sees; a filter counts only when
+SUBACK grants it; what cannot be read goes on as it is, means nothing here, and is counted. Must not know:
+sockets, strategies, links, what becomes of a publication.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from brokerweave.errors import BrokerweaveError, LocalProtocolError, Refused, RemoteProtocolError
 from brokerweave.mqtt import codec
@@ -31,6 +32,7 @@ from brokerweave.mqtt.packets import (
 )
 from brokerweave.mqtt.properties import Property, get_int, get_str
 from brokerweave.mqtt.scanner import Frame, RouteCache, Routed, Scanner
+from brokerweave.mqtt.stamp import GROWTH
 from brokerweave.plugin import Listener, Side
 from brokerweave.session import attention
 from brokerweave.session.asked import Asked
@@ -44,7 +46,7 @@ from brokerweave.session.judgement import Judgement
 from brokerweave.session.phase import Phase
 from brokerweave.session.publications import NoRoom, Publications
 from brokerweave.session.record import SessionRecord, changed_expiry, expiry_of
-from brokerweave.session.redelivery import Redelivery
+from brokerweave.session.redelivery import Queue, Redelivery
 from brokerweave.session.waiting_subscribe import WaitingSubscribe
 
 _CONNECT_BYTE = bytes((PacketType.CONNECT << 4,))
@@ -53,6 +55,8 @@ _LARGEST_CONNECT = 1 << 20
 fit."""
 _TURN = 200
 """Frames looked at one by one before others get their turn: a chunk may hold 60,000."""
+_LARGEST = 268_435_455 + 5
+"""Bytes of a packet, by MQTT's lengths: what a broker takes that declares no less."""
 _TAKEN_OVER = 0x8E
 _NOT_AUTHORIZED = 0x05
 """CONNACK's return code before MQTT 5."""
@@ -71,6 +75,7 @@ class Pair:
         "_asks_first",
         "_asks_to_publish",
         "_broken",
+        "_broker_takes",
         "_downstream",
         "_held",
         "_hold_points",
@@ -145,6 +150,7 @@ class Pair:
         self._host = host
         self._session_expiry = session_expiry
         self._will_discarded = False
+        self._broker_takes = _LARGEST
         self._broken: set[Side] = set()
         """Whose bytes go on unread: no frame can be cut off."""
         self._judgement = None
@@ -185,12 +191,12 @@ class Pair:
 
     @property
     def undelivered(self) -> set[bytes]:
-        """If watched: content of what is on its way to the client, as far as is known here."""
+        """If watched: names of what is on its way to the client, as far as is known here."""
         return self._redelivery.unanswered if self._redelivery is not None else set()
 
     @property
     def held_contents(self) -> set[bytes]:
-        """If watched: content of what the broker delivered and the node holds."""
+        """If watched: names of what the broker delivered and the node holds."""
         return self._hold_points.contents if self._hold_points is not None else set()
 
     @property
@@ -396,6 +402,10 @@ class Pair:
                 return None
             if not self._hears(Side.CLIENT, frame):
                 return frame
+        if self._redelivery is not None and frame.type == PacketType.PUBLISH:
+            frame, stamped = self._redelivery.unstamped(frame)
+            if stamped is not None:  # its own deliveries have none: it is copied from another broker client's
+                self._host.count("stamps_refused")
         if frame.type in ABOUT_FILTERS and len(frame.data) > self.limits.client_queue:
             raise Refused("too many filters in one packet", 0x95)
         judgement = self._judgement
@@ -406,7 +416,11 @@ class Pair:
         if packet is None:
             packet = codec.decode(frame.data, self.version)
         match packet:
-            case Publish() | PubRel():
+            case Publish():
+                if not self._publications.take(packet, frame.data):
+                    return None
+                return self._stamped(packet, frame) if self._redelivery is not None and packet.qos else frame
+            case PubRel():
                 return frame if self._publications.take(packet, frame.data) else None
             case Subscribe() | Unsubscribe():
                 if self._asked is None:
@@ -423,6 +437,18 @@ class Pair:
             case Connect():
                 self._begin(packet)
         return frame
+
+    def _stamped(self, publish: Publish, frame: Frame) -> Frame:
+        """A publication as the broker gets it: under its name, if it has one and deliveries can tell."""
+        if self.version < 5 or self.phase is not Phase.ACCEPTED:  # what the broker takes is not known yet
+            return frame
+        name = self._host.publication_name(self, publish)
+        if not name:
+            return frame
+        if len(frame.data) + GROWTH > self._broker_takes:  # [MQTT-3.2.2-15]
+            self._host.count("unstamped_too_large")
+            return frame
+        return Frame(frame.type, self._host.stamps.stamp(frame.data, name), frame.at)
 
     # A SUBSCRIBE that waits
 
@@ -569,14 +595,17 @@ class Pair:
         first. Or, as bytes, what goes to the client at once instead."""
         redelivery = self._redelivery
         judgement = self._judgement
+        stamped: bytes | None = None
+        if redelivery is not None and frame.type == PacketType.PUBLISH:
+            frame, stamped = redelivery.unstamped(frame)
         judged = self._judged(judgement, Side.BROKER, frame) if judgement is not None else (None, frame)
         if judged is None:
             if redelivery is not None and frame.type == PacketType.PUBLISH:
-                redelivery.refused(frame)
+                redelivery.refused(frame, stamped)
             return frame, b""
         packet, goes = judged
         # What holders keep for the client is named by what the broker delivers, changed or not.
-        overtakes = redelivery.from_broker(frame) if redelivery is not None else None
+        overtakes = redelivery.from_broker(frame, stamped) if redelivery is not None else None
         if overtakes:
             overtakes = goes.data
         if packet is None:
@@ -635,17 +664,22 @@ class Pair:
         return self._redelivery.hold_behind()
 
     def redeliver(
-        self, publishes: list[Publish], done: Callable[[], None], hold_point: HoldPoint | None = None
+        self,
+        publishes: list[Publish],
+        done: Callable[[], None],
+        hold_point: HoldPoint | None = None,
+        names: Sequence[bytes] | None = None,
     ) -> None:
         """Send these to the client in their order, at `hold_point`; without it, behind what came so far.
 
-        Their QoS is that of the delivery; packet ids are the node's. `done` is called when the client has
+        Their QoS is that of the delivery; packet ids are the node's. `names`: of each, b"" where its content
+        is its name, as it is of all without `names`. `done` is called when the client has
         answered all of them and the stream goes on; never, if the client leaves before.
         """
         if self._redelivery is None:
             raise LocalProtocolError("only a watched client is redelivered to")
         if self.phase is Phase.ACCEPTED:
-            self._redelivery.send(publishes, done, hold_point)
+            self._redelivery.send(Queue(publishes, done, names), hold_point)
 
     def ask_broker(self, done: Callable[[], object]) -> None:
         """Ask the broker for a sign of life: when `done` is called, all that it had delivered before is here.
@@ -654,7 +688,7 @@ class Pair:
             self._redelivery.ask_broker(done)
 
     def suppress(self, unwanted: dict[bytes, int]) -> None:
-        """What the broker delivers of this content, as often as it says, the client has from the node."""
+        """What the broker delivers under these names, as often as it says, the client has from the node."""
         if self._redelivery is not None:
             self._redelivery.unwanted = unwanted
 
@@ -705,6 +739,7 @@ class Pair:
             self.client.client_id = self.broker.client_id = assigned
         self.expiry = changed_expiry(packet.properties, self.expiry)
         self.keep_alive = get_int(packet.properties, Property.SERVER_KEEP_ALIVE, self.keep_alive)
+        self._broker_takes = get_int(packet.properties, Property.MAXIMUM_PACKET_SIZE, _LARGEST)
         self.phase = Phase.ACCEPTED
         self.resumed = packet.session_present
         self.record = self._host.accepted(self, packet.session_present)

@@ -11,13 +11,12 @@ where a queue comes from.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from brokerweave.errors import LocalProtocolError
 from brokerweave.mqtt import codec
-from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.packets import (
     Connect,
     PacketType,
@@ -32,7 +31,8 @@ from brokerweave.mqtt.packets import (
 )
 from brokerweave.mqtt.properties import Property, get_int, without
 from brokerweave.mqtt.scanner import Frame
-from brokerweave.session.deliveries import Deliveries, Delivery, read_answer
+from brokerweave.mqtt.stamp import Stamps
+from brokerweave.session.deliveries import Deliveries, Delivery, name_of, read_answer
 from brokerweave.session.hold_points import HoldPoint, HoldPoints
 
 if TYPE_CHECKING:
@@ -53,6 +53,10 @@ _DUP = 0x08
 
 
 class RedeliveryHost(Protocol):
+    @property
+    def stamps(self) -> Stamps:
+        """Those of the node's deployment."""
+
     def keeps(self, topic: bytes) -> bool:
         """Whether somebody may keep what was published on a topic."""
 
@@ -61,8 +65,8 @@ class RedeliveryHost(Protocol):
         the sake of MQTT it has to pass all the same."""
 
     def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
-        """The client has these publications, named by their content (`mqtt.content`). `more`: as soon as this
-        is said it gets others in their place."""
+        """The client has these publications, by their names (`deliveries.name_of`). `more`: as soon as
+        this is said it gets others in their place."""
 
     def write_client(self, pair: Pair, data: bytes) -> None:
         """Send the client a packet of our own, between two of the broker's."""
@@ -78,8 +82,11 @@ class Queue:
 
     __slots__ = ("done", "left")
 
-    def __init__(self, publishes: list[Publish], done: Callable[[], None]) -> None:
-        self.left = deque(publishes)
+    def __init__(
+        self, publishes: list[Publish], done: Callable[[], None], names: Sequence[bytes] | None = None
+    ) -> None:
+        """`names`: those that are not by content, one for each publication."""
+        self.left = deque(zip(publishes, names or [b""] * len(publishes), strict=True))
         self.done = done
 
 
@@ -131,7 +138,7 @@ class Redelivery:
         self.behind: HoldPoint | None = None
         """The hold point behind the frame that the pair acts on."""
         self.unwanted: dict[bytes, int] | None = None
-        """Content of what the broker is about to deliver, and the client has from the node, each as often as
+        """Names of what the broker is about to deliver, and the client has from the node, each as often as
         that is so. What becomes of it the host knows: it outlives the connection."""
         self._unwanted_ids: set[int] = set()
         self.for_broker: list[bytes] = []
@@ -157,7 +164,7 @@ class Redelivery:
             self.behind = HoldPoint()
         return self.behind
 
-    def send(self, publishes: list[Publish], done: Callable[[], None], hold_point: HoldPoint | None) -> None:
+    def send(self, queue: Queue, hold_point: HoldPoint | None) -> None:
         """At `hold_point`; without it, behind what came so far."""
         if hold_point is None:
             if self.busy:
@@ -167,7 +174,7 @@ class Redelivery:
                 self._hold_points.add(hold_point)
         if hold_point.queue is not None or hold_point.over:
             raise LocalProtocolError("a hold point has one queue, and ends when that is through")
-        hold_point.queue = Queue(publishes, done)
+        hold_point.queue = queue
         data = self.advance()
         if data:
             self._host.write_client(self._pair, data)
@@ -180,7 +187,7 @@ class Redelivery:
 
     @property
     def unanswered(self) -> set[bytes]:
-        """Content of what was written to the client and is not known to have reached it."""
+        """Names of what was written to the client and is not known to have reached it."""
         own = [content for content, _ in self._in_flight.values()]
         contents = {*own, *self._deliveries.in_flight.values(), *self._deliveries.received}
         return {content for content in contents if content is not None}
@@ -243,11 +250,11 @@ class Redelivery:
 
     def _fill(self, queue: Queue, parts: list[bytes]) -> None:
         while queue.left:
-            publish = queue.left[0]
+            publish, name = queue.left[0]
             if publish.qos and not self._room:
                 break
             queue.left.popleft()
-            content = content_hash(publish.topic, publish.payload)
+            content = name_of(publish.topic, publish.payload, name)
             packet_id = self._free_id() if publish.qos else 0
             frame = self._frame(publish, packet_id)
             if self._largest and len(frame) > self._largest:
@@ -285,13 +292,20 @@ class Redelivery:
 
     # What the two sides say
 
-    def from_broker(self, frame: Frame) -> bytes | None:
+    def unstamped(self, frame: Frame) -> tuple[Frame, bytes | None]:
+        """A PUBLISH as clients see it, and what its stamp said."""
+        if self._version < 5:
+            return frame, None
+        data, stamped = self._host.stamps.take_off(frame.data)
+        return (frame if stamped is None else Frame(frame.type, data, frame.at)), stamped
+
+    def from_broker(self, frame: Frame, stamped: bytes | None) -> bytes | None:
         """Note what the broker delivers; returns what goes to the client at once. None: it may be held."""
         kind = frame.type
         if kind == PacketType.PUBLISH:
             record = self._pair.record
             filters = record.filters if record is not None else {}
-            delivery = self._deliveries.read(frame.data, filters, self._host.keeps)
+            delivery = self._deliveries.read(frame.data, filters, self._host.keeps, stamped)
             if self.unwanted and self._has_already(frame, delivery):
                 return b""
             if self._swallows(frame, delivery):
@@ -315,9 +329,9 @@ class Redelivery:
             self._deliveries.released(packet_id)
         return frame.data if self._hold_points and kind in _OVERTAKES else None
 
-    def refused(self, frame: Frame) -> None:
+    def refused(self, frame: Frame, stamped: bytes | None) -> None:
         """The client does not get this delivery of the broker's: a listener rejected it. Nobody keeps it."""
-        _, content = self._deliveries.read(frame.data)
+        _, content = self._deliveries.read(frame.data, stamped=stamped)
         if content is not None:
             self._deliveries.received.append(content)
 

@@ -130,7 +130,7 @@ def _connects(draw: st.DrawFn, version: int) -> Connect:
 
 
 @st.composite
-def _publishes(draw: st.DrawFn, version: int) -> Publish:
+def publishes(draw: st.DrawFn, version: int) -> Publish:
     qos = draw(_qos)
     properties = draw(_properties(version, "publish"))
     aliased = any(p is Property.TOPIC_ALIAS for p, _ in properties)
@@ -166,7 +166,7 @@ def packets(version: int) -> st.SearchStrategy[Packet]:
         _connects(version),
         st.builds(ConnAck, st.just(0), st.booleans(), _properties(version, "connack")),
         st.builds(ConnAck, _code if version == 5 else st.integers(0, 5), st.just(False)),
-        _publishes(version),
+        publishes(version),
         st.builds(PubAck, _packet_id, code, answer),
         st.builds(PubRec, _packet_id, code, answer),
         st.builds(PubRel, _packet_id, code, answer),

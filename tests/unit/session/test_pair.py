@@ -31,6 +31,7 @@ from brokerweave.mqtt.packets import (
 )
 from brokerweave.mqtt.properties import Property
 from brokerweave.mqtt.scanner import RouteCache, Routed, split
+from brokerweave.mqtt.stamp import Stamps
 from brokerweave.plugin import Listener, Reject, Session, Side
 from brokerweave.runtime.passage import Passage
 from brokerweave.session.held_stream import NotReady
@@ -84,6 +85,9 @@ class Host:
     unread_connects: list[bytes] = field(default_factory=list)
     failures: list[tuple[Listener, Exception]] = field(default_factory=list)
     record: SessionRecord = field(default_factory=lambda: SessionRecord("c", 0))
+    stamps: Stamps = field(default_factory=lambda: Stamps(b"the key of the tests"))
+    names: dict[bytes, bytes] = field(default_factory=dict)
+    """For payloads that get a stamp: what it says."""
 
     def connect_arrived(self, pair: Pair) -> None:
         self.connects += 1
@@ -186,6 +190,9 @@ class Host:
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
         return publish.payload in self.acted_on
+
+    def publication_name(self, pair: Pair, publish: Publish) -> bytes:
+        return self.names.get(publish.payload, b"")
 
     def subscribing(self, pair: Pair) -> None: ...
 
