@@ -182,7 +182,7 @@ class ClientCare(Care, RosterEvents):
                 if MessageId(run.origin, run.epoch, lane, run.first) in waiting:
                     self.hold(replace(run, holds=(node,)), lane)
 
-    def arrived(self, run: Run, lane: int) -> Run | None:
+    def arrived(self, run: Run, lane: int, neighbour: str) -> Run | None:
         """What came over a link is kept as it asks."""
         if not run.holds and run.sender is None:
             return run

@@ -136,8 +136,8 @@ class Care:
         """A client's publication goes on, though some nodes are `missing`. `keepers` were to keep it for the
         clients of these nodes."""
 
-    def arrived(self, run: Run, lane: int) -> Run | None:
-        """A run came over a link: as it goes to the broker here. None: this node has acted on it before."""
+    def arrived(self, run: Run, lane: int, neighbour: str) -> Run | None:
+        """A run came over a neighbour's link: as it goes to the broker here. None: this node has acted on it before."""
         return run
 
     def took(self, neighbour: str) -> None:

@@ -146,7 +146,7 @@ class Arrivals:
         for offset, count in fresh:
             part, had = run.part(offset, count), list[int]()
             try:
-                new = part if own else self._core.care.arrived(part, lane)
+                new = part if own else self._core.care.arrived(part, lane, neighbour)
                 if new is None:
                     self._core.counters.add("publications_resent", count)
                     continue

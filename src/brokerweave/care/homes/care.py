@@ -530,14 +530,15 @@ class HomeCare(Care, SiteEvents):
     def hold(self, run: Run, lane: int) -> None:
         entered, self._entered = self._entered, None
         self._note_sender(run, lane, bool(run.blob[0] & _DUP))
-        self._apply(run, lane if self._host.settings.ordered else 0, entered)
+        in_turn = run.origin == self._host.node_id
+        self._apply(run, lane if self._host.settings.ordered else 0, entered, in_turn)
 
-    def arrived(self, run: Run, lane: int) -> Run | None:
+    def arrived(self, run: Run, lane: int, neighbour: str) -> Run | None:
         lane = lane if self._host.settings.ordered else 0
         if run.sender is not None and not self._note_sender(run, lane, bool(run.blob[0] & _DUP)):
             return None
         if run.max_qos:
-            self._apply(run, lane, None)
+            self._apply(run, lane, None, in_turn=run.origin == neighbour and not run.repair)
         if run.blob[0] & _DUP:
             return run.without_dup()
         return run
@@ -558,7 +559,8 @@ class HomeCare(Care, SiteEvents):
             self.publishers.note(client, packet_id, content, Sent(name, dup, run.origin))
         return True
 
-    def _apply(self, run: Run, lane: int, entered: Entering | None) -> None:
+    def _apply(self, run: Run, lane: int, entered: Entering | None, in_turn: bool) -> None:
+        """`in_turn`: all that its origin sent here before on its lane has come."""
         stream = run.origin, run.epoch, lane
         touched: dict[str, Home] = {}
         for offset in range(run.count):
@@ -580,7 +582,8 @@ class HomeCare(Care, SiteEvents):
                         touched[client] = home
                 if wanted or self._coming_in:
                     self._recent.note(held)
-        self._taken[stream] = max(run.first + run.count - 1, self._taken.get(stream, 0))
+        if in_turn:
+            self._taken[stream] = max(run.first + run.count - 1, self._taken.get(stream, 0))
         for home in touched.values():
             self.pump(home)
 
