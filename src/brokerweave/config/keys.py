@@ -349,7 +349,8 @@ class LinksSection:
         default=16 * MIB,
         metadata=about(
             integer(64 * KIB, _LARGEST),
-            "What the strategy does not know the way of yet waits up to here, QoS 1 and 2 also on disk. "
+            "What the strategy does not know the way of yet waits up to here, QoS 1 and 2 also on disk. The "
+            "same bound, once more, holds for what clients publish before a started node takes it. "
             "Beyond it QoS 0, and what came over a link, is dropped; clients that publish at QoS 1 or 2 are "
             "disconnected. Both are counted.",
             unit="bytes",

@@ -70,6 +70,7 @@ def status(node: Node) -> dict[str, Any]:
         "topics": {"seen": core.router.topics, "counted_at_most": MOST_TOPICS_COUNTED},
         "roles": dict(core.strategy.roles()),
         "waiting": {"messages": core.waiting.runs, "bytes": core.waiting.bytes},
+        "held_at_start": {"clients": len(core.initialisation), "bytes": core.initialisation.bytes},
         "retained": {**core.retained.status(), "broker": node.retained_reader.state},
         "counters": {
             **core.counters.others(),

@@ -1,8 +1,9 @@
 """What a client sent from its first publication on that may not go to the broker yet.
 
 Owns the bytes. Invariants: they are kept in the order in which they came, and nobody has acted on them. Given
-out ahead, each once, is what has nothing to do with them: that the client is alive, that it leaves, and its
-answers to what the broker delivers. Must not know: why they are held.
+out ahead, each once and in their order, is what publishes nothing: that the client is alive, that it leaves,
+what it wants, and its answers to what the broker delivers. It would lose messages of others if these waited:
+its session may have a claim that ends with the connection. Must not know: why they are held.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from brokerweave.mqtt.scanner import Frame, Scanner
 
 SERVER_BUSY = 0x89
 _QUOTA_EXCEEDED = 0x97
+_ABOUT_FILTERS = 1 << PacketType.SUBSCRIBE | 1 << PacketType.UNSUBSCRIBE
 _AHEAD = sum(
     1 << t
     for t in (
@@ -36,8 +38,9 @@ class NotReady(Refused):
 class HeldStream:
     __slots__ = ("_chunks", "_scanner", "_size", "left", "may_go")
 
-    def __init__(self, max_packet: int) -> None:
-        self._scanner = Scanner(_AHEAD, max_packet)
+    def __init__(self, max_packet: int, subscribes: bool) -> None:
+        """`subscribes`: SUBSCRIBE and UNSUBSCRIBE do not wait."""
+        self._scanner = Scanner(_AHEAD | (_ABOUT_FILTERS if subscribes else 0), max_packet)
         self._chunks: list[bytes] = []
         self._size = 0
         self.may_go = False

@@ -67,7 +67,7 @@ class PairHost(RecorderHost, RedeliveryHost, UnconfirmedHost, Protocol):
 
     def may_publish(self, pair: Pair) -> bool:
         """A publication of QoS 1 or 2 is about to go to the broker. False: it is held, with what the client
-        sends behind it, until `pair.publish_now()` or `pair.close_refused()`."""
+        publishes behind it, until `pair.publish_now()` or `pair.close_refused()`."""
 
     def holds(self, pair: Pair, size: int) -> None:
         """So much more is held. Raises `Refused` if that is too much for the node."""

@@ -500,7 +500,7 @@ class Pair:
             return b""
         if self.put_off is not None:
             whole, self.put_off = self.put_off[0], None
-        held = self._held = HeldStream(self.limits.max_packet)
+        held = self._held = HeldStream(self.limits.max_packet, subscribes=not self._asks_first)
         out = self._hold(held, whole[at:])
         publishes, passed = self._scanned_twice
         self._scanned_twice = publishes + held.scanned[0], passed + held.scanned[1]

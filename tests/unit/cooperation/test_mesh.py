@@ -301,6 +301,36 @@ class TestANodeThatWasStarted:
         mesh.advance(0.1)
         assert starting.ready()
 
+    def test_takes_no_publications_before_it_has_the_tables_of_all(self) -> None:
+        mesh = mesh_of("dp", linked=False)
+        assert strategy(mesh, "d").takes_publications()  # it is alone by its configuration
+        mesh.nodes["d"].core.add_neighbour("p")
+        assert not strategy(mesh, "d").takes_publications()
+        mesh.link("d", "p")
+        assert not strategy(mesh, "d").takes_publications()
+        mesh.settle()
+        assert strategy(mesh, "d").takes_publications()
+
+    def test_takes_publications_without_those_that_it_could_not_reach_for_long(self) -> None:
+        mesh = mesh_of("dp", linked=False)
+        starting = strategy(mesh, "d")
+        mesh.nodes["d"].core.add_neighbour("p")
+        mesh.advance(RECOVER_SECONDS - 0.1)
+        assert not starting.takes_publications()
+        mesh.advance(0.1)
+        assert starting.takes_publications()
+
+    def test_takes_none_while_one_in_reach_has_yet_to_tell_its_clients_however_long(self) -> None:
+        mesh = mesh_of("dp", linked=False)
+        mesh.link("d", "p")
+        mesh.stuck.add(("p", "d"))
+        mesh.advance(10 * RECOVER_SECONDS)
+        assert strategy(mesh, "d").ready()
+        assert not strategy(mesh, "d").takes_publications()
+        mesh.stuck.clear()
+        mesh.settle()
+        assert strategy(mesh, "d").takes_publications()
+
     def test_waits_no_longer_for_a_member_that_died(self) -> None:
         mesh = mesh_of("dp", linked=False)
         starting = strategy(mesh, "d")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from brokerweave.mqtt import codec
@@ -17,8 +15,10 @@ from brokerweave.mqtt.packets import (
     PubAck,
     Publish,
     PubRel,
+    SubAck,
     Subscribe,
     Subscription,
+    Unsubscribe,
 )
 from brokerweave.mqtt.properties import Property
 from brokerweave.mqtt.scanner import RouteCache
@@ -31,9 +31,9 @@ BEHIND = (
     Publish("v"),
     Publish("w", qos=2, packet_id=7),
     PubRel(7),
-    Subscribe(2, (Subscription("b", 1),)),
-    PubAck(3),
 )
+AHEAD = (PubAck(3), Subscribe(2, (Subscription("b", 1),)), PingReq(), Unsubscribe(3, ("b",)))
+"""Of what comes behind it, what does not wait."""
 
 
 def encoded(*packets: Packet, version: int = 4) -> bytes:
@@ -43,11 +43,29 @@ def encoded(*packets: Packet, version: int = 4) -> bytes:
 class Holding:
     """A client of a node that takes no publications yet."""
 
-    def __init__(self, version: int = 4, *, accepted: bool = True, **settings: bool) -> None:
+    def __init__(
+        self,
+        version: int = 4,
+        *,
+        accepted: bool = True,
+        cluster: bool = False,
+        watched: bool = False,
+        asks_first: bool = False,
+    ) -> None:
         self.version = version
         self.host = Host(lets_publish=False)
         routes = RouteCache(everything_is_wanted)
-        self.pair = Pair(1, self.host, routes, Limits(), 100.0, asks_to_publish=True, **settings)
+        self.pair = Pair(
+            1,
+            self.host,
+            routes,
+            Limits(),
+            100.0,
+            cluster=cluster,
+            watched=watched,
+            asks_first=asks_first,
+            asks_to_publish=True,
+        )
         if accepted:
             self.client(Connect("c", version, keep_alive=10))
             self.broker(ConnAck())
@@ -72,9 +90,8 @@ class Holding:
 
 
 @pytest.fixture(params=["local", "cluster", "watched"])
-def holding(request: pytest.FixtureRequest) -> Iterator[Holding]:
-    kind = str(request.param)
-    yield Holding(**({kind: True} if kind != "local" else {}))
+def holding(request: pytest.FixtureRequest) -> Holding:
+    return Holding(cluster=request.param == "cluster", watched=request.param == "watched")
 
 
 def test_what_comes_before_it_goes_on_and_what_comes_behind_follows_it_in_order(holding: Holding) -> None:
@@ -116,6 +133,16 @@ def test_it_may_come_in_any_pieces(cut: int) -> None:
     assert holding.written == data
     frames, size = holding.pair.traffic[:2]
     assert (frames, size) == (3, len(encoded(Connect("c", keep_alive=10))) + len(data))
+
+
+def test_what_publishes_nothing_overtakes_it_in_order(holding: Holding) -> None:
+    pairs: list[tuple[Packet, Packet]] = list(zip(AHEAD, (*BEHIND, FIRST), strict=True))
+    mixed = [packet for pair in pairs for packet in pair]
+    assert holding.client(FIRST, *mixed) == encoded(*AHEAD)
+    assert holding.broker(SubAck(2, (1,))) == encoded(SubAck(2, (1,)))
+    assert holding.host.granted_filters == [("b", 1)]
+    holding.let_go()
+    assert holding.written == encoded(FIRST, *BEHIND, FIRST)
 
 
 def test_a_ping_overtakes_it_so_that_client_and_broker_know_of_each_other(holding: Holding) -> None:
@@ -176,14 +203,14 @@ def test_what_was_put_off_of_a_large_chunk_follows(holding: Holding) -> None:
     assert holding.written == encoded(*many)
 
 
-def test_a_subscribe_behind_it_waits_in_its_turn() -> None:
-    holding = Holding(asks_first=True)
+def test_where_a_subscribe_may_have_to_wait_itself_it_does_so_in_its_turn() -> None:
+    holding, subscribe = Holding(asks_first=True), AHEAD[1]
     holding.host.lets_subscribe = False
-    holding.client(FIRST, *BEHIND)
+    assert holding.client(FIRST, subscribe, *BEHIND) == b""
     holding.let_go()
-    assert holding.written == encoded(FIRST, *BEHIND[:3])
+    assert holding.written == encoded(FIRST)
     holding.pair.subscribe_now()
-    assert holding.written == encoded(FIRST, *BEHIND)
+    assert holding.written == encoded(FIRST, subscribe, *BEHIND)
 
 
 def test_one_behind_a_subscribe_that_waits_is_held_in_its_turn() -> None:
