@@ -17,6 +17,10 @@ RECONNECT_SECONDS = 3.0
 """After a fault, until all links are up again and what waited for them has passed."""
 
 
+UNNOTICED_SECONDS = 3.0
+"""How long a connection may be dead before both its ends know."""
+
+
 @dataclass(slots=True, eq=False)
 class Outage:
     """A node, or a broker, was down."""
@@ -84,7 +88,8 @@ class Faults:
             case "cut":
                 wire = {"broker": f"{name}/broker", "clients": f"{name}/clients"}.get(str(arguments[1]))
                 others = (wire,) if wire else tuple(site for site in self.sites if site != name)
-                self._between((name,), others, kind, 0.0)
+                unnoticed = UNNOTICED_SECONDS if arguments[2] else 0.0
+                self._between((name,), others, kind, unnoticed)
             case "partition" | "split":
                 half = tuple(name.split("+"))
                 self._between(half, tuple(site for site in self.sites if site not in half), kind, lasts)
