@@ -298,6 +298,8 @@ class Checker:
     def wiring_changes(self) -> None:
         self.facts.rewired.append(self.facts.now)
 
+    def link_changed(self, node: str, neighbour: str, up: bool) -> None: ...
+
     def link_failed(self, node: str, neighbour: str) -> None:
         self.facts.link_failures.append((self.facts.now, frozenset((node, neighbour))))
 

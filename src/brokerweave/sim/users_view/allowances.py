@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import inf
 
 from brokerweave.sim.users_view.doubled import Doubled
-from brokerweave.sim.users_view.faults import Faults
+from brokerweave.sim.users_view.faults import NOTICED_SECONDS, Faults
 from brokerweave.sim.users_view.history import Connection, History, Publication, Sending
 from brokerweave.sim.users_view.lost import Lost
 from brokerweave.sim.users_view.order import Late
@@ -22,8 +22,6 @@ Problem = Lost | Doubled | Late
 
 HEARD_SECONDS = 0.1
 """Until all sites in reach know what a client has answered, or where it is."""
-NOTICED_SECONDS = 3.0
-"""Until the death of a site is noticed everywhere."""
 RESTORED_SECONDS = 5.0
 """After a death, until each message has all its copies again."""
 PASSED_SECONDS = 1.0
