@@ -75,12 +75,18 @@ class Scene:
             self.faults.clear(one, other, since) for one in others for other in others
         )
 
-    def came(self, late: Late) -> bool:
-        """Whether its subscriber came, or subscribed, while a message was on its way."""
-        since, until = late.publication.at, late.behind_receipt.at
+    def came(self, late: Late, until: float) -> bool:
+        """Whether its subscriber came, or subscribed, while a message was on its way, or so shortly before
+        that its publisher's node had not heard of that."""
+        since = late.publication.at
         connections = [each for each in self.stays(late.client, since) if each.since <= until]
-        granted = self.history.granted_at[late.client]
-        return len(connections) > 1 or any(since <= at <= until for at in granted)
+        if len(connections) > 1:
+            return True
+        ways = [(site, each.site) for site in late.publication.sites for each in connections]
+        return any(
+            at <= until and any(self.faults.clear(*way, at) >= since for way in ways)
+            for at in self.history.granted_at[late.client]
+        )
 
 
 # Lost
@@ -90,8 +96,6 @@ def queue_was_full(scene: Scene, problem: Problem) -> bool:
     """Its publisher's site counted a message that a full queue for the subscriber's site dropped, or that one
     a message for its broker, just when this should have passed."""
     publication, faults = problem.publication, scene.faults
-    if isinstance(problem, Late) and len(publication.sent) == 1 and not scene.came(problem):
-        return False
     due, answered = scene.due(problem.client, publication), publication.acknowledged + HEARD_SECONDS
     for home in scene.sites_of(problem.client, publication.at, due):
         for origin in publication.sites:
@@ -177,11 +181,16 @@ def answer_not_told(scene: Scene, problem: Doubled) -> bool:
     faults, publication = scene.faults, problem.publication
     for receipt in problem.before:
         connection = receipt.connection
-        told = receipt.at + HEARD_SECONDS
-        ways = [(connection.site, told), *((each.site, each.at) for each in publication.sent)]
-        told = max(faults.clear(site, other, since) for site, since in ways for other in faults.sites)
-        settled = scene.settled(problem.client, connection.over, connection.over)
-        if connection.over <= min(told, problem.again.at) and problem.again.at <= settled:
+        if connection.over > problem.again.at:
+            continue
+        if connection.over <= receipt.at + HEARD_SECONDS:
+            return True
+        ways = [(connection.site, receipt.at), *((each.site, each.at) for each in publication.sent)]
+        told = max(
+            faults.clear(site, other, at + HEARD_SECONDS) for site, at in ways for other in faults.sites
+        )
+        settled = scene.settled(problem.client, connection.over, told)
+        if connection.over <= told and problem.again.at <= settled:
             return True
     return False
 
@@ -196,7 +205,8 @@ def in_flight_to_the_broker(scene: Scene, problem: Doubled) -> bool:
         if any(each.connection.site == site and abs(each.at - again.at) < HEARD_SECONDS for each in receipts):
             until = max(until, min(again.at, receipts[0].at))
     for end in (*scene.faults.nodes[site], *scene.faults.brokers[site]):
-        passed = scene.faults.clear(site, f"{site}/broker", end.since) + PASSED_SECONDS
+        passed = scene.faults.clear(site, f"{site}/broker", end.since)
+        passed = max(passed, again.connection.since) + PASSED_SECONDS
         if publication.at <= end.since <= until and end.since <= again.at <= passed:
             return True
     return False
@@ -213,9 +223,16 @@ def retained_again(scene: Scene, problem: Doubled | Late) -> bool:
     """It is retained, and a site got it by comparison, or because its broker had lost it."""
     if not problem.publication.retain and not (isinstance(problem, Late) and problem.behind.retain):
         return False
-    arrived = problem.receipt if isinstance(problem, Late) else problem.again
-    since, site = problem.publication.at, arrived.connection.site
-    return any(scene.faults.apart(site, other, since, arrived.at) for other in scene.faults.sites)
+    late = isinstance(problem, Late)
+    compared = (
+        problem.behind_receipt
+        if late and problem.behind.retain
+        else problem.receipt
+        if late
+        else problem.again
+    )
+    site, at = compared.connection.site, compared.at
+    return any(scene.faults.apart(site, other, at, at) for other in scene.faults.sites)
 
 
 def will_of_two(scene: Scene, problem: Problem) -> bool:
@@ -228,8 +245,10 @@ def kept_out_of_reach(scene: Scene, problem: Late) -> bool:
     """Its subscriber came, or subscribed, while it was on its way, and a site that kept it did not reach the
     subscriber's before the later one had come."""
     since, until = problem.publication.at, problem.behind_receipt.at
+    if scene.due(problem.client, problem.publication) < problem.behind.at:
+        return False
     homes = scene.sites_of(problem.client, since, until)
-    return scene.came(problem) and any(
+    return scene.came(problem, until) and any(
         scene.faults.apart(one, home, since, until) for one in scene.faults.sites for home in homes
     )
 
