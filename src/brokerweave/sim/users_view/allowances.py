@@ -22,8 +22,10 @@ Problem = Lost | Doubled | Late
 
 HEARD_SECONDS = 0.1
 """Until all sites in reach know what a client has answered, or where it is."""
-RESTORED_SECONDS = 5.0
+RESTORED_SECONDS = 3.0
 """After a death, until each message has all its copies again."""
+COMPARED_SECONDS = 5.0
+"""After a fault, until sites have compared what is retained."""
 PASSED_SECONDS = 1.0
 """Until what waited for a link, or for a client, has passed."""
 BROKER_SECONDS = 0.1
@@ -47,7 +49,9 @@ class Scene:
         }
 
     def due(self, client: str, publication: Publication) -> float:
-        """When a client should have had a publication at the latest."""
+        """When a client should have had a publication at the latest, if that was promised."""
+        if not self.history.wanted(client, publication):
+            return inf
         return self.settled(client, publication.at, publication.acknowledged, publication.sites)
 
     def settled(self, client: str, at: float, until: float, origins: Iterable[str] = ()) -> float:
@@ -161,14 +165,17 @@ def _yet_to_subscribe(history: History, client: str, sending: Sending) -> bool:
 def session_forgotten(scene: Scene, problem: Problem) -> bool:
     """Its subscriber's node had lost its disk, and not the broker the session, and the subscriber had not
     subscribed again."""
-    publication, faults = problem.publication, scene.faults
-    for home in scene.sites_of(problem.client, publication.at):
+    publication, faults, client = problem.publication, scene.faults, problem.client
+    for home in scene.sites_of(client, publication.at):
         for outage in faults.nodes[home]:
-            granted = [at for at in scene.history.granted_at[problem.client] if at > outage.since]
+            granted = [at for at in scene.history.granted_at[client] if at > outage.since]
             known = granted[0] if granted else inf
             if not outage.lost or any(each.lost for each in faults.broker_outages(home, outage.since, known)):
                 continue
-            if outage.since - HEARD_SECONDS <= publication.at <= known:
+            passed = scene.settled(client, outage.since, outage.since)
+            arrived = problem.again.at if isinstance(problem, Doubled) else 0.0
+            arrived = problem.receipt.at if isinstance(problem, Late) else arrived
+            if outage.since - HEARD_SECONDS <= publication.at <= known and arrived <= passed:
                 return True
     return False
 
@@ -223,16 +230,12 @@ def retained_again(scene: Scene, problem: Doubled | Late) -> bool:
     """It is retained, and a site got it by comparison, or because its broker had lost it."""
     if not problem.publication.retain and not (isinstance(problem, Late) and problem.behind.retain):
         return False
-    late = isinstance(problem, Late)
-    compared = (
-        problem.behind_receipt
-        if late and problem.behind.retain
-        else problem.receipt
-        if late
-        else problem.again
-    )
+    if isinstance(problem, Doubled):
+        compared = problem.again
+    else:
+        compared = problem.behind_receipt if problem.behind.retain else problem.receipt
     site, at = compared.connection.site, compared.at
-    return any(scene.faults.apart(site, other, at, at) for other in scene.faults.sites)
+    return any(scene.faults.apart(site, other, at - COMPARED_SECONDS, at) for other in scene.faults.sites)
 
 
 def will_of_two(scene: Scene, problem: Problem) -> bool:

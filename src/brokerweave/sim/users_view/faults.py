@@ -13,7 +13,7 @@ from math import inf
 
 from brokerweave.sim.schedule import Argument
 
-PASSED_SECONDS = 1.0
+PASSED_SECONDS = 0.7
 """After a fault, until what waited for a link has passed."""
 NOTICED_SECONDS = 3.0
 """Until the death of a site is noticed everywhere."""
