@@ -186,8 +186,6 @@ class Actor:
             self._sim.gone.add(name)
         if self._sim.view is not None:
             self._sim.view.broker_dies(name, keep_state)
-        elif self._sim.cares:
-            self._sim.checker.outages.site_dies(name)
         broker.die(keep_state)
         self._world.later(down, lambda: self._start_broker(name))
 

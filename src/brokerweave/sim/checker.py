@@ -17,20 +17,15 @@ from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.publish import publish_head
 from brokerweave.node.router import RouteGroup
 from brokerweave.sim.client import ModelClient
-from brokerweave.sim.copies import Copies
 from brokerweave.sim.doubling import Doubling
 from brokerweave.sim.expected import Expected
 from brokerweave.sim.expected_by_members import ExpectedByMembers
-from brokerweave.sim.expected_in_one_hop import ExpectedInOneHop
 from brokerweave.sim.facts import Facts, ModelPublication, Visit
 from brokerweave.sim.node import SimNode
 from brokerweave.sim.order import Order
 from brokerweave.sim.order_by_members import OrderByMembers
-from brokerweave.sim.order_in_a_mesh import OrderInAMesh
 from brokerweave.sim.outages import Outages
 from brokerweave.sim.promises import Broken
-from brokerweave.sim.redelivery import RedeliveryRules
-from brokerweave.sim.resent import Resent
 from brokerweave.sim.retained import RetainedRules
 from brokerweave.sim.sessions import SessionRules
 from brokerweave.sim.watching import Key
@@ -45,20 +40,14 @@ class Checker:
     def __init__(self, facts: Facts, expected: Expected) -> None:
         self.facts = facts
         self.expected = expected
-        self.redelivery = RedeliveryRules(facts)
-        self.outages = Outages(facts, expected, self.redelivery)
-        self.copies = Copies(facts, 1)
+        self.outages = Outages(facts, expected)
         self.retained = RetainedRules(facts)
         self._doubling = Doubling(facts)
-        self._resent = Resent(facts)
         self._wills = WillRules(facts)
-        self._sessions = SessionRules(facts, expected)
-        one_hop = isinstance(expected, ExpectedInOneHop)
-        self._order = OrderInAMesh(facts, expected, self.redelivery) if one_hop else Order(facts, expected)
+        self._sessions = SessionRules(expected)
+        self._order = Order(facts, expected)
         if isinstance(expected, ExpectedByMembers):
             self._order = OrderByMembers(facts, expected)
-        self._arrivals: dict[tuple[str, bytes], float] = {}
-        """When a message last came to a node over a link."""
         self._reads: dict[bytes, float] = {}
         """When a publication was last read by its node as a new one."""
 
@@ -165,17 +154,12 @@ class Checker:
         if publication is None:
             raise Broken(f"{node} passes on {payload!r}, which nobody published")
         before = facts.visits[node, payload]
-        if facts.cares:
-            self._resent.check_node(node, came_from, publication, key, before)
         acts = bool(group.hops or group.local or not run.flood)
         if run.repair:
             facts.allowances["retained: sent again to repair an index"] += 1
             before.append(Visit(facts.now, key, came_from, group.local, repair=True))
             return
         if came_from is None:
-            if facts.cares:
-                self.copies.sent(node, payload, group)
-                facts.meant[payload] |= facts.whereabouts(node)
             self._check_forwarded(node, publication, key, before, run)
         else:
             if key not in publication.keys:
@@ -194,16 +178,13 @@ class Checker:
     ) -> None:
         """A node forwards what its own client published, or left as a will."""
         payload = publication.payload
-        if self._wills.for_another(node, publication):
-            publication.keys.append(key)
-            return
         self._wills.check_sent(node, payload)
         if node not in publication.sites:
             raise Broken(f"{node} forwards {payload!r}, which was published at {publication.site}")
         publication.keys.append(key)
         before = [visit for visit in before if not visit.repair]
-        if before and not self._wills.after_another(publication, before):
-            self._doubling.check_forwarded(node, publication, before, run)
+        if before:
+            self._doubling.check_forwarded(node, publication, before)
 
     def _settle_deliveries(
         self, node: str, came_from: str | None, publication: ModelPublication, group: RouteGroup, run: Run
@@ -220,32 +201,9 @@ class Checker:
             waited = (node, payload) in facts.waited
             taken = facts.first_hand[node, payload][:1] if facts.cluster or waited else []
             at_home = -inf if publication.is_will or known else min(taken, default=inf)
-            if (
-                isinstance(self.expected, ExpectedInOneHop)
-                and publication.is_will
-                and facts.is_up(publication.site)
-            ):
-                # Another node thinks that it is dead: whether its own subscribers get it, its broker decides.
-                self.expected.spared = publication.site
             self.expected.published(payload, publication.topic, publication.qos, node, at_home)
-        elif (
-            came_from is None
-            and isinstance(self.expected, ExpectedInOneHop)
-            and not self._is_elsewhere(publication)
-        ):
-            self.expected.sent_again(node, payload)
         hops = {neighbour: min(run.cap, qos) for neighbour, qos in group.hops}
-        if came_from is None:
-            self._order.forwarded(node, payload, hops, dict(group.keepers))
-        # Sent again, elsewhere perhaps: that it goes on is another node's part, or was this one's before.
-        sent_again = (came_from is None or node in publication.sites) and len(publication.keys) > 1
-        if not (facts.cares and (sent_again or (publication.is_will and node == publication.site))):
-            self.expected.passing(node, payload, hops, group.local, came_from is not None)
-
-    def _is_elsewhere(self, publication: ModelPublication) -> bool:
-        """Whether a node had it that its publisher did not send it to."""
-        facts, payload = self.facts, publication.payload
-        return any(facts.visits[node, payload] for node in facts.barriers if node not in publication.sites)
+        self.expected.passing(node, payload, hops, group.local, came_from is not None)
 
     def bypassed(self, node: str, payload: bytes, key: Key) -> None:
         """Under the name that it had: whoever has had it knows it again."""
@@ -268,15 +226,8 @@ class Checker:
         lost = [end for end in facts.ends[node] if not facts.keeps_window(end)]
         forgot = max((end.at for end in lost if not end.disk_kept or not end.disk_failed), default=0.0)
         for payload in payloads:
-            before = self._arrivals.get((node, payload))
-            self._arrivals[node, payload] = facts.now
-            self.copies.arrived(node, payload)
             if (node, payload) in facts.waiting:
                 continue
-            if facts.cares and self._resent.known(node, payload):
-                continue
-            if facts.cares and before is not None and not facts.ends_since(node, before):
-                continue  # sent again: who came since it was here has it from who keeps it
             if not any(visit.at > forgot for visit in facts.visits[node, payload]):
                 self.expected.passing(node, payload, {}, False, came=True)
 
@@ -298,6 +249,8 @@ class Checker:
     def wiring_changes(self) -> None:
         self.facts.rewired.append(self.facts.now)
 
+    def link_changed(self, node: str, neighbour: str, up: bool) -> None: ...
+
     def link_failed(self, node: str, neighbour: str) -> None:
         self.facts.link_failures.append((self.facts.now, frozenset((node, neighbour))))
 
@@ -312,8 +265,6 @@ class Checker:
     def took(self, site: str, client_id: str, message: Publish) -> None:
         facts, payload = self.facts, message.payload
         if not client_id.startswith(INJECTOR):
-            if facts.cares and payload:
-                self._resent.check_broker(site, payload)
             facts.first_hand[site, payload].append(facts.now)
         elif payload:
             facts.takes[site, payload].append(facts.now)
@@ -346,15 +297,12 @@ class Checker:
             self._sessions.over(client_id, "its session ended")
 
     def disconnected(self, client: ModelClient) -> None:
-        if self.facts.cares:
-            self.redelivery.repeats.ending(client, self.facts.publications)
         self._sessions.disconnected(client)
 
-    def said_goodbye(self, client: ModelClient) -> None:
-        self._sessions.said_goodbye(client)
+    def said_goodbye(self, client: ModelClient) -> None: ...
 
-    def redelivering(self, node: str, client_id: str, payloads: list[bytes]) -> None:
-        self.redelivery.check_given(node, client_id, payloads)
+    def redelivering(self, node: str, client: str, payloads: list[bytes]) -> None:
+        raise Broken(f"{node} gives {payloads} to {client}, though it keeps nothing for clients")
 
     def delivered(self, client: ModelClient, message: Publish) -> None:
         if message.retain or not message.payload:
@@ -366,14 +314,11 @@ class Checker:
         key = (client.name, payload)
         first = not facts.deliveries[key]
         facts.deliveries[key] += 1
-        self.redelivery.delivered(client, payload)
         facts.counts["deliveries"] += 1
         if not first and message.qos == 1 and message.dup:
             facts.allowances["doubled: QoS 1 redelivered by the broker"] += 1
             facts.given[key] += 1
         if facts.deliveries[key] > facts.given[key]:
             raise Broken(f"{client.name} got {payload!r} more often than its broker passed it on")
-        if not first and not message.dup and self.redelivery.was_given(*key):
-            self.redelivery.check_delivered_again(client, payload)
         if first and not publication.is_will:  # a will has no place among its client's messages
             self._order.check(client, publication, message.qos)

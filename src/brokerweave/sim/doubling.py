@@ -2,7 +2,7 @@
 
 Owns the rows "crash", "failing disk" and "QoS 0" of docs/guarantees.md as far as they allow duplicates.
 Invariant: a repetition is accepted only for a reason that happened between the two copies. Must not know:
-what clients get (`redelivery`), what a mesh recognises (`resent`).
+what clients get.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ from brokerweave.mqtt.packets import Publish
 from brokerweave.sim.facts import Facts, ModelPublication, Visit
 from brokerweave.sim.promises import Broken
 from brokerweave.sim.watching import Key
-
-DUP = 0x08
-"""In the first byte of a PUBLISH: its publisher sends it again."""
 
 
 class Doubling:
@@ -28,9 +25,7 @@ class Doubling:
             raise Broken(f"{node} floods {payload!r} twice while the tree stays the same")
         self._floods.add((node, view, key))
 
-    def check_forwarded(
-        self, node: str, publication: ModelPublication, before: list[Visit], run: Run
-    ) -> None:
+    def check_forwarded(self, node: str, publication: ModelPublication, before: list[Visit]) -> None:
         """Its own node forwards a publication again."""
         facts, payload = self._facts, publication.payload
         if not publication.resent and any(e.disk_failed for e in facts.ends_since(node, before[0].at)):
@@ -40,10 +35,6 @@ class Doubling:
             return
         if not publication.resent:
             raise Broken(f"{node} forwards {payload!r} twice, though its publisher sent it once")
-        if facts.cares and run.sender is not None and run.blob[0] & DUP:
-            # To those who may not have had it; who has knows it again by these two.
-            facts.allowances["sent again, and marked so"] += 1
-            return
         if publication.qos == 2:
             killed = [end for end in facts.ends_since(node, before[0].at) if not facts.keeps_ids(end)]
             if not killed:

@@ -47,8 +47,6 @@ class ExpectedDelivery:
     """Why it is no longer expected."""
     allowance: str = ""
     """Why it may be lost."""
-    known_to: frozenset[str] = frozenset()
-    """In a mesh, of a client that lost its site: the others that knew then what it wants."""
 
 
 Leads = Callable[[str, str | None, str, str, int, bool], bool]

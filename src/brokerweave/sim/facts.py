@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
-from brokerweave.sim.client import ModelClient
 from brokerweave.sim.promises import Promises
 from brokerweave.sim.watching import Key
 from brokerweave.sim.world import World
@@ -82,23 +81,20 @@ class Facts:
         allowances: Counter[str],
         *,
         cluster: bool,
-        cares: bool,
         cyclic: bool,
         returns: bool = False,
         relays: bool = False,
         best_effort: bool = False,
     ) -> None:
-        """`cluster`: whether nodes run with `delivery = "cluster"`. `cares`: whether they keep messages for
-        clients that lose their site. `cyclic`: whether they take care of cycles. `returns`: whether messages
-        come back to the node where they were published, to be passed on there. `relays`: whether nodes pass
-        messages on by plans. `best_effort`: whether they may lose what is on its way when
-        something fails."""
+        """`cluster`: whether nodes run with `delivery = "cluster"`. `cyclic`: whether they take care of
+        cycles. `returns`: whether messages come back to the node where they were published, to be passed on
+        there. `relays`: whether nodes pass messages on by plans. `best_effort`: whether they may lose what is
+        on its way when something fails."""
         self.world = world
         self.promises = promises
         self.allowances = allowances
         """How often something was let pass, by reason."""
         self.cluster = cluster
-        self.cares = cares
         self.cyclic = cyclic
         self.returns = returns
         self.relays = relays
@@ -117,8 +113,6 @@ class Facts:
         """How often a client was given a message, by a broker or by a node."""
         self.given_at: defaultdict[tuple[str, bytes], set[str]] = defaultdict(set)
         """The sites whose brokers had it for a client."""
-        self.meant: defaultdict[bytes, set[tuple[str, str]]] = defaultdict(set)
-        """In a mesh: clients, and where the node at which it was published took them to be."""
         self.deliveries: Counter[tuple[str, bytes]] = Counter()
         """How often a client got it."""
         self.drops: defaultdict[bytes, list[tuple[str, str]]] = defaultdict(list)
@@ -135,8 +129,6 @@ class Facts:
         # Nodes, brokers and links
         self.starts: dict[str, float] = {}
         self.ends: defaultdict[str, list[NodeEnd]] = defaultdict(list)
-        self.deaths: defaultdict[str, list[float]] = defaultdict(list)
-        """In a mesh: when a site's node, or its broker, died."""
         self.broker_losses: defaultdict[str, list[float]] = defaultdict(list)
         """When a broker lost its state."""
         self.injector_losses: defaultdict[str, list[float]] = defaultdict(list)
@@ -144,16 +136,8 @@ class Facts:
         self.link_failures: list[tuple[float, frozenset[str]]] = []
         self.rewired: list[float] = []
         # What can be asked of the sites now
-        self.reaches: Callable[[str, str], bool] = lambda node, other: True
-        """Whether a node has a link with another that is up."""
-        self.is_up: Callable[[str], bool] = lambda node: True
         self.late_answers: Callable[[str], int] = lambda node: 0
         """With links on demand: publications that a node acknowledged because the time for it was up."""
-        self.whereabouts: Callable[[str], set[tuple[str, str]]] = lambda node: set()
-        """In a mesh: clients, and where a node takes them to be."""
-        self.sites_clients: Callable[[str], list[ModelClient]] = lambda site: []
-        self.site_died: Callable[[str], bool] = lambda client: False
-        """In a mesh: whether the site of a client is dead, or its broker."""
 
     @property
     def now(self) -> float:

@@ -308,6 +308,7 @@ class SimNode:
 
     def link_changed(self, neighbour: str, up: bool) -> None:
         self.world.note(self.name, f"link with {neighbour} is {'up' if up else 'down'}")
+        self.watcher.link_changed(self.name, neighbour, up)
         if not up:
             self.watcher.link_failed(self.name, neighbour)
             if self.member is not None:

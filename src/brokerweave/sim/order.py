@@ -1,13 +1,10 @@
 """The order in which a client gets the messages of a publisher on a topic.
 
 Owns row "order" of docs/guarantees.md: if a message arrives after a later one of its publisher, there must be
-a reason, and the first reason that holds is counted. Must not know: meshes (`order_in_a_mesh`), what arrives
-twice.
+a reason, and the first reason that holds is counted. Must not know: what arrives twice.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from brokerweave.mqtt.topics import matches
 from brokerweave.node.gates import SETTLE_LIMIT
@@ -36,9 +33,6 @@ class Order:
         ):
             self._subscribed[key] = self._facts.now
         self._granted_at[key] = client.site
-
-    def forwarded(self, node: str, payload: bytes, to: Iterable[str], keepers: Iterable[str] = ()) -> None:
-        """The node that a message was published at sends it to these; in a mesh `keepers` are to keep it."""
 
     def check(self, client: ModelClient, publication: ModelPublication, qos: int) -> None:
         """A client got a message for the first time."""

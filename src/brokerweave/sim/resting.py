@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from brokerweave.mqtt.topics import matches
-from brokerweave.sim import caring
 from brokerweave.sim.checker import INJECTOR
 from brokerweave.sim.expected_any_way import way
 from brokerweave.sim.schedule import TOPICS
@@ -26,7 +25,7 @@ def unrest(simulation: Simulation) -> str:
     """The first thing that is not at rest."""
     found = _links(simulation) or _queues(simulation) or _clients(simulation)
     if simulation.view is None:
-        found = found or _pushes(simulation) or _interest(simulation)
+        found = found or _interest(simulation)
     if not found and simulation.options.promises.retained:
         found = _retained(simulation)
     return found
@@ -93,14 +92,6 @@ def _queues(simulation: Simulation) -> str:
     return ""
 
 
-def _pushes(simulation: Simulation) -> str:
-    """In a mesh who keeps something for others' clients tells them, some time after a link is up."""
-    for name, node in simulation.nodes.items():
-        if caring.pushing(node.core):
-            return f"{name} has yet to say what it keeps for others' clients"
-    return ""
-
-
 def _clients(simulation: Simulation) -> str:
     for client in simulation.clients.values():
         if not client.connected:
@@ -125,9 +116,7 @@ def _interest(simulation: Simulation) -> str:
     # A node whose disk failed when it ended may have come back with a filter that was withdrawn meanwhile; it
     # goes when its client's session ends (docs/guarantees.md, failing disk).
     stale = any(end.disk_failed for ends in simulation.facts.ends.values() for end in ends)
-    if simulation.view is not None:
-        stale = any(trouble.kind == "disk" for trouble in simulation.view.faults.troubles)
-    exact = simulation.traits.selective and not simulation.cares
+    exact = simulation.traits.selective
     for name, node in simulation.nodes.items():
         known = node.core.interest.filters()
         covered = all(known.get(topic_filter, -1) >= qos for topic_filter, qos in wanted[name].items())

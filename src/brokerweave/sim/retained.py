@@ -14,8 +14,6 @@ class RetainedRules:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self.deletions = Deletions()
-        self._nowhere: set[bytes] = set()
-        """What was to be retained, and no node knows of any more."""
 
     def unsure_topics(self) -> set[str]:
         """Cluster delivery forwards what the broker acknowledged: a node killed before that leaves a message
@@ -29,39 +27,11 @@ class RetainedRules:
         return killed | {
             p.topic
             for p in facts.publications.values()
-            if p.retain
-            and (
-                p.site in failed
-                or (facts.cluster and p.qos and self._killed_before_ack(p))
-                or (facts.cares and self._nobody_has(p))
-            )
+            if p.retain and (p.site in failed or (facts.cluster and p.qos and self._killed_before_ack(p)))
         }
 
     def _killed_before_ack(self, publication: ModelPublication) -> bool:
         return not publication.acknowledged and self._facts.killed_since(publication.site, publication.at)
-
-    def _nobody_has(self, publication: ModelPublication) -> bool:
-        """Whether all sites that had a message died with it, but for nodes that could not read, or write,
-        their disks: it is at their brokers only."""
-        facts, payload = self._facts, publication.payload
-        havers = {node: visits[0].at for (node, p), visits in facts.visits.items() if p == payload and visits}
-        blind = {
-            node
-            for node, since in havers.items()
-            if any(end.disk_failed for end in facts.ends_since(node, since))
-        }
-        dead = {
-            node
-            for node, since in havers.items()
-            if any(not end.disk_kept for end in facts.ends[node] if end.at >= since)
-            and any(at >= since for at in facts.broker_losses[node])
-        }
-        if not blind or blind | dead != havers.keys():
-            return False
-        if payload not in self._nowhere:
-            self._nowhere.add(payload)
-            facts.allowances["retained: lost by disks that failed, and with sites that died"] += 1
-        return True
 
     def newer_than(self, payload: bytes) -> bytes | None:
         """A retained message that was published where this one had been before: it should have won. Empty if

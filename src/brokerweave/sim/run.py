@@ -15,12 +15,11 @@ from brokerweave.errors import ConfigError
 from brokerweave.mqtt.topics import matches
 from brokerweave.node.tree import Tree
 from brokerweave.plugin import Linking, NetworkShape, OptionValue, Strategy, registry
-from brokerweave.sim import caring, schedule, topology, ways
+from brokerweave.sim import schedule, topology, ways
 from brokerweave.sim.acting import Actor
 from brokerweave.sim.broker import ModelBroker
 from brokerweave.sim.checker import Checker
 from brokerweave.sim.client import ModelClient
-from brokerweave.sim.copies import Copies
 from brokerweave.sim.expected import Expected
 from brokerweave.sim.expected_any_way import ExpectedAnyWay
 from brokerweave.sim.expected_by_members import ExpectedByMembers
@@ -31,13 +30,11 @@ from brokerweave.sim.member import ClusterNetwork, SimMember
 from brokerweave.sim.node import NodeOptions, SimNode
 from brokerweave.sim.pipes import StreamNetwork
 from brokerweave.sim.promises import Broken, Promises
-from brokerweave.sim.repeat_allowances import Losses, RepeatAllowances
 from brokerweave.sim.resting import left_behind, unrest
 from brokerweave.sim.schedule import Action
 from brokerweave.sim.users_view.faults import Faults
 from brokerweave.sim.users_view.history import History
 from brokerweave.sim.users_view.view import UsersView
-from brokerweave.sim.watching import QUEUE_FULL
 from brokerweave.sim.world import VirtualHost, World
 
 CARE = {"copies": 2, "window": 30.0, "client_bytes": 1 << 20, "max_bytes": 8 << 20}
@@ -75,8 +72,6 @@ class SimOptions:
     cycles: bool = False
     """Nodes take care of cycles (`[links] cycles = "stand-by"`) also where the wiring has none."""
     promises: Promises = field(default_factory=Promises)
-    rules: str = "users"
-    """In a mesh: by what users see, or ("nodes") by what nodes do."""
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     """Of the strategy; they win over what a run sets by itself."""
 
@@ -138,19 +133,17 @@ class Simulation:
             options.promises,
             self.expected.allowances,
             cluster=cluster,
-            cares=cares,
             cyclic=self.cyclic,
             returns=strategy.returns,
             relays=strategy.follow is not Strategy.follow,
             best_effort=strategy.traits.best_effort,
         )
-        self.facts.reaches = lambda node, other: node == other or self.linked(node, other)
         if self.on_demand:  # nodes may wait for room for their links, and for each other
             self.facts.late_answers = lambda node: self.nodes[node].core.counters["cluster_timeouts"]
         self.checker = Checker(self.facts, self.expected)
         copies = kept_copies(seed)
         self.view: UsersView | None = None
-        if cares and options.rules == "users":
+        if cares:
             history = History(lambda: world.now)
             history.at_broker = self._sent_by_broker
             history.ready = lambda site: self.nodes[site].ready
@@ -199,38 +192,12 @@ class Simulation:
         }
         self.plans = plans
         if cares:
-            self._watch_care(copies)
-
-    def _watch_care(self, copies: int) -> None:
-        facts = self.facts
-        repeats = RepeatAllowances(self.nodes, self._sound)
-        repeats.ended = lambda node, since: any(end.at >= since for end in facts.ends[node])
-        self.checker.redelivery.repeats = repeats
-        self.checker.outages.losses = Losses(copies)
-        self.checker.copies = Copies(facts, copies)
-        facts.sites_clients = lambda site: [c for c in self.clients.values() if c.site == site]
-        facts.site_died = self._site_died
-        facts.is_up = lambda node: self.nodes[node].up
-        facts.whereabouts = self._whereabouts
-        if isinstance(self.expected, ExpectedInOneHop):
-            self.expected.called_away = self._called_away
-        for client in self.clients.values():
-            client.balance = self._balance
+            for client in self.clients.values():
+                client.balance = self._balance
 
     def _sent_by_broker(self, site: str, client: str) -> set[bytes]:
         session = self.brokers[site].sessions.get(client)
         return {message.payload for message in session.sent.values() if message} if session else set()
-
-    def _site_died(self, client: str) -> bool:
-        site = self.clients[client].site if client in self.clients else ""
-        return bool(site) and not (self.nodes[site].up and self.brokers[site].host.up)
-
-    def _called_away(self, node: str, site: str, client: str) -> bool:
-        return caring.has_left(self.nodes[node].core, client, site)
-
-    def _whereabouts(self, node: str) -> set[tuple[str, str]]:
-        homes = ((client, caring.home(self.nodes[node].core, client)) for client in self.clients)
-        return {(client, home) for client, home in homes if home is not None}
 
     def _balance(self, client: ModelClient) -> str:
         """As a balancer does that knows which sites are well."""
@@ -418,8 +385,6 @@ def play(simulation: Simulation, actions: list[Action]) -> None:
     world.run(simulation.options.duration)
     actor.heal()
     _wait(simulation, "did not come to rest", REST_BOUND * simulation.patience, lambda: unrest(simulation))
-    if simulation.cares:
-        world.run(world.elapsed + LOOK_SECONDS)  # what was pushed at last is on its way
     if simulation.view is not None:
         _wait_for_silence(simulation, simulation.view)
         _publish_everywhere(simulation)
@@ -484,25 +449,13 @@ def _publish_everywhere(simulation: Simulation) -> None:
 
 
 def _check_expected(simulation: Simulation) -> None:
-    facts, outages = simulation.facts, simulation.checker.outages
+    facts = simulation.facts
     for payload, delivery in simulation.expected.open():
         if facts.deliveries[delivery.client, payload] or not facts.publications[payload].acknowledged:
             continue
         if facts.publications[payload].is_will and not facts.had(delivery.path[0], payload):
             # Row "will" of docs/guarantees.md.
             facts.allowances["lost: a will of a node that was killed"] += 1
-            continue
-        since = facts.publications[payload].at
-        own = outages.own_copies_lost(delivery, payload)
-        if simulation.cares and outages.losses.too_many(since, own):
-            facts.allowances["lost: as many sites died as there were copies"] += 1
-            continue
-        few = simulation.checker.copies.few(payload, delivery.path[-1])
-        if few and outages.losses.all_of(few - own, since):
-            facts.allowances["lost: others were out of reach, and all sites died that had it"] += 1
-            continue
-        if delivery.known_to and outages.losses.all_of(delivery.known_to, since):
-            facts.allowances["lost: all sites died that knew what its subscriber wants"] += 1
             continue
         had = [node for node in delivery.path if facts.had(node, payload)] or [delivery.path[0]]
         holders = had[-1:]
@@ -511,14 +464,7 @@ def _check_expected(simulation: Simulation) -> None:
         elif any(end.mid_write for end in facts.ends[had[-1]]):
             holders = had[-2:]  # killed while it took the message: the one before may still have had it
         causes = [delivery.allowance] if delivery.allowance else []
-        if payload in outages.unread:
-            causes.append("kept on a disk that failed")  # row "failing disk"
         causes += [cause for node, cause in facts.drops[payload] if node in holders]
-        # In a mesh it was sent to where its subscriber had come, which may not have heard SUBACK yet.
-        meant = [
-            cause for node, cause in facts.drops[payload] if (delivery.client, node) in facts.meant[payload]
-        ]
-        causes += [cause for cause in meant if cause == QUEUE_FULL]
         if not causes and facts.may_be_lost(payload):
             causes.append("on its way while nodes or links failed")
         if not causes:

@@ -74,6 +74,9 @@ class SimWatcher(Protocol):
 
     def disk_lost(self, node: SimNode) -> None: ...
 
+    def link_changed(self, node: str, neighbour: str, up: bool) -> None:
+        """What a node shows of a link changes."""
+
     def link_failed(self, node: str, neighbour: str) -> None:
         """One end of a link noticed that it is down."""
 

@@ -7,7 +7,7 @@ what a broker does with a will of its own client.
 
 from __future__ import annotations
 
-from brokerweave.sim.facts import Facts, ModelPublication, Visit
+from brokerweave.sim.facts import Facts
 from brokerweave.sim.promises import Broken
 
 
@@ -30,22 +30,3 @@ class WillRules:
             raise Broken(f"{node} sends the will {payload!r} of a client that said good-bye")
         if payload in self._cancelled:
             raise Broken(f"{node} sends the delayed will {payload!r} of a client that had come back")
-
-    def for_another(self, node: str, publication: ModelPublication) -> bool:
-        """In a mesh: whether a node publishes the will of another one's client, as it may if it could not
-        reach that."""
-        if not (self._facts.cares and publication.is_will and node != publication.site):
-            return False
-        payload, site = publication.payload, publication.site
-        failures = self._facts.link_failures
-        if not self._facts.ends[site] and all(link != {node, site} for _, link in failures):
-            raise Broken(f"{node} publishes the will {payload!r} of a client of {site}, which it could reach")
-        self._facts.allowances["will: published by a holder of a node that was out of reach"] += 1
-        return True
-
-    def after_another(self, publication: ModelPublication, before: list[Visit]) -> bool:
-        """In a mesh: whether a node publishes a will that another one published in its stead."""
-        if not (self._facts.cares and publication.is_will and all(visit.came_from for visit in before)):
-            return False
-        self._facts.allowances["will: published by its own site after one that could not reach that"] += 1
-        return True

@@ -23,7 +23,7 @@ class Behind:
     def __init__(self) -> None:
         world = World("1")
         expected = Expected(Topology(["a", "b"]), lambda *way: True, lambda: True, lambda node: True)
-        self.facts = Facts(world, Promises(), expected.allowances, cluster=False, cares=False, cyclic=False)
+        self.facts = Facts(world, Promises(), expected.allowances, cluster=False, cyclic=False)
         network, checker = StreamNetwork(world, lambda one, other: 0.1), Checker(self.facts, expected)
         self._subscriber = ModelClient(world, network, checker, "s", "a", 4, True, None)
         self._order, self._expected, self._begun = Order(self.facts, expected), expected, world.now

@@ -14,7 +14,7 @@ OLDER, NEWER = b"p:1", b"q:1"
 
 def a_run_in_which_c_had_the_older() -> Facts:
     """`NEWER` was sent to c, and then to d."""
-    facts = Facts(World("1"), Promises(), Counter(), cluster=True, cares=True, cyclic=False)
+    facts = Facts(World("1"), Promises(), Counter(), cluster=True, cyclic=False)
     for payload, client in ((OLDER, "p"), (NEWER, "q")):
         facts.publications[payload] = ModelPublication(payload, client, 1, "c", "t", 1, True, False, 1.0)
         facts.publications[payload].sites.append("c")

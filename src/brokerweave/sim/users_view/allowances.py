@@ -7,13 +7,14 @@ not know: how problems are found.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
 
 from brokerweave.sim.users_view.doubled import Doubled
-from brokerweave.sim.users_view.faults import Faults
-from brokerweave.sim.users_view.history import Connection, History
+from brokerweave.sim.users_view.faults import NOTICED_SECONDS, Faults
+from brokerweave.sim.users_view.history import Connection, History, Publication, Sending
 from brokerweave.sim.users_view.lost import Lost
 from brokerweave.sim.users_view.order import Late
 
@@ -21,10 +22,10 @@ Problem = Lost | Doubled | Late
 
 HEARD_SECONDS = 0.1
 """Until all sites in reach know what a client has answered, or where it is."""
-NOTICED_SECONDS = 3.0
-"""Until the death of a site is noticed everywhere."""
-RESTORED_SECONDS = 5.0
+RESTORED_SECONDS = 3.0
 """After a death, until each message has all its copies again."""
+COMPARED_SECONDS = 5.0
+"""After a fault, until sites have compared what is retained."""
 PASSED_SECONDS = 1.0
 """Until what waited for a link, or for a client, has passed."""
 BROKER_SECONDS = 0.1
@@ -48,21 +49,48 @@ class Scene:
         }
 
     def due(self, client: str, publication: Publication) -> float:
-        """When a client should have had a publication at the latest: it had been connected for a while, and
-        subscribed, and its site reached those that may have something for it."""
-        for connection in self.stays(client, publication.at):
+        """When a client should have had a publication at the latest, if that was promised."""
+        if not self.history.wanted(client, publication):
+            return inf
+        return self.settled(client, publication.at, publication.acknowledged, publication.sites)
+
+    def settled(self, client: str, at: float, until: float, origins: Iterable[str] = ()) -> float:
+        """When all that was for a client at a time should have reached it: once the site where it was
+        subscribed had reached those where that came from, or, if it has come since, all others."""
+        for connection in self.stays(client, at):
             home, over = connection.site, connection.over
             granted = [at for at in self.history.granted_at[client] if connection.since <= at <= over]
             if not granted:
                 continue
-            was_there = granted[0] < publication.at
-            others = publication.sites if was_there else self.faults.sites
-            since = max(granted[0], publication.acknowledged)
+            was_there = granted[0] < at
+            others = [*(origins if was_there else self.faults.sites), f"{home}/broker"]
+            begin = since = max(granted[0], until)
             for _ in others:  # each may be clear only after another one is
-                since = max(self.faults.clear(home, other, since) for other in (*others, f"{home}/broker"))
-            if since + PASSED_SECONDS <= over:
-                return since + PASSED_SECONDS
+                since = max(self.faults.clear(home, other, since) for other in others)
+            since += HEARD_SECONDS if was_there and since == begin else PASSED_SECONDS
+            if since <= over:
+                return since
         return inf
+
+    def restored(self, site: str, since: float) -> float:
+        """When all that a site had has its copies again, after it died."""
+        others = [other for other in self.faults.sites if other != site]
+        return RESTORED_SECONDS + max(
+            self.faults.clear(one, other, since) for one in others for other in others
+        )
+
+    def came(self, late: Late, until: float) -> bool:
+        """Whether its subscriber came, or subscribed, while a message was on its way, or so shortly before
+        that its publisher's node had not heard of that."""
+        since = late.publication.at
+        connections = [each for each in self.stays(late.client, since) if each.since <= until]
+        if len(connections) > 1:
+            return True
+        ways = [(site, each.site) for site in late.publication.sites for each in connections]
+        return any(
+            at <= until and any(self.faults.clear(*way, at) >= since for way in ways)
+            for at in self.history.granted_at[late.client]
+        )
 
 
 # Lost
@@ -72,16 +100,14 @@ def queue_was_full(scene: Scene, problem: Problem) -> bool:
     """Its publisher's site counted a message that a full queue for the subscriber's site dropped, or that one
     a message for its broker, just when this should have passed."""
     publication, faults = problem.publication, scene.faults
-    due = scene.due(problem.client, publication)
+    due, answered = scene.due(problem.client, publication), publication.acknowledged + HEARD_SECONDS
     for home in scene.sites_of(problem.client, publication.at, due):
         for origin in publication.sites:
-            drops = [at for at, to in faults.drops[origin] if to == home]
-            drops += [at for at, to in faults.drops[home] if not to]
-            for at in drops:
-                late = faults.apart(origin, home, publication.at, at)
-                passes = at <= publication.acknowledged + HEARD_SECONDS or late
-                if publication.at <= at <= due and passes:
-                    return True
+            if any(to == home and publication.at <= at <= answered for at, to in faults.drops[origin]):
+                return True
+            came = max(answered, faults.clear(origin, home, answered))
+            if any(not to and publication.at <= at <= came for at, to in faults.drops[home]):
+                return True
     return False
 
 
@@ -102,7 +128,7 @@ def too_many_died(scene: Scene, problem: Lost) -> bool:
     away = {other for other in faults.sites if faults.apart(origin, other, publication.at, publication.at)}
     for at, site in deaths:
         if site in homes | publication.sites:
-            gone = {other for died, other in deaths if abs(died - at) <= RESTORED_SECONDS}
+            gone = {other for died, other in deaths if died <= at <= scene.restored(other, died)}
             if len(gone | away) >= faults.copies:
                 return True
     return False
@@ -110,32 +136,46 @@ def too_many_died(scene: Scene, problem: Lost) -> bool:
 
 def not_known_yet(scene: Scene, problem: Lost) -> bool:
     """Since the subscription, or since its publisher's node was started with nothing, that node had not
-    reached the subscriber's site."""
-    publication, faults = problem.publication, scene.faults
-    for sending in publication.sent:
+    reached the subscriber's site; or it was published where the subscriber was yet to subscribe again."""
+    history, faults = scene.history, scene.faults
+    for sending in problem.publication.sent:
+        if _yet_to_subscribe(history, problem.client, sending):
+            return True
         home = scene.stays(problem.client, sending.at)[0].site
         since = problem.want.since
         for end in faults.nodes[sending.site]:
-            if end.until <= sending.at and (
-                not sending.ready or end.since in faults.kept_nothing(sending.site, end.since, end.since)
-            ):
+            empty = bool(faults.kept_nothing(sending.site, end.since, end.since))
+            if end.until <= sending.at and (empty or not sending.ready):
                 since = max(since, end.until)
         if faults.clear(sending.site, home, since) >= sending.at:
             return True
     return False
 
 
+def _yet_to_subscribe(history: History, client: str, sending: Sending) -> bool:
+    """Whether a client that had lost its session subscribed again where this was sent to, and only later."""
+    later = [at for at in history.granted_at[client] if at > sending.at][:1]
+    for before, connection in pairwise(history.connections[client]):
+        granted = [at for at in history.granted_at[client] if connection.since <= at <= connection.over]
+        if granted[:1] == later != []:
+            return before.over <= sending.at and connection.site == sending.site and not connection.resumed
+    return False
+
+
 def session_forgotten(scene: Scene, problem: Problem) -> bool:
     """Its subscriber's node had lost its disk, and not the broker the session, and the subscriber had not
     subscribed again."""
-    publication, faults = problem.publication, scene.faults
-    for home in scene.sites_of(problem.client, publication.at):
+    publication, faults, client = problem.publication, scene.faults, problem.client
+    for home in scene.sites_of(client, publication.at):
         for outage in faults.nodes[home]:
-            granted = [at for at in scene.history.granted_at[problem.client] if at > outage.since]
+            granted = [at for at in scene.history.granted_at[client] if at > outage.since]
             known = granted[0] if granted else inf
             if not outage.lost or any(each.lost for each in faults.broker_outages(home, outage.since, known)):
                 continue
-            if outage.since - HEARD_SECONDS <= publication.at <= known:
+            passed = scene.settled(client, outage.since, outage.since)
+            arrived = problem.again.at if isinstance(problem, Doubled) else 0.0
+            arrived = problem.receipt.at if isinstance(problem, Late) else arrived
+            if outage.since - HEARD_SECONDS <= publication.at <= known and arrived <= passed:
                 return True
     return False
 
@@ -144,25 +184,37 @@ def session_forgotten(scene: Scene, problem: Problem) -> bool:
 
 
 def answer_not_told(scene: Scene, problem: Doubled) -> bool:
-    """The subscriber's site died before it could tell the others of the answer."""
-    faults = scene.faults
+    """The subscriber's site died before it could tell the others of the answer, or they had it."""
+    faults, publication = scene.faults, problem.publication
     for receipt in problem.before:
         connection = receipt.connection
-        told = receipt.at + HEARD_SECONDS
-        told = max(faults.clear(connection.site, other, told) for other in faults.sites)
-        if connection.over <= min(told, problem.again.at):
+        if connection.over > problem.again.at:
+            continue
+        if connection.over <= receipt.at + HEARD_SECONDS:
+            return True
+        ways = [(connection.site, receipt.at), *((each.site, each.at) for each in publication.sent)]
+        told = max(
+            faults.clear(site, other, at + HEARD_SECONDS) for site, at in ways for other in faults.sites
+        )
+        settled = scene.settled(problem.client, connection.over, told)
+        if connection.over <= told and problem.again.at <= settled:
             return True
     return False
 
 
 def in_flight_to_the_broker(scene: Scene, problem: Doubled) -> bool:
-    """The node of the subscriber's site ended, or lost its broker, before it had the broker's answer."""
-    publication, faults = problem.publication, scene.faults
-    for receipt in problem.before:
-        site = receipt.connection.site
-        until = faults.clear(site, f"{site}/broker", receipt.at) + BROKER_SECONDS
-        ends = [*faults.nodes[site], *faults.brokers[site]]
-        if any(publication.at <= end.since <= until for end in ends):
+    """The node of the site where it came again ended, or lost its broker, before it had the broker's
+    answer."""
+    publication, again = problem.publication, problem.again
+    site = again.connection.site
+    until = scene.faults.clear(site, f"{site}/broker", problem.before[0].at) + BROKER_SECONDS
+    for receipts in scene.history.receipts_of(publication.payload):
+        if any(each.connection.site == site and abs(each.at - again.at) < HEARD_SECONDS for each in receipts):
+            until = max(until, min(again.at, receipts[0].at))
+    for end in (*scene.faults.nodes[site], *scene.faults.brokers[site]):
+        passed = scene.faults.clear(site, f"{site}/broker", end.since)
+        passed = max(passed, again.connection.since) + PASSED_SECONDS
+        if publication.at <= end.since <= until and end.since <= again.at <= passed:
             return True
     return False
 
@@ -174,9 +226,16 @@ def published_again(scene: Scene, problem: Problem) -> bool:
     return len(problem.publication.sent) > 1
 
 
-def retained_again(scene: Scene, problem: Problem) -> bool:
-    """It is retained, and a site got it again by comparison, or because its broker had lost it."""
-    return problem.publication.retain
+def retained_again(scene: Scene, problem: Doubled | Late) -> bool:
+    """It is retained, and a site got it by comparison, or because its broker had lost it."""
+    if not problem.publication.retain and not (isinstance(problem, Late) and problem.behind.retain):
+        return False
+    if isinstance(problem, Doubled):
+        compared = problem.again
+    else:
+        compared = problem.behind_receipt if problem.behind.retain else problem.receipt
+    site, at = compared.connection.site, compared.at
+    return any(scene.faults.apart(site, other, at - COMPARED_SECONDS, at) for other in scene.faults.sites)
 
 
 def will_of_two(scene: Scene, problem: Problem) -> bool:
@@ -186,16 +245,14 @@ def will_of_two(scene: Scene, problem: Problem) -> bool:
 
 
 def kept_out_of_reach(scene: Scene, problem: Late) -> bool:
-    """Its subscriber had come from elsewhere, or again, and a site that kept it did not reach it before the
-    later one did."""
-    publication, faults = problem.publication, scene.faults
-    overtaken = problem.behind_receipt.at
-    stays = [each for each in scene.stays(problem.client, publication.at) if each.since <= overtaken]
-    granted = [at for at in scene.history.granted_at[problem.client] if publication.at <= at <= overtaken]
-    if len(stays) == 1 and not granted:
+    """Its subscriber came, or subscribed, while it was on its way, and a site that kept it did not reach the
+    subscriber's before the later one had come."""
+    since, until = problem.publication.at, problem.behind_receipt.at
+    if scene.due(problem.client, problem.publication) < problem.behind.at:
         return False
-    return any(
-        faults.apart(one, each.site, publication.at, overtaken) for one in faults.sites for each in stays
+    homes = scene.sites_of(problem.client, since, until)
+    return scene.came(problem, until) and any(
+        scene.faults.apart(one, home, since, until) for one in scene.faults.sites for home in homes
     )
 
 

@@ -13,8 +13,10 @@ from math import inf
 
 from brokerweave.sim.schedule import Argument
 
-RECONNECT_SECONDS = 3.0
-"""After a fault, until all links are up again and what waited for them has passed."""
+PASSED_SECONDS = 0.7
+"""After a fault, until what waited for a link has passed."""
+NOTICED_SECONDS = 3.0
+"""Until the death of a site is noticed everywhere."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +55,9 @@ class Faults:
         self.drops: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
         """By site: when its status counted a message that a full queue dropped, and for which other site that
         was; for none: for its broker."""
+        self._links: defaultdict[frozenset[str], list[tuple[float, bool]]] = defaultdict(list)
+        """When a link was up at both ends, and when no longer."""
+        self._ends: defaultdict[frozenset[str], set[str]] = defaultdict(set)
         self._apart: dict[frozenset[str], list[tuple[float, float]]] = {}
         self.healed = inf
 
@@ -60,6 +65,8 @@ class Faults:
 
     def node_ends(self, site: str, graceful: bool) -> None:
         self.nodes[site].append(Outage(site, self.now(), graceful=graceful))
+        for other in self.sites:
+            self.link_changed(site, other, False)
 
     def node_starts(self, site: str) -> None:
         if self.nodes[site]:
@@ -106,6 +113,13 @@ class Faults:
         """All wires and disks work from now on."""
         self.healed = self.now()
 
+    def link_changed(self, site: str, other: str, up: bool) -> None:
+        key, ends = frozenset((site, other)), self._ends[frozenset((site, other))]
+        before = len(ends) == 2
+        (ends.add if up else ends.discard)(site)
+        if before != (len(ends) == 2):
+            self._links[key].append((self.now(), len(ends) == 2))
+
     def queue_full(self, site: str, to: str) -> None:
         self.drops[site].append((self.now(), to))
 
@@ -139,15 +153,39 @@ class Faults:
         """When two sites, or a site and its broker, did not reach each other as usual."""
         key = frozenset((one, other))
         if key not in self._apart:
-            spans = [
-                (each.since, each.until + RECONNECT_SECONDS)
-                for each in self.troubles
-                if each.sites == key or (each.kind == "freeze" and each.sites <= key)
-            ]
-            down = [each for name in key for outages in (self.nodes, self.brokers) for each in outages[name]]
-            spans += [(each.since, each.until + RECONNECT_SECONDS) for each in down]
-            self._apart[key] = sorted(spans) if len(key) > 1 else []
+            self._apart[key] = sorted(self._find_spans(key)) if len(key) > 1 else []
         return self._apart[key]
+
+    def _find_spans(self, key: frozenset[str]) -> Iterator[tuple[float, float]]:
+        for trouble in self.troubles:
+            if trouble.sites == key or (trouble.kind == "freeze" and trouble.sites <= key):
+                breaks = trouble.kind in ("cut", "link")
+                until = self._linked_again(key, trouble.since, trouble.until) if breaks else trouble.until
+                yield trouble.since, until + PASSED_SECONDS
+        for site in key:
+            for end in self.nodes[site]:
+                until = self._linked_again(key, end.since, end.until)
+                # Who has lost everything is missed by nobody who knows that it is gone.
+                yield (
+                    end.since,
+                    min(until, end.since + NOTICED_SECONDS) if end.lost else until + PASSED_SECONDS,
+                )
+            for end in self.brokers[site]:
+                yield end.since, end.until + PASSED_SECONDS
+        yield from self._downs(key)
+
+    def _linked_again(self, key: frozenset[str], since: float, until: float) -> float:
+        """When a link was up again at both ends, if it was one."""
+        return next((at for at, up in self._links[key] if up and at > since), until)
+
+    def _downs(self, key: frozenset[str]) -> Iterator[tuple[float, float]]:
+        """When a link was shown as down at one end."""
+        down = 0.0
+        for at, up in self._links[key]:
+            if up:
+                yield down, at + PASSED_SECONDS
+            else:
+                down = at
 
     def kept_nothing(self, site: str, since: float, until: float) -> list[float]:
         """When a node ended and lost what it had on disk: with it, or as the disk failed."""

@@ -237,6 +237,20 @@ class History:
     def open_wants(self, client: str) -> list[Want]:
         return [want for want in self.wants[client] if want.until == inf]
 
+    def wanted(self, client: str, publication: Publication) -> bool:
+        """Whether a client was granted a publication, at QoS 1 or 2, when it was made, for good or not."""
+        return publication.qos > 0 and any(
+            want.qos
+            and want.since < publication.at < want.until
+            and matches(want.topic_filter, publication.topic)
+            for want in self.wants[client]
+        )
+
+    def receipts_of(self, payload: bytes) -> list[list[Receipt]]:
+        """Those of each client that got it."""
+        every = (self.receipts.get((client, payload)) for client in self.got)
+        return [receipts for receipts in every if receipts]
+
     def promised(self) -> Iterator[tuple[str, Publication, Want]]:
         """Who is to have got what by the end: publications that were acknowledged, and wanted since before
         they were published until the end."""

@@ -80,6 +80,10 @@ class UsersView:
             kind, to, *_ = where.split("/")
             self.faults.queue_full(node, to if kind == "lanes" else "")
 
+    def link_changed(self, node: str, neighbour: str, up: bool) -> None:
+        """As `status` shows it."""
+        self.faults.link_changed(node, neighbour, up)
+
     def protocol_error(self, node: SimNode, error: str) -> None:
         raise Broken(f"{node.name}: {error}")
 
