@@ -173,7 +173,7 @@ class Simulation:
             if self.on_demand:
                 continue
             self.nodes[dialer].neighbours.append(dialed)
-            if random.random() < 0.5:
+            if random.random() < 0.5 or cares:  # such nodes name all others: docs/mesh.md
                 self.nodes[dialed].neighbours.append(dialer)
         plans = schedule.plan_clients(world.random("clients"), self.names)
         self.clients = {
