@@ -9,7 +9,7 @@ adopted its clients, or `window` is over. Must not know: clients' records, messa
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -262,8 +262,10 @@ class Homes(Strategy):
         for neighbour in sorted(self._links.up):
             self._send(neighbour, packets)
 
-    def _packets(self, kind: str, filters: Mapping[str, int | None]) -> list[Packet]:
-        """The last one of several has the version."""
+    def _packets(
+        self, kind: str, filters: Mapping[str, int | None], had: Sequence[int] = ()
+    ) -> list[Packet]:
+        """The last one of several has the version. `had`: the life and version of who is told, as known."""
         pages: list[dict[str, int | None]] = [{}]
         size = 0
         for each, qos in filters.items():
@@ -272,7 +274,7 @@ class Homes(Strategy):
                 size = 0
             pages[-1][each] = qos
             size += len(each) + 8
-        rest = [list(self._own.keepers), sorted(map(list, self._own.adopted))]
+        rest = [list(self._own.keepers), sorted(map(list, self._own.adopted)), list(had)]
         said = [
             [kind if n == 0 else "wants", self.life, self.version if n == len(pages) - 1 else 0, page, *rest]
             for n, page in enumerate(pages)
@@ -305,7 +307,9 @@ class Homes(Strategy):
         links.missed.discard(neighbour)
         links.lost.pop(neighbour, None)
         self._look_who_lives()
-        self._send(neighbour, self._packets("all", dict(self._own.filters)))
+        known = self._sites.get(neighbour)
+        had = [known.life, known.version] if known is not None else [0, 0]
+        self._send(neighbour, self._packets("all", dict(self._own.filters), had))
         self.events.up(neighbour)
 
     def neighbour_down(self, neighbour: str) -> None:
@@ -376,18 +380,22 @@ class Homes(Strategy):
                         self._links.heard[neighbour] = max(version, self._links.heard.get(neighbour, 0))
                         self.events.heard(neighbour, version, cut)
                     return
-                case ["all" | "wants" as kind, int(life), int(version), dict(filters), list(keepers), list(adopted)]:
+                case ["all" | "wants" as kind, int(life), int(version), dict(filters), *rest]:
+                    keepers, adopted, had = rest
                     lives = frozenset((str(node), int(each)) for node, each in adopted)
                     if not all(f and qos in (None, 0, 1, 2) for f, qos in filters.items()):
                         raise ValueError("filters without a QoS")
                     told = Site(life, version, filters, tuple(map(str, keepers)), lives)
-                    self._take(neighbour, kind, told)
+                    self._take(neighbour, kind, told, list(map(int, had)))
                     return
         except (ValueError, TypeError) as error:
             raise RemoteProtocolError(f"what a site wants cannot be read ({error})") from None
         raise RemoteProtocolError("a site speaks of something unknown")
 
-    def _take(self, neighbour: str, kind: str, told: Site) -> None:
+    def _take(self, neighbour: str, kind: str, told: Site, had: Sequence[int]) -> None:
+        if neighbour in self._links.heard and had and had[0] != self.life:
+            del self._links.heard[neighbour]
+            self.events.forgotten(neighbour)
         known = self._sites.get(neighbour)
         if known is not None and known.life != told.life:
             self._life_ended(neighbour, known)
@@ -405,6 +413,7 @@ class Homes(Strategy):
             else:
                 known.filters[each] = qos
         known.keepers, known.adopted = told.keepers, told.adopted
+        known.version = told.version or known.version
         self.context.routes_changed()
         self._drop_adopted(told.adopted)
         if neighbour in self._links.up and told.version:

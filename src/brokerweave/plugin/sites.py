@@ -38,6 +38,9 @@ class SiteEvents:
         """A neighbour wants these filters, perhaps for clients that were elsewhere. It is answered when this
         returns: what is sent to it before counts as sent earlier."""
 
+    def forgotten(self, neighbour: str) -> None:
+        """A neighbour took this site for dead, and has forgotten what it wants."""
+
     def heard(self, neighbour: str, version: int, cut: Cut) -> None:
         """A neighbour knows this version of what this site wants. Up to the cut it did not."""
 

@@ -19,7 +19,7 @@ from brokerweave.care.homes.home import Home, Standing, State
 from brokerweave.care.homes.keepers import Keepers
 from brokerweave.care.homes.publishers import Publishers, Sent
 from brokerweave.care.homes.recent import Entering, Recent
-from brokerweave.care.homes.record import Place, Record, Snapshot, Stream
+from brokerweave.care.homes.record import Merged, Place, Record, Snapshot, Stream
 from brokerweave.care.homes.wire import Entry
 from brokerweave.care.host import CareHost
 from brokerweave.care.ids import MessageId
@@ -123,6 +123,13 @@ class HomeCare(Care, SiteEvents):
             self.keepers.choose()
             self.claims.up(neighbour)
             self._look()
+
+    def forgotten(self, neighbour: str) -> None:
+        """What it sent meanwhile went to who adopted this site's clients: they are claimed again."""
+        self._known.pop(neighbour, None)
+        for home in list(self.homes.values()):
+            if home.state is State.HOME:
+                self.claims.come(home, home.record.generation + 1)
 
     def lives(self) -> None:
         self.keepers.choose()
@@ -353,13 +360,19 @@ class HomeCare(Care, SiteEvents):
 
     # Claims
 
-    def merge(self, home: Home, told: Snapshot) -> None:
-        """What another copy of a record knows."""
-        before = home.record.filters.copy()
-        dropped = self.place.merge(home.record, told)
-        self._count_dropped(home, dropped)
-        if home.record.filters != before and home.state is State.HOME:
-            self.want(home.record)
+    def merge(self, home: Home, told: Snapshot) -> Merged:
+        """What another copy of a record knows. The keepers hear what is new."""
+        record = home.record
+        learned = self.place.merge(record, told)
+        self._count_dropped(home, learned.dropped)
+        if learned.filters and home.state is State.HOME:
+            self.want(record)
+            self.keepers.filters(record)
+        for held in learned.new:
+            self.keepers.add(record, held, everybody=True)
+        if learned.had:
+            self.keepers.has(record, learned.had)
+        return learned
 
     def settled(self, home: Home, version: int) -> None:
         self.place.settle(home.record, version)

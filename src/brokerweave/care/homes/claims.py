@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from brokerweave.care.homes import wire
 from brokerweave.care.homes.home import Claiming, Hold, Home, State
-from brokerweave.care.homes.record import Place, Snapshot
+from brokerweave.care.homes.record import Place, Snapshot, part
 from brokerweave.care.homes.wire import ANSWER, DONE, LATE, STALE, Claim, Give, Release
 
 if TYPE_CHECKING:
@@ -117,9 +117,8 @@ class Claims:
         if home is None:
             return
         if home.state is State.LEAVING:
-            if give.record is not None and give.kind != STALE:
-                care.merge(home, give.record)
-                self._forward(home.to, give.record)
+            if give.record is not None and (learned := care.merge(home, give.record)):
+                self._forward(home.to, part(home.record, learned))
             return
         claiming = home.claiming
         if give.kind == STALE:
@@ -132,10 +131,11 @@ class Claims:
                 self._forward(neighbour, care.place.snapshot(home.record))
                 care.forget(home)
             return
-        if give.record is not None:
-            care.merge(home, give.record)
-            care.keepers.whole(home.record)
-            self.changed(home)
+        if give.record is not None and (learned := care.merge(home, give.record)):
+            if learned.filters:
+                self.changed(home)
+            elif claiming is not None:
+                claiming.positions = care.keepers.position()
             claiming = home.claiming
         if claiming is not None and give.generation == home.record.generation:
             if give.kind == ANSWER:
@@ -194,7 +194,6 @@ class Claims:
             home = self._care.homes.get(told.client)
             if home is not None and home.state is State.HOME:
                 self._care.merge(home, told)
-                self._care.keepers.whole(home.record)
                 self._care.pump(home)
         else:
             self._forward(to, told)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from brokerweave.care.held import Held
-from brokerweave.care.homes.record import Place, Record, Snapshot, Stream
+from brokerweave.care.homes.record import Place, Record, Snapshot, Stream, part
 from brokerweave.care.homes.wire import Entry
 
 Life = tuple[str, int]
@@ -66,7 +66,8 @@ class Copies:
                 for each in entry.ids:
                     place.received(record, each)
                 if record.client in copy.to:
-                    self._tell(copy, record, Snapshot(record.client, record.generation, {}, [], {}, set(entry.ids)))
+                    ids = set(entry.ids)
+                    self._tell(copy, record, Snapshot(record.client, record.generation, {}, [], {}, ids))
             case "settled" if record is not None:
                 place.settle(record, entry.version)
             case "drop":
@@ -84,7 +85,7 @@ class Copies:
 
     def _told(self, copy: Copy, told: Snapshot) -> None:
         record = copy.place.open(told.client)
-        copy.place.merge(record, told)
+        learned = copy.place.merge(record, told)
         self._rename(copy, record, told)
         record.version = told.version
         before = copy.before.records.get(told.client) if copy.before is not None else None
@@ -92,8 +93,8 @@ class Copies:
             copy.place.merge(record, copy.before.snapshot(before))
         if copy.to.get(told.client, ("", 0))[1] < told.generation:
             copy.to.pop(told.client, None)
-        elif told.client in copy.to:
-            self._tell(copy, record, copy.place.snapshot(record))
+        elif told.client in copy.to and learned:
+            self._tell(copy, record, part(record, learned))
 
     def _rename(self, copy: Copy, record: Record, told: Snapshot) -> None:
         gone = {f: None for f in record.filters if f not in told.filters}

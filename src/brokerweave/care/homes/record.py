@@ -44,6 +44,20 @@ class Snapshot:
         return identifier in self.ids or identifier.sequence <= self.base.get(_stream(identifier), 0)
 
 
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What one copy of a record learned from another."""
+
+    new: list[Held]
+    had: set[MessageId]
+    filters: dict[str, int]
+    dropped: list[MessageId]
+    """Let go for want of room."""
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self.had or self.filters)
+
+
 @dataclass(slots=True, eq=False)
 class Record:
     client: str
@@ -189,22 +203,25 @@ class Place:
             record.version,
         )
 
-    def merge(self, record: Record, told: Snapshot) -> list[MessageId]:
-        """Take over what another copy knows. What is let go for want of room."""
+    def merge(self, record: Record, told: Snapshot) -> Merged:
+        """Take over what another copy knows."""
         pending = {held.id for held in told.queue}
-        for identifier in [one for one in record.queue if one not in pending and told.had(one)]:
+        had = {one for one in record.queue if one not in pending and told.had(one)}
+        for identifier in had:
             self._grow(record, -record.queue.pop(identifier).size)
-            record.ids.add(identifier)
-        gone = []
+        had |= {one for one in told.ids if not self.seen(record, one)}
+        new, dropped = [], []
         for held in told.queue:
-            if not self.seen(record, held.id):
-                gone += self.add(record, held)
+            if held.id not in had and not self.seen(record, held.id):
+                new.append(held)
+                dropped += self.add(record, held)
         for stream, last in told.base.items():
             record.base[stream] = max(last, record.base.get(stream, 0))
-        record.ids |= told.ids - record.queue.keys()
+        record.ids |= had
         self._compress(record)
-        self.set_filters(record, {f: q for f, q in told.filters.items() if f not in record.filters})
-        return gone
+        filters = {f: q for f, q in told.filters.items() if f not in record.filters}
+        self.set_filters(record, filters)
+        return Merged(new, had, filters, dropped)
 
     def check(self) -> None:
         """Raises AssertionError if an invariant is broken: for the simulator and tests."""
@@ -217,6 +234,11 @@ class Place:
 
     def __iter__(self) -> Iterator[Record]:
         return iter(list(self.records.values()))
+
+
+def part(record: Record, learned: Merged) -> Snapshot:
+    """Only what was learned, to be passed on."""
+    return Snapshot(record.client, record.generation, learned.filters, learned.new, {}, learned.had)
 
 
 def _stream(identifier: MessageId) -> Stream:
