@@ -393,9 +393,12 @@ class Homes(Strategy):
         raise RemoteProtocolError("a site speaks of something unknown")
 
     def _take(self, neighbour: str, kind: str, told: Site, had: Sequence[int]) -> None:
-        if neighbour in self._links.heard and had and had[0] != self.life:
-            del self._links.heard[neighbour]
-            self.events.forgotten(neighbour)
+        if kind == "all":
+            goes_on = self._links.lives.get(neighbour) == told.life
+            self._links.lives[neighbour] = told.life
+            if goes_on and had and had[0] != self.life:
+                self._links.heard.pop(neighbour, None)
+                self.events.forgotten(neighbour)
         known = self._sites.get(neighbour)
         if known is not None and known.life != told.life:
             self._life_ended(neighbour, known)
@@ -461,6 +464,7 @@ class Links:
     """Those that have told what they want since their links are up."""
     heard: dict[str, int] = field(default_factory=dict)
     """The version of this site that each knows."""
+    lives: dict[str, int] = field(default_factory=dict)
     missed: set[str] = field(default_factory=set)
     """Without membership: those whose links failed a moment ago."""
     lost: dict[str, int] = field(default_factory=dict)
