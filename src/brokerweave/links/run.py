@@ -75,6 +75,9 @@ class Run:
     def named(self, origin: str, epoch: int, first: int) -> Run:
         return replace(self, origin=origin, epoch=epoch, first=first)
 
+    def stamped(self, origin: str, stamp: int) -> Run:
+        return replace(self, origin=origin, stamp=stamp)
+
     def without_dup(self) -> Run:
         return replace(self, blob=bytes((self.blob[0] & ~0x08,)) + self.blob[1:])
 

@@ -146,13 +146,16 @@ class Arrivals:
         for offset, count in fresh:
             part, had = run.part(offset, count), list[int]()
             try:
-                new = part if own else self._core.care.arrived(part, lane, neighbour)
+                new = part if own or run.repair else self._core.care.arrived(part, lane, neighbour)
                 if new is None:
                     self._core.counters.add("publications_resent", count)
                     continue
                 judged = [(new, not own)]
                 if run.stamp and not own:
                     judged = self._core.retained.taken(new, had)
+                for each, local in judged if run.repair else ():
+                    if local:
+                        self._core.care.arrived(each, lane, neighbour)
                 for each, local in judged:
                     self._route(
                         each, neighbour, lane, local=local, hops=not run.flood, skip=skip, passing=passing

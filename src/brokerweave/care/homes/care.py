@@ -25,6 +25,7 @@ from brokerweave.care.host import CareHost
 from brokerweave.care.ids import MessageId
 from brokerweave.care.interface import Care, Sender
 from brokerweave.care.kept_topics import KeptTopics
+from brokerweave.links.hybrid_clock import time_of
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
@@ -520,6 +521,8 @@ class HomeCare(Care, SiteEvents):
         if sent is None:
             return run
         self._host.count("publications_resent")
+        if not sent.id.epoch:
+            return run.stamped(sent.id.origin, sent.id.sequence)
         return run.named(sent.id.origin, sent.id.epoch, sent.id.sequence)
 
     def named(self, client: str, packet_id: int, content: bytes, name: MessageId) -> None:
@@ -564,7 +567,7 @@ class HomeCare(Care, SiteEvents):
         client, packet_id = run.sender
         head = publish_head(run.blob, run.version)
         content = content_hash(head.topic, run.blob[head.payload_start :])
-        name = MessageId(run.origin, run.epoch, lane, run.first)
+        name = _name(run, lane)
         sent = self.publishers.find(client, packet_id, content)
         if sent is not None and sent.id != name and (dup or (sent.again and sent.at != run.origin)):
             return False
@@ -584,7 +587,7 @@ class HomeCare(Care, SiteEvents):
                 self._topics.note(head.topic)
                 publish = codec.decode(part.blob, part.version)
                 assert isinstance(publish, Publish)
-                name = MessageId(*stream, part.first)
+                name = _name(part, lane)
                 held = keeping.hold(name, publish, part.version, part.born)
                 self._turn_later()
                 wanted = self.copies.came(topic, held)
@@ -606,7 +609,7 @@ class HomeCare(Care, SiteEvents):
         if self.place.seen(record, held.id):
             return False
         self._count_dropped(home, self.place.add(record, held))
-        self.keepers.add(record, held)
+        self.keepers.add(record, held, everybody=not held.id.epoch)
         if entered is not None and home.client in entered.had:
             self.place.received(record, held.id)
             self.keepers.has(record, [held.id])
@@ -633,6 +636,9 @@ class HomeCare(Care, SiteEvents):
             self._host.call_later(self.window, self._turn)
 
     def _turn(self) -> None:
+        oldest = self._host.now() - 2 * self.window
+        for place in (self.place, *(copy.place for copy in self.copies.homes.values())):
+            place.forget_retained(lambda stamp: time_of(stamp) < oldest)
         left = [self._recent.turn(), self.publishers.turn(), self._topics.turn()]
         self._turning = False
         if any(left):
@@ -659,3 +665,8 @@ class HomeCare(Care, SiteEvents):
         for client, home in self.homes.items():
             assert home.record is self.place.records.get(client), "a home without its record"
             assert home.delivering.given <= home.delivering.flight, "something was given that is not on its way"
+
+
+def _name(run: Run, lane: int) -> MessageId:
+    """What is to be retained is known by its version: it may come another way."""
+    return MessageId(run.origin, 0, 0, run.stamp) if run.stamp else MessageId(run.origin, run.epoch, lane, run.first)

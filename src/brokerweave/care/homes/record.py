@@ -10,7 +10,7 @@ be listed: whatever its lanes brought so far was either for the client, and then
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from brokerweave.care.held import Held
@@ -41,7 +41,9 @@ class Snapshot:
 
     def had(self, identifier: MessageId) -> bool:
         """Whether it was seen; had, if it is not in the queue."""
-        return identifier in self.ids or identifier.sequence <= self.base.get(_stream(identifier), 0)
+        return identifier in self.ids or (
+            identifier.epoch > 0 and identifier.sequence <= self.base.get(_stream(identifier), 0)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ class Place:
         return identifier in record.queue or self._covered(record, identifier)
 
     def _covered(self, record: Record, identifier: MessageId) -> bool:
+        if not identifier.epoch:
+            return identifier in record.ids
         stream = _stream(identifier)
         if identifier in record.ids or identifier.sequence <= record.base.get(stream, 0):
             return True
@@ -181,6 +185,11 @@ class Place:
     def settle(self, record: Record, version: int) -> None:
         record.version = version
         self._compress(record)
+
+    def forget_retained(self, old: Callable[[int], bool]) -> None:
+        """Messages to be retained are listed whatever origins know: let the old ones go."""
+        for record in self.records.values():
+            record.ids = {one for one in record.ids if one.epoch or not old(one.sequence)}
 
     def _base(self, record: Record) -> dict[Stream, int]:
         base = dict(record.base)
