@@ -391,7 +391,7 @@ class HomeCare(Care, SiteEvents):
                 or claiming.late
                 or (
                     self.sites.ready()
-                    and claiming.answered.issuperset(linked)
+                    and self.claims.answered(home, linked)
                     and self.all_know(linked, claiming.version, claiming.positions)
                 )
             )

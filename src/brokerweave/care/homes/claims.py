@@ -8,6 +8,7 @@ its keepers that lives. Must not know: brokers, what a client is given when.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -38,17 +39,17 @@ class Claims:
     def __init__(self, host: CareHost, care: HomeCare) -> None:
         self._host = host
         self._care = care
-        self._generations: dict[str, int] = {}
+        self._generations: dict[str, tuple[int, str]] = {}
         self._releasing: list[_Releasing] = []
         self._adopted: set[tuple[str, int]] = set()
 
     def generation(self, client: str) -> int:
         """The last that is known of a client."""
-        return self._generations.get(client, 0)
+        return self._generations.get(client, (0, ""))[0]
 
-    def _learn(self, client: str, generation: int) -> None:
-        known = self._generations.pop(client, 0)
-        self._generations[client] = max(known, generation)
+    def _learn(self, client: str, generation: int, node: str) -> None:
+        known = self._generations.pop(client, (0, ""))
+        self._generations[client] = max(known, (generation, node))
         if len(self._generations) > MOST_GENERATIONS:
             del self._generations[next(iter(self._generations))]
 
@@ -58,8 +59,9 @@ class Claims:
         """A client came here, or its home is gone and this is the first of its keepers."""
         care, record = self._care, home.record
         record.generation = max(generation, self.generation(home.client) + 1)
-        self._learn(home.client, record.generation)
+        self._learn(home.client, record.generation, self._host.node_id)
         home.state, home.to = State.HOME, ""
+        home.answered.clear()
         care.place.unsettle(record)
         for (node, life), copy, kept in care.copies.of(home.client):
             care.merge(home, copy.place.snapshot(kept))
@@ -84,11 +86,16 @@ class Claims:
             claiming.late = True
             self._care.progress(home)
 
+    def answered(self, home: Home, nodes: Iterable[str]) -> bool:
+        """Whether these know that the client is here, and have given what they knew."""
+        lives = self._care.sites.life_of
+        return all(home.answered.get(node, -1) == lives(node) for node in nodes)
+
     def changed(self, home: Home) -> None:
         """What a client wants where it is has changed: origins have to hear it, and keepers."""
         version, positions = self._care.sites.announce(), self._care.keepers.position()
         if home.claiming is None:
-            home.claiming = Claiming(version, positions, self._host.now(), set(self._care.sites.live))
+            home.claiming = Claiming(version, positions, self._host.now())
         else:
             home.claiming.version, home.claiming.positions = version, positions
 
@@ -99,7 +106,7 @@ class Claims:
             return
         claiming.givers &= care.sites.live
         others = care.sites.live - {self._host.node_id}
-        if not care.sites.ready() or not others <= claiming.answered or not care.all_know(others, claiming.version, claiming.positions):
+        if not care.sites.ready() or not self.answered(home, others) or not care.all_know(others, claiming.version, claiming.positions):
             return
         for giver in sorted(claiming.givers - claiming.released):
             claiming.released.add(giver)
@@ -122,14 +129,13 @@ class Claims:
             return
         claiming = home.claiming
         if give.kind == STALE:
-            self._learn(give.client, give.generation)
-            if give.generation < home.record.generation:
-                return
-            if home.pair is not None:
+            self._learn(give.client, give.generation, give.home)
+            later = (give.generation, give.home) > (home.record.generation, self._host.node_id)
+            if later and home.pair is not None:
                 self.come(home, give.generation + 1)
-            else:  # the later one may lack something
-                self._forward(neighbour, care.place.snapshot(home.record))
-                care.forget(home)
+            elif later and give.home in care.sites.live:  # it claims what is here when it is in reach
+                self._leave(home, give.home)
+                self._forward(give.home, care.place.snapshot(home.record))
             return
         if give.record is not None and (learned := care.merge(home, give.record)):
             if learned.filters:
@@ -139,7 +145,7 @@ class Claims:
             claiming = home.claiming
         if claiming is not None and give.generation == home.record.generation:
             if give.kind == ANSWER:
-                claiming.answered.add(neighbour)
+                home.answered[neighbour] = care.sites.life_of(neighbour)
                 if give.record is not None:
                     claiming.givers.add(neighbour)
             elif give.kind == DONE:
@@ -157,15 +163,16 @@ class Claims:
         home = care.homes.get(client)
         if home is not None and home.state is State.HOME:
             if (home.hold, home.record.generation, me) > (claim.hold, claim.generation, neighbour):
-                self._learn(client, claim.generation)
+                self._learn(client, claim.generation, neighbour)
                 if home.record.generation <= claim.generation:
                     self.come(home, claim.generation + 1)
-                self._give(neighbour, Give(client, home.record.generation, STALE))
+                self._give(neighbour, Give(client, home.record.generation, STALE, home=me))
                 return
-        elif self.generation(client) > claim.generation and (home is None or claim.hold < Hold.CONNECTED):
-            self._give(neighbour, Give(client, self.generation(client), STALE))
+        generation, at = self._generations.get(client, (0, ""))
+        if generation > claim.generation and claim.hold < Hold.CONNECTED and at in care.sites.live - {me, neighbour}:
+            self._give(neighbour, Give(client, generation, STALE, home=at))
             return
-        self._learn(client, claim.generation)
+        self._learn(client, claim.generation, neighbour)
         known = Place({}, care.sites.client_bytes)
         record = known.open(client)
         gave = home is not None
@@ -238,7 +245,9 @@ class Claims:
         """A neighbour may not have heard of who came lately."""
         care = self._care
         for home in list(care.homes.values()):
-            if home.state is State.HOME and home.claiming is not None:
+            if home.state is State.HOME and not self.answered(home, (neighbour,)):
+                if home.claiming is None:
+                    self.changed(home)
                 self._ask(home, neighbour)
             elif home.state is State.LEAVING and home.to == neighbour:
                 self._forward(neighbour, care.place.snapshot(home.record))

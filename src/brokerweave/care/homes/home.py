@@ -39,14 +39,13 @@ class Hold(enum.IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Claiming:
-    """A client that came: who has answered, and who gave something."""
+    """A client that came, or changed what it wants: who has yet to hear of it, and who gave something."""
 
     version: int
     """Of what this site wants, since the client is here."""
     positions: dict[str, int]
     """Of the keepers' logs, since they know what it wants."""
     since: float
-    answered: set[str] = field(default_factory=set)
     givers: set[str] = field(default_factory=set)
     released: set[str] = field(default_factory=set)
     late: bool = False
@@ -109,6 +108,8 @@ class Home:
     to: str = ""
     """Who has claimed it."""
     claiming: Claiming | None = None
+    answered: dict[str, int] = field(default_factory=dict)
+    """The sites, with their lives, that know that the client is here."""
     delivering: Delivering = field(default_factory=Delivering)
     session: bool = False
     """A session of the client is, or was, at the broker here; else it was adopted."""

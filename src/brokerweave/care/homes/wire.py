@@ -51,6 +51,8 @@ class Give:
     record: Snapshot | None = None
     names: tuple[tuple[int, bytes, MessageId], ...] = ()
     """Packet id, content and id of what the client published last."""
+    home: str = ""
+    """Where it came later."""
 
 
 ANSWER = "answer"
@@ -109,18 +111,18 @@ def encode_give(give: Give, now: float) -> bytes:
     bodies: list[Held] = []
     names = [[packet_id, base64.b85encode(content).decode(), list(name)] for packet_id, content, name in give.names]
     record = _snapshot(give.record, bodies) if give.record is not None else None
-    return _pack([give.client, give.generation, give.kind, record, names], bodies, now)
+    return _pack([give.client, give.generation, give.kind, record, names, give.home], bodies, now)
 
 
 def decode_give(payload: bytes, now: float) -> Give:
     head, bodies = _unpack(payload, now)
     with _Reading():
-        client, generation, kind, record, names = head
+        client, generation, kind, record, names, home = head
         if kind not in (ANSWER, STALE, LATE, DONE):
             raise ValueError(kind)
         told = tuple((int(p), base64.b85decode(c), _id(name)) for p, c, name in names)
         snapshot = _record(record, bodies) if record is not None else None
-        return Give(str(client), int(generation), kind, snapshot, told)
+        return Give(str(client), int(generation), kind, snapshot, told, str(home))
     raise AssertionError
 
 
