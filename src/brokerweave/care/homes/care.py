@@ -451,7 +451,7 @@ class HomeCare(Care, SiteEvents):
                 entering.shown.add(home.client)
                 return False
         for held in found:
-            had = self.place.has(home.record, held.id) and self._is_for(home, held)
+            had = self.place.has(home.record, held) and self._is_for(home, held)
             if had or held.id in delivering.flight:
                 return not must_see and not home.record.dropped
         # It came before this node knew that the client is to get it.
@@ -606,7 +606,7 @@ class HomeCare(Care, SiteEvents):
     def _add(self, home: Home, held: Held, entered: Entering | None) -> bool:
         """A client here is to get this. Whether the node may have to give it."""
         record, delivering = home.record, home.delivering
-        if self.place.seen(record, held.id):
+        if self.place.seen(record, held):
             return False
         self._count_dropped(home, self.place.add(record, held))
         self.keepers.add(record, held, everybody=not held.id.epoch)

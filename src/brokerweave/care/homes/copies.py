@@ -108,7 +108,7 @@ class Copies:
             for client in copy.place.matching(topic):
                 record = copy.place.records[client]
                 wanted = True
-                if not copy.place.seen(record, held.id):
+                if not copy.place.seen(record, held):
                     copy.place.add(record, held)
                     self._pass_on(copy, record, held)
         return wanted

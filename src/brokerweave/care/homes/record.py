@@ -10,12 +10,12 @@ be listed: whatever its lanes brought so far was either for the client, and then
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from brokerweave.care.held import Held
 from brokerweave.care.ids import MessageId
-from brokerweave.mqtt.topics import shared_filter
+from brokerweave.mqtt.topics import matches, shared_filter
 from brokerweave.mqtt.trie import FilterTrie
 
 Stream = tuple[str, int, int]
@@ -38,11 +38,15 @@ class Snapshot:
     ids: set[MessageId] = field(default_factory=set)
     will: bytes = b""
     version: int | None = None
+    fresh: set[str] = field(default_factory=set)
 
-    def had(self, identifier: MessageId) -> bool:
+    def had(self, held: Held) -> bool:
         """Whether it was seen; had, if it is not in the queue."""
+        identifier = held.id
         return identifier in self.ids or (
-            identifier.epoch > 0 and identifier.sequence <= self.base.get(_stream(identifier), 0)
+            identifier.epoch > 0
+            and identifier.sequence <= self.base.get(_stream(identifier), 0)
+            and _matches(self.filters, self.fresh, held.publish.topic)
         )
 
 
@@ -72,6 +76,8 @@ class Record:
     version: int | None = None
     """Origins that have heard this version of what its home wants know what the client wants there, and
     nobody gives anything from before. None: that is not so yet."""
+    fresh: set[str] = field(default_factory=set)
+    """Filters of these that are newer than `base`: what it covers was not looked at for them."""
     will: bytes = b""
     size: int = 0
     dropped: int = 0
@@ -95,18 +101,26 @@ class Place:
         """The clients that want a topic, with their QoS."""
         return self._trie.match(topic)
 
-    def has(self, record: Record, identifier: MessageId) -> bool:
+    def has(self, record: Record, held: Held) -> bool:
         """Whether the client has it."""
-        return identifier not in record.queue and self._covered(record, identifier)
+        return held.id not in record.queue and self._covered(record, held)
 
-    def seen(self, record: Record, identifier: MessageId) -> bool:
-        return identifier in record.queue or self._covered(record, identifier)
+    def seen(self, record: Record, held: Held) -> bool:
+        return held.id in record.queue or self._covered(record, held)
 
-    def _covered(self, record: Record, identifier: MessageId) -> bool:
-        if not identifier.epoch:
-            return identifier in record.ids
+    def _covered(self, record: Record, held: Held) -> bool:
+        if held.id in record.ids:
+            return True
+        return self._based(record, held.id) and (
+            not record.fresh or _matches(record.filters, record.fresh, held.publish.topic)
+        )
+
+    def _based(self, record: Record, identifier: MessageId) -> bool:
+        """Whether it was looked at, if its topic was wanted then."""
         stream = _stream(identifier)
-        if identifier in record.ids or identifier.sequence <= record.base.get(stream, 0):
+        if not identifier.epoch:
+            return False
+        if identifier.sequence <= record.base.get(stream, 0):
             return True
         return self._settled(record, stream) and identifier.sequence <= self._taken.get(stream, 0)
 
@@ -139,7 +153,10 @@ class Place:
         if gone is not record.filters:
             for each in gone:
                 record.filters.pop(each, None)
+                record.fresh.discard(each)
         for each, qos in new.items():
+            if each not in record.filters:
+                record.fresh.add(each)
             record.filters[each] = qos
             if (plain := _own(each)) is not None:
                 self._trie.add(plain, record.client, qos)
@@ -164,7 +181,7 @@ class Place:
         held = record.queue.pop(identifier, None)
         if held is not None:
             self._grow(record, -held.size)
-        if not self._covered(record, identifier):
+        if record.fresh or not self._based(record, identifier):
             record.ids.add(identifier)
             if len(record.ids) > EXPLICIT and not len(record.ids) % EXPLICIT:
                 self._compress(record)
@@ -174,8 +191,8 @@ class Place:
         self.size += size
 
     def _compress(self, record: Record) -> None:
-        ids, record.ids = record.ids, set()
-        record.ids = {one for one in ids if not self._covered(record, one)}
+        if not record.fresh:
+            record.ids = {one for one in record.ids if not self._based(record, one)}
 
     def unsettle(self, record: Record) -> None:
         """What the client wants changes, or it came again: ids are listed until origins have heard that."""
@@ -184,6 +201,7 @@ class Place:
 
     def settle(self, record: Record, version: int) -> None:
         record.version = version
+        record.fresh.clear()
         self._compress(record)
 
     def forget_retained(self, old: Callable[[int], bool]) -> None:
@@ -210,26 +228,36 @@ class Place:
             set(record.ids),
             record.will,
             record.version,
+            set(record.fresh),
         )
 
     def merge(self, record: Record, told: Snapshot) -> Merged:
         """Take over what another copy knows."""
         pending = {held.id for held in told.queue}
-        had = {one for one in record.queue if one not in pending and told.had(one)}
+        had = {one for one, held in record.queue.items() if one not in pending and told.had(held)}
         for identifier in had:
             self._grow(record, -record.queue.pop(identifier).size)
-        had |= {one for one in told.ids if not self.seen(record, one)}
+        had |= {
+            one for one in told.ids - record.ids if one not in record.queue and not self._based(record, one)
+        }
         new, dropped = [], []
         for held in told.queue:
-            if held.id not in had and not self.seen(record, held.id):
+            if held.id not in had and not self.seen(record, held):
                 new.append(held)
                 dropped += self.add(record, held)
-        for stream, last in told.base.items():
-            record.base[stream] = max(last, record.base.get(stream, 0))
         record.ids |= had
-        self._compress(record)
+        # What the other copy covers it covers for its own filters: this one takes that over if it has no
+        # other ones, and else goes on with what it has.
         filters = {f: q for f, q in told.filters.items() if f not in record.filters}
-        self.set_filters(record, filters)
+        if record.filters.keys() <= told.filters.keys() - told.fresh:
+            for stream, last in told.base.items():
+                record.base[stream] = max(last, record.base.get(stream, 0))
+            self.set_filters(record, filters)
+            record.fresh -= filters.keys() - told.fresh
+            record.fresh -= told.filters.keys() - told.fresh
+        else:
+            self.set_filters(record, filters)
+        self._compress(record)
         return Merged(new, had, filters, dropped)
 
     def check(self) -> None:
@@ -248,6 +276,11 @@ class Place:
 def part(record: Record, learned: Merged) -> Snapshot:
     """Only what was learned, to be passed on."""
     return Snapshot(record.client, record.generation, learned.filters, learned.new, {}, learned.had)
+
+
+def _matches(filters: Iterable[str], but: Container[str], topic: str) -> bool:
+    plain = (_own(each) for each in filters if each not in but)
+    return any(each is not None and matches(each, topic) for each in plain)
 
 
 def _stream(identifier: MessageId) -> Stream:

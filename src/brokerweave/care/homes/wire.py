@@ -199,11 +199,12 @@ def _snapshot(record: Snapshot, bodies: list[Held]) -> list[Any]:
         [list(one) for one in record.ids],
         base64.b85encode(record.will).decode(),
         record.version,
+        sorted(record.fresh),
     ]
 
 
 def _record(said: Any, bodies: list[Held]) -> Snapshot:
-    client, generation, filters, first, count, base, ids, will, version = said
+    client, generation, filters, first, count, base, ids, will, version, fresh = said
     if not all(f and qos in (0, 1, 2) for f, qos in filters.items()):
         raise ValueError("a filter without a QoS")
     return Snapshot(
@@ -215,6 +216,7 @@ def _record(said: Any, bodies: list[Held]) -> Snapshot:
         set(map(_id, ids)),
         base64.b85decode(will),
         None if version is None else int(version),
+        set(map(str, fresh)),
     )
 
 
