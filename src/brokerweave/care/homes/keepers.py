@@ -159,7 +159,7 @@ class Keepers:
                 self._note(stream, Entry("heard", origin[0], version=origin[1], generation=version))
 
     def _note(self, stream: _Stream, entry: Entry) -> None:
-        if stream.complete or entry.kind in ("begin", "record", "heard", "complete"):
+        if stream.complete or entry.kind in ("begin", "record", "complete", "end"):
             if not stream.entries and not self._flushing:
                 self._flushing = True
                 self._host.call_later(0, self.flush)
