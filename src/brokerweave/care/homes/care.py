@@ -7,7 +7,8 @@ another site has claimed later has no pair here. Must not know: sockets, clocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import ClassVar
 
 from brokerweave.care import held as keeping
@@ -36,6 +37,8 @@ from brokerweave.plugin.sites import SiteBook, SiteEvents
 from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.pair import Pair
 
+MOST_RECALLED = 10_000
+"""Publications that were on their way to the broker before a restart, and are known again."""
 _DUP = 0x08
 _ALWAYS = 1 << 62
 """A version that every origin knows which is this node."""
@@ -72,6 +75,7 @@ class HomeCare(Care, SiteEvents):
         self._entered: Entering | None = None
         self._tick = 0
         self._turning = False
+        self._recall()
         sites.events = self
         host.controls |= {
             wire.LOG: self._log,
@@ -80,6 +84,15 @@ class HomeCare(Care, SiteEvents):
             wire.GIVE: self.claims.given,
             wire.RELEASE: self.claims.released,
         }
+
+    def _recall(self) -> None:
+        """What was on its way to the broker when the node ended the broker may deliver to those who come."""
+        for lane, injector in enumerate(self._host.injectors):
+            lane = lane if self._host.settings.ordered else 0
+            for run in islice(injector.outbox.kept(), MOST_RECALLED):
+                for held in _publications(run, lane):
+                    self._recent.note(held)
+                    self._turn_later()
 
     # What others know
 
@@ -579,25 +592,18 @@ class HomeCare(Care, SiteEvents):
         """`in_turn`: all that its origin sent here before on its lane has come."""
         stream = run.origin, run.epoch, lane
         touched: dict[str, Home] = {}
-        for offset in range(run.count):
-            part = run.part(offset, 1)
-            head = publish_head(part.blob, part.version)
-            if head.qos:
-                topic = head.topic.decode()
-                self._topics.note(head.topic)
-                publish = codec.decode(part.blob, part.version)
-                assert isinstance(publish, Publish)
-                name = _name(part, lane)
-                held = keeping.hold(name, publish, part.version, part.born)
-                self._turn_later()
-                wanted = self.copies.came(topic, held)
-                for client in self.place.matching(topic):
-                    home = self.homes[client]
-                    wanted = True
-                    if self._add(home, held, entered):
-                        touched[client] = home
-                if wanted or self._coming_in:
-                    self._recent.note(held)
+        for held in _publications(run, lane):
+            topic = held.publish.topic
+            self._topics.note(topic.encode())
+            self._turn_later()
+            wanted = self.copies.came(topic, held)
+            for client in self.place.matching(topic):
+                home = self.homes[client]
+                wanted = True
+                if self._add(home, held, entered):
+                    touched[client] = home
+            if wanted or self._coming_in:
+                self._recent.note(held)
         if in_turn:
             self._taken[stream] = max(run.first + run.count - 1, self._taken.get(stream, 0))
         for home in touched.values():
@@ -609,7 +615,8 @@ class HomeCare(Care, SiteEvents):
         if self.place.seen(record, held):
             return False
         self._count_dropped(home, self.place.add(record, held))
-        self.keepers.add(record, held, everybody=not held.id.epoch)
+        # Keepers may have had it from its origin before they knew the record.
+        self.keepers.add(record, held, everybody=not held.id.epoch or record.version is None)
         if entered is not None and home.client in entered.had:
             self.place.received(record, held.id)
             self.keepers.has(record, [held.id])
@@ -670,3 +677,12 @@ class HomeCare(Care, SiteEvents):
 def _name(run: Run, lane: int) -> MessageId:
     """What is to be retained is known by its version: it may come another way."""
     return MessageId(run.origin, 0, 0, run.stamp) if run.stamp else MessageId(run.origin, run.epoch, lane, run.first)
+
+
+def _publications(run: Run, lane: int) -> Iterator[Held]:
+    """Those of QoS 1 and 2. Raises RemoteProtocolError if a frame is damaged."""
+    for offset in range(run.count if run.max_qos else 0):
+        part = run.part(offset, 1)
+        publish = codec.decode(part.blob, part.version)
+        if isinstance(publish, Publish) and publish.qos:
+            yield keeping.hold(_name(part, lane), publish, part.version, part.born)
