@@ -21,6 +21,7 @@ from brokerweave.care.homes.keepers import Keepers
 from brokerweave.care.homes.publishers import Publishers, Sent
 from brokerweave.care.homes.recent import Entering, Recent
 from brokerweave.care.homes.record import Merged, Place, Record, Snapshot, Stream
+from brokerweave.care.homes.wills import WILL_OF, Wills
 from brokerweave.care.homes.wire import Entry
 from brokerweave.care.host import CareHost
 from brokerweave.care.ids import MessageId
@@ -30,7 +31,7 @@ from brokerweave.links.hybrid_clock import time_of
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
-from brokerweave.mqtt.packets import Publish
+from brokerweave.mqtt.packets import Publish, Will
 from brokerweave.mqtt.publish import publish_head
 from brokerweave.plugin import Cut
 from brokerweave.plugin.sites import SiteBook, SiteEvents
@@ -57,6 +58,7 @@ class HomeCare(Care, SiteEvents):
         self.homes: dict[str, Home] = {}
         self.keepers = Keepers(host, sites, self.place)
         self.claims = Claims(host, self)
+        self.wills = Wills(host, self)
         self.copies = Copies(self._taken, sites.client_bytes, self.claims.forward)
         self.publishers = Publishers()
         self._recent = Recent()
@@ -259,6 +261,7 @@ class HomeCare(Care, SiteEvents):
             home.grant(filters, self._tick)
         self.place.set_filters(home.record, dict(filters))
         self.claims.come(home, since)
+        self.wills.came(home, pair)
         self._stand(home, session_present)
 
     def _goes_on(self, home: Home, pair: Pair, session_present: bool, filters: dict[str, int]) -> None:
@@ -271,6 +274,7 @@ class HomeCare(Care, SiteEvents):
             self._tick += 1
             home.grant({f: q for f, q in filters.items() if f not in home.delivering.granted}, self._tick)
         self._change(home, dict(filters))
+        self.wills.came(home, pair)
         self._stand(home, session_present)
 
     def _stand(self, home: Home, session_present: bool) -> None:
@@ -319,7 +323,9 @@ class HomeCare(Care, SiteEvents):
     def adopt(self, copied: Record) -> Home:
         """A client whose home is gone."""
         home = self.homes[copied.client] = Home(self.place.open(copied.client))
+        home.record.will = copied.will
         self._host.call_later(self.window, lambda: self._give_up(home))
+        self.wills.adopted(home)
         return home
 
     def _give_up(self, home: Home) -> None:
@@ -335,6 +341,7 @@ class HomeCare(Care, SiteEvents):
             return
         home.pair = None
         home.delivering.interrupted()
+        self.wills.ended(home)
         record = self._host.sessions.of(pair)
         if record is None:
             return
@@ -554,6 +561,11 @@ class HomeCare(Care, SiteEvents):
             content = content_hash(head.topic, run.blob[head.payload_start :])
             self._entered = self._recent.entered(*run.sender, content)
 
+    def will_due(self, pair: Pair, will: Will) -> Sender | None:
+        if will.qos:
+            self._topics.note(will.topic.encode())
+        return self.wills.mark(pair, will) if pair.client.client_id else None
+
     # Publications go out, and arrive
 
     def hold(self, run: Run, lane: int) -> None:
@@ -582,6 +594,7 @@ class HomeCare(Care, SiteEvents):
         content = content_hash(head.topic, run.blob[head.payload_start :])
         name = _name(run, lane)
         sent = self.publishers.find(client, packet_id, content)
+        dup = dup or client.startswith(WILL_OF)
         if sent is not None and sent.id != name and (dup or (sent.again and sent.at != run.origin)):
             return False
         if sent is None or sent.id != name:
