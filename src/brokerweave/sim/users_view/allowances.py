@@ -124,13 +124,15 @@ def too_many_died(scene: Scene, problem: Lost) -> bool:
         for each in faults.broker_outages(site, since, due)
         if each.lost and each.since >= since
     ]
+    connections = scene.history.connections[problem.client]
+    deaths += [(one.site_died, one.site) for one, then in pairwise(connections) if not then.resumed]
     origin = publication.sent[-1].site
     away = {other for other in faults.sites if faults.apart(origin, other, publication.at, publication.at)}
-    for at, site in deaths:
-        if site in homes | publication.sites:
-            gone = {other for died, other in deaths if died <= at <= scene.restored(other, died)}
-            if len(gone | away) >= faults.copies:
-                return True
+    near = homes | publication.sites
+    for at in (died for died, _ in deaths if since <= died <= due):
+        gone = {other for died, other in deaths if since <= died <= at <= scene.restored(other, died)}
+        if gone & near and len(gone | away) >= faults.copies:
+            return True
     return False
 
 
@@ -147,6 +149,8 @@ def not_known_yet(scene: Scene, problem: Lost) -> bool:
             empty = bool(faults.kept_nothing(sending.site, end.since, end.since))
             if end.until <= sending.at and (empty or not sending.ready):
                 since = max(since, end.until)
+        if not sending.ready and faults.apart(sending.site, home, sending.at, sending.at):
+            return True
         if faults.clear(sending.site, home, since) >= sending.at:
             return True
     return False
@@ -163,8 +167,8 @@ def _yet_to_subscribe(history: History, client: str, sending: Sending) -> bool:
 
 
 def session_forgotten(scene: Scene, problem: Problem) -> bool:
-    """Its subscriber's node had lost its disk, and not the broker the session, and the subscriber had not
-    subscribed again."""
+    """Its subscriber's node lost its disk before it had passed this on, and not its broker the session, and
+    the subscriber had not subscribed again."""
     publication, faults, client = problem.publication, scene.faults, problem.client
     for home in scene.sites_of(client, publication.at):
         for outage in faults.nodes[home]:
@@ -175,7 +179,10 @@ def session_forgotten(scene: Scene, problem: Problem) -> bool:
             passed = scene.settled(client, outage.since, outage.since)
             arrived = problem.again.at if isinstance(problem, Doubled) else 0.0
             arrived = problem.receipt.at if isinstance(problem, Late) else arrived
-            if outage.since - HEARD_SECONDS <= publication.at <= known and arrived <= passed:
+            begun = publication.acknowledged
+            for way in (*publication.sites, f"{home}/broker"):
+                begun = faults.clear(home, way, begun)
+            if outage.since <= begun + HEARD_SECONDS and publication.at <= known and arrived <= passed:
                 return True
     return False
 
