@@ -115,7 +115,10 @@ def too_many_died(scene: Scene, problem: Lost) -> bool:
     """Before its subscriber could have it, as many sites as there are copies died with what they had, or were
     out of reach, its publisher's or its subscriber's among them."""
     publication, faults = problem.publication, scene.faults
-    since, due = publication.at - NOTICED_SECONDS, scene.due(problem.client, publication)
+    due = scene.due(problem.client, publication)
+    in_time = publication.acknowledged - publication.sent[-1].at < 0.9 * faults.patience
+    # What was acknowledged in time had a copy wherever it should: who did not answer was not counted on.
+    since = publication.at - (HEARD_SECONDS if in_time else NOTICED_SECONDS)
     homes = scene.sites_of(problem.client, publication.at, due)
     deaths = [(at, site) for site in faults.sites for at in faults.kept_nothing(site, since, due)]
     deaths += [
@@ -129,9 +132,19 @@ def too_many_died(scene: Scene, problem: Lost) -> bool:
     origin = publication.sent[-1].site
     away = {other for other in faults.sites if faults.apart(origin, other, publication.at, publication.at)}
     near = homes | publication.sites
+    home = scene.stays(problem.client, publication.at)[0].site
+    cut_off = any(
+        faults.apart(each, home, publication.at, publication.acknowledged) for each in publication.sites
+    )
+    missing = {home} if cut_off else set()
     for at in (died for died, _ in deaths if since <= died <= due):
-        gone = {other for died, other in deaths if since <= died <= at <= scene.restored(other, died)}
-        if gone & near and len(gone | away) >= faults.copies:
+        gone = missing | {
+            other for died, other in deaths if since <= died <= at <= scene.restored(other, died)
+        }
+        copies = (
+            min(faults.copies, len(faults.sites) - len(away)) if in_time else faults.copies - len(away - gone)
+        )
+        if gone & near and len(gone) >= copies:
             return True
     return False
 
@@ -245,10 +258,14 @@ def retained_again(scene: Scene, problem: Doubled | Late) -> bool:
     return any(scene.faults.apart(site, other, at - COMPARED_SECONDS, at) for other in scene.faults.sites)
 
 
-def will_of_two(scene: Scene, problem: Problem) -> bool:
-    """It is the will of a client whose site was killed, or out of reach: that site and another one published
-    it."""
-    return problem.publication.is_will
+def will_of_two(scene: Scene, problem: Doubled) -> bool:
+    """It is the will of a client whose site was down or out of reach, and its subscriber is at that site, or
+    moved."""
+    publication, again = problem.publication, problem.again
+    if not publication.is_will:
+        return False
+    sites = {receipt.connection.site for receipt in (*problem.before, again)}
+    return len(sites) > 1 or bool(sites & publication.sites)
 
 
 def kept_out_of_reach(scene: Scene, problem: Late) -> bool:

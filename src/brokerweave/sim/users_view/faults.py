@@ -45,10 +45,12 @@ class Trouble:
 
 
 class Faults:
-    def __init__(self, now: Callable[[], float], sites: list[str], copies: int) -> None:
+    def __init__(self, now: Callable[[], float], sites: list[str], copies: int, patience: float) -> None:
         self.now = now
         self.sites = sites
         self.copies = copies
+        self.patience = patience
+        """Seconds that an acknowledgement waits for sites that do not answer."""
         self.nodes: defaultdict[str, list[Outage]] = defaultdict(list)
         self.brokers: defaultdict[str, list[Outage]] = defaultdict(list)
         self.troubles: list[Trouble] = []
