@@ -100,6 +100,8 @@ def queue_was_full(scene: Scene, problem: Problem) -> bool:
     """Its publisher's site counted a message that a full queue for the subscriber's site dropped, or that one
     a message for its broker, just when this should have passed."""
     publication, faults = problem.publication, scene.faults
+    if isinstance(problem, Late) and problem.receipt.at < publication.acknowledged + PASSED_SECONDS:
+        return False
     due, answered = scene.due(problem.client, publication), publication.acknowledged + HEARD_SECONDS
     for home in scene.sites_of(problem.client, publication.at, due):
         for origin in publication.sites:
@@ -189,13 +191,16 @@ def session_forgotten(scene: Scene, problem: Problem) -> bool:
             known = granted[0] if granted else inf
             if not outage.lost or any(each.lost for each in faults.broker_outages(home, outage.since, known)):
                 continue
-            passed = scene.settled(client, outage.since, outage.since)
-            arrived = problem.again.at if isinstance(problem, Doubled) else 0.0
-            arrived = problem.receipt.at if isinstance(problem, Late) else arrived
+            if isinstance(problem, Lost):
+                arrived = outage.since
+            else:
+                arrived = (problem.again if isinstance(problem, Doubled) else problem.receipt).at
+            if not outage.since <= arrived <= scene.settled(client, outage.since, outage.since):
+                continue
             begun = publication.acknowledged
             for way in (*publication.sites, f"{home}/broker"):
                 begun = faults.clear(home, way, begun)
-            if outage.since <= begun + HEARD_SECONDS and publication.at <= known and arrived <= passed:
+            if outage.since <= begun + HEARD_SECONDS and publication.at <= known:
                 return True
     return False
 
@@ -239,11 +244,19 @@ def in_flight_to_the_broker(scene: Scene, problem: Doubled) -> bool:
     return False
 
 
-def published_again(scene: Scene, problem: Problem) -> bool:
-    """Its publisher had no answer, and sent it again, or sent the later one elsewhere."""
-    if isinstance(problem, Late) and problem.publication.sites != problem.behind.sites:
-        return scene.due(problem.client, problem.publication) >= problem.behind.at
-    return len(problem.publication.sent) > 1
+def published_again(scene: Scene, problem: Doubled | Late) -> bool:
+    """Its publisher had no answer, and sent it again, or sent the later one elsewhere; it comes twice only to
+    clients of the sites where it was published, or whose nodes ended."""
+    publication = problem.publication
+    if isinstance(problem, Doubled):
+        sites = {receipt.connection.site for receipt in (*problem.before, problem.again)}
+        since, until = publication.at, problem.again.at
+        ended = any(since <= end.since <= until for site in sites for end in scene.faults.nodes[site])
+        again = any(sending.at <= until for sending in publication.sent[1:])
+        return again and (ended or bool(sites & publication.sites))
+    if publication.sites != problem.behind.sites:
+        return scene.due(problem.client, publication) >= problem.behind.at
+    return len(publication.sent) > 1
 
 
 def retained_again(scene: Scene, problem: Doubled | Late) -> bool:
@@ -253,7 +266,11 @@ def retained_again(scene: Scene, problem: Doubled | Late) -> bool:
     if isinstance(problem, Doubled):
         compared = problem.again
     else:
-        compared = problem.behind_receipt if problem.behind.retain else problem.receipt
+        compared = problem.receipt if problem.publication.retain else problem.behind_receipt
+        if not problem.publication.retain:
+            due = scene.due(problem.client, problem.publication)
+            if due < problem.behind.at:
+                return False
     site, at = compared.connection.site, compared.at
     return any(scene.faults.apart(site, other, at - COMPARED_SECONDS, at) for other in scene.faults.sites)
 
