@@ -212,17 +212,14 @@ def answer_not_told(scene: Scene, problem: Doubled) -> bool:
     """The subscriber's site died before it could tell the others of the answer, or they had it."""
     faults, publication = scene.faults, problem.publication
     for receipt in problem.before:
-        connection = receipt.connection
-        if connection.over > problem.again.at:
-            continue
-        if connection.over <= receipt.at + HEARD_SECONDS:
+        site = receipt.connection.site
+        ends = [end.since for end in (*faults.nodes[site], *faults.brokers[site])]
+        died = min((at for at in ends if receipt.at <= at <= problem.again.at), default=inf)
+        if died <= receipt.at + HEARD_SECONDS:
             return True
-        ways = [(connection.site, receipt.at), *((each.site, each.at) for each in publication.sent)]
-        told = max(
-            faults.clear(site, other, at + HEARD_SECONDS) for site, at in ways for other in faults.sites
-        )
-        settled = scene.settled(problem.client, connection.over, told)
-        if connection.over <= told and problem.again.at <= settled:
+        ways = [(site, receipt.at), *((each.site, each.at) for each in publication.sent)]
+        told = max(faults.clear(way, other, at + HEARD_SECONDS) for way, at in ways for other in faults.sites)
+        if died <= told and problem.again.at <= scene.settled(problem.client, died, told):
             return True
     return False
 

@@ -188,6 +188,8 @@ class Faults:
                 yield down, at + PASSED_SECONDS
             else:
                 down = at
+        if self._links[key] and not self._links[key][-1][1]:
+            yield down, inf
 
     def kept_nothing(self, site: str, since: float, until: float) -> list[float]:
         """When a node ended and lost what it had on disk: with it, or as the disk failed."""
