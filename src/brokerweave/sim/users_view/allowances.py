@@ -24,6 +24,8 @@ HEARD_SECONDS = 0.1
 """Until all sites in reach know what a client has answered, or where it is."""
 RESTORED_SECONDS = 3.0
 """After a death, until each message has all its copies again."""
+MOVED_SECONDS = 5.0
+"""Before a will, for how long who moved may get it at both sites."""
 COMPARED_SECONDS = 5.0
 """After a fault, until sites have compared what is retained."""
 PASSED_SECONDS = 1.0
@@ -100,8 +102,10 @@ def queue_was_full(scene: Scene, problem: Problem) -> bool:
     """Its publisher's site counted a message that a full queue for the subscriber's site dropped, or that one
     a message for its broker, just when this should have passed."""
     publication, faults = problem.publication, scene.faults
-    if isinstance(problem, Late) and problem.receipt.at < publication.acknowledged + PASSED_SECONDS:
-        return False
+    if isinstance(problem, Late):
+        in_turn = problem.receipt.at < publication.acknowledged + PASSED_SECONDS
+        if in_turn and not scene.came(problem, problem.receipt.at):
+            return False
     due, answered = scene.due(problem.client, publication), publication.acknowledged + HEARD_SECONDS
     for home in scene.sites_of(problem.client, publication.at, due):
         for origin in publication.sites:
@@ -139,6 +143,9 @@ def too_many_died(scene: Scene, problem: Lost) -> bool:
         faults.apart(each, home, publication.at, publication.acknowledged) for each in publication.sites
     )
     missing = {home} if cut_off else set()
+    # Who was gone only for a moment was still to have a copy; who was gone for longer was replaced.
+    before = publication.at - NOTICED_SECONDS
+    missing |= {each for each in away if not faults.apart(origin, each, before, before)}
     for at in (died for died, _ in deaths if since <= died <= due):
         gone = missing | {
             other for died, other in deaths if since <= died <= at <= scene.restored(other, died)
@@ -185,6 +192,9 @@ def session_forgotten(scene: Scene, problem: Problem) -> bool:
     """Its subscriber's node lost its disk before it had passed this on, and not its broker the session, and
     the subscriber had not subscribed again."""
     publication, faults, client = problem.publication, scene.faults, problem.client
+    if isinstance(problem, Doubled) and _does_not_know(faults, problem.again.connection):
+        since = problem.again.connection.since
+        return publication.at <= scene.settled(client, since, since)
     for home in scene.sites_of(client, publication.at):
         for outage in faults.nodes[home]:
             granted = [at for at in scene.history.granted_at[client] if at > outage.since]
@@ -203,6 +213,16 @@ def session_forgotten(scene: Scene, problem: Problem) -> bool:
             if outage.since <= begun + HEARD_SECONDS and publication.at <= known:
                 return True
     return False
+
+
+def _does_not_know(faults: Faults, connection: Connection) -> bool:
+    """Whether a client went on with a session that its broker had, and its node, started without its disk, or
+    while that failed, did not know."""
+    site = connection.site
+    ends = [end for end in faults.nodes[site] if end.until <= connection.since][-1:]
+    if not (connection.resumed and ends and faults.kept_nothing(site, ends[0].since, ends[0].since)):
+        return False
+    return not any(each.lost for each in faults.broker_outages(site, ends[0].since, connection.since))
 
 
 # Doubled
@@ -242,15 +262,20 @@ def in_flight_to_the_broker(scene: Scene, problem: Doubled) -> bool:
 
 
 def published_again(scene: Scene, problem: Doubled | Late) -> bool:
-    """Its publisher had no answer, and sent it again, or sent the later one elsewhere; it comes twice only to
-    clients of the sites where it was published, or whose nodes ended."""
+    """Its publisher had no answer, and sent it again, or sent the later one elsewhere; unless it had
+    reached all other sites before, it comes twice only to clients of the sites where it was published, or
+    whose nodes ended."""
     publication = problem.publication
     if isinstance(problem, Doubled):
         sites = {receipt.connection.site for receipt in (*problem.before, problem.again)}
         since, until = publication.at, problem.again.at
         ended = any(since <= end.since <= until for site in sites for end in scene.faults.nodes[site])
-        again = any(sending.at <= until for sending in publication.sent[1:])
-        return again and (ended or bool(sites & publication.sites))
+        first, *later = publication.sent
+        begun = first.at + HEARD_SECONDS
+        passed = max(scene.faults.clear(first.site, other, begun) for other in scene.faults.sites)
+        again = any(sending.at <= until for sending in later)
+        pending = again and later[0].at <= passed
+        return again and (ended or pending or bool(sites & publication.sites))
     if publication.sites != problem.behind.sites:
         return scene.due(problem.client, publication) >= problem.behind.at
     return len(publication.sent) > 1
@@ -269,7 +294,10 @@ def retained_again(scene: Scene, problem: Doubled | Late) -> bool:
             if due < problem.behind.at:
                 return False
     site, at = compared.connection.site, compared.at
-    return any(scene.faults.apart(site, other, at - COMPARED_SECONDS, at) for other in scene.faults.sites)
+    return any(
+        scene.faults.apart(site, other, at - COMPARED_SECONDS, at)
+        for other in (*scene.faults.sites, f"{site}/broker")
+    )
 
 
 def will_of_two(scene: Scene, problem: Doubled) -> bool:
@@ -278,7 +306,7 @@ def will_of_two(scene: Scene, problem: Doubled) -> bool:
     publication, again = problem.publication, problem.again
     if not publication.is_will:
         return False
-    sites = {receipt.connection.site for receipt in (*problem.before, again)}
+    sites = scene.sites_of(problem.client, publication.first - MOVED_SECONDS, again.at)
     return len(sites) > 1 or bool(sites & publication.sites)
 
 
