@@ -194,7 +194,10 @@ def session_forgotten(scene: Scene, problem: Problem) -> bool:
     publication, faults, client = problem.publication, scene.faults, problem.client
     if isinstance(problem, Doubled) and _does_not_know(faults, problem.again.connection):
         since = problem.again.connection.since
-        return publication.at <= scene.settled(client, since, since)
+        here = any(each.connection is problem.again.connection for each in problem.before)
+        return here and max(publication.at, problem.again.at - RESTORED_SECONDS) <= scene.settled(
+            client, since, since
+        )
     for home in scene.sites_of(client, publication.at):
         for outage in faults.nodes[home]:
             granted = [at for at in scene.history.granted_at[client] if at > outage.since]
@@ -229,7 +232,8 @@ def _does_not_know(faults: Faults, connection: Connection) -> bool:
 
 
 def answer_not_told(scene: Scene, problem: Doubled) -> bool:
-    """The subscriber's site died before it could tell the others of the answer, or they had it."""
+    """The subscriber's site ended before it could tell the others of the answer, or they had the message, and
+    it came again when the subscriber had come again."""
     faults, publication = scene.faults, problem.publication
     for receipt in problem.before:
         site = receipt.connection.site
@@ -239,7 +243,9 @@ def answer_not_told(scene: Scene, problem: Doubled) -> bool:
             return True
         ways = [(site, receipt.at), *((each.site, each.at) for each in publication.sent)]
         told = max(faults.clear(way, other, at + HEARD_SECONDS) for way, at in ways for other in faults.sites)
-        if died <= told and problem.again.at <= scene.settled(problem.client, died, told):
+        came = problem.again.connection.since
+        settled = (scene.settled(problem.client, died, told), scene.settled(problem.client, came, came))
+        if died <= told and problem.again.at <= max(settled):
             return True
     return False
 
@@ -317,7 +323,7 @@ def kept_out_of_reach(scene: Scene, problem: Late) -> bool:
     if scene.due(problem.client, problem.publication) < problem.behind.at:
         return False
     homes = scene.sites_of(problem.client, since, until)
-    return scene.came(problem, until) and any(
+    return scene.came(problem, problem.receipt.at) and any(
         scene.faults.apart(one, home, since, until) for one in scene.faults.sites for home in homes
     )
 

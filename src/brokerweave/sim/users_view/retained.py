@@ -32,7 +32,22 @@ class RetainedView:
         }
 
     def _may_have_stayed(self, publication: Publication) -> bool:
-        return any(self._stayed(each.site, each.at, publication.acknowledged) for each in publication.sent)
+        return self._lost(publication) or any(
+            self._stayed(each.site, each.at, publication.acknowledged) for each in publication.sent
+        )
+
+    def _lost(self, publication: Publication) -> bool:
+        """Whether its site died, and another one ended whose disk had failed when it was to have it: nobody
+        else may have known of it."""
+        faults, at = self._faults, publication.at
+        failed = any(
+            end.since >= at
+            for trouble in faults.between(at, inf, "disk")
+            for site in trouble.sites - publication.sites
+            for end in faults.nodes[site]
+        )
+        died = any(end.lost for site in publication.sites for end in faults.broker_outages(site, at, inf))
+        return failed and died
 
     def _stayed(self, site: str, since: float, until: float) -> bool:
         ends = self._faults.nodes[site]
