@@ -32,7 +32,7 @@ from brokerweave.sim.pipes import StreamNetwork
 from brokerweave.sim.promises import Broken, Promises
 from brokerweave.sim.resting import left_behind, unrest
 from brokerweave.sim.schedule import Action
-from brokerweave.sim.users_view.faults import Faults
+from brokerweave.sim.users_view.faults import FaultLog
 from brokerweave.sim.users_view.history import History
 from brokerweave.sim.users_view.view import UsersView
 from brokerweave.sim.world import VirtualHost, World
@@ -148,7 +148,7 @@ class Simulation:
             history = History(lambda: world.now)
             history.at_broker = self._sent_by_broker
             history.ready = lambda site: self.nodes[site].ready
-            self.view = UsersView(history, Faults(lambda: world.now, self.names, copies, CLUSTER_TIMEOUT))
+            self.view = UsersView(history, FaultLog(lambda: world.now, self.names, copies, CLUSTER_TIMEOUT))
         demand = world.random("links on demand")
         closing = {"idle_close": demand.choice(IDLE_CLOSE), "max_links": demand.choice(MAX_LINKS)}
         crowded = self.on_demand and closing["max_links"] < options.nodes - 1

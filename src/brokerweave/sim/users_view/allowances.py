@@ -13,12 +13,13 @@ from itertools import pairwise
 from math import inf
 
 from brokerweave.sim.users_view.doubled import Doubled
-from brokerweave.sim.users_view.faults import NOTICED_SECONDS, Faults
-from brokerweave.sim.users_view.history import Connection, History, Publication, Sending
+from brokerweave.sim.users_view.faults import NOTICED_SECONDS, FaultLog
+from brokerweave.sim.users_view.history import Connection, History, PublishedMessage, Sending
 from brokerweave.sim.users_view.lost import Lost
-from brokerweave.sim.users_view.order import Late
+from brokerweave.sim.users_view.order import OutOfOrder
 
-Problem = Lost | Doubled | Late
+Problem = Lost | Doubled | OutOfOrder
+RULES = {Lost: "lost", Doubled: "doubled", OutOfOrder: "order"}
 
 HEARD_SECONDS = 0.1
 """Until all sites in reach know what a client has answered, or where it is."""
@@ -35,9 +36,9 @@ BROKER_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class Circumstances:
     history: History
-    faults: Faults
+    faults: FaultLog
 
     def stays(self, client: str, since: float) -> list[Connection]:
         """The connections of a client from the one that it had at a time."""
@@ -50,7 +51,7 @@ class Scene:
             each.site for each in self.stays(client, since) if each.since <= until
         }
 
-    def due(self, client: str, publication: Publication) -> float:
+    def due(self, client: str, publication: PublishedMessage) -> float:
         """When a client should have had a publication at the latest, if that was promised."""
         if not self.history.wanted(client, publication):
             return inf
@@ -81,7 +82,7 @@ class Scene:
             self.faults.clear(one, other, since) for one in others for other in others
         )
 
-    def came(self, late: Late, until: float) -> bool:
+    def came(self, late: OutOfOrder, until: float) -> bool:
         """Whether its subscriber came, or subscribed, while a message was on its way, or so shortly before
         that its publisher's node had not heard of that."""
         since = late.publication.at
@@ -98,11 +99,11 @@ class Scene:
 # Lost
 
 
-def queue_was_full(scene: Scene, problem: Problem) -> bool:
+def queue_was_full(scene: Circumstances, problem: Problem) -> bool:
     """Its publisher's site counted a message that a full queue for the subscriber's site dropped, or that one
     a message for its broker, just when this should have passed."""
     publication, faults = problem.publication, scene.faults
-    if isinstance(problem, Late):
+    if isinstance(problem, OutOfOrder):
         in_turn = problem.receipt.at < publication.acknowledged + PASSED_SECONDS
         if in_turn and not scene.came(problem, problem.receipt.at):
             return False
@@ -117,7 +118,7 @@ def queue_was_full(scene: Scene, problem: Problem) -> bool:
     return False
 
 
-def too_many_died(scene: Scene, problem: Lost) -> bool:
+def too_many_died(scene: Circumstances, problem: Lost) -> bool:
     """Before its subscriber could have it, as many sites as there are copies died with what they had, or were
     out of reach, its publisher's or its subscriber's among them."""
     publication, faults = problem.publication, scene.faults
@@ -158,7 +159,7 @@ def too_many_died(scene: Scene, problem: Lost) -> bool:
     return False
 
 
-def not_known_yet(scene: Scene, problem: Lost) -> bool:
+def not_known_yet(scene: Circumstances, problem: Lost) -> bool:
     """Since the subscription, or since its publisher's node was started with nothing, that node had not
     reached the subscriber's site; or it was published where the subscriber was yet to subscribe again."""
     history, faults = scene.history, scene.faults
@@ -188,7 +189,7 @@ def _yet_to_subscribe(history: History, client: str, sending: Sending) -> bool:
     return False
 
 
-def session_forgotten(scene: Scene, problem: Problem) -> bool:
+def session_forgotten(scene: Circumstances, problem: Problem) -> bool:
     """Its subscriber's node lost its disk before it had passed this on, and not its broker the session, and
     the subscriber had not subscribed again."""
     publication, faults, client = problem.publication, scene.faults, problem.client
@@ -218,7 +219,7 @@ def session_forgotten(scene: Scene, problem: Problem) -> bool:
     return False
 
 
-def _does_not_know(faults: Faults, connection: Connection) -> bool:
+def _does_not_know(faults: FaultLog, connection: Connection) -> bool:
     """Whether a client went on with a session that its broker had, and its node, started without its disk, or
     while that failed, did not know."""
     site = connection.site
@@ -231,7 +232,7 @@ def _does_not_know(faults: Faults, connection: Connection) -> bool:
 # Doubled
 
 
-def answer_not_told(scene: Scene, problem: Doubled) -> bool:
+def answer_not_told(scene: Circumstances, problem: Doubled) -> bool:
     """The subscriber's site ended before it could tell the others of the answer, or they had the message, and
     it came again when the subscriber had come again."""
     faults, publication = scene.faults, problem.publication
@@ -250,7 +251,7 @@ def answer_not_told(scene: Scene, problem: Doubled) -> bool:
     return False
 
 
-def in_flight_to_the_broker(scene: Scene, problem: Doubled) -> bool:
+def in_flight_to_the_broker(scene: Circumstances, problem: Doubled) -> bool:
     """The node of the site where it came again ended, or lost its broker, before it had the broker's
     answer."""
     publication, again = problem.publication, problem.again
@@ -267,7 +268,7 @@ def in_flight_to_the_broker(scene: Scene, problem: Doubled) -> bool:
     return False
 
 
-def published_again(scene: Scene, problem: Doubled | Late) -> bool:
+def published_again(scene: Circumstances, problem: Doubled | OutOfOrder) -> bool:
     """Its publisher had no answer, and sent it again, or sent the later one elsewhere; unless it had
     reached all other sites before, it comes twice only to clients of the sites where it was published, or
     whose nodes ended."""
@@ -287,9 +288,9 @@ def published_again(scene: Scene, problem: Doubled | Late) -> bool:
     return len(publication.sent) > 1
 
 
-def retained_again(scene: Scene, problem: Doubled | Late) -> bool:
+def retained_again(scene: Circumstances, problem: Doubled | OutOfOrder) -> bool:
     """It is retained, and a site got it by comparison, or because its broker had lost it."""
-    if not problem.publication.retain and not (isinstance(problem, Late) and problem.behind.retain):
+    if not problem.publication.retain and not (isinstance(problem, OutOfOrder) and problem.behind.retain):
         return False
     if isinstance(problem, Doubled):
         compared = problem.again
@@ -306,7 +307,7 @@ def retained_again(scene: Scene, problem: Doubled | Late) -> bool:
     )
 
 
-def will_of_two(scene: Scene, problem: Doubled) -> bool:
+def will_of_two(scene: Circumstances, problem: Doubled) -> bool:
     """It is the will of a client whose site was down or out of reach, and its subscriber is at that site, or
     moved."""
     publication, again = problem.publication, problem.again
@@ -316,7 +317,7 @@ def will_of_two(scene: Scene, problem: Doubled) -> bool:
     return len(sites) > 1 or bool(sites & publication.sites)
 
 
-def kept_out_of_reach(scene: Scene, problem: Late) -> bool:
+def kept_out_of_reach(scene: Circumstances, problem: OutOfOrder) -> bool:
     """Its subscriber came, or subscribed, while it was on its way, and a site that kept it did not reach the
     subscriber's before the later one had come."""
     since, until = problem.publication.at, problem.behind_receipt.at
@@ -337,23 +338,29 @@ class Allowance:
 
 
 ALLOWANCES = (
-    Allowance("a full queue dropped it", "qos-1-and-2-local-delivery", (Lost, Late), queue_was_full),
-    Allowance("as many sites died as there were copies", "mesh", (Lost,), too_many_died),
-    Allowance("its publisher's node could not know the subscription", "mesh", (Lost,), not_known_yet),
-    Allowance("its node had forgotten its session", "session", (Lost, Doubled, Late), session_forgotten),
-    Allowance("its site died before others heard of the answer", "mesh", (Doubled,), answer_not_told),
+    Allowance("a full queue dropped it", "qos-1-and-2-local-delivery", (Lost, OutOfOrder), queue_was_full),
+    Allowance("as many sites died as there were copies", "sites-that-die", (Lost,), too_many_died),
+    Allowance(
+        "its publisher's node could not know the subscription", "sites-that-die", (Lost,), not_known_yet
+    ),
+    Allowance(
+        "its node had forgotten its session", "session", (Lost, Doubled, OutOfOrder), session_forgotten
+    ),
+    Allowance(
+        "its site died before others heard of the answer", "sites-that-die", (Doubled,), answer_not_told
+    ),
     Allowance("in flight to the broker", "crash", (Doubled,), in_flight_to_the_broker),
-    Allowance("its publisher sent it again", "mesh", (Doubled, Late), published_again),
-    Allowance("retained, and got by comparison", "retained", (Doubled, Late), retained_again),
+    Allowance("its publisher sent it again", "sites-that-die", (Doubled, OutOfOrder), published_again),
+    Allowance("retained, and got by comparison", "retained", (Doubled, OutOfOrder), retained_again),
     Allowance("a will that two sites published", "will", (Doubled,), will_of_two),
-    Allowance("kept where its subscriber's site was out of reach", "order", (Late,), kept_out_of_reach),
+    Allowance("kept where its subscriber's site was out of reach", "order", (OutOfOrder,), kept_out_of_reach),
 )
 
 
-def why(problem: Problem, history: History, faults: Faults) -> str:
+def why(problem: Problem, history: History, faults: FaultLog) -> str:
     """The allowance that holds, by its name; empty if there is none."""
-    scene = Scene(history, faults)
+    scene = Circumstances(history, faults)
     for allowance in ALLOWANCES:
         if isinstance(problem, allowance.of) and allowance.holds(scene, problem):
-            return f"{type(problem).__name__.lower()}: {allowance.name}"
+            return f"{RULES[type(problem)]}: {allowance.name}"
     return ""

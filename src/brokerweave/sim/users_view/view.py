@@ -14,7 +14,7 @@ from brokerweave.node.router import RouteGroup
 from brokerweave.sim.promises import Broken
 from brokerweave.sim.users_view import allowances, doubled, lost, order, wills
 from brokerweave.sim.users_view.allowances import Problem
-from brokerweave.sim.users_view.faults import Faults
+from brokerweave.sim.users_view.faults import FaultLog
 from brokerweave.sim.users_view.history import History
 from brokerweave.sim.users_view.retained import RetainedView
 from brokerweave.sim.watching import QUEUE_FULL, Key
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class UsersView:
-    def __init__(self, history: History, faults: Faults) -> None:
+    def __init__(self, history: History, faults: FaultLog) -> None:
         self.history = history
         self.faults = faults
         self.promised = 0

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from brokerweave.sim.users_view.faults import Faults
+from brokerweave.sim.users_view.faults import FaultLog
 from brokerweave.sim.users_view.history import History
 
 KNOWN_SECONDS = 0.2
 """Until a broker, and the other sites, know of a good-bye or a return."""
 
 
-def find(history: History, faults: Faults) -> Iterator[str]:
+def find(history: History, faults: FaultLog) -> Iterator[str]:
     for client, receipts in history.got.items():
         for payload in {each.payload for each in receipts if history.publications[each.payload].is_will}:
             first = history.receipts[client, payload][:1]
@@ -24,7 +24,7 @@ def find(history: History, faults: Faults) -> Iterator[str]:
                 yield f"{client} got the will {payload!r} of {will.client}, which {why}"
 
 
-def _wrong(history: History, faults: Faults, payload: bytes, arrived: float) -> str:
+def _wrong(history: History, faults: FaultLog, payload: bytes, arrived: float) -> str:
     if payload in history.goodbyes:
         at, end, written = history.goodbyes[payload]
         if end.peer.read >= written and at < arrived and not _died(history, faults, payload, at):
@@ -36,7 +36,7 @@ def _wrong(history: History, faults: Faults, payload: bytes, arrived: float) -> 
     return ""
 
 
-def _died(history: History, faults: Faults, payload: bytes, at: float) -> bool:
+def _died(history: History, faults: FaultLog, payload: bytes, at: float) -> bool:
     """Whether a site where the client had been was down, or out of reach of another one, just then."""
     sites = history.publications[payload].sites
     return any(

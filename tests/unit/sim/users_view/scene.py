@@ -7,7 +7,7 @@ from collections import Counter
 from brokerweave.mqtt.packets import Publish
 from brokerweave.sim.client import ModelClient
 from brokerweave.sim.pipes import PipeEnd, StreamNetwork
-from brokerweave.sim.users_view.faults import Faults
+from brokerweave.sim.users_view.faults import FaultLog
 from brokerweave.sim.users_view.history import History
 from brokerweave.sim.users_view.view import UsersView
 from brokerweave.sim.world import VirtualHost, World
@@ -29,7 +29,7 @@ class Scene:
     def __init__(self, persistent: bool = True) -> None:
         self.world = world = World("1")
         self.history = History(lambda: world.now)
-        self.faults = Faults(lambda: world.now, SITES, copies=2, patience=2.0)
+        self.faults = FaultLog(lambda: world.now, SITES, copies=2, patience=2.0)
         self.view = UsersView(self.history, self.faults)
         self._network = StreamNetwork(world, lambda one, other: 0.0)
         for number, one in enumerate(SITES):

@@ -37,7 +37,7 @@ def test_what_was_kept_out_of_reach_of_who_came_may_come_late() -> None:
     scene.deliver(first)
     broken, allowed = scene.judge()
     assert not broken
-    assert list(allowed) == ["late: kept where its subscriber's site was out of reach"]
+    assert list(allowed) == ["order: kept where its subscriber's site was out of reach"]
 
 
 def test_not_for_who_was_there_all_the_time() -> None:
