@@ -32,6 +32,7 @@ from brokerweave.sim.pipes import StreamNetwork
 from brokerweave.sim.promises import Broken, Promises
 from brokerweave.sim.resting import left_behind, unrest
 from brokerweave.sim.schedule import Action
+from brokerweave.sim.users_view.allowances import ALLOWANCES
 from brokerweave.sim.users_view.faults import FaultLog
 from brokerweave.sim.users_view.history import History
 from brokerweave.sim.users_view.view import UsersView
@@ -87,6 +88,8 @@ class SeedOutcome:
     trace: list[str] = field(default_factory=list)
     allowances: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    possible: int = 0
+    """How many allowances there are, where they are listed."""
 
 
 class Simulation:
@@ -359,6 +362,7 @@ def run(seed: int, options: SimOptions, actions: list[Action] | None = None) -> 
     outcome.at = simulation.world.elapsed
     outcome.trace = simulation.world.lines()
     outcome.allowances = dict(simulation.facts.allowances)
+    outcome.possible = len(ALLOWANCES) if simulation.view is not None else 0
     outcome.counts = {
         **simulation.facts.counts,
         **(simulation.view.counts() if simulation.view is not None else {}),
