@@ -135,6 +135,8 @@ def _show(total: SeedSummary, shortest: SeedOutcome | None) -> None:
     shown = table("what", "how often")
     for name, value in sorted(total.counts.items()):
         shown.add_row(name, f"{value:,}")
+    if total.possible:
+        shown.add_row("allowances that there are", f"{total.possible:,}")
     for name, value in sorted(total.allowances.items()):
         shown.add_row(f"let pass, {name}", f"{value:,}")
     console().print(shown)
@@ -159,5 +161,6 @@ def _as_json(total: SeedSummary, shortest: SeedOutcome | None) -> dict[str, obje
             "trace": shortest.trace,
         },
         "counts": dict(sorted(total.counts.items())),
+        "allowances": total.possible,
         "let_pass": dict(sorted(total.allowances.items())),
     }

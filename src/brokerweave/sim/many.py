@@ -26,11 +26,14 @@ class SeedSummary:
     failed: list[SeedOutcome] = field(default_factory=list)
     allowances: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
+    possible: int = 0
+    """How many allowances there are, where they are listed."""
 
     def add(self, outcome: SeedOutcome) -> None:
         self.seeds += 1
         self.allowances.update(outcome.allowances)
         self.counts.update(outcome.counts)
+        self.possible = max(self.possible, outcome.possible)
         if outcome.problem:
             self.failed.append(outcome)
 

@@ -32,7 +32,8 @@ from brokerweave.sim.pipes import StreamNetwork
 from brokerweave.sim.promises import Broken, Promises
 from brokerweave.sim.resting import left_behind, unrest
 from brokerweave.sim.schedule import Action
-from brokerweave.sim.users_view.faults import Faults
+from brokerweave.sim.users_view.allowances import ALLOWANCES
+from brokerweave.sim.users_view.faults import FaultLog
 from brokerweave.sim.users_view.history import History
 from brokerweave.sim.users_view.view import UsersView
 from brokerweave.sim.world import VirtualHost, World
@@ -42,6 +43,7 @@ CARE = {"copies": 2, "window": 30.0, "client_bytes": 1 << 20, "max_bytes": 8 << 
 LAID = {NetworkShape.STAR: topology.STAR, NetworkShape.FULL: topology.FULL}
 """How nodes are linked where the strategy does not leave that open."""
 LOOK_SECONDS = 0.5
+CLUSTER_TIMEOUT = 2.0
 REST_BOUND = 60.0
 """Seconds after the last fault in which everything must have come to rest."""
 SILENT_SECONDS = 3.0
@@ -86,6 +88,8 @@ class SeedOutcome:
     trace: list[str] = field(default_factory=list)
     allowances: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    possible: int = 0
+    """How many allowances there are, where they are listed."""
 
 
 class Simulation:
@@ -147,7 +151,7 @@ class Simulation:
             history = History(lambda: world.now)
             history.at_broker = self._sent_by_broker
             history.ready = lambda site: self.nodes[site].ready
-            self.view = UsersView(history, Faults(lambda: world.now, self.names, copies))
+            self.view = UsersView(history, FaultLog(lambda: world.now, self.names, copies, CLUSTER_TIMEOUT))
         demand = world.random("links on demand")
         closing = {"idle_close": demand.choice(IDLE_CLOSE), "max_links": demand.choice(MAX_LINKS)}
         crowded = self.on_demand and closing["max_links"] < options.nodes - 1
@@ -160,7 +164,7 @@ class Simulation:
             node_options = NodeOptions(
                 strategy,
                 injector_version=random.choice((4, 5)),
-                cluster_timeout=2.0 * patience if cluster else None,
+                cluster_timeout=CLUSTER_TIMEOUT * patience if cluster else None,
                 barrier_timeout=0.5 * patience if random.random() < 0.8 or cares else None,
                 cycles=self.cyclic,
                 idle_close=closing["idle_close"],
@@ -358,6 +362,7 @@ def run(seed: int, options: SimOptions, actions: list[Action] | None = None) -> 
     outcome.at = simulation.world.elapsed
     outcome.trace = simulation.world.lines()
     outcome.allowances = dict(simulation.facts.allowances)
+    outcome.possible = len(ALLOWANCES) if simulation.view is not None else 0
     outcome.counts = {
         **simulation.facts.counts,
         **(simulation.view.counts() if simulation.view is not None else {}),

@@ -13,17 +13,20 @@ from itertools import pairwise
 from math import inf
 
 from brokerweave.sim.users_view.doubled import Doubled
-from brokerweave.sim.users_view.faults import NOTICED_SECONDS, Faults
-from brokerweave.sim.users_view.history import Connection, History, Publication, Sending
+from brokerweave.sim.users_view.faults import NOTICED_SECONDS, FaultLog
+from brokerweave.sim.users_view.history import Connection, History, PublishedMessage, Sending
 from brokerweave.sim.users_view.lost import Lost
-from brokerweave.sim.users_view.order import Late
+from brokerweave.sim.users_view.order import OutOfOrder
 
-Problem = Lost | Doubled | Late
+Problem = Lost | Doubled | OutOfOrder
+RULES = {Lost: "lost", Doubled: "doubled", OutOfOrder: "order"}
 
 HEARD_SECONDS = 0.1
 """Until all sites in reach know what a client has answered, or where it is."""
 RESTORED_SECONDS = 3.0
 """After a death, until each message has all its copies again."""
+MOVED_SECONDS = 5.0
+"""Before a will, for how long who moved may get it at both sites."""
 COMPARED_SECONDS = 5.0
 """After a fault, until sites have compared what is retained."""
 PASSED_SECONDS = 1.0
@@ -33,9 +36,9 @@ BROKER_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class Circumstances:
     history: History
-    faults: Faults
+    faults: FaultLog
 
     def stays(self, client: str, since: float) -> list[Connection]:
         """The connections of a client from the one that it had at a time."""
@@ -48,7 +51,7 @@ class Scene:
             each.site for each in self.stays(client, since) if each.since <= until
         }
 
-    def due(self, client: str, publication: Publication) -> float:
+    def due(self, client: str, publication: PublishedMessage) -> float:
         """When a client should have had a publication at the latest, if that was promised."""
         if not self.history.wanted(client, publication):
             return inf
@@ -79,7 +82,7 @@ class Scene:
             self.faults.clear(one, other, since) for one in others for other in others
         )
 
-    def came(self, late: Late, until: float) -> bool:
+    def came(self, late: OutOfOrder, until: float) -> bool:
         """Whether its subscriber came, or subscribed, while a message was on its way, or so shortly before
         that its publisher's node had not heard of that."""
         since = late.publication.at
@@ -96,10 +99,14 @@ class Scene:
 # Lost
 
 
-def queue_was_full(scene: Scene, problem: Problem) -> bool:
+def queue_was_full(scene: Circumstances, problem: Problem) -> bool:
     """Its publisher's site counted a message that a full queue for the subscriber's site dropped, or that one
     a message for its broker, just when this should have passed."""
     publication, faults = problem.publication, scene.faults
+    if isinstance(problem, OutOfOrder):
+        in_turn = problem.receipt.at < publication.acknowledged + PASSED_SECONDS
+        if in_turn and not scene.came(problem, problem.receipt.at):
+            return False
     due, answered = scene.due(problem.client, publication), publication.acknowledged + HEARD_SECONDS
     for home in scene.sites_of(problem.client, publication.at, due):
         for origin in publication.sites:
@@ -111,11 +118,14 @@ def queue_was_full(scene: Scene, problem: Problem) -> bool:
     return False
 
 
-def too_many_died(scene: Scene, problem: Lost) -> bool:
+def too_many_died(scene: Circumstances, problem: Lost) -> bool:
     """Before its subscriber could have it, as many sites as there are copies died with what they had, or were
     out of reach, its publisher's or its subscriber's among them."""
     publication, faults = problem.publication, scene.faults
-    since, due = publication.at - NOTICED_SECONDS, scene.due(problem.client, publication)
+    due = scene.due(problem.client, publication)
+    in_time = publication.acknowledged - publication.sent[-1].at < 0.9 * faults.patience
+    # What was acknowledged in time had a copy wherever it should: who did not answer was not counted on.
+    since = publication.at - (HEARD_SECONDS if in_time else NOTICED_SECONDS)
     homes = scene.sites_of(problem.client, publication.at, due)
     deaths = [(at, site) for site in faults.sites for at in faults.kept_nothing(site, since, due)]
     deaths += [
@@ -124,17 +134,32 @@ def too_many_died(scene: Scene, problem: Lost) -> bool:
         for each in faults.broker_outages(site, since, due)
         if each.lost and each.since >= since
     ]
+    connections = scene.history.connections[problem.client]
+    deaths += [(one.site_died, one.site) for one, then in pairwise(connections) if not then.resumed]
     origin = publication.sent[-1].site
     away = {other for other in faults.sites if faults.apart(origin, other, publication.at, publication.at)}
-    for at, site in deaths:
-        if site in homes | publication.sites:
-            gone = {other for died, other in deaths if died <= at <= scene.restored(other, died)}
-            if len(gone | away) >= faults.copies:
-                return True
+    near = homes | publication.sites
+    home = scene.stays(problem.client, publication.at)[0].site
+    cut_off = any(
+        faults.apart(each, home, publication.at, publication.acknowledged) for each in publication.sites
+    )
+    missing = {home} if cut_off else set()
+    # Who was gone only for a moment was still to have a copy; who was gone for longer was replaced.
+    before = publication.at - NOTICED_SECONDS
+    missing |= {each for each in away if not faults.apart(origin, each, before, before)}
+    for at in (died for died, _ in deaths if since <= died <= due):
+        gone = missing | {
+            other for died, other in deaths if since <= died <= at <= scene.restored(other, died)
+        }
+        copies = (
+            min(faults.copies, len(faults.sites) - len(away)) if in_time else faults.copies - len(away - gone)
+        )
+        if gone & near and len(gone) >= copies:
+            return True
     return False
 
 
-def not_known_yet(scene: Scene, problem: Lost) -> bool:
+def not_known_yet(scene: Circumstances, problem: Lost) -> bool:
     """Since the subscription, or since its publisher's node was started with nothing, that node had not
     reached the subscriber's site; or it was published where the subscriber was yet to subscribe again."""
     history, faults = scene.history, scene.faults
@@ -147,6 +172,8 @@ def not_known_yet(scene: Scene, problem: Lost) -> bool:
             empty = bool(faults.kept_nothing(sending.site, end.since, end.since))
             if end.until <= sending.at and (empty or not sending.ready):
                 since = max(since, end.until)
+        if not sending.ready and faults.apart(sending.site, home, sending.at, sending.at):
+            return True
         if faults.clear(sending.site, home, since) >= sending.at:
             return True
     return False
@@ -162,47 +189,69 @@ def _yet_to_subscribe(history: History, client: str, sending: Sending) -> bool:
     return False
 
 
-def session_forgotten(scene: Scene, problem: Problem) -> bool:
-    """Its subscriber's node had lost its disk, and not the broker the session, and the subscriber had not
-    subscribed again."""
+def session_forgotten(scene: Circumstances, problem: Problem) -> bool:
+    """Its subscriber's node lost its disk before it had passed this on, and not its broker the session, and
+    the subscriber had not subscribed again."""
     publication, faults, client = problem.publication, scene.faults, problem.client
+    if isinstance(problem, Doubled) and _does_not_know(faults, problem.again.connection):
+        since = problem.again.connection.since
+        here = any(each.connection is problem.again.connection for each in problem.before)
+        return here and max(publication.at, problem.again.at - RESTORED_SECONDS) <= scene.settled(
+            client, since, since
+        )
     for home in scene.sites_of(client, publication.at):
         for outage in faults.nodes[home]:
             granted = [at for at in scene.history.granted_at[client] if at > outage.since]
             known = granted[0] if granted else inf
             if not outage.lost or any(each.lost for each in faults.broker_outages(home, outage.since, known)):
                 continue
-            passed = scene.settled(client, outage.since, outage.since)
-            arrived = problem.again.at if isinstance(problem, Doubled) else 0.0
-            arrived = problem.receipt.at if isinstance(problem, Late) else arrived
-            if outage.since - HEARD_SECONDS <= publication.at <= known and arrived <= passed:
+            if isinstance(problem, Lost):
+                arrived = outage.since
+            else:
+                arrived = (problem.again if isinstance(problem, Doubled) else problem.receipt).at
+            if not outage.since <= arrived <= scene.settled(client, outage.since, outage.since):
+                continue
+            begun = publication.acknowledged
+            for way in (*publication.sites, f"{home}/broker"):
+                begun = faults.clear(home, way, begun)
+            if outage.since <= begun + HEARD_SECONDS and publication.at <= known:
                 return True
     return False
+
+
+def _does_not_know(faults: FaultLog, connection: Connection) -> bool:
+    """Whether a client went on with a session that its broker had, and its node, started without its disk, or
+    while that failed, did not know."""
+    site = connection.site
+    ends = [end for end in faults.nodes[site] if end.until <= connection.since][-1:]
+    if not (connection.resumed and ends and faults.kept_nothing(site, ends[0].since, ends[0].since)):
+        return False
+    return not any(each.lost for each in faults.broker_outages(site, ends[0].since, connection.since))
 
 
 # Doubled
 
 
-def answer_not_told(scene: Scene, problem: Doubled) -> bool:
-    """The subscriber's site died before it could tell the others of the answer, or they had it."""
+def answer_not_told(scene: Circumstances, problem: Doubled) -> bool:
+    """The subscriber's site ended before it could tell the others of the answer, or they had the message, and
+    it came again when the subscriber had come again."""
     faults, publication = scene.faults, problem.publication
     for receipt in problem.before:
-        connection = receipt.connection
-        if connection.over > problem.again.at:
-            continue
-        if connection.over <= receipt.at + HEARD_SECONDS:
+        site = receipt.connection.site
+        ends = [end.since for end in (*faults.nodes[site], *faults.brokers[site])]
+        died = min((at for at in ends if receipt.at <= at <= problem.again.at), default=inf)
+        if died <= receipt.at + HEARD_SECONDS:
             return True
-        ways = [(connection.site, receipt.at), *((each.site, each.at) for each in publication.sent)]
-        told = max(
-            faults.clear(site, other, at + HEARD_SECONDS) for site, at in ways for other in faults.sites
-        )
-        settled = scene.settled(problem.client, connection.over, told)
-        if connection.over <= told and problem.again.at <= settled:
+        ways = [(site, receipt.at), *((each.site, each.at) for each in publication.sent)]
+        told = max(faults.clear(way, other, at + HEARD_SECONDS) for way, at in ways for other in faults.sites)
+        came = problem.again.connection.since
+        settled = (scene.settled(problem.client, died, told), scene.settled(problem.client, came, came))
+        if died <= told and problem.again.at <= max(settled):
             return True
     return False
 
 
-def in_flight_to_the_broker(scene: Scene, problem: Doubled) -> bool:
+def in_flight_to_the_broker(scene: Circumstances, problem: Doubled) -> bool:
     """The node of the site where it came again ended, or lost its broker, before it had the broker's
     answer."""
     publication, again = problem.publication, problem.again
@@ -219,39 +268,63 @@ def in_flight_to_the_broker(scene: Scene, problem: Doubled) -> bool:
     return False
 
 
-def published_again(scene: Scene, problem: Problem) -> bool:
-    """Its publisher had no answer, and sent it again, or sent the later one elsewhere."""
-    if isinstance(problem, Late) and problem.publication.sites != problem.behind.sites:
-        return scene.due(problem.client, problem.publication) >= problem.behind.at
-    return len(problem.publication.sent) > 1
+def published_again(scene: Circumstances, problem: Doubled | OutOfOrder) -> bool:
+    """Its publisher had no answer, and sent it again, or sent the later one elsewhere; unless it had
+    reached all other sites before, it comes twice only to clients of the sites where it was published, or
+    whose nodes ended."""
+    publication = problem.publication
+    if isinstance(problem, Doubled):
+        sites = {receipt.connection.site for receipt in (*problem.before, problem.again)}
+        since, until = publication.at, problem.again.at
+        ended = any(since <= end.since <= until for site in sites for end in scene.faults.nodes[site])
+        first, *later = publication.sent
+        begun = first.at + HEARD_SECONDS
+        passed = max(scene.faults.clear(first.site, other, begun) for other in scene.faults.sites)
+        again = any(sending.at <= until for sending in later)
+        pending = again and later[0].at <= passed
+        return again and (ended or pending or bool(sites & publication.sites))
+    if publication.sites != problem.behind.sites:
+        return scene.due(problem.client, publication) >= problem.behind.at
+    return len(publication.sent) > 1
 
 
-def retained_again(scene: Scene, problem: Doubled | Late) -> bool:
+def retained_again(scene: Circumstances, problem: Doubled | OutOfOrder) -> bool:
     """It is retained, and a site got it by comparison, or because its broker had lost it."""
-    if not problem.publication.retain and not (isinstance(problem, Late) and problem.behind.retain):
+    if not problem.publication.retain and not (isinstance(problem, OutOfOrder) and problem.behind.retain):
         return False
     if isinstance(problem, Doubled):
         compared = problem.again
     else:
-        compared = problem.behind_receipt if problem.behind.retain else problem.receipt
+        compared = problem.receipt if problem.publication.retain else problem.behind_receipt
+        if not problem.publication.retain:
+            due = scene.due(problem.client, problem.publication)
+            if due < problem.behind.at:
+                return False
     site, at = compared.connection.site, compared.at
-    return any(scene.faults.apart(site, other, at - COMPARED_SECONDS, at) for other in scene.faults.sites)
+    return any(
+        scene.faults.apart(site, other, at - COMPARED_SECONDS, at)
+        for other in (*scene.faults.sites, f"{site}/broker")
+    )
 
 
-def will_of_two(scene: Scene, problem: Problem) -> bool:
-    """It is the will of a client whose site was killed, or out of reach: that site and another one published
-    it."""
-    return problem.publication.is_will
+def will_of_two(scene: Circumstances, problem: Doubled) -> bool:
+    """It is the will of a client whose site was down or out of reach, and its subscriber is at that site, or
+    moved."""
+    publication, again = problem.publication, problem.again
+    if not publication.is_will:
+        return False
+    sites = scene.sites_of(problem.client, publication.first - MOVED_SECONDS, again.at)
+    return len(sites) > 1 or bool(sites & publication.sites)
 
 
-def kept_out_of_reach(scene: Scene, problem: Late) -> bool:
+def kept_out_of_reach(scene: Circumstances, problem: OutOfOrder) -> bool:
     """Its subscriber came, or subscribed, while it was on its way, and a site that kept it did not reach the
     subscriber's before the later one had come."""
     since, until = problem.publication.at, problem.behind_receipt.at
     if scene.due(problem.client, problem.publication) < problem.behind.at:
         return False
     homes = scene.sites_of(problem.client, since, until)
-    return scene.came(problem, until) and any(
+    return scene.came(problem, problem.receipt.at) and any(
         scene.faults.apart(one, home, since, until) for one in scene.faults.sites for home in homes
     )
 
@@ -265,23 +338,29 @@ class Allowance:
 
 
 ALLOWANCES = (
-    Allowance("a full queue dropped it", "qos-1-and-2-local-delivery", (Lost, Late), queue_was_full),
-    Allowance("as many sites died as there were copies", "mesh", (Lost,), too_many_died),
-    Allowance("its publisher's node could not know the subscription", "mesh", (Lost,), not_known_yet),
-    Allowance("its node had forgotten its session", "session", (Lost, Doubled, Late), session_forgotten),
-    Allowance("its site died before others heard of the answer", "mesh", (Doubled,), answer_not_told),
+    Allowance("a full queue dropped it", "qos-1-and-2-local-delivery", (Lost, OutOfOrder), queue_was_full),
+    Allowance("as many sites died as there were copies", "sites-that-die", (Lost,), too_many_died),
+    Allowance(
+        "its publisher's node could not know the subscription", "sites-that-die", (Lost,), not_known_yet
+    ),
+    Allowance(
+        "its node had forgotten its session", "session", (Lost, Doubled, OutOfOrder), session_forgotten
+    ),
+    Allowance(
+        "its site died before others heard of the answer", "sites-that-die", (Doubled,), answer_not_told
+    ),
     Allowance("in flight to the broker", "crash", (Doubled,), in_flight_to_the_broker),
-    Allowance("its publisher sent it again", "mesh", (Doubled, Late), published_again),
-    Allowance("retained, and got by comparison", "retained", (Doubled, Late), retained_again),
+    Allowance("its publisher sent it again", "sites-that-die", (Doubled, OutOfOrder), published_again),
+    Allowance("retained, and got by comparison", "retained", (Doubled, OutOfOrder), retained_again),
     Allowance("a will that two sites published", "will", (Doubled,), will_of_two),
-    Allowance("kept where its subscriber's site was out of reach", "order", (Late,), kept_out_of_reach),
+    Allowance("kept where its subscriber's site was out of reach", "order", (OutOfOrder,), kept_out_of_reach),
 )
 
 
-def why(problem: Problem, history: History, faults: Faults) -> str:
+def why(problem: Problem, history: History, faults: FaultLog) -> str:
     """The allowance that holds, by its name; empty if there is none."""
-    scene = Scene(history, faults)
+    scene = Circumstances(history, faults)
     for allowance in ALLOWANCES:
         if isinstance(problem, allowance.of) and allowance.holds(scene, problem):
-            return f"{type(problem).__name__.lower()}: {allowance.name}"
+            return f"{RULES[type(problem)]}: {allowance.name}"
     return ""

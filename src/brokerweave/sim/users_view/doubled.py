@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from brokerweave.sim.users_view.history import History, Publication, Receipt
+from brokerweave.sim.users_view.history import History, PublishedMessage, Receipt
 
 
 @dataclass(frozen=True, slots=True)
 class Doubled:
     client: str
-    publication: Publication
+    publication: PublishedMessage
     before: tuple[Receipt, ...]
     """Those that are still to explain a repetition."""
     again: Receipt

@@ -20,7 +20,7 @@ NOTICED_SECONDS = 3.0
 
 
 @dataclass(slots=True, eq=False)
-class Outage:
+class Downtime:
     """A node, or a broker, was down."""
 
     site: str
@@ -44,13 +44,15 @@ class Trouble:
         return self.since <= until and self.until >= since
 
 
-class Faults:
-    def __init__(self, now: Callable[[], float], sites: list[str], copies: int) -> None:
+class FaultLog:
+    def __init__(self, now: Callable[[], float], sites: list[str], copies: int, patience: float) -> None:
         self.now = now
         self.sites = sites
         self.copies = copies
-        self.nodes: defaultdict[str, list[Outage]] = defaultdict(list)
-        self.brokers: defaultdict[str, list[Outage]] = defaultdict(list)
+        self.patience = patience
+        """Seconds that an acknowledgement waits for sites that do not answer."""
+        self.nodes: defaultdict[str, list[Downtime]] = defaultdict(list)
+        self.brokers: defaultdict[str, list[Downtime]] = defaultdict(list)
         self.troubles: list[Trouble] = []
         self.drops: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
         """By site: when its status counted a message that a full queue dropped, and for which other site that
@@ -64,7 +66,7 @@ class Faults:
     # What is told
 
     def node_ends(self, site: str, graceful: bool) -> None:
-        self.nodes[site].append(Outage(site, self.now(), graceful=graceful))
+        self.nodes[site].append(Downtime(site, self.now(), graceful=graceful))
         for other in self.sites:
             self.link_changed(site, other, False)
 
@@ -77,7 +79,7 @@ class Faults:
             self.nodes[site][-1].lost = True
 
     def broker_dies(self, site: str, keeps_state: bool) -> None:
-        self.brokers[site].append(Outage(site, self.now(), lost=not keeps_state))
+        self.brokers[site].append(Downtime(site, self.now(), lost=not keeps_state))
 
     def broker_starts(self, site: str) -> None:
         self.brokers[site][-1].until = self.now()
@@ -132,10 +134,10 @@ class Faults:
             if trouble.overlaps(since, until) and (not kinds or trouble.kind in kinds)
         )
 
-    def node_outages(self, site: str, since: float, until: float) -> list[Outage]:
+    def node_outages(self, site: str, since: float, until: float) -> list[Downtime]:
         return [each for each in self.nodes[site] if each.since <= until and each.until >= since]
 
-    def broker_outages(self, site: str, since: float, until: float) -> list[Outage]:
+    def broker_outages(self, site: str, since: float, until: float) -> list[Downtime]:
         return [each for each in self.brokers[site] if each.since <= until and each.until >= since]
 
     def apart(self, one: str, other: str, since: float, until: float) -> bool:
@@ -186,6 +188,8 @@ class Faults:
                 yield down, at + PASSED_SECONDS
             else:
                 down = at
+        if self._links[key] and not self._links[key][-1][1]:
+            yield down, inf
 
     def kept_nothing(self, site: str, since: float, until: float) -> list[float]:
         """When a node ended and lost what it had on disk: with it, or as the disk failed."""
@@ -195,7 +199,7 @@ class Faults:
             if since <= end.since <= until and (end.lost or self._disk_failed(site, end))
         ]
 
-    def _disk_failed(self, site: str, end: Outage) -> bool:
+    def _disk_failed(self, site: str, end: Downtime) -> bool:
         return any(
             site in trouble.sites
             and (trouble.overlaps(end.since, end.since) or trouble.overlaps(end.until, end.until))

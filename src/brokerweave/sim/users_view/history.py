@@ -29,7 +29,7 @@ class Sending:
 
 
 @dataclass(slots=True)
-class Publication:
+class PublishedMessage:
     payload: bytes
     client: str
     number: int
@@ -108,7 +108,7 @@ class History:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
-        self.publications: dict[bytes, Publication] = {}
+        self.publications: dict[bytes, PublishedMessage] = {}
         self.deletions: list[tuple[float, str, str]] = []
         """When, where and on which topic a client deleted what is retained."""
         self.connections: defaultdict[str, list[Connection]] = defaultdict(list)
@@ -140,7 +140,7 @@ class History:
             return
         name, _, number = payload.decode().replace("!", ":!").partition(":")
         is_will = number.startswith("!")
-        publication = Publication(
+        publication = PublishedMessage(
             payload, name, int(number.lstrip("!")), topic, qos, retain, is_will, self.now()
         )
         self.publications[payload] = publication
@@ -237,7 +237,7 @@ class History:
     def open_wants(self, client: str) -> list[Want]:
         return [want for want in self.wants[client] if want.until == inf]
 
-    def wanted(self, client: str, publication: Publication) -> bool:
+    def wanted(self, client: str, publication: PublishedMessage) -> bool:
         """Whether a client was granted a publication, at QoS 1 or 2, when it was made, for good or not."""
         return publication.qos > 0 and any(
             want.qos
@@ -251,7 +251,7 @@ class History:
         every = (self.receipts.get((client, payload)) for client in self.got)
         return [receipts for receipts in every if receipts]
 
-    def promised(self) -> Iterator[tuple[str, Publication, Want]]:
+    def promised(self) -> Iterator[tuple[str, PublishedMessage, Want]]:
         """Who is to have got what by the end: publications that were acknowledged, and wanted since before
         they were published until the end."""
         for client in list(self.wants):

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from brokerweave.sim.users_view.history import History, Publication, Want
+from brokerweave.sim.users_view.history import History, PublishedMessage, Want
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
     client: str
-    publication: Publication
+    publication: PublishedMessage
     want: Want
 
     def __str__(self) -> str:

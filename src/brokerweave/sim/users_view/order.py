@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from brokerweave.sim.users_view.history import History, Publication, Receipt
+from brokerweave.sim.users_view.history import History, PublishedMessage, Receipt
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class OutOfOrder:
     client: str
-    publication: Publication
+    publication: PublishedMessage
     receipt: Receipt
-    behind: Publication
+    behind: PublishedMessage
     """The latest that had come before it."""
     behind_receipt: Receipt
 
@@ -29,9 +29,9 @@ class Late:
         )
 
 
-def find(history: History) -> Iterator[Late]:
+def find(history: History) -> Iterator[OutOfOrder]:
     for client, receipts in history.got.items():
-        last: dict[tuple[str, str, int], tuple[Publication, Receipt]] = {}
+        last: dict[tuple[str, str, int], tuple[PublishedMessage, Receipt]] = {}
         seen: set[bytes] = set()
         for receipt in receipts:
             publication = history.publications[receipt.payload]
@@ -40,6 +40,6 @@ def find(history: History) -> Iterator[Late]:
             seen.add(receipt.payload)
             stream = (publication.client, publication.topic, publication.qos)
             if stream in last and last[stream][0].number > publication.number:
-                yield Late(client, publication, receipt, *last[stream])
+                yield OutOfOrder(client, publication, receipt, *last[stream])
             else:
                 last[stream] = publication, receipt

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from math import inf
 
-from brokerweave.sim.users_view.faults import Faults
-from brokerweave.sim.users_view.history import History, Publication
+from brokerweave.sim.users_view.faults import FaultLog
+from brokerweave.sim.users_view.history import History, PublishedMessage
 
 KNOWN_SECONDS = 6.0
 """After this, everyone in reach knows of a retained message that was acknowledged."""
 
 
 class RetainedView:
-    def __init__(self, history: History, faults: Faults) -> None:
+    def __init__(self, history: History, faults: FaultLog) -> None:
         self._history = history
         self._faults = faults
 
@@ -31,8 +31,23 @@ class RetainedView:
             if publication.retain and self._may_have_stayed(publication)
         }
 
-    def _may_have_stayed(self, publication: Publication) -> bool:
-        return any(self._stayed(each.site, each.at, publication.acknowledged) for each in publication.sent)
+    def _may_have_stayed(self, publication: PublishedMessage) -> bool:
+        return self._lost(publication) or any(
+            self._stayed(each.site, each.at, publication.acknowledged) for each in publication.sent
+        )
+
+    def _lost(self, publication: PublishedMessage) -> bool:
+        """Whether its site died, and another one ended whose disk had failed when it was to have it: nobody
+        else may have known of it."""
+        faults, at = self._faults, publication.at
+        failed = any(
+            end.since >= at
+            for trouble in faults.between(at, inf, "disk")
+            for site in trouble.sites - publication.sites
+            for end in faults.nodes[site]
+        )
+        died = any(end.lost for site in publication.sites for end in faults.broker_outages(site, at, inf))
+        return failed and died
 
     def _stayed(self, site: str, since: float, until: float) -> bool:
         ends = self._faults.nodes[site]
@@ -54,7 +69,7 @@ class RetainedView:
                 return publication.payload
         return None
 
-    def _knew(self, older: Publication, newer: Publication) -> bool:
+    def _knew(self, older: PublishedMessage, newer: PublishedMessage) -> bool:
         """Nothing was broken between the two."""
         since = min((sending.at for sending in older.sent), default=inf)
         last = max((sending.at for sending in older.sent), default=inf)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from brokerweave.links.run import Run
 from brokerweave.node.router import RouteGroup
 from brokerweave.sim.promises import Broken
-from brokerweave.sim.users_view import allowances, doubled, lost, order
+from brokerweave.sim.users_view import allowances, doubled, lost, order, wills
 from brokerweave.sim.users_view.allowances import Problem
-from brokerweave.sim.users_view.faults import Faults
+from brokerweave.sim.users_view.faults import FaultLog
 from brokerweave.sim.users_view.history import History
 from brokerweave.sim.users_view.retained import RetainedView
 from brokerweave.sim.watching import QUEUE_FULL, Key
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class UsersView:
-    def __init__(self, history: History, faults: Faults) -> None:
+    def __init__(self, history: History, faults: FaultLog) -> None:
         self.history = history
         self.faults = faults
         self.promised = 0
@@ -33,7 +33,7 @@ class UsersView:
     def judge(self, allowed: Counter[str]) -> list[str]:
         """What is broken. What is let pass is counted by the allowance."""
         self.promised = sum(1 for _ in self.history.promised())
-        broken = list(self.history.unknown)
+        broken = [*self.history.unknown, *wills.find(self.history, self.faults)]
         for problem in self.problems():
             why = allowances.why(problem, self.history, self.faults)
             if why:
