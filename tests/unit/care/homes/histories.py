@@ -82,6 +82,11 @@ class History:
         if self.record.version is None:
             self.place.settle(self.record, self.version)
 
+    def all_hear(self) -> None:
+        for stream in STREAMS:
+            self.hear(stream)
+        self.settle()
+
     def copy(self) -> None:
         had = frozenset(one for one in self.ids if self.place.has(self.record, one))
         moment = Moment(self.place.snapshot(self.record), frozenset(self.record.queue), had)
@@ -92,21 +97,22 @@ _streams, _topics = st.sampled_from(STREAMS), st.sampled_from(TOPICS)
 _steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(lambda s, t, comes: lambda h: h.publish(s, t, comes), _streams, _topics, st.integers(0, 3)),
     st.builds(lambda topic: lambda h: h.publish_retained(topic), _topics),
+    st.builds(lambda s: lambda h: h.publish(s, "s", True), _streams),
     st.builds(lambda number: lambda h: h.receive(number), st.integers(0, 5)),
     st.builds(lambda t, qos: lambda h: h.ask(t, qos), _topics, st.sampled_from((0, 1, 2, None))),
     st.builds(lambda stream: lambda h: h.hear(stream), _streams),
-    st.just(History.settle),
-    st.just(History.copy),
+    st.sampled_from((History.settle, History.all_hear)),
 )
 
 
 def _lived(steps: list[Step]) -> History:
     history = History()
     history.ask("s", 1)
+    history.copy()
     for step in steps:
         step(history)
         history.place.check()
-    history.copy()
+        history.copy()
     return history
 
 

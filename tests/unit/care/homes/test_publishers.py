@@ -56,6 +56,14 @@ def test_where_a_client_comes_its_last_publications_are_told() -> None:
     assert known.last("d") == ()
 
 
+def test_what_was_sent_again_is_among_the_last() -> None:
+    known = noted(*range(1, TOLD + 1))
+    known.note("c", 1, b"content.", sent(1))
+    known.note("c", TOLD + 1, b"content.", sent(TOLD + 1))
+    told = [packet_id for packet_id, _, _ in known.last("c")]
+    assert told == [*range(3, TOLD + 1), 1, TOLD + 1]
+
+
 def test_if_there_are_too_many_the_earlier_ones_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishers, "MOST", 2)
     known = noted(1, 2, 3)

@@ -1,4 +1,4 @@
-"""Copies of one client's record, merged in any order and any number of times, say what the newest one says."""
+"""Copies of one client's record, merged in any order and number, say what the newest one says."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from tests.unit.care.homes.histories import ROOM, History, Moment, fresh, histor
 from tests.unit.care.messages import held
 
 
-def said(place: Place, record: Record, history: History) -> tuple[set[MessageId], set[MessageId]]:
+def said(place: Place, record: Record, history: History) -> tuple[frozenset[MessageId], frozenset[MessageId]]:
     place.check()
-    return set(record.queue), {one for one in history.ids if place.has(record, one)}
+    had = frozenset(one for one in history.ids if place.has(record, one))
+    return frozenset(record.queue), had
 
 
-def merged(history: History, copies: list[Snapshot]) -> tuple[set[MessageId], set[MessageId]]:
+def merged(history: History, copies: list[Snapshot]) -> tuple[frozenset[MessageId], frozenset[MessageId]]:
     place, record = fresh()
     for each in copies:
         place.merge(record, each)
@@ -91,7 +92,8 @@ def test_what_was_learned_is_enough_for_a_copy_that_knew_the_rest(
 def test_a_copy_merged_into_what_it_was_made_of_teaches_nothing(history: History) -> None:
     before = said(history.place, history.record, history)
     learned = history.place.merge(history.record, history.moments[-1].copy)
-    assert not (learned.new or learned.had)
+    assert learned.new == []
+    assert learned.had == set()
     assert said(history.place, history.record, history) == before
 
 
@@ -128,6 +130,15 @@ def test_the_oldest_is_let_go_for_want_of_room_but_never_the_only_one() -> None:
     assert place.add(record, held(2)) == [first.id]
     assert list(record.queue) == [second.id]
     assert record.dropped == 1
+    place.check()
+
+
+def test_what_a_client_is_to_get_it_does_not_have() -> None:
+    place, record = fresh()
+    place.received(record, held(1).id)
+    assert place.has(record, held(1).id)
+    place.add(record, held(1))
+    assert not place.has(record, held(1).id)
     place.check()
 
 
