@@ -1,7 +1,8 @@
 """What a node does for clients that lose their site, as the rest of the node sees it.
 
 Owns the interface. `Care` itself is the null object, for strategies without a roster: it keeps nothing, waits
-for nobody and knows nobody. `client_care` does all of it. Must not know: how anything is kept.
+for nobody and knows nobody. `client_care` and `homes.care` do something, each what its way of keeping takes.
+Must not know: how anything is kept.
 """
 
 from __future__ import annotations
@@ -137,7 +138,8 @@ class Care:
         clients of these nodes."""
 
     def arrived(self, run: Run, lane: int, neighbour: str) -> Run | None:
-        """A run came over a neighbour's link: as it goes to the broker here. None: this node has acted on it before."""
+        """A run came over a neighbour's link: as it goes to the broker here. None: this node has acted on it
+        before."""
         return run
 
     def took(self, neighbour: str) -> None:

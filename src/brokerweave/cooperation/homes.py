@@ -75,9 +75,7 @@ class Homes(Strategy):
         minimum=1,
         maximum=16,
     )
-    window = option(
-        60.0, "How long what clients without a site missed is kept.", unit="seconds", minimum=1
-    )
+    window = option(60.0, "How long what clients without a site missed is kept.", unit="seconds", minimum=1)
     patience = option(
         15.0,
         "How long a member that lives and is slow is waited for before a SUBACK or an acknowledgement goes "
@@ -262,9 +260,7 @@ class Homes(Strategy):
         for neighbour in sorted(self._links.up):
             self._send(neighbour, packets)
 
-    def _packets(
-        self, kind: str, filters: Mapping[str, int | None], had: Sequence[int] = ()
-    ) -> list[Packet]:
+    def _packets(self, kind: str, filters: Mapping[str, int | None], had: Sequence[int] = ()) -> list[Packet]:
         """The last one of several has the version. `had`: the life and version of who is told, as known."""
         pages: list[dict[str, int | None]] = [{}]
         size = 0

@@ -142,10 +142,15 @@ class NodeHost(Protocol):
     def warn(self, message: str) -> None: ...
 
 
-def _care(core: NodeCore, roster: Roster | SiteBook | None) -> Care:
-    if roster is None:
-        return Care()
-    return ClientCare(core, roster) if hasattr(roster, "table") else HomeCare(core, roster)
+def _care(core: NodeCore, known: Roster | SiteBook | None) -> Care:
+    """What the strategy knows, clients or sites, says how their messages are kept."""
+    match known:
+        case None:
+            return Care()
+        case SiteBook():
+            return HomeCare(core, known)
+        case _:
+            return ClientCare(core, known)
 
 
 class NodeCore:
@@ -238,8 +243,7 @@ class NodeCore:
         self.sessions = Sessions(self)
         self.wills = Wills(host.call_later, self.publisher.will_due)
         self.taps: Taps | None = None
-        roster = self.strategy.roster()
-        self.care: Care = _care(self, roster)
+        self.care: Care = _care(self, self.strategy.roster())
 
     # For the strategy (Context)
 

@@ -32,7 +32,7 @@ class InitialisationHost(Protocol):
 
 
 @dataclass(slots=True)
-class _Wait:
+class _WaitingPair:
     until: float
     """When the client is refused."""
     bytes: int = 0
@@ -51,7 +51,7 @@ class InitialisationQueue:
         self._takes = takes
         self._limit = limit
         self._patience = patience
-        self._waits: dict[Pair, _Wait] = {}
+        self._waits: dict[Pair, _WaitingPair] = {}
 
     def __len__(self) -> int:
         """Clients that wait."""
@@ -67,7 +67,7 @@ class InitialisationQueue:
             self._host.count("held_at_start")
             if not self._waits:
                 self._host.call_later(LOOK_SECONDS, self._look)
-            self._waits[pair] = _Wait(self._host.steady() + self._patience)
+            self._waits[pair] = _WaitingPair(self._host.steady() + self._patience)
         return False
 
     def grows(self, pair: Pair, size: int) -> None:
@@ -101,7 +101,7 @@ class InitialisationQueue:
         if self._waits:
             self._host.call_later(LOOK_SECONDS, self._look)
 
-    def _attend(self, pair: Pair, wait: _Wait, now: float) -> None:
+    def _attend(self, pair: Pair, wait: _WaitingPair, now: float) -> None:
         if now >= wait.until:
             self.left(pair)
             self._host.count("refused_at_start")

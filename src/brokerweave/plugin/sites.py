@@ -8,7 +8,7 @@ hop. Must not know: messages, records of clients.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from brokerweave.plugin.strategy import Cut
 
@@ -51,6 +51,7 @@ class SiteEvents:
         """A site is not live any more."""
 
 
+@runtime_checkable
 class SiteBook(Protocol):
     """Who lives, what each site wants, and who keeps the records of whose clients."""
 

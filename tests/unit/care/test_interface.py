@@ -7,11 +7,13 @@ import inspect
 import pytest
 
 from brokerweave.care.client_care import ClientCare
+from brokerweave.care.homes.care import HomeCare
 from brokerweave.care.interface import Care
+from brokerweave.cooperation.homes import Homes
 from brokerweave.cooperation.pf import PublicationFlooding
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.links.run import Run
-from brokerweave.plugin import Strategy
+from brokerweave.plugin import Strategy, options_of
 from tests.unit.care.mesh_sites import care, mesh_of
 from tests.unit.node.network import Network
 
@@ -20,12 +22,25 @@ def asked_of_care() -> dict[str, object]:
     return {name: each for name, each in vars(Care).items() if not name.startswith("_")}
 
 
-def test_with_a_roster_a_node_does_everything_that_care_is_asked_for() -> None:
+def test_care_is_asked_for_nothing_that_nobody_does() -> None:
+    missing = asked_of_care().keys() - vars(ClientCare).keys() - vars(HomeCare).keys() - {"window"}
+    assert missing == set()
+
+
+def test_with_a_roster_a_node_cares_for_the_clients_that_it_names() -> None:
     mesh = mesh_of("ab")
     assert care(mesh, "a").roster is mesh.nodes["a"].core.strategy.roster()
-    missing = asked_of_care().keys() - vars(ClientCare).keys() - {"window"}
-    assert missing == set()
     assert care(mesh, "a").window == care(mesh, "a").roster.window > Care.window
+
+
+def test_with_a_site_book_a_node_has_the_homes_of_its_clients() -> None:
+    network = Network()
+    options = {name: each.default for name, each in options_of(Homes).items()}
+    network.add("a", strategy=Homes, options=options)
+    core = network.nodes["a"].core
+    assert isinstance(core.care, HomeCare)
+    assert core.care.sites is core.strategy.roster()
+    assert core.care.window == core.care.sites.window > Care.window
 
 
 def test_care_is_asked_for_nothing_that_the_interface_does_not_explain() -> None:
@@ -44,6 +59,6 @@ def test_without_a_roster_nothing_is_kept_and_nobody_is_watched(strategy: type[S
     assert (found.watches_deliveries, found.status(), found.counters()) == (False, None, {})
     run = Run("b", 1, 1, 1, 4, 1, 2, 0.0, b"", holds=("c",))
     found.hold(run, 0)
-    assert found.arrived(run, 0) is run
+    assert found.arrived(run, 0, "b") is run
     assert found.when_heard(lambda: pytest.fail("it was heard already"))
     found.keep_in(lambda: pytest.fail("a node that keeps nothing needs no journal"))

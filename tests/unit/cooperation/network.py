@@ -74,11 +74,13 @@ class FakeContext:
 
 
 class Network:
+    context: type[FakeContext] = FakeContext
+
     def __init__(self, kind: type[Strategy], names: Iterable[str], random: Random | None = None) -> None:
         self.random = random or Random(1)
         self.queues: dict[tuple[str, str], deque[Packet]] = {}
         self.log: list[tuple[str, str, Packet]] = []
-        self.contexts = {name: FakeContext(self, name) for name in names}
+        self.contexts = {name: self.context(self, name) for name in names}
         self.nodes = {name: kind(context) for name, context in self.contexts.items()}
 
     def add(self, a: str, b: str) -> None:

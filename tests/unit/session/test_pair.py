@@ -196,6 +196,11 @@ class Host:
 
     def subscribing(self, pair: Pair) -> None: ...
 
+    def entering(self, pair: Pair, publish: Publish) -> None: ...
+
+    def swallows(self, pair: Pair, content: bytes, must_see: bool) -> bool:
+        return False
+
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         self.hung_up.append(last_words)
         pair.ended()

@@ -684,12 +684,18 @@ class HomeCare(Care, SiteEvents):
             copy.place.check()
         for client, home in self.homes.items():
             assert home.record is self.place.records.get(client), "a home without its record"
-            assert home.delivering.given <= home.delivering.flight, "something was given that is not on its way"
+            assert home.delivering.given <= home.delivering.flight, (
+                "something was given that is not on its way"
+            )
 
 
 def _name(run: Run, lane: int) -> MessageId:
-    """What is to be retained is known by its version: it may come another way."""
-    return MessageId(run.origin, 0, 0, run.stamp) if run.stamp else MessageId(run.origin, run.epoch, lane, run.first)
+    """A will is known by its client, what is to be retained by its version: they may come another way."""
+    if run.sender is not None and run.sender[0].startswith(WILL_OF):
+        return MessageId(WILL_OF + content_hash(*run.sender[:1], b"").hex(), 0, 0, run.sender[1])
+    if run.stamp:
+        return MessageId(run.origin, 0, 0, run.stamp)
+    return MessageId(run.origin, run.epoch, lane, run.first)
 
 
 def _publications(run: Run, lane: int) -> Iterator[Held]:

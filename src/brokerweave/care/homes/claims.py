@@ -106,7 +106,11 @@ class Claims:
             return
         claiming.givers &= care.sites.live
         others = care.sites.live - {self._host.node_id}
-        if not care.sites.ready() or not self.answered(home, others) or not care.all_know(others, claiming.version, claiming.positions):
+        if (
+            not care.sites.ready()
+            or not self.answered(home, others)
+            or not care.all_know(others, claiming.version, claiming.positions)
+        ):
             return
         for giver in sorted(claiming.givers - claiming.released):
             claiming.released.add(giver)
@@ -169,7 +173,11 @@ class Claims:
                 self._give(neighbour, Give(client, home.record.generation, STALE, home=me))
                 return
         generation, at = self._generations.get(client, (0, ""))
-        if generation > claim.generation and claim.hold < Hold.CONNECTED and at in care.sites.live - {me, neighbour}:
+        if (
+            generation > claim.generation
+            and claim.hold < Hold.CONNECTED
+            and at in care.sites.live - {me, neighbour}
+        ):
             self._give(neighbour, Give(client, generation, STALE, home=at))
             return
         self._learn(client, claim.generation, neighbour)

@@ -19,7 +19,7 @@ Life = tuple[str, int]
 
 
 class Forward(Protocol):
-    def __call__(self, to: str, record: Snapshot) -> None:
+    def __call__(self, to: str, told: Snapshot) -> None:
         """Tell who claimed a client what came for it since."""
 
 

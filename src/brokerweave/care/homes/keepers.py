@@ -8,13 +8,14 @@ Must not know: what a keeper does with them, brokers, connections.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from brokerweave.care.held import Held
 from brokerweave.care.homes import wire
 from brokerweave.care.homes.record import Origin, Place, Record, Snapshot
 from brokerweave.care.homes.wire import Entry
+from brokerweave.care.ids import MessageId
 from brokerweave.plugin import Timer
 from brokerweave.plugin.sites import SiteBook
 
@@ -25,7 +26,7 @@ PAGE_ENTRIES = 200
 class KeeperHost(Protocol):
     def now(self) -> float: ...
 
-    def call_later(self, seconds: float, callback: object) -> Timer: ...
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
 
     def send_own(self, neighbour: str, topic: str, payload: bytes) -> None: ...
 
@@ -180,5 +181,5 @@ class Keepers:
             payload = wire.encode_log(self._sites.life, position, page, self._host.now())
             self._host.send_own(node, wire.LOG, payload)
 
-    def has(self, record: Record, ids: Iterable[object]) -> None:
-        self.note(Entry("has", record.client, ids=tuple(ids)))  # type: ignore[arg-type]
+    def has(self, record: Record, ids: Iterable[MessageId]) -> None:
+        self.note(Entry("has", record.client, ids=tuple(ids)))

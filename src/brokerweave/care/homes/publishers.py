@@ -46,7 +46,9 @@ class Publishers:
 
     def last(self, client: str) -> tuple[tuple[int, bytes, MessageId], ...]:
         names = {**self._earlier.get(client, {}), **self._latest.get(client, {})}
-        return tuple((packet_id, content, sent.id) for (packet_id, content), sent in list(names.items())[-TOLD:])
+        return tuple(
+            (packet_id, content, sent.id) for (packet_id, content), sent in list(names.items())[-TOLD:]
+        )
 
     def turn(self) -> bool:
         """Time for what was noted before the last turn to go. Whether anything is left."""

@@ -109,7 +109,9 @@ def decode_claims(payload: bytes) -> list[Claim]:
 
 def encode_give(give: Give, now: float) -> bytes:
     bodies: list[Held] = []
-    names = [[packet_id, base64.b85encode(content).decode(), list(name)] for packet_id, content, name in give.names]
+    names = [
+        [packet_id, base64.b85encode(content).decode(), list(name)] for packet_id, content, name in give.names
+    ]
     record = _snapshot(give.record, bodies) if give.record is not None else None
     return _pack([give.client, give.generation, give.kind, record, names, give.home], bodies, now)
 

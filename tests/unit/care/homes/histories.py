@@ -1,0 +1,119 @@
+"""A home where things happen to one client's record, for tests of copies.
+
+Owns `History`: each origin numbers what it publishes, and what comes to the home comes in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+
+from brokerweave.care.homes.record import Place, Record, Snapshot, Stream
+from brokerweave.care.ids import MessageId
+from tests.unit.care.messages import held
+
+ROOM = 1 << 30
+STREAMS: tuple[Stream, ...] = (("a", 1, 0), ("b", 1, 0), ("b", 1, 1), ("b", 2, 0))
+TOPICS = ("s", "t")
+Step = Callable[["History"], None]
+
+
+def fresh() -> tuple[Place, Record]:
+    """A record where nothing of the client was known."""
+    place = Place({}, ROOM)
+    return place, place.open("c")
+
+
+@dataclass
+class Moment:
+    """A copy, and what was true when it was made."""
+
+    copy: Snapshot
+    queue: frozenset[MessageId]
+    had: frozenset[MessageId]
+
+
+@dataclass
+class History:
+    taken: dict[Stream, int] = field(default_factory=dict)
+    published: dict[Stream, int] = field(default_factory=dict)
+    ids: list[MessageId] = field(default_factory=list)
+    version: int = 0
+    moments: list[Moment] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.place = Place(self.taken, ROOM)
+        self.record = self.place.open("c")
+
+    def publish(self, stream: Stream, topic: str, comes: bool) -> None:
+        """Something new of an origin. Not `comes`: the origin does not know that anybody here wants it."""
+        self.published[stream] = sequence = self.published.get(stream, 0) + 1
+        one = held(sequence, origin=stream[0], epoch=stream[1], lane=stream[2], topic=topic)
+        self.ids.append(one.id)
+        if comes:
+            if "c" in self.place.matching(topic) and not self.place.seen(self.record, one.id):
+                self.place.add(self.record, one)
+            self.taken[stream] = sequence
+
+    def publish_retained(self, topic: str) -> None:
+        stamp = len(self.ids) + 1
+        one = held(stamp, origin="a", epoch=0, topic=topic)
+        self.ids.append(one.id)
+        if "c" in self.place.matching(topic) and not self.place.seen(self.record, one.id):
+            self.place.add(self.record, one)
+
+    def receive(self, number: int) -> None:
+        waiting = list(self.record.queue)
+        if waiting:
+            self.place.received(self.record, waiting[number % len(waiting)])
+
+    def ask(self, topic: str, qos: int | None) -> None:
+        self.version += 1
+        self.place.unsettle(self.record)
+        self.place.set_filters(self.record, {topic: qos})
+
+    def hear(self, stream: Stream) -> None:
+        """An origin knows what the home wants, and what it sent before has come."""
+        self.place.heard[stream[:2]] = self.version
+
+    def settle(self) -> None:
+        if self.record.version is None:
+            self.place.settle(self.record, self.version)
+
+    def all_hear(self) -> None:
+        for stream in STREAMS:
+            self.hear(stream)
+        self.settle()
+
+    def copy(self) -> None:
+        had = frozenset(one for one in self.ids if self.place.has(self.record, one))
+        moment = Moment(self.place.snapshot(self.record), frozenset(self.record.queue), had)
+        self.moments.append(moment)
+
+
+_streams, _topics = st.sampled_from(STREAMS), st.sampled_from(TOPICS)
+_steps: st.SearchStrategy[Step] = st.one_of(
+    st.builds(lambda s, t, comes: lambda h: h.publish(s, t, comes), _streams, _topics, st.integers(0, 3)),
+    st.builds(lambda topic: lambda h: h.publish_retained(topic), _topics),
+    st.builds(lambda s: lambda h: h.publish(s, "s", True), _streams),
+    st.builds(lambda number: lambda h: h.receive(number), st.integers(0, 5)),
+    st.builds(lambda t, qos: lambda h: h.ask(t, qos), _topics, st.sampled_from((0, 1, 2, None))),
+    st.builds(lambda stream: lambda h: h.hear(stream), _streams),
+    st.sampled_from((History.settle, History.all_hear)),
+)
+
+
+def _lived(steps: list[Step]) -> History:
+    history = History()
+    history.ask("s", 1)
+    history.copy()
+    for step in steps:
+        step(history)
+        history.place.check()
+        history.copy()
+    return history
+
+
+histories = st.builds(_lived, st.lists(_steps, max_size=60))

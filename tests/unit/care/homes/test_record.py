@@ -1,0 +1,169 @@
+"""Copies of one client's record, merged in any order and number, say what the newest one says."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokerweave.care.homes.record import EXPLICIT, Place, Record, Snapshot, part
+from brokerweave.care.ids import MessageId
+from tests.unit.care.homes.histories import ROOM, History, Moment, fresh, histories
+from tests.unit.care.messages import held
+
+
+def said(place: Place, record: Record, history: History) -> tuple[frozenset[MessageId], frozenset[MessageId]]:
+    place.check()
+    had = frozenset(one for one in history.ids if place.has(record, one))
+    return frozenset(record.queue), had
+
+
+def merged(history: History, copies: list[Snapshot]) -> tuple[frozenset[MessageId], frozenset[MessageId]]:
+    place, record = fresh()
+    for each in copies:
+        place.merge(record, each)
+    return said(place, record, history)
+
+
+def chosen(data: st.DataObject, history: History) -> list[Moment]:
+    """Some copies, in any order, some of them more than once; the last one of the history is not always
+    among them."""
+    return data.draw(st.lists(st.sampled_from(history.moments), min_size=1, max_size=8))
+
+
+def newest(history: History, moments: list[Moment]) -> Moment:
+    return history.moments[max(map(history.moments.index, moments))]
+
+
+@given(histories, st.data())
+def test_copies_merged_in_any_order_and_number_say_what_the_newest_says(
+    history: History, data: st.DataObject
+) -> None:
+    moments = chosen(data, history)
+    last = newest(history, moments)
+    assert merged(history, [each.copy for each in moments]) == (last.queue, last.had)
+
+
+@given(histories, st.data())
+def test_copies_of_merged_copies_say_it_too(history: History, data: st.DataObject) -> None:
+    moments = chosen(data, history)
+    cut = data.draw(st.integers(0, len(moments)))
+    parts = []
+    for some in (moments[:cut], moments[cut:]):
+        place, record = fresh()
+        for each in some:
+            place.merge(record, each.copy)
+        parts.append(place.snapshot(record))
+    last = newest(history, moments)
+    assert merged(history, parts) == merged(history, parts[::-1]) == (last.queue, last.had)
+
+
+@given(histories, st.data())
+def test_at_no_moment_comes_back_what_the_client_has_or_goes_what_it_lacks(
+    history: History, data: st.DataObject
+) -> None:
+    place, record = fresh()
+    had: set[MessageId] = set()
+    for each in chosen(data, history):
+        before = set(record.queue)
+        learned = place.merge(record, each.copy)
+        had |= each.had
+        assert not had & record.queue.keys()
+        assert before - record.queue.keys() <= each.had
+        assert {one.id for one in learned.new} == record.queue.keys() - before
+        assert learned.had <= each.had
+
+
+@given(histories, st.data())
+def test_what_was_learned_is_enough_for_a_copy_that_knew_the_rest(
+    history: History, data: st.DataObject
+) -> None:
+    first, second = chosen(data, history), chosen(data, history)
+    (here, one), (there, other) = fresh(), fresh()
+    for each in first:
+        here.merge(one, each.copy)
+        there.merge(other, each.copy)
+    for each in second:
+        there.merge(other, part(one, here.merge(one, each.copy)))
+    there.check()
+    assert other.queue.keys() == one.queue.keys()
+
+
+@given(histories)
+def test_a_copy_merged_into_what_it_was_made_of_teaches_nothing(history: History) -> None:
+    before = said(history.place, history.record, history)
+    learned = history.place.merge(history.record, history.moments[-1].copy)
+    assert learned.new == []
+    assert learned.had == set()
+    assert said(history.place, history.record, history) == before
+
+
+def test_of_origins_that_know_what_a_client_wants_no_ids_are_listed() -> None:
+    history = History()
+    history.ask("s", 1)
+    for _ in range(EXPLICIT + 1):
+        history.publish(("a", 1, 0), "s", True)
+        history.receive(0)
+    assert len(history.record.ids) == EXPLICIT + 1
+    history.hear(("a", 1, 0))
+    history.settle()
+    assert history.record.ids == set()
+    assert history.place.snapshot(history.record).base == {("a", 1, 0): EXPLICIT + 1}
+
+
+def test_what_came_before_the_client_wanted_it_is_not_had_until_origins_have_heard() -> None:
+    history = History()
+    history.publish(("a", 1, 0), "s", True)
+    history.ask("s", 1)
+    (before,) = history.ids
+    assert not history.place.seen(history.record, before)
+    history.settle()
+    assert not history.place.seen(history.record, before)
+    history.hear(("a", 1, 0))
+    assert history.place.has(history.record, before)
+
+
+def test_the_oldest_is_let_go_for_want_of_room_but_never_the_only_one() -> None:
+    first, second = held(1), held(2)
+    place = Place({}, first.size)
+    record = place.open("c")
+    assert place.add(record, held(1)) == []
+    assert place.add(record, held(2)) == [first.id]
+    assert list(record.queue) == [second.id]
+    assert record.dropped == 1
+    place.check()
+
+
+def test_what_a_client_is_to_get_it_does_not_have() -> None:
+    place, record = fresh()
+    place.received(record, held(1).id)
+    assert place.has(record, held(1).id)
+    place.add(record, held(1))
+    assert not place.has(record, held(1).id)
+    place.check()
+
+
+def test_a_client_that_is_dropped_is_found_by_no_topic_and_takes_no_room() -> None:
+    place = Place({}, ROOM)
+    record = place.open("c")
+    place.set_filters(record, {"s/+": 1, "t": 2})
+    place.add(record, held(1))
+    assert dict(place.matching("s/x")) == {"c": 1}
+    place.set_filters(record, {"t": None})
+    assert dict(place.matching("t")) == {}
+    assert place.drop("c") is record
+    assert (dict(place.matching("s/x")), place.size, place.drop("c")) == ({}, 0, None)
+
+
+def test_what_a_shared_subscription_missed_is_kept_for_nobody() -> None:
+    place = Place({}, ROOM)
+    place.set_filters(place.open("c"), {"$share/g/s": 1})
+    assert dict(place.matching("s")) == {}
+
+
+def test_of_what_is_retained_old_ids_are_forgotten_and_new_ones_are_not() -> None:
+    place, record = fresh()
+    for stamp in (5, 9):
+        place.received(record, MessageId("a", 0, 0, stamp))
+    place.received(record, MessageId("a", 1, 0, 3))
+    place.forget_retained(lambda stamp: stamp < 7)
+    assert record.ids == {MessageId("a", 0, 0, 9), MessageId("a", 1, 0, 3)}
