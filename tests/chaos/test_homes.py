@@ -1,7 +1,7 @@
 """Homes: no client loses or gets twice what it was promised, with and without sites that die.
 
-A failure names the seed: `brokerweave sim --strategy brokerweave.cooperation.homes:Homes --nodes N --seed SEED
---seeds 1`, with the faults of the test, shows the shortest schedule that fails.
+A failure names the seed: `brokerweave sim --strategy brokerweave.cooperation.homes:Homes --nodes N --seeds 1
+--seed SEED`, with the faults of the test, shows the shortest schedule that fails.
 """
 
 from __future__ import annotations

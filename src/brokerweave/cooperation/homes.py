@@ -402,7 +402,8 @@ class Homes(Strategy):
         if known is None:
             known = self._sites[neighbour] = Site(told.life)
             self._links.heard.pop(neighbour, None)
-        key, changes = _key(neighbour), dict(told.filters)
+        key = _key(neighbour)
+        changes: dict[str, int | None] = dict(told.filters)
         if kind == "all":
             changes = {**dict.fromkeys(known.filters), **changes}
         for each, qos in changes.items():

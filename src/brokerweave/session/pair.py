@@ -767,6 +767,8 @@ class Pair:
         broker_left = broker_left and not self._will_discarded
         if self.record is not None and self.record.owner is self:
             self.record.lost = self.broker_left = broker_left
+            if self._redelivery is not None:
+                self.record.shown = (self.record.shown or frozenset()) | self._redelivery.shown
         self._publications.ended(broker_left)
         if self._redelivery is not None and (left := self._redelivery.left):
             self._host.count("redelivery_interrupted", left)

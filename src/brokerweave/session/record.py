@@ -37,6 +37,8 @@ class SessionRecord:
     """When its client last came here, as a hybrid time; a later one at another site takes it over."""
     unknown: bool = False
     """The broker knows filters of this session that the node has never seen."""
+    shown: frozenset[int] | None = None
+    """Packet ids of its broker's deliveries that the client may go on with; None: nobody knows which."""
     lost: bool = False
     """Its broker died, or hung up, and may not know it any more."""
     returned: dict[str, tuple[int, list[int]]] | None = None

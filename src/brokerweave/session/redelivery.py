@@ -356,13 +356,23 @@ class Redelivery:
         packet_id, content = delivery
         if content is None:
             return False
-        again = frame.data[0] & _DUP and frame.data[0] & _QOS_2  # the client knows the packet id
-        must_see = bool(again or self._deliveries.names_topic(frame.data))
+        must_see = self._goes_on_with(frame, packet_id) or self._deliveries.names_topic(frame.data)
         if not self._host.swallows(self._pair, content, must_see):
             return False
         self._host.count("deliveries_suppressed")
         self._answer_for_client(frame, packet_id)
         return True
+
+    def _goes_on_with(self, frame: Frame, packet_id: int) -> bool:
+        """Whether the broker repeats a QoS 2 delivery that the client may have begun to answer."""
+        record = self._pair.record
+        again = frame.data[0] & _DUP and frame.data[0] & _QOS_2
+        return bool(again) and (record is None or record.shown is None or packet_id in record.shown)
+
+    @property
+    def shown(self) -> frozenset[int]:
+        """Packet ids of the broker's deliveries that went to the client, and are not done."""
+        return frozenset(self._deliveries.in_flight)
 
     def _answer_for_client(self, frame: Frame, packet_id: int) -> None:
         if packet_id and frame.data[0] & _QOS_2:

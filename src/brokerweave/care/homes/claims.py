@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from brokerweave.care.homes import wire
+from brokerweave.care.homes.copies import Copy
 from brokerweave.care.homes.home import Claiming, Hold, Home, State
 from brokerweave.care.homes.record import Place, Snapshot, part
 from brokerweave.care.homes.wire import ANSWER, DONE, LATE, STALE, Claim, Give, Release
@@ -65,8 +66,9 @@ class Claims:
         care.place.unsettle(record)
         for (node, life), copy, kept in care.copies.of(home.client):
             care.merge(home, copy.place.snapshot(kept))
-            copy.to.pop(home.client, None)
+            copy.to[home.client] = self._host.node_id, record.generation
             if not self._is_home(node, life):
+                copy.to.pop(home.client)
                 copy.place.drop(home.client)
         care.keepers.whole(record)
         care.want(record)
@@ -273,10 +275,21 @@ class Claims:
         for (node, life), copy in list(care.copies.homes.items()):
             for client in [c for c, (to, _) in copy.to.items() if to not in live]:
                 del copy.to[client]
+            if not self._is_home(node, life):
+                self._drop_claimed(copy)
             heir = next((keeper for keeper in copy.keepers if keeper in live), None)
             if not self._is_home(node, life) and heir == self._host.node_id:
                 self._adopt(node, life)
         self.look()
+
+    def _drop_claimed(self, copy: Copy) -> None:
+        """What came here for clients whose home was another site, and is this one since: it is gone."""
+        for client in [c for c, (to, _) in copy.to.items() if to == self._host.node_id]:
+            record, home = copy.place.records.get(client), self._care.homes.get(client)
+            if record is not None and home is not None:
+                self._care.merge(home, copy.place.snapshot(record))
+            copy.place.drop(client)
+            del copy.to[client]
 
     def _is_home(self, node: str, life: int) -> bool:
         """Whether a life of a site goes on, as far as is known."""

@@ -1,7 +1,7 @@
 """Recognises a publication that its publisher sends again, here or at another site.
 
-Owns which id each publication of a client got, by packet id and content. Invariants: bounded in number, and by
-`turn` in time; if one is forgotten, at worst it counts as new. Must not know: clients' records, brokers.
+Owns which id each publication of a client got, by packet id and content. Invariants: bounded in number, and
+by `turn` in time; if one is forgotten, at worst it counts as new. Must not know: clients' records, brokers.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ class Publishers:
 
     def find(self, client: str, packet_id: int, content: bytes) -> Sent | None:
         key = (packet_id, content)
-        found = self._latest.get(client, {}).get(key)
-        return found or self._earlier.get(client, {}).get(key)
+        for names in (self._latest.get(client), self._earlier.get(client)):
+            if names is not None and key in names:
+                return names[key]
+        return None
 
     def note(self, client: str, packet_id: int, content: bytes, sent: Sent) -> None:
         names = self._latest.setdefault(client, OrderedDict())
