@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
+from brokerweave.care.held import Held
 from brokerweave.care.homes.record import Place, Record, Snapshot, Stream
 from brokerweave.care.ids import MessageId
 from tests.unit.care.messages import held
@@ -40,6 +41,7 @@ class History:
     taken: dict[Stream, int] = field(default_factory=dict)
     published: dict[Stream, int] = field(default_factory=dict)
     ids: list[MessageId] = field(default_factory=list)
+    held: dict[MessageId, Held] = field(default_factory=dict)
     version: int = 0
     moments: list[Moment] = field(default_factory=list)
 
@@ -52,8 +54,9 @@ class History:
         self.published[stream] = sequence = self.published.get(stream, 0) + 1
         one = held(sequence, origin=stream[0], epoch=stream[1], lane=stream[2], topic=topic)
         self.ids.append(one.id)
+        self.held[one.id] = one
         if comes:
-            if "c" in self.place.matching(topic) and not self.place.seen(self.record, one.id):
+            if "c" in self.place.matching(topic) and not self.place.seen(self.record, one):
                 self.place.add(self.record, one)
             self.taken[stream] = sequence
 
@@ -61,7 +64,8 @@ class History:
         stamp = len(self.ids) + 1
         one = held(stamp, origin="a", epoch=0, topic=topic)
         self.ids.append(one.id)
-        if "c" in self.place.matching(topic) and not self.place.seen(self.record, one.id):
+        self.held[one.id] = one
+        if "c" in self.place.matching(topic) and not self.place.seen(self.record, one):
             self.place.add(self.record, one)
 
     def receive(self, number: int) -> None:
@@ -88,7 +92,7 @@ class History:
         self.settle()
 
     def copy(self) -> None:
-        had = frozenset(one for one in self.ids if self.place.has(self.record, one))
+        had = frozenset(one for one in self.ids if self.place.has(self.record, self.held[one]))
         moment = Moment(self.place.snapshot(self.record), frozenset(self.record.queue), had)
         self.moments.append(moment)
 
