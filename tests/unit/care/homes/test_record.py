@@ -13,7 +13,7 @@ from tests.unit.care.messages import held
 
 def said(place: Place, record: Record, history: History) -> tuple[frozenset[MessageId], frozenset[MessageId]]:
     place.check()
-    had = frozenset(one for one in history.ids if place.has(record, one))
+    had = frozenset(one for one in history.received if place.has(record, history.known[one]))
     return frozenset(record.queue), had
 
 
@@ -40,7 +40,9 @@ def test_copies_merged_in_any_order_and_number_say_what_the_newest_says(
 ) -> None:
     moments = chosen(data, history)
     last = newest(history, moments)
-    assert merged(history, [each.copy for each in moments]) == (last.queue, last.had)
+    queue, had = merged(history, [each.copy for each in moments])
+    assert queue == last.queue
+    assert had >= last.had
 
 
 @given(histories, st.data())
@@ -54,7 +56,10 @@ def test_copies_of_merged_copies_say_it_too(history: History, data: st.DataObjec
             place.merge(record, each.copy)
         parts.append(place.snapshot(record))
     last = newest(history, moments)
-    assert merged(history, parts) == merged(history, parts[::-1]) == (last.queue, last.had)
+    for order in (parts, parts[::-1]):
+        queue, had = merged(history, order)
+        assert queue == last.queue
+        assert had >= last.had
 
 
 @given(histories, st.data())
@@ -70,7 +75,7 @@ def test_at_no_moment_comes_back_what_the_client_has_or_goes_what_it_lacks(
         assert not had & record.queue.keys()
         assert before - record.queue.keys() <= each.had
         assert {one.id for one in learned.new} == record.queue.keys() - before
-        assert learned.had <= each.had
+        assert not learned.had & each.queue
 
 
 @given(histories, st.data())
@@ -114,7 +119,7 @@ def test_what_came_before_the_client_wanted_it_is_not_had_until_origins_have_hea
     history = History()
     history.publish(("a", 1, 0), "s", True)
     history.ask("s", 1)
-    (before,) = history.ids
+    (before,) = history.known.values()
     assert not history.place.seen(history.record, before)
     history.settle()
     assert not history.place.seen(history.record, before)
@@ -136,9 +141,9 @@ def test_the_oldest_is_let_go_for_want_of_room_but_never_the_only_one() -> None:
 def test_what_a_client_is_to_get_it_does_not_have() -> None:
     place, record = fresh()
     place.received(record, held(1).id)
-    assert place.has(record, held(1).id)
+    assert place.has(record, held(1))
     place.add(record, held(1))
-    assert not place.has(record, held(1).id)
+    assert not place.has(record, held(1))
     place.check()
 
 

@@ -57,6 +57,7 @@ snapshots = st.builds(
     st.sets(ids, max_size=3),
     st.binary(max_size=20),
     st.none() | numbers,
+    st.sets(texts, max_size=2),
 )
 gives = st.builds(
     Give,
@@ -80,7 +81,7 @@ entries = st.builds(
 )
 
 SNAPSHOT = Snapshot(
-    "c", 7, {"t": 1}, [held(1), held(2)], {("a", 1, 0): 4}, {MessageId("b", 1, 0, 3)}, b"will", 9
+    "c", 7, {"t": 1}, [held(1), held(2)], {("a", 1, 0): 4}, {MessageId("b", 1, 0, 3)}, b"will", 9, {"t"}
 )
 PAYLOADS = [
     wire.encode_claims([Claim("c", 7, 2), Claim("é", 8, 0)]),
@@ -219,6 +220,6 @@ def test_what_has_another_form_is_refused(head: object) -> None:
 
 @pytest.mark.parametrize("filters", [{"": 1}, {"t": 3}, {"t": None}, {"t": "1"}, ["t"]])
 def test_filters_without_a_qos_are_refused(filters: object) -> None:
-    record = ["c", 7, filters, 0, 0, [], [], "", None]
+    record = ["c", 7, filters, 0, 0, [], [], "", None, []]
     with pytest.raises(RemoteProtocolError):
         wire.decode_give(packed(["c", 7, ANSWER, record, [], ""]), NOW)
