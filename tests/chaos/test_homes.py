@@ -1,7 +1,7 @@
 """Homes: no client loses or gets twice what it was promised, with and without sites that die.
 
-A failure names the seed: `brokerweave sim --strategy brokerweave.cooperation.homes:Homes --nodes N --seeds 1
---seed SEED`, with the faults of the test, shows the shortest schedule that fails.
+A failure names the seed: `brokerweave sim --strategy brokerweave.cooperation.homes:Homes --nodes N
+--seed SEED --seeds 1 --faults churn` shows the shortest schedule that fails.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from tests.chaos.test_simulator import failures
 
 HOMES = "brokerweave.cooperation.homes:Homes"
 SEEDS = range(1, 21)
-BROKEN = {3: {19}, 4: {8, 14}}
-"""Seeds in which sites die and a promise is broken, by the number of nodes. One that holds again fails here."""
 
 
 @pytest.mark.timeout(900)
@@ -31,5 +29,5 @@ def test_without_faults_every_promise_is_kept_and_nothing_is_let_pass(nodes: int
 @pytest.mark.parametrize("nodes", [3, 4])
 def test_promises_hold_where_clients_come_and_go_and_sites_die(nodes: int) -> None:
     total = many.summary(SEEDS, SimOptions(HOMES, nodes, frozenset(("churn",))))
-    assert {outcome.seed for outcome in total.failed} == BROKEN[nodes], failures(total)
+    assert failures(total) == []
     assert total.counts["promised"] > total.counts["publications"]

@@ -45,7 +45,7 @@ Life = tuple[str, int]
 
 
 @dataclass(slots=True)
-class Site:
+class SiteInterest:
     """What one life of a site told."""
 
     life: int
@@ -105,12 +105,12 @@ class Homes(Strategy):
         self._started = context.steady()
         self._members: frozenset[str] | None = None
         self._links = Links()
-        self._own = Site(self.life)
+        self._own = SiteInterest(self.life)
         self._kept: dict[str, int] = {}
         """What only records want, not sessions here."""
         self._sessions: dict[str, int] = {}
-        self._sites: dict[str, Site] = {}
-        self._ended: dict[Life, Site] = {}
+        self._sites: dict[str, SiteInterest] = {}
+        self._ended: dict[Life, SiteInterest] = {}
         """Lives that ended, until somebody has adopted their clients."""
         self._trie = FilterTrie()
         self._changes: dict[str, int | None] | None = None
@@ -301,7 +301,6 @@ class Homes(Strategy):
         links.up.add(neighbour)
         links.told.discard(neighbour)
         links.missed.discard(neighbour)
-        links.lost.pop(neighbour, None)
         self._look_who_lives()
         known = self._sites.get(neighbour)
         had = [known.life, known.version] if known is not None else [0, 0]
@@ -320,7 +319,7 @@ class Homes(Strategy):
         self.events.down(neighbour)
 
     def _gone(self, neighbour: str, lost: int) -> None:
-        if self._links.lost.get(neighbour) == lost:
+        if self._links.lost.get(neighbour) == lost and neighbour in self._links.missed:
             self._links.missed.discard(neighbour)
             self._look_who_lives()
 
@@ -351,7 +350,7 @@ class Homes(Strategy):
         self._drop_adopted(self._adopted())
         self.events.lives()
 
-    def _forget(self, node: str, site: Site) -> None:
+    def _forget(self, node: str, site: SiteInterest) -> None:
         """Nobody adopted the clients of a dead site."""
         if node not in self.live and self._sites.get(node) is site:
             self._end(node)
@@ -381,14 +380,14 @@ class Homes(Strategy):
                     lives = frozenset((str(node), int(each)) for node, each in adopted)
                     if not all(f and qos in (None, 0, 1, 2) for f, qos in filters.items()):
                         raise ValueError("filters without a QoS")
-                    told = Site(life, version, filters, tuple(map(str, keepers)), lives)
+                    told = SiteInterest(life, version, filters, tuple(map(str, keepers)), lives)
                     self._take(neighbour, kind, told, list(map(int, had)))
                     return
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise RemoteProtocolError(f"what a site wants cannot be read ({error})") from None
         raise RemoteProtocolError("a site speaks of something unknown")
 
-    def _take(self, neighbour: str, kind: str, told: Site, had: Sequence[int]) -> None:
+    def _take(self, neighbour: str, kind: str, told: SiteInterest, had: Sequence[int]) -> None:
         if kind == "all":
             goes_on = self._links.lives.get(neighbour) == told.life
             self._links.lives[neighbour] = told.life
@@ -400,7 +399,7 @@ class Homes(Strategy):
             self._life_ended(neighbour, known)
             known = None
         if known is None:
-            known = self._sites[neighbour] = Site(told.life)
+            known = self._sites[neighbour] = SiteInterest(told.life)
             self._links.heard.pop(neighbour, None)
         key = _key(neighbour)
         changes: dict[str, int | None] = dict(told.filters)
@@ -425,7 +424,7 @@ class Homes(Strategy):
             said = ["heard", told.version, cut.epoch, cut.sequences, cut.sent]
             self.context.send(neighbour, Publish(TOPIC, json.dumps(said).encode()))
 
-    def _life_ended(self, node: str, site: Site) -> None:
+    def _life_ended(self, node: str, site: SiteInterest) -> None:
         """A site was started again: the clients of before are whose keepers adopt them."""
         self._end(node)
         life = node, site.life

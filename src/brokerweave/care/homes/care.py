@@ -19,10 +19,10 @@ from brokerweave.care.homes.copies import Copies
 from brokerweave.care.homes.home import Home, Standing, State
 from brokerweave.care.homes.keepers import Keepers
 from brokerweave.care.homes.publishers import Publishers, Sent
-from brokerweave.care.homes.recent import Entering, Recent
-from brokerweave.care.homes.record import Merged, Place, Record, Snapshot, Stream
-from brokerweave.care.homes.wills import WILL_OF, Wills
-from brokerweave.care.homes.wire import Entry
+from brokerweave.care.homes.recent import Entering, RecentPublications
+from brokerweave.care.homes.record import Merged, Record, RecordTable, Snapshot, Stream
+from brokerweave.care.homes.wills import WILL_OF, AdoptedWills
+from brokerweave.care.homes.wire import LogEntry
 from brokerweave.care.host import CareHost
 from brokerweave.care.ids import MessageId
 from brokerweave.care.interface import Care, Sender
@@ -53,15 +53,15 @@ class HomeCare(Care, SiteEvents):
         self.sites = sites
         self.window = sites.window
         self._taken: dict[Stream, int] = {}
-        self.place = Place(self._taken, sites.client_bytes)
+        self.place = RecordTable(self._taken, sites.client_bytes)
         self.place.heard[host.node_id, host.settings.epoch] = _ALWAYS
         self.homes: dict[str, Home] = {}
         self.keepers = Keepers(host, sites, self.place)
         self.claims = Claims(host, self)
-        self.wills = Wills(host, self)
+        self.wills = AdoptedWills(host, self)
         self.copies = Copies(self._taken, sites.client_bytes, self.claims.forward)
         self.publishers = Publishers()
-        self._recent = Recent()
+        self._recent = RecentPublications()
         self._topics = KeptTopics()
         self._coming: dict[str, tuple[int, dict[str, int]]] = {}
         """Clients whose sessions here began in this turn."""
@@ -298,7 +298,7 @@ class HomeCare(Care, SiteEvents):
         self.want_no_more(home.record)
         self.place.drop(home.client)
         self.homes.pop(home.client, None)
-        self.keepers.note(Entry("drop", home.client))
+        self.keepers.note(LogEntry("drop", home.client))
 
     def forget(self, home: Home) -> None:
         """Another site has the client, or its session ended there."""
@@ -397,7 +397,7 @@ class HomeCare(Care, SiteEvents):
 
     def settled(self, home: Home, version: int) -> None:
         self.place.settle(home.record, version)
-        self.keepers.note(Entry("settled", home.client, version=version))
+        self.keepers.note(LogEntry("settled", home.client, version=version))
 
     def progress(self, home: Home) -> None:
         """Whatever may go on now does."""
@@ -585,7 +585,7 @@ class HomeCare(Care, SiteEvents):
         return run
 
     def _note_sender(self, run: Run, lane: int, dup: bool) -> bool:
-        """Remember what a publisher may send again. False: this is what it sent before, under another name."""
+        """Remember what a publisher may send again. False: it sent this before, under another name."""
         if run.sender is None:
             return True
         self._turn_later()

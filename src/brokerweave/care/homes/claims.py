@@ -1,9 +1,9 @@
 """Who has a client: a site claims it, others give what they know, and let go when nothing can come any more.
 
-Owns the course of a claim, at the site that a client came to and at those that knew it. Invariants: the higher
-(generation, site) has the client; who gave a record passes on what comes for it, until all sites have heard
-where the client is and what they sent before has come; a client whose home is gone is claimed by the first of
-its keepers that lives. Must not know: brokers, what a client is given when.
+Owns the course of a claim, at the site that a client came to and at those that knew it. Invariants: of two
+claims the better hold counts, then the higher (generation, site); who gave a record passes on what comes for
+it, until all sites have heard where the client is and what they sent before has come; a client whose home is
+gone is claimed by the first of its keepers that lives. Must not know: brokers, what a client is given when.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from brokerweave.care.homes import wire
 from brokerweave.care.homes.copies import Copy
 from brokerweave.care.homes.home import Claiming, Hold, Home, State
-from brokerweave.care.homes.record import Place, Snapshot, part
-from brokerweave.care.homes.wire import ANSWER, DONE, LATE, STALE, Claim, Give, Release
+from brokerweave.care.homes.record import RecordTable, Snapshot, part
+from brokerweave.care.homes.wire import ANSWER, DONE, LATE, STALE, ClientClaim, Give, Release
 
 if TYPE_CHECKING:
     from brokerweave.care.homes.care import HomeCare
@@ -79,7 +79,7 @@ class Claims:
         care.progress(home)
 
     def _ask(self, home: Home, node: str) -> None:
-        claim = Claim(home.client, home.record.generation, home.hold)
+        claim = ClientClaim(home.client, home.record.generation, home.hold)
         self._host.send_own(node, wire.CLAIM, wire.encode_claims([claim]))
 
     def _late(self, home: Home, claiming: Claiming) -> None:
@@ -164,16 +164,15 @@ class Claims:
         for claim in wire.decode_claims(payload):
             self._claimed(neighbour, claim)
 
-    def _claimed(self, neighbour: str, claim: Claim) -> None:
+    def _claimed(self, neighbour: str, claim: ClientClaim) -> None:
         care, client, me = self._care, claim.client, self._host.node_id
         home = care.homes.get(client)
-        if home is not None and home.state is State.HOME:
-            if (home.hold, home.record.generation, me) > (claim.hold, claim.generation, neighbour):
-                self._learn(client, claim.generation, neighbour)
-                if home.record.generation <= claim.generation:
-                    self.come(home, claim.generation + 1)
-                self._give(neighbour, Give(client, home.record.generation, STALE, home=me))
-                return
+        if home is not None and home.state is State.HOME and self._stays(home, claim, neighbour):
+            self._learn(client, claim.generation, neighbour)
+            if home.record.generation <= claim.generation:
+                self.come(home, claim.generation + 1)
+            self._give(neighbour, Give(client, home.record.generation, STALE, home=me))
+            return
         generation, at = self._generations.get(client, (0, ""))
         if (
             generation > claim.generation
@@ -183,7 +182,7 @@ class Claims:
             self._give(neighbour, Give(client, generation, STALE, home=at))
             return
         self._learn(client, claim.generation, neighbour)
-        known = Place({}, care.sites.client_bytes)
+        known = RecordTable({}, care.sites.client_bytes)
         record = known.open(client)
         gave = home is not None
         if home is not None:
@@ -197,6 +196,10 @@ class Claims:
             gave = True
         told = known.snapshot(record) if gave else None
         self._give(neighbour, Give(client, claim.generation, ANSWER, told, care.publishers.last(client)))
+
+    def _stays(self, home: Home, claim: ClientClaim, neighbour: str) -> bool:
+        mine = home.hold, home.record.generation, self._host.node_id
+        return mine > (claim.hold, claim.generation, neighbour)
 
     def _leave(self, home: Home, to: str) -> None:
         home.state, home.to, home.claiming = State.LEAVING, to, None

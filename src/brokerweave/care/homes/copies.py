@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from brokerweave.care.held import Held
-from brokerweave.care.homes.record import Place, Record, Snapshot, Stream, part
-from brokerweave.care.homes.wire import Entry
+from brokerweave.care.homes.record import Record, RecordTable, Snapshot, Stream, part
+from brokerweave.care.homes.wire import LogEntry
 
 Life = tuple[str, int]
 
@@ -25,11 +25,11 @@ class Forward(Protocol):
 
 @dataclass(slots=True)
 class Copy:
-    place: Place
+    place: RecordTable
     keepers: tuple[str, ...] = ()
     to: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Who claimed a client, and with which generation."""
-    before: Place | None = None
+    before: RecordTable | None = None
     """While the home tells all its records anew: what was here before."""
 
 
@@ -40,13 +40,13 @@ class Copies:
         self._client_bytes = client_bytes
         self._forward = forward
 
-    def log(self, life: Life, entry: Entry) -> None:
+    def log(self, life: Life, entry: LogEntry) -> None:
         """What a home says."""
         if entry.kind == "begin":
             before = self.homes.get(life)
             to = before.to if before is not None else {}
             place = before.place if before is not None else None
-            self.homes[life] = Copy(Place(self._taken, self._client_bytes), entry.names, to, place)
+            self.homes[life] = Copy(RecordTable(self._taken, self._client_bytes), entry.names, to, place)
             return
         copy = self.homes.get(life)
         if copy is None:

@@ -1,8 +1,8 @@
 """A client at its home: its connection, what goes to it from here, and what from its broker.
 
-Owns `Home`: the client's record, its pair, and how far what is in its queue is on its way. Invariants: what is
-in the queue goes to the client from the broker or from the node, whichever comes first, once; the other one
-is taken off the stream. What the client answered leaves the queue. Must not know: other sites, keepers.
+Owns `Home`: the client's record, its pair, and how far what is in its queue is on its way. Invariants: what
+is in the queue goes to the client once, from the broker if it had granted the filter before, else from the
+node. What the client answered leaves the queue. Must not know: other sites, keepers.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from brokerweave.care.held import Held
 from brokerweave.care.homes import wire
-from brokerweave.care.homes.record import Origin, Place, Record, Snapshot
-from brokerweave.care.homes.wire import Entry
+from brokerweave.care.homes.record import Origin, Record, RecordTable, Snapshot
+from brokerweave.care.homes.wire import LogEntry
 from brokerweave.care.ids import MessageId
 from brokerweave.plugin import Timer
 from brokerweave.plugin.sites import SiteBook
@@ -23,7 +23,7 @@ PAGE_ENTRIES = 200
 """Entries in one payload."""
 
 
-class KeeperHost(Protocol):
+class LogHost(Protocol):
     def now(self) -> float: ...
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
@@ -31,7 +31,7 @@ class KeeperHost(Protocol):
     def send_own(self, neighbour: str, topic: str, payload: bytes) -> None: ...
 
 
-class _Stream:
+class _KeeperStream:
     """To one keeper."""
 
     __slots__ = ("acknowledged", "complete", "entries", "heard", "listed", "position")
@@ -45,17 +45,17 @@ class _Stream:
         """The version in which this site named it as a keeper."""
         self.heard: set[Origin] = set()
         """Origins that send it what they send here."""
-        self.entries: list[Entry] = []
+        self.entries: list[LogEntry] = []
 
 
 class Keepers:
     _named: tuple[str, ...] = ()
 
-    def __init__(self, host: KeeperHost, sites: SiteBook, place: Place) -> None:
+    def __init__(self, host: LogHost, sites: SiteBook, place: RecordTable) -> None:
         self._host = host
         self._sites = sites
         self._place = place
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, _KeeperStream] = {}
         self._flushing = False
 
     @property
@@ -72,13 +72,13 @@ class Keepers:
             del self._streams[node]
         wanted = self._sites.rank(linked)[: self._sites.copies - 1]
         for node in wanted:
-            stream = self._streams.setdefault(node, _Stream())
+            stream = self._streams.setdefault(node, _KeeperStream())
             if not stream.complete:
                 self._begin(node, stream)
         if all(self._streams[node].listed is not None for node in wanted):
             for node in [n for n in self._streams if n not in wanted and n in linked]:
                 stream = self._streams.pop(node)
-                self._note(stream, Entry("end"))
+                self._note(stream, LogEntry("end"))
                 self._send(node, stream)
         self._name_them()
 
@@ -86,7 +86,7 @@ class Keepers:
         if self.names != self._named:
             self._named = self.names
             self._sites.keep_at(self.names)
-            self.note(Entry("keepers", names=self.names))
+            self.note(LogEntry("keepers", names=self.names))
 
     def down(self, node: str) -> None:
         stream = self._streams.get(node)
@@ -94,13 +94,13 @@ class Keepers:
             stream.complete = 0
             stream.entries.clear()
 
-    def _begin(self, node: str, stream: _Stream) -> None:
+    def _begin(self, node: str, stream: _KeeperStream) -> None:
         stream.entries.clear()
         stream.heard.clear()  # it may have been started again since
-        self._note(stream, Entry("begin", names=self.names))
+        self._note(stream, LogEntry("begin", names=self.names))
         for record in self._place:
             self._note(stream, self._whole(record))
-        self._note(stream, Entry("complete"))
+        self._note(stream, LogEntry("complete"))
         stream.complete = stream.position
         if stream.listed is not None:
             stream.listed = self._sites.announce()
@@ -131,7 +131,7 @@ class Keepers:
             if node in linked and stream.listed is not None
         )
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: LogEntry) -> None:
         for stream in self._streams.values():
             self._note(stream, entry)
 
@@ -140,26 +140,26 @@ class Keepers:
 
     def filters(self, record: Record) -> None:
         told = Snapshot(record.client, record.generation, dict(record.filters), [], will=record.will)
-        self.note(Entry("filters", record.client, record=told))
+        self.note(LogEntry("filters", record.client, record=told))
 
-    def _whole(self, record: Record) -> Entry:
-        return Entry("record", record.client, record=self._place.snapshot(record))
+    def _whole(self, record: Record) -> LogEntry:
+        return LogEntry("record", record.client, record=self._place.snapshot(record))
 
     def add(self, record: Record, held: Held, everybody: bool = False) -> None:
         """A client is to get this: those who do not get it from its origin hear so."""
         origin = held.id.origin, held.id.epoch
         for stream in self._streams.values():
             if everybody or origin not in stream.heard:
-                self._note(stream, Entry("add", record.client, held=held))
+                self._note(stream, LogEntry("add", record.client, held=held))
 
     def heard(self, origin: Origin, version: int) -> None:
         """An origin knows a version of what this site wants, and all that it sent before is here."""
         for stream in self._streams.values():
             if stream.listed is not None and version >= stream.listed:
                 stream.heard.add(origin)
-                self._note(stream, Entry("heard", origin[0], version=origin[1], generation=version))
+                self._note(stream, LogEntry("heard", origin[0], version=origin[1], generation=version))
 
-    def _note(self, stream: _Stream, entry: Entry) -> None:
+    def _note(self, stream: _KeeperStream, entry: LogEntry) -> None:
         if stream.complete or entry.kind in ("begin", "record", "complete", "end"):
             if not stream.entries and not self._flushing:
                 self._flushing = True
@@ -172,7 +172,7 @@ class Keepers:
         for node, stream in self._streams.items():
             self._send(node, stream)
 
-    def _send(self, node: str, stream: _Stream) -> None:
+    def _send(self, node: str, stream: _KeeperStream) -> None:
         entries, stream.entries = stream.entries, []
         position = stream.position - len(entries)
         for first in range(0, len(entries), PAGE_ENTRIES):
@@ -182,4 +182,4 @@ class Keepers:
             self._host.send_own(node, wire.LOG, payload)
 
     def has(self, record: Record, ids: Iterable[MessageId]) -> None:
-        self.note(Entry("has", record.client, ids=tuple(ids)))
+        self.note(LogEntry("has", record.client, ids=tuple(ids)))

@@ -47,7 +47,10 @@ class Publishers:
             self.turn()
 
     def last(self, client: str) -> tuple[tuple[int, bytes, MessageId], ...]:
-        names = {**self._earlier.get(client, {}), **self._latest.get(client, {})}
+        latest = self._latest.get(client, OrderedDict())
+        names = {
+            key: sent for key, sent in self._earlier.get(client, {}).items() if key not in latest
+        } | latest
         return tuple(
             (packet_id, content, sent.id) for (packet_id, content), sent in list(names.items())[-TOLD:]
         )

@@ -28,7 +28,7 @@ class Entering:
     """Those of them that have it."""
 
 
-class Recent:
+class RecentPublications:
     def __init__(self) -> None:
         self.forgotten = 0
         self._latest: dict[bytes, list[Held]] = {}

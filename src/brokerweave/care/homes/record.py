@@ -1,8 +1,8 @@
 """A client's record: what it wants, what it is to get, and what it has.
 
 Owns `Record` and how two copies of one become one. Invariants: a publication is *seen* by a record if it is
-in its queue, or the client has it; merging in any order, any number of times, gives the same; what one copy saw
-and has no longer in its queue the client has. Must not know: who has a copy, brokers, connections.
+in its queue, or the client has it; merging in any order, any number of times, gives the same; what one copy
+saw and has no longer in its queue the client has. Must not know: who has a copy, brokers, connections.
 
 What a client has is named by ids. Of an origin that knows what the client wants where it is, the ids need not
 be listed: whatever its lanes brought so far was either for the client, and then in its queue, or was not.
@@ -84,7 +84,7 @@ class Record:
     """Publications let go for want of room."""
 
 
-class Place:
+class RecordTable:
     """The records of one home, there or in a copy."""
 
     def __init__(self, taken: Mapping[Stream, int], client_bytes: int) -> None:

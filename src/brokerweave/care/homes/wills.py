@@ -1,4 +1,4 @@
-"""Wills of clients whose home died: who adopts a client publishes its will.
+"""AdoptedWills of clients whose home died: who adopts a client publishes its will.
 
 Owns how a will is kept in a record, and the names by which other sites know it again. Invariant: a will is
 published once by whoever adopts its client, and not if the client came back before it was due. Must not
@@ -32,7 +32,7 @@ _LONGEST = 16_000
 _NEVER = 0xFFFF_FFFF
 
 
-class Wills:
+class AdoptedWills:
     def __init__(self, host: CareHost, care: HomeCare) -> None:
         self._host = host
         self._care = care

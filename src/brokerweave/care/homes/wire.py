@@ -33,7 +33,7 @@ _LENGTH = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ClientClaim:
     """A client came to whoever says so, with this hold on it (`Hold`)."""
 
     client: str
@@ -72,7 +72,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """Of a home's log. `kind`:
 
     - "begin": all records follow, each as "record"; `names` are the home's keepers.
@@ -96,14 +96,14 @@ class Entry:
     names: tuple[str, ...] = ()
 
 
-def encode_claims(claims: Iterable[Claim]) -> bytes:
+def encode_claims(claims: Iterable[ClientClaim]) -> bytes:
     return _pack([[c.client, c.generation, c.hold] for c in claims], [], 0.0)
 
 
-def decode_claims(payload: bytes) -> list[Claim]:
+def decode_claims(payload: bytes) -> list[ClientClaim]:
     head, _ = _unpack(payload, 0.0)
     with _Reading():
-        return [Claim(str(client), int(generation), int(hold)) for client, generation, hold in head]
+        return [ClientClaim(str(client), int(generation), int(hold)) for client, generation, hold in head]
     raise AssertionError
 
 
@@ -140,7 +140,7 @@ def decode_release(payload: bytes) -> Release:
     raise AssertionError
 
 
-def encode_log(life: int, last: int, entries: Iterable[Entry], now: float) -> bytes:
+def encode_log(life: int, last: int, entries: Iterable[LogEntry], now: float) -> bytes:
     """`last` is the position of the last entry."""
     bodies: list[Held] = []
     said = []
@@ -155,12 +155,12 @@ def encode_log(life: int, last: int, entries: Iterable[Entry], now: float) -> by
     return _pack([life, last, said], bodies, now)
 
 
-def decode_log(payload: bytes, now: float) -> tuple[int, int, list[Entry]]:
+def decode_log(payload: bytes, now: float) -> tuple[int, int, list[LogEntry]]:
     head, bodies = _unpack(payload, now)
     with _Reading():
         life, last, said = head
         entries = [
-            Entry(
+            LogEntry(
                 str(kind),
                 str(client),
                 tuple(map(_id, ids)),
@@ -207,8 +207,10 @@ def _snapshot(record: Snapshot, bodies: list[Held]) -> list[Any]:
 
 def _record(said: Any, bodies: list[Held]) -> Snapshot:
     client, generation, filters, first, count, base, ids, will, version, fresh = said
-    if not all(f and qos in (0, 1, 2) for f, qos in filters.items()):
+    if not all(f and type(qos) is int and qos in (0, 1, 2) for f, qos in filters.items()):
         raise ValueError("a filter without a QoS")
+    if int(first) < 0 or int(count) < 0 or int(first) + int(count) > len(bodies):
+        raise ValueError("publications that are cut off")
     return Snapshot(
         str(client),
         int(generation),
@@ -233,7 +235,7 @@ class _Reading:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ValueError | TypeError | KeyError | IndexError | AttributeError):
+        if isinstance(error, ValueError | TypeError | KeyError | IndexError | AttributeError | OverflowError):
             raise RemoteProtocolError(f"a message about clients cannot be read ({error})") from None
 
 
@@ -251,7 +253,7 @@ def _unpack(payload: bytes, now: float) -> tuple[Any, list[Held]]:
     at = _LENGTH.size + length
     try:
         head = json.loads(payload[_LENGTH.size : at])
-    except ValueError:
+    except (ValueError, RecursionError):
         raise RemoteProtocolError("a message about clients cannot be read") from None
     bodies = []
     while at < len(payload):

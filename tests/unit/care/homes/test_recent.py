@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brokerweave.care.homes import recent
-from brokerweave.care.homes.recent import Entering, Recent
+from brokerweave.care.homes.recent import Entering, RecentPublications
 from tests.unit.care.messages import held
 
 CONTENT = held(1, "x").hash
@@ -16,7 +16,7 @@ def entering(publisher: str = "c", packet_id: int = 1) -> Entering:
 
 
 def test_publications_that_say_the_same_are_found_in_the_order_in_which_they_came() -> None:
-    came = Recent()
+    came = RecentPublications()
     came.note(held(1, "x"))
     came.note(held(2, "y"))
     came.turn()
@@ -27,7 +27,7 @@ def test_publications_that_say_the_same_are_found_in_the_order_in_which_they_cam
 
 
 def test_a_publication_is_forgotten_at_the_second_turn() -> None:
-    came = Recent()
+    came = RecentPublications()
     came.note(held(1, "x"))
     assert came.turn()
     assert came.of(CONTENT) == [held(1, "x")]
@@ -40,7 +40,7 @@ def test_if_there_are_too_many_the_earlier_ones_go_and_that_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(recent, "MOST", 2)
-    came = Recent()
+    came = RecentPublications()
     for number in range(1, 6):
         came.note(held(number))
     assert came.all() == [held(3), held(4), held(5)]
@@ -48,7 +48,7 @@ def test_if_there_are_too_many_the_earlier_ones_go_and_that_is_counted(
 
 
 def test_what_enters_is_known_until_it_has_an_id() -> None:
-    came, one, other = Recent(), entering(), entering("d")
+    came, one, other = RecentPublications(), entering(), entering("d")
     came.enter(one)
     came.enter(other)
     assert came.entering(CONTENT) == [one, other]
@@ -62,7 +62,7 @@ def test_what_enters_is_known_until_it_has_an_id() -> None:
 
 
 def test_of_two_that_a_publisher_sends_alike_each_enters_once() -> None:
-    came, first, second = Recent(), entering(), entering()
+    came, first, second = RecentPublications(), entering(), entering()
     came.enter(first)
     came.enter(second)
     assert came.entered("c", 1, CONTENT) is first
@@ -70,7 +70,7 @@ def test_of_two_that_a_publisher_sends_alike_each_enters_once() -> None:
 
 
 def test_what_enters_stays_over_turns_of_the_window() -> None:
-    came, one = Recent(), entering()
+    came, one = RecentPublications(), entering()
     came.enter(one)
     came.turn()
     came.turn()

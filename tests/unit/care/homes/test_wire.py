@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from brokerweave.care.homes import wire
 from brokerweave.care.homes.record import Snapshot
-from brokerweave.care.homes.wire import ANSWER, DONE, LATE, STALE, Claim, Entry, Give, Release
+from brokerweave.care.homes.wire import ANSWER, DONE, LATE, STALE, ClientClaim, Give, LogEntry, Release
 from brokerweave.care.ids import MessageId
 from brokerweave.errors import RemoteProtocolError
 from tests.unit.care.messages import held
@@ -57,6 +57,7 @@ snapshots = st.builds(
     st.sets(ids, max_size=3),
     st.binary(max_size=20),
     st.none() | numbers,
+    st.sets(texts, max_size=2),
 )
 gives = st.builds(
     Give,
@@ -68,7 +69,7 @@ gives = st.builds(
     texts,
 )
 entries = st.builds(
-    Entry,
+    LogEntry,
     names,
     texts,
     st.lists(ids, max_size=3).map(tuple),
@@ -80,20 +81,20 @@ entries = st.builds(
 )
 
 SNAPSHOT = Snapshot(
-    "c", 7, {"t": 1}, [held(1), held(2)], {("a", 1, 0): 4}, {MessageId("b", 1, 0, 3)}, b"will", 9
+    "c", 7, {"t": 1}, [held(1), held(2)], {("a", 1, 0): 4}, {MessageId("b", 1, 0, 3)}, b"will", 9, {"t"}
 )
 PAYLOADS = [
-    wire.encode_claims([Claim("c", 7, 2), Claim("é", 8, 0)]),
+    wire.encode_claims([ClientClaim("c", 7, 2), ClientClaim("é", 8, 0)]),
     wire.encode_give(Give("c", 7, ANSWER, SNAPSHOT, ((3, b"content.", MessageId("a", 1, 0, 2)),), "b"), NOW),
     wire.encode_release(Release("c", 7)),
     wire.encode_log(
         3,
         9,
         [
-            Entry("record", "c", record=SNAPSHOT),
-            Entry("add", "c", held=held(3)),
-            Entry("has", "c", ids=(MessageId("a", 1, 0, 2),)),
-            Entry("keepers", names=("a", "b")),
+            LogEntry("record", "c", record=SNAPSHOT),
+            LogEntry("add", "c", held=held(3)),
+            LogEntry("has", "c", ids=(MessageId("a", 1, 0, 2),)),
+            LogEntry("keepers", names=("a", "b")),
         ],
         NOW,
     ),
@@ -101,8 +102,8 @@ PAYLOADS = [
 ]
 
 
-@given(st.lists(st.builds(Claim, texts, numbers, st.integers(0, 2)), max_size=5))
-def test_claims_read_back_equal(claims: list[Claim]) -> None:
+@given(st.lists(st.builds(ClientClaim, texts, numbers, st.integers(0, 2)), max_size=5))
+def test_claims_read_back_equal(claims: list[ClientClaim]) -> None:
     assert wire.decode_claims(wire.encode_claims(claims)) == claims
 
 
@@ -118,7 +119,7 @@ def test_a_release_reads_back_equal(client: str, generation: int) -> None:
 
 
 @given(numbers, numbers, st.lists(entries, max_size=5))
-def test_a_log_reads_back_equal(life: int, last: int, log: list[Entry]) -> None:
+def test_a_log_reads_back_equal(life: int, last: int, log: list[LogEntry]) -> None:
     assert wire.decode_log(wire.encode_log(life, last, log, NOW), NOW) == (life, last, log)
 
 
@@ -128,13 +129,13 @@ def test_how_far_a_log_is_known_reads_back_equal(life: int, last: int) -> None:
 
 
 def test_a_publication_has_its_age_on_the_clock_of_who_reads_it() -> None:
-    payload = wire.encode_log(1, 1, [Entry("add", "c", held=held(1, born=100.0))], 107.0)
+    payload = wire.encode_log(1, 1, [LogEntry("add", "c", held=held(1, born=100.0))], 107.0)
     _, _, (entry,) = wire.decode_log(payload, 50.0)
     assert entry.held == held(1, born=43.0)
 
 
 def test_a_publication_from_the_future_is_as_old_as_its_arrival() -> None:
-    payload = wire.encode_log(1, 1, [Entry("add", "c", held=held(1, born=100.0))], 90.0)
+    payload = wire.encode_log(1, 1, [LogEntry("add", "c", held=held(1, born=100.0))], 90.0)
     _, _, (entry,) = wire.decode_log(payload, 50.0)
     assert entry.held == held(1, born=50.0)
 
@@ -219,6 +220,6 @@ def test_what_has_another_form_is_refused(head: object) -> None:
 
 @pytest.mark.parametrize("filters", [{"": 1}, {"t": 3}, {"t": None}, {"t": "1"}, ["t"]])
 def test_filters_without_a_qos_are_refused(filters: object) -> None:
-    record = ["c", 7, filters, 0, 0, [], [], "", None]
+    record = ["c", 7, filters, 0, 0, [], [], "", None, []]
     with pytest.raises(RemoteProtocolError):
         wire.decode_give(packed(["c", 7, ANSWER, record, [], ""]), NOW)
