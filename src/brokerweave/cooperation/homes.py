@@ -1,8 +1,8 @@
 """Sites that tell each other what they want, so that a message takes one hop.
 
 Owns what each site wants, who keeps copies of its records, who lives, and which neighbours have heard what
-this site wants. Invariants: a local publication goes to each site that wants its topic, and to its keepers;
-what came over a link goes no further. What a life of a site wanted goes to its keepers until another site has
+this site wants. Invariants: a local publication goes to each site that wants its topic, and to its holders;
+what came over a link goes no further. What a life of a site wanted goes to its holders until another site has
 adopted its clients, or `window` is over. Must not know: clients' records, messages, connections.
 """
 
@@ -51,7 +51,7 @@ class SiteInterest:
     life: int
     version: int = 0
     filters: dict[str, int] = field(default_factory=dict)
-    keepers: tuple[str, ...] = ()
+    holders: tuple[str, ...] = ()
     adopted: frozenset[Life] = frozenset()
 
 
@@ -138,10 +138,10 @@ class Homes(Strategy):
             node = node.removesuffix("+")
             if not life and node != me:
                 there[node] = max(qos, there.get(node, -1))
-            keepers = self._ended[node, int(life)].keepers if life else self._keepers(node)
-            for keeper in {*keepers, *((me,) if node == me else ())} & (linked | {me}):
-                if node not in holds.setdefault(keeper, []):
-                    holds[keeper].append(node)
+            holders = self._ended[node, int(life)].holders if life else self._holders(node)
+            for holder in {*holders, *((me,) if node == me else ())} & (linked | {me}):
+                if node not in holds.setdefault(holder, []):
+                    holds[holder].append(node)
         own = tuple(holds.pop(me, ()))
         hops = [
             Hop(node, there.get(node, -1), tuple(holds.get(node, ())))
@@ -149,9 +149,9 @@ class Homes(Strategy):
         ]
         return Route(tuple(hops), _key(me) in wanted, own)
 
-    def _keepers(self, node: str) -> tuple[str, ...]:
+    def _holders(self, node: str) -> tuple[str, ...]:
         site = self._own if node == self.context.node_id else self._sites.get(node)
-        return site.keepers if site is not None else ()
+        return site.holders if site is not None else ()
 
     def describe(self, neighbour: str) -> dict[str, int]:
         site = self._sites.get(neighbour)
@@ -231,8 +231,8 @@ class Homes(Strategy):
                 self._tell({each: qos if qos >= 0 else None})
         self.context.routes_changed()
 
-    def keep_at(self, keepers: tuple[str, ...]) -> None:
-        self._own.keepers = keepers
+    def hold_at(self, holders: tuple[str, ...]) -> None:
+        self._own.holders = holders
         self.context.routes_changed()
         self._tell({})
 
@@ -270,7 +270,7 @@ class Homes(Strategy):
                 size = 0
             pages[-1][each] = qos
             size += len(each) + 8
-        rest = [list(self._own.keepers), sorted(map(list, self._own.adopted)), list(had)]
+        rest = [list(self._own.holders), sorted(map(list, self._own.adopted)), list(had)]
         said = [
             [kind if n == 0 else "wants", self.life, self.version if n == len(pages) - 1 else 0, page, *rest]
             for n, page in enumerate(pages)
@@ -376,11 +376,11 @@ class Homes(Strategy):
                         self.events.heard(neighbour, version, cut)
                     return
                 case ["all" | "wants" as kind, int(life), int(version), dict(filters), *rest]:
-                    keepers, adopted, had = rest
+                    holders, adopted, had = rest
                     lives = frozenset((str(node), int(each)) for node, each in adopted)
                     if not all(f and qos in (None, 0, 1, 2) for f, qos in filters.items()):
                         raise ValueError("filters without a QoS")
-                    told = SiteInterest(life, version, filters, tuple(map(str, keepers)), lives)
+                    told = SiteInterest(life, version, filters, tuple(map(str, holders)), lives)
                     self._take(neighbour, kind, told, list(map(int, had)))
                     return
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -411,7 +411,7 @@ class Homes(Strategy):
                 known.filters.pop(each, None)
             else:
                 known.filters[each] = qos
-        known.keepers, known.adopted = told.keepers, told.adopted
+        known.holders, known.adopted = told.holders, told.adopted
         known.version = told.version or known.version
         self.context.routes_changed()
         self._drop_adopted(told.adopted)
@@ -425,10 +425,10 @@ class Homes(Strategy):
             self.context.send(neighbour, Publish(TOPIC, json.dumps(said).encode()))
 
     def _life_ended(self, node: str, site: SiteInterest) -> None:
-        """A site was started again: the clients of before are whose keepers adopt them."""
+        """A site was started again: the clients of before are whose holders adopt them."""
         self._end(node)
         life = node, site.life
-        if life in self._adopted() or not site.keepers:
+        if life in self._adopted() or not site.holders:
             return
         self._ended[life] = site
         for each, qos in site.filters.items():

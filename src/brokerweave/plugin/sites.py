@@ -103,7 +103,7 @@ class SiteBook(Protocol):
     def want(self, filters: Mapping[str, int | None]) -> None:
         """What records here want beyond what clients with sessions here do (None: no longer)."""
 
-    def keep_at(self, keepers: tuple[str, ...]) -> None:
+    def hold_at(self, holders: tuple[str, ...]) -> None:
         """Who keeps copies of this site's records: others send there what this site gets."""
 
     def adopted(self, homes: frozenset[tuple[str, int]]) -> None:

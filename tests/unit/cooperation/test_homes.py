@@ -228,29 +228,29 @@ def test_what_came_over_a_link_goes_no_further() -> None:
 # Who keeps copies
 
 
-def test_a_publication_goes_to_the_sites_that_want_it_and_to_their_keepers() -> None:
+def test_a_publication_goes_to_the_sites_that_want_it_and_to_their_holders() -> None:
     sites = Sites("abcd")
     sites.nodes["b"].subscribed({"x": 1})
-    sites.nodes["b"].keep_at(("c",))
+    sites.nodes["b"].hold_at(("c",))
     sites.nodes["d"].subscribed({"x": 2})
-    sites.nodes["d"].keep_at(("b", "a"))
+    sites.nodes["d"].hold_at(("b", "a"))
     sites.rest()
     hops = (Hop("b", 1, ("d",)), Hop("c", -1, ("b",)), Hop("d", 2))
     assert sites.nodes["a"].route("x", None) == Route(hops, holds=("d",))
     assert sites.nodes["a"].route("y", None) == Route()
 
 
-def test_for_its_own_clients_a_site_keeps_what_they_publish_and_so_do_its_keepers() -> None:
+def test_for_its_own_clients_a_site_keeps_what_they_publish_and_so_do_its_holders() -> None:
     sites = Sites("abc")
     sites.nodes["a"].subscribed({"x": 1})
-    sites.nodes["a"].keep_at(("b",))
+    sites.nodes["a"].hold_at(("b",))
     assert sites.nodes["a"].route("x", None) == Route((Hop("b", -1, ("a",)),), local=True, holds=("a",))
 
 
 def test_who_is_not_linked_gets_nothing() -> None:
     sites = Sites("abc")
     sites.nodes["b"].subscribed({"x": 1})
-    sites.nodes["b"].keep_at(("c",))
+    sites.nodes["b"].hold_at(("c",))
     sites.rest()
     sites.remove("a", "c")
     assert sites.nodes["a"].route("x", None) == Route((Hop("b", 1),))
@@ -271,14 +271,14 @@ def restarted() -> tuple[Sites, Life]:
     """b wanted x, and c keeps copies of its records. b was started again, and wants nothing."""
     sites = Sites("abc")
     sites.nodes["b"].subscribed({"x": 1})
-    sites.nodes["b"].keep_at(("c",))
+    sites.nodes["b"].hold_at(("c",))
     sites.rest()
     before = sites.nodes["b"].life
     assert sites.restart("b").life > before
     return sites, ("b", before)
 
 
-def test_what_an_ended_life_wanted_goes_to_its_keepers() -> None:
+def test_what_an_ended_life_wanted_goes_to_its_holders() -> None:
     sites, _ = restarted()
     assert sites.nodes["a"].route("x", None) == Route((Hop("c", -1, ("b",)),))
     assert sites.nodes["a"].route("y", None) == Route()
@@ -306,7 +306,7 @@ def test_what_an_ended_life_wanted_goes_nowhere_once_the_window_is_over() -> Non
 def test_an_ended_life_that_was_adopted_before_is_not_kept_for() -> None:
     sites = Sites("abc")
     sites.nodes["b"].subscribed({"x": 1})
-    sites.nodes["b"].keep_at(("c",))
+    sites.nodes["b"].hold_at(("c",))
     sites.rest()
     sites.nodes["c"].adopted(frozenset((("b", sites.nodes["b"].life),)))
     sites.rest()
@@ -314,7 +314,7 @@ def test_an_ended_life_that_was_adopted_before_is_not_kept_for() -> None:
     assert sites.nodes["a"].route("x", None) == Route()
 
 
-def test_an_ended_life_without_keepers_is_forgotten() -> None:
+def test_an_ended_life_without_holders_is_forgotten() -> None:
     sites = Sites("ab")
     sites.nodes["b"].subscribed({"x": 1})
     sites.rest()
@@ -322,10 +322,10 @@ def test_an_ended_life_without_keepers_is_forgotten() -> None:
     assert sites.nodes["a"].route("x", None) == Route()
 
 
-def test_what_a_dead_site_wanted_goes_to_its_keepers_until_the_window_is_over() -> None:
+def test_what_a_dead_site_wanted_goes_to_its_holders_until_the_window_is_over() -> None:
     sites = Sites("abc")
     sites.nodes["b"].subscribed({"x": 1})
-    sites.nodes["b"].keep_at(("c",))
+    sites.nodes["b"].hold_at(("c",))
     sites.rest()
     sites.kill("b")
     sites.contexts["a"].known.remove("b")
@@ -341,7 +341,7 @@ def test_what_a_dead_site_wanted_goes_to_its_keepers_until_the_window_is_over() 
 def test_what_a_dead_site_wanted_is_forgotten_when_its_clients_are_adopted() -> None:
     sites = Sites("abc")
     sites.nodes["b"].subscribed({"x": 1})
-    sites.nodes["b"].keep_at(("c",))
+    sites.nodes["b"].hold_at(("c",))
     sites.rest()
     sites.kill("b")
     sites.nodes["c"].adopted(frozenset((("b", sites.nodes["b"].life),)))

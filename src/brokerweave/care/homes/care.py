@@ -1,7 +1,7 @@
 """What a node does for clients that change or lose their site: each has a record at one home, with copies.
 
 Owns the homes of clients here, and what came to this node. Invariants: a publication is in the queues of all
-records here that want it before it is confirmed; what a client has is told to its keepers; a client that
+records here that want it before it is confirmed; what a client has is told to its holders; a client that
 another site has claimed later has no pair here. Must not know: sockets, clocks.
 """
 
@@ -16,8 +16,8 @@ from brokerweave.care.held import Held
 from brokerweave.care.homes import wire
 from brokerweave.care.homes.claims import Claims
 from brokerweave.care.homes.copies import Copies
+from brokerweave.care.homes.holders import HolderStreams
 from brokerweave.care.homes.home import Home, Standing, State
-from brokerweave.care.homes.keepers import Keepers
 from brokerweave.care.homes.publishers import Publishers, Sent
 from brokerweave.care.homes.recent import Entering, RecentPublications
 from brokerweave.care.homes.record import Merged, Record, RecordTable, Snapshot, Stream
@@ -56,7 +56,7 @@ class HomeCare(Care, SiteEvents):
         self.place = RecordTable(self._taken, sites.client_bytes)
         self.place.heard[host.node_id, host.settings.epoch] = _ALWAYS
         self.homes: dict[str, Home] = {}
-        self.keepers = Keepers(host, sites, self.place)
+        self.holders = HolderStreams(host, sites, self.place)
         self.claims = Claims(host, self)
         self.wills = AdoptedWills(host, self)
         self.copies = Copies(self._taken, sites.client_bytes, self.claims.forward)
@@ -99,9 +99,9 @@ class HomeCare(Care, SiteEvents):
     # What others know
 
     def all_know(self, nodes: Iterable[str], version: int, positions: dict[str, int]) -> bool:
-        """Whether these know what this site wants, what they sent before is here, and keepers have all."""
+        """Whether these know what this site wants, what they sent before is here, and holders have all."""
         others = (n for n in nodes if n != self._host.node_id)
-        return all(self._known.get(n, 0) >= version for n in others) and self.keepers.have(positions)
+        return all(self._known.get(n, 0) >= version for n in others) and self.holders.have(positions)
 
     def heard(self, neighbour: str, version: int, cut: Cut) -> None:
         self._cuts[neighbour] = (version, cut)
@@ -116,13 +116,13 @@ class HomeCare(Care, SiteEvents):
             del self._cuts[neighbour]
             self._known[neighbour] = version
             self.place.heard[neighbour, cut.epoch] = version
-            self.keepers.heard((neighbour, cut.epoch), version)
+            self.holders.heard((neighbour, cut.epoch), version)
             self._look()
 
     def down(self, neighbour: str) -> None:
         self._cuts.pop(neighbour, None)
         self._told.discard(neighbour)
-        self.keepers.down(neighbour)
+        self.holders.down(neighbour)
         for home in self.homes.values():
             if home.claiming is not None:
                 home.claiming.released.discard(neighbour)
@@ -136,7 +136,7 @@ class HomeCare(Care, SiteEvents):
             self.claims.lives()
         if neighbour not in self._told:
             self._told.add(neighbour)
-            self.keepers.choose()
+            self.holders.choose()
             self.claims.up(neighbour)
             self._look()
 
@@ -148,7 +148,7 @@ class HomeCare(Care, SiteEvents):
                 self.claims.come(home, home.record.generation + 1)
 
     def lives(self) -> None:
-        self.keepers.choose()
+        self.holders.choose()
         self.claims.lives()
         self._look()
 
@@ -196,7 +196,7 @@ class HomeCare(Care, SiteEvents):
     def _logged(self, neighbour: str, payload: bytes) -> None:
         life, last = wire.decode_logged(payload)
         if life == self.sites.life:
-            self.keepers.acknowledged(neighbour, last)
+            self.holders.acknowledged(neighbour, last)
             self._look()
 
     # Clients come and go
@@ -235,7 +235,7 @@ class HomeCare(Care, SiteEvents):
             self.want_no_more(record, [f for f, qos in new.items() if qos is None])
             self.place.set_filters(record, new)
             self.want(record)
-            self.keepers.filters(record)
+            self.holders.filters(record)
             self.claims.changed(home)
 
     def is_owed(self, client: str, clean_start: bool) -> bool:
@@ -298,7 +298,7 @@ class HomeCare(Care, SiteEvents):
         self.want_no_more(home.record)
         self.place.drop(home.client)
         self.homes.pop(home.client, None)
-        self.keepers.note(LogEntry("drop", home.client))
+        self.holders.note(LogEntry("drop", home.client))
 
     def forget(self, home: Home) -> None:
         """Another site has the client, or its session ended there."""
@@ -366,7 +366,7 @@ class HomeCare(Care, SiteEvents):
         self._coming_in.discard(home.client)
         self._tick += 1
         home.grant(dict(filters), self._tick)
-        standing = Standing(hold_point, self.sites.announce(), self.keepers.position())
+        standing = Standing(hold_point, self.sites.announce(), self.holders.position())
         home.delivering.standing.append(standing)
 
         def late() -> None:
@@ -382,22 +382,22 @@ class HomeCare(Care, SiteEvents):
     # Claims
 
     def merge(self, home: Home, told: Snapshot) -> Merged:
-        """What another copy of a record knows. The keepers hear what is new."""
+        """What another copy of a record knows. The holders hear what is new."""
         record = home.record
         learned = self.place.merge(record, told)
         self._count_dropped(home, learned.dropped)
         if learned.filters and home.state is State.HOME:
             self.want(record)
-            self.keepers.filters(record)
+            self.holders.filters(record)
         for held in learned.new:
-            self.keepers.add(record, held, everybody=True)
+            self.holders.add(record, held, everybody=True)
         if learned.had:
-            self.keepers.has(record, learned.had)
+            self.holders.has(record, learned.had)
         return learned
 
     def settled(self, home: Home, version: int) -> None:
         self.place.settle(home.record, version)
-        self.keepers.note(LogEntry("settled", home.client, version=version))
+        self.holders.note(LogEntry("settled", home.client, version=version))
 
     def progress(self, home: Home) -> None:
         """Whatever may go on now does."""
@@ -500,9 +500,9 @@ class HomeCare(Care, SiteEvents):
                 if home.client in entering.shown:
                     entering.had.add(home.client)
         if ids:
-            self.keepers.has(home.record, ids)
+            self.holders.has(home.record, ids)
             if more:
-                self.keepers.flush()
+                self.holders.flush()
             if home.state is State.LEAVING:
                 told = Snapshot(home.client, home.record.generation, {}, [], {}, set(ids))
                 self.claims.forward(home.to, told)
@@ -628,11 +628,11 @@ class HomeCare(Care, SiteEvents):
         if self.place.seen(record, held):
             return False
         self._count_dropped(home, self.place.add(record, held))
-        # Keepers may have had it from its origin before they knew the record.
-        self.keepers.add(record, held, everybody=not held.id.epoch or record.version is None)
+        # HolderStreams may have had it from its origin before they knew the record.
+        self.holders.add(record, held, everybody=not held.id.epoch or record.version is None)
         if entered is not None and home.client in entered.had:
             self.place.received(record, held.id)
-            self.keepers.has(record, [held.id])
+            self.holders.has(record, [held.id])
             return False
         if home.state is State.LEAVING:
             self.claims.forward(home.to, Snapshot(home.client, record.generation, {}, [held]))
@@ -674,7 +674,7 @@ class HomeCare(Care, SiteEvents):
             "publications": sum(queues),
             "bytes": self.place.size,
             "copied_clients": sum(copied),
-            "keepers": list(self.keepers.names),
+            "holders": list(self.holders.names),
         }
 
     def check(self) -> None:

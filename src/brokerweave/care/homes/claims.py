@@ -3,7 +3,7 @@
 Owns the course of a claim, at the site that a client came to and at those that knew it. Invariants: of two
 claims the better hold counts, then the higher (generation, site); who gave a record passes on what comes for
 it, until all sites have heard where the client is and what they sent before has come; a client whose home is
-gone is claimed by the first of its keepers that lives. Must not know: brokers, what a client is given when.
+gone is claimed by the first of its holders that lives. Must not know: brokers, what a client is given when.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Claims:
     # The site that a client came to
 
     def come(self, home: Home, generation: int) -> None:
-        """A client came here, or its home is gone and this is the first of its keepers."""
+        """A client came here, or its home is gone and this is the first of its holders."""
         care, record = self._care, home.record
         record.generation = max(generation, self.generation(home.client) + 1)
         self._learn(home.client, record.generation, self._host.node_id)
@@ -70,9 +70,9 @@ class Claims:
             if not self._is_home(node, life):
                 copy.to.pop(home.client)
                 copy.place.drop(home.client)
-        care.keepers.whole(record)
+        care.holders.whole(record)
         care.want(record)
-        home.claiming = Claiming(care.sites.announce(), care.keepers.position(), self._host.now())
+        home.claiming = Claiming(care.sites.announce(), care.holders.position(), self._host.now())
         for node in care.sites.linked():
             self._ask(home, node)
         self._host.call_later(care.sites.patience, partial(self._late, home, home.claiming))
@@ -94,8 +94,8 @@ class Claims:
         return all(home.answered.get(node, -1) == lives(node) for node in nodes)
 
     def changed(self, home: Home) -> None:
-        """What a client wants where it is has changed: origins have to hear it, and keepers."""
-        version, positions = self._care.sites.announce(), self._care.keepers.position()
+        """What a client wants where it is has changed: origins have to hear it, and holders."""
+        version, positions = self._care.sites.announce(), self._care.holders.position()
         if home.claiming is None:
             home.claiming = Claiming(version, positions, self._host.now())
         else:
@@ -147,7 +147,7 @@ class Claims:
             if learned.filters:
                 self.changed(home)
             elif claiming is not None:
-                claiming.positions = care.keepers.position()
+                claiming.positions = care.holders.position()
             claiming = home.claiming
         if claiming is not None and give.generation == home.record.generation:
             if give.kind == ANSWER:
@@ -280,7 +280,7 @@ class Claims:
                 del copy.to[client]
             if not self._is_home(node, life):
                 self._drop_claimed(copy)
-            heir = next((keeper for keeper in copy.keepers if keeper in live), None)
+            heir = next((holder for holder in copy.holders if holder in live), None)
             if not self._is_home(node, life) and heir == self._host.node_id:
                 self._adopt(node, life)
         self.look()

@@ -26,7 +26,7 @@ class Forward(Protocol):
 @dataclass(slots=True)
 class Copy:
     place: RecordTable
-    keepers: tuple[str, ...] = ()
+    holders: tuple[str, ...] = ()
     to: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Who claimed a client, and with which generation."""
     before: RecordTable | None = None
@@ -75,8 +75,8 @@ class Copies:
                 copy.to.pop(entry.client, None)
             case "heard":
                 place.heard[entry.client, entry.version] = entry.generation
-            case "keepers":
-                copy.keepers = entry.names
+            case "holders":
+                copy.holders = entry.names
             case "complete":
                 copy.before = None
                 copy.to = {client: to for client, to in copy.to.items() if client in place.records}

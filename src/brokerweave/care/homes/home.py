@@ -2,7 +2,7 @@
 
 Owns `Home`: the client's record, its pair, and how far what is in its queue is on its way. Invariants: what
 is in the queue goes to the client once, from the broker if it had granted the filter before, else from the
-node. What the client answered leaves the queue. Must not know: other sites, keepers.
+node. What the client answered leaves the queue. Must not know: other sites, holders.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Claiming:
     version: int
     """Of what this site wants, since the client is here."""
     positions: dict[str, int]
-    """Of the keepers' logs, since they know what it wants."""
+    """Of the holders' logs, since they know what it wants."""
     since: float
     givers: set[str] = field(default_factory=set)
     released: set[str] = field(default_factory=set)

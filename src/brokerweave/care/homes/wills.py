@@ -38,7 +38,7 @@ class AdoptedWills:
         self._care = care
 
     def came(self, home: Home, pair: Pair) -> None:
-        """A client is connected here: its keepers hear of its will."""
+        """A client is connected here: its holders hear of its will."""
         before, home.record.will = home.record.will, b""
         pair.came = home.record.generation
         if pair.will is not None:
@@ -46,13 +46,13 @@ class AdoptedWills:
             will = PendingWill(home.client, self._host.node_id, pair.came, pair.version, pair.will, expiry)
             home.record.will = encode_will(will)
         if before != home.record.will:
-            self._care.keepers.filters(home.record)
+            self._care.holders.filters(home.record)
 
     def ended(self, home: Home) -> None:
         """Its own node sees to its will now."""
         if home.record.will:
             home.record.will = b""
-            self._care.keepers.filters(home.record)
+            self._care.holders.filters(home.record)
 
     def mark(self, pair: Pair, will: Will) -> tuple[str, int]:
         """The sender of a will that the broker here publishes: what another site may send of it is known,

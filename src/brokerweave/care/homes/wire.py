@@ -1,4 +1,4 @@
-"""What homes and keepers tell each other about clients, in bytes.
+"""What homes and holders tell each other about clients, in bytes.
 
 Owns the form of each control payload. Invariants: what is written reads back equal (ages to the clock's
 precision); anything else raises `RemoteProtocolError`. Must not know: when anything is said.
@@ -75,7 +75,7 @@ class Release:
 class LogEntry:
     """Of a home's log. `kind`:
 
-    - "begin": all records follow, each as "record"; `names` are the home's keepers.
+    - "begin": all records follow, each as "record"; `names` are the home's holders.
     - "record": a client's record, as it is now.
     - "filters": of the same, without what it is to get and has.
     - "add": the client is to get `held`.
@@ -83,7 +83,7 @@ class LogEntry:
     - "settled": its record is at `version` from now on.
     - "drop": it is no client of the home any more.
     - "heard": the origin `client` in its start `version` knows version `generation` of what the home wants.
-    - "keepers": `names` keep its records.
+    - "holders": `names` keep its records.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""What homes and keepers tell each other reads back equal, and garbage is refused."""
+"""What homes and holders tell each other reads back equal, and garbage is refused."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ PAYLOADS = [
             LogEntry("record", "c", record=SNAPSHOT),
             LogEntry("add", "c", held=held(3)),
             LogEntry("has", "c", ids=(MessageId("a", 1, 0, 2),)),
-            LogEntry("keepers", names=("a", "b")),
+            LogEntry("holders", names=("a", "b")),
         ],
         NOW,
     ),

@@ -1,9 +1,9 @@
 """What a home tells the sites that keep copies of its records.
 
-Owns one *stream* of log entries for each keeper, and who is a keeper. Invariants: a keeper is named to other
+Owns one *stream* of log entries for each holder, and who is a holder. Invariants: a holder is named to other
 sites only when it has all records; from then on it gets publications from their origins, and until an origin
 has heard of that, from here; entries go out in the order of what happened, and are acknowledged by position.
-Must not know: what a keeper does with them, brokers, connections.
+Must not know: what a holder does with them, brokers, connections.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class LogHost(Protocol):
     def send_own(self, neighbour: str, topic: str, payload: bytes) -> None: ...
 
 
-class _KeeperStream:
-    """To one keeper."""
+class _HolderStream:
+    """To one holder."""
 
     __slots__ = ("acknowledged", "complete", "entries", "heard", "listed", "position")
 
@@ -40,22 +40,22 @@ class _KeeperStream:
         self.position = 0
         self.acknowledged = 0
         self.complete = 0
-        """The position at which the keeper has all records; 0: its link was down since."""
+        """The position at which the holder has all records; 0: its link was down since."""
         self.listed: int | None = None
-        """The version in which this site named it as a keeper."""
+        """The version in which this site named it as a holder."""
         self.heard: set[Origin] = set()
         """Origins that send it what they send here."""
         self.entries: list[LogEntry] = []
 
 
-class Keepers:
+class HolderStreams:
     _named: tuple[str, ...] = ()
 
     def __init__(self, host: LogHost, sites: SiteBook, place: RecordTable) -> None:
         self._host = host
         self._sites = sites
         self._place = place
-        self._streams: dict[str, _KeeperStream] = {}
+        self._streams: dict[str, _HolderStream] = {}
         self._flushing = False
 
     @property
@@ -72,7 +72,7 @@ class Keepers:
             del self._streams[node]
         wanted = self._sites.rank(linked)[: self._sites.copies - 1]
         for node in wanted:
-            stream = self._streams.setdefault(node, _KeeperStream())
+            stream = self._streams.setdefault(node, _HolderStream())
             if not stream.complete:
                 self._begin(node, stream)
         if all(self._streams[node].listed is not None for node in wanted):
@@ -85,8 +85,8 @@ class Keepers:
     def _name_them(self) -> None:
         if self.names != self._named:
             self._named = self.names
-            self._sites.keep_at(self.names)
-            self.note(LogEntry("keepers", names=self.names))
+            self._sites.hold_at(self.names)
+            self.note(LogEntry("holders", names=self.names))
 
     def down(self, node: str) -> None:
         stream = self._streams.get(node)
@@ -94,7 +94,7 @@ class Keepers:
             stream.complete = 0
             stream.entries.clear()
 
-    def _begin(self, node: str, stream: _KeeperStream) -> None:
+    def _begin(self, node: str, stream: _HolderStream) -> None:
         stream.entries.clear()
         stream.heard.clear()  # it may have been started again since
         self._note(stream, LogEntry("begin", names=self.names))
@@ -123,7 +123,7 @@ class Keepers:
         return {node: stream.position for node, stream in self._streams.items()}
 
     def have(self, positions: dict[str, int]) -> bool:
-        """Whether all keepers in reach have what was noted before."""
+        """Whether all holders in reach have what was noted before."""
         linked = self._sites.linked()
         return all(
             stream.acknowledged >= positions.get(node, 0)
@@ -159,7 +159,7 @@ class Keepers:
                 stream.heard.add(origin)
                 self._note(stream, LogEntry("heard", origin[0], version=origin[1], generation=version))
 
-    def _note(self, stream: _KeeperStream, entry: LogEntry) -> None:
+    def _note(self, stream: _HolderStream, entry: LogEntry) -> None:
         if stream.complete or entry.kind in ("begin", "record", "complete", "end"):
             if not stream.entries and not self._flushing:
                 self._flushing = True
@@ -172,7 +172,7 @@ class Keepers:
         for node, stream in self._streams.items():
             self._send(node, stream)
 
-    def _send(self, node: str, stream: _KeeperStream) -> None:
+    def _send(self, node: str, stream: _HolderStream) -> None:
         entries, stream.entries = stream.entries, []
         position = stream.position - len(entries)
         for first in range(0, len(entries), PAGE_ENTRIES):
