@@ -236,6 +236,8 @@ class NodeCore:
         self.initialisation = InitialisationQueue(
             self, self.guarded.takes_publications, settings.waiting, patience
         )
+        # Who never asks to wait pays nothing.
+        self.initialisation.over = type(self.strategy).takes_publications is Strategy.takes_publications
         self.publisher = Publisher(self)
         self._pairs = 0
         self.connects = 0
