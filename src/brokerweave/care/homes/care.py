@@ -191,6 +191,7 @@ class HomeCare(Care, SiteEvents):
         life, last, entries = wire.decode_log(payload, self._host.now())
         for each in entries:
             self.copies.log((neighbour, life), each)
+        self.copies.heard((neighbour, life))
         self._host.send_own(neighbour, wire.LOGGED, wire.encode_logged(life, last))
 
     def _logged(self, neighbour: str, payload: bytes) -> None:

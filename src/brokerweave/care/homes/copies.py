@@ -26,6 +26,8 @@ class Forward(Protocol):
 @dataclass(slots=True)
 class Copy:
     place: RecordTable
+    taken: dict[Stream, int]
+    """What had come to this node when its home was heard last: what came since may be for other homes."""
     holders: tuple[str, ...] = ()
     to: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Who claimed a client, and with which generation."""
@@ -46,7 +48,8 @@ class Copies:
             before = self.homes.get(life)
             to = before.to if before is not None else {}
             place = before.place if before is not None else None
-            self.homes[life] = Copy(RecordTable(self._taken, self._client_bytes), entry.names, to, place)
+            taken: dict[Stream, int] = {}
+            self.homes[life] = Copy(RecordTable(taken, self._client_bytes), taken, entry.names, to, place)
             return
         copy = self.homes.get(life)
         if copy is None:
@@ -82,6 +85,12 @@ class Copies:
                 copy.to = {client: to for client, to in copy.to.items() if client in place.records}
             case "end":
                 del self.homes[life]
+
+    def heard(self, life: Life) -> None:
+        """A home has said all that it had to say now."""
+        copy = self.homes.get(life)
+        if copy is not None:
+            copy.taken.update(self._taken)
 
     def _told(self, copy: Copy, told: Snapshot) -> None:
         record = copy.place.open(told.client)
