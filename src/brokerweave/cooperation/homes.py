@@ -305,7 +305,6 @@ class Homes(Strategy):
         known = self._sites.get(neighbour)
         had = [known.life, known.version] if known is not None else [0, 0]
         self._send(neighbour, self._packets("all", dict(self._own.filters), had))
-        self.events.up(neighbour)
 
     def neighbour_down(self, neighbour: str) -> None:
         links = self._links
@@ -418,7 +417,6 @@ class Homes(Strategy):
         if neighbour in self._links.up and told.version:
             self._links.told.add(neighbour)
             self.events.told(neighbour)
-        self.events.wanted(neighbour, known.filters)
         if told.version:
             cut = self.context.cut(neighbour)
             said = ["heard", told.version, cut.epoch, cut.sequences, cut.sent]

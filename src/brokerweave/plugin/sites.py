@@ -25,18 +25,11 @@ class SiteEvents:
     def left(self, client: str) -> None:
         """A client's session here is over."""
 
-    def up(self, neighbour: str) -> None:
-        """A link is up."""
-
     def down(self, neighbour: str) -> None:
         """A link is down."""
 
     def told(self, neighbour: str) -> None:
         """A neighbour told what it wants; it is answered when this returns."""
-
-    def wanted(self, neighbour: str, filters: Iterable[str]) -> None:
-        """A neighbour wants these filters, perhaps for clients that were elsewhere. It is answered when this
-        returns: what is sent to it before counts as sent earlier."""
 
     def forgotten(self, neighbour: str) -> None:
         """A neighbour took this site for dead, and has forgotten what it wants."""

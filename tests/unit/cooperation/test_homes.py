@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -59,9 +59,6 @@ class Heard(SiteEvents):
 
     def told(self, neighbour: str) -> None:
         self.events.append(("told", neighbour))
-
-    def wanted(self, neighbour: str, filters: Iterable[str]) -> None:
-        self.events.append(("wanted", ",".join(sorted(filters))))
 
     def forgotten(self, neighbour: str) -> None:
         self.events.append(("forgotten", neighbour))
@@ -414,7 +411,7 @@ def test_a_site_that_was_started_again_is_told_and_heard_anew() -> None:
     sites = Sites("ab")
     sites.heard["a"].events.clear()
     sites.restart("b")
-    assert sorted(sites.heard["a"].events) == [("heard", "b"), ("told", "b"), ("wanted", "")]
+    assert sorted(sites.heard["a"].events) == [("heard", "b"), ("told", "b")]
     assert sites.nodes["a"].life_of("b") == sites.nodes["b"].life
 
 

@@ -72,7 +72,7 @@ class Claims:
                 copy.place.drop(home.client)
         care.holders.whole(record)
         care.want(record)
-        home.claiming = Claiming(care.sites.announce(), care.holders.position(), self._host.now())
+        home.claiming = Claiming(care.sites.announce(), care.holders.position())
         for node in care.sites.linked():
             self._ask(home, node)
         self._host.call_later(care.sites.patience, partial(self._late, home, home.claiming))
@@ -97,7 +97,7 @@ class Claims:
         """What a client wants where it is has changed: origins have to hear it, and holders."""
         version, positions = self._care.sites.announce(), self._care.holders.position()
         if home.claiming is None:
-            home.claiming = Claiming(version, positions, self._host.now())
+            home.claiming = Claiming(version, positions)
         else:
             home.claiming.version, home.claiming.positions = version, positions
 

@@ -45,7 +45,6 @@ class Claiming:
     """Of what this site wants, since the client is here."""
     positions: dict[str, int]
     """Of the holders' logs, since they know what it wants."""
-    since: float
     givers: set[str] = field(default_factory=set)
     released: set[str] = field(default_factory=set)
     late: bool = False
@@ -72,8 +71,6 @@ class Delivering:
     """What its broker will deliver."""
     flight: set[MessageId] = field(default_factory=set)
     """What was given to it, or is held in its stream, and not answered."""
-    given: set[MessageId] = field(default_factory=set)
-    """Of that, what came from the node."""
     giving: bool = False
     opened: bool = False
     standing: list[Standing] = field(default_factory=list)
@@ -89,7 +86,6 @@ class Delivering:
     def interrupted(self) -> None:
         """The connection is over."""
         self.flight.clear()
-        self.given.clear()
         self.giving = False
         self.opened = False
         self.standing.clear()
@@ -148,7 +144,6 @@ class Home:
         for held in found:
             if held.id in self.delivering.flight:
                 self.delivering.flight.discard(held.id)
-                self.delivering.given.discard(held.id)
                 self.delivering.by_broker.discard(held.id)
                 return held.id
         return None

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from brokerweave.care.held import Held
 
 MOST = 200_000
+MOST_ENTERING = 100_000
+"""What enters and goes to no other site is never told to have left: the oldest beyond this go."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,31 +33,35 @@ class Entering:
 class RecentPublications:
     def __init__(self) -> None:
         self.forgotten = 0
+        """How often something was let go before its time."""
+        self._count = self._entering_count = 0
         self._latest: dict[bytes, list[Held]] = {}
         self._earlier: dict[bytes, list[Held]] = {}
         self._entering: dict[bytes, list[Entering]] = {}
 
     def note(self, held: Held) -> None:
-        if len(self._latest) >= MOST:
+        if self._count >= MOST:
             self.turn()
             self.forgotten += 1
+        self._count += 1
         self._latest.setdefault(held.hash, []).append(held)
 
     def of(self, content: bytes) -> list[Held]:
         return self._earlier.get(content, []) + self._latest.get(content, [])
 
-    def all(self) -> list[Held]:
-        return [held for part in (self._earlier, self._latest) for found in part.values() for held in found]
-
     def turn(self) -> bool:
         """A window has passed. Whether there is anything left."""
-        self._earlier, self._latest = self._latest, {}
+        self._earlier, self._latest, self._count = self._latest, {}, 0
         return bool(self._earlier)
 
     # What enters
 
     def enter(self, entering: Entering) -> None:
         self._entering.setdefault(entering.content, []).append(entering)
+        self._entering_count += 1
+        if self._entering_count > MOST_ENTERING:
+            self._entering_count -= len(self._entering.pop(next(iter(self._entering))))
+            self.forgotten += 1
 
     def entering(self, content: bytes) -> list[Entering]:
         return self._entering.get(content, [])
@@ -66,6 +72,7 @@ class RecentPublications:
         for each in waiting:
             if each.publisher == publisher and each.packet_id == packet_id:
                 waiting.remove(each)
+                self._entering_count -= 1
                 if not waiting:
                     del self._entering[content]
                 return each
