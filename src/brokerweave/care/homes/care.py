@@ -7,7 +7,8 @@ another site has claimed later has no pair here. Must not know: sockets, clocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import ClassVar
 
@@ -16,6 +17,7 @@ from brokerweave.care.held import Held
 from brokerweave.care.homes import wire
 from brokerweave.care.homes.claims import Claims
 from brokerweave.care.homes.copies import Copies
+from brokerweave.care.homes.disk import Life, RecordJournal
 from brokerweave.care.homes.holders import HolderStreams
 from brokerweave.care.homes.home import Home, Standing, State
 from brokerweave.care.homes.publishers import Publishers, Sent
@@ -28,6 +30,7 @@ from brokerweave.care.ids import MessageId
 from brokerweave.care.interface import Care, Sender
 from brokerweave.care.kept_topics import KeptTopics
 from brokerweave.links.hybrid_clock import time_of
+from brokerweave.links.journal import Journal
 from brokerweave.links.run import Run
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
@@ -56,10 +59,11 @@ class HomeCare(Care, SiteEvents):
         self.place = RecordTable(self._taken, sites.client_bytes)
         self.place.heard[host.node_id, host.settings.epoch] = _ALWAYS
         self.homes: dict[str, Home] = {}
-        self.holders = HolderStreams(host, sites, self.place)
+        self.disk = RecordJournal(host.now, self._write_later)
+        self.holders = HolderStreams(host, sites, self.place, partial(self.disk.noted, self.life))
         self.claims = Claims(host, self)
         self.wills = AdoptedWills(host, self)
-        self.copies = Copies(self._taken, sites.client_bytes, self.claims.forward)
+        self.copies = Copies(self._taken, sites.client_bytes, self.disk, self.claims.forward)
         self.publishers = Publishers()
         self._recent = RecentPublications()
         self._topics = KeptTopics()
@@ -95,6 +99,51 @@ class HomeCare(Care, SiteEvents):
                 for held in _publications(run, lane):
                     self._recent.note(held)
                     self._turn_later()
+
+    # The disk
+
+    @property
+    def life(self) -> Life:
+        return self._host.node_id, self.sites.life
+
+    def keep_in(self, open_journal: Callable[[], Journal | None]) -> None:
+        journal = open_journal()
+        if journal is None:
+            return
+        for each in self.disk.open(journal):
+            self.copies.restore(each)
+            if isinstance(each, Held):
+                self._recent.note(each)
+                self._turn_later()
+        # after the sessions, which are remembered in this turn
+        self._host.call_later(0, partial(self._soon, self.claims.restored))
+
+    def _soon(self, callback: Callable[[], None]) -> None:
+        self._host.call_later(0, callback)
+
+    def _write_later(self) -> None:
+        self._soon(self._write)
+
+    def flush(self) -> None:
+        self.disk.flush()
+
+    def _write(self) -> None:
+        self.disk.flush()
+        places = (self.place, *(copy.place for copy in self.copies.homes.values()))
+        self.disk.compact(sum(place.size for place in places), self._whole)
+
+    def _whole(self, life: Life, client: str) -> LogEntry | None:
+        copy = self.copies.homes.get(life)
+        if life == self.life:
+            place, names = self.place, self.holders.names
+        elif copy is not None:
+            place, names = copy.place, copy.holders
+        else:
+            return None
+        record = place.records.get(client)
+        if record is None:
+            return None
+        return LogEntry("record", client, record=place.snapshot(record), names=names)
 
     # What others know
 
@@ -189,9 +238,9 @@ class HomeCare(Care, SiteEvents):
 
     def _log(self, neighbour: str, payload: bytes) -> None:
         life, last, entries = wire.decode_log(payload, self._host.now())
-        for each in entries:
-            self.copies.log((neighbour, life), each)
+        self.copies.log((neighbour, life), entries)
         self.copies.heard((neighbour, life))
+        self.disk.flush()
         self._host.send_own(neighbour, wire.LOGGED, wire.encode_logged(life, last))
 
     def _logged(self, neighbour: str, payload: bytes) -> None:
@@ -391,7 +440,7 @@ class HomeCare(Care, SiteEvents):
             self.want(record)
             self.holders.filters(record)
         for held in learned.new:
-            self.holders.add(record, held, everybody=True)
+            self.holders.learned(record, held)
         if learned.had:
             self.holders.has(record, learned.had)
         return learned
@@ -572,6 +621,7 @@ class HomeCare(Care, SiteEvents):
         self._note_sender(run, lane, bool(run.blob[0] & _DUP))
         in_turn = run.origin == self._host.node_id
         self._apply(run, lane if self._host.settings.ordered else 0, entered, in_turn)
+        self.disk.flush()
 
     def arrived(self, run: Run, lane: int, neighbour: str) -> Run | None:
         lane = lane if self._host.settings.ordered else 0
@@ -608,12 +658,16 @@ class HomeCare(Care, SiteEvents):
             topic = held.publish.topic
             self._topics.note(topic.encode())
             self._turn_later()
-            wanted = self.copies.came(topic, held)
+            wanted = False
             for client in self.place.matching(topic):
                 home = self.homes[client]
                 wanted = True
                 if self._add(home, held, entered):
                     touched[client] = home
+            # after those: a copy of what such a client wanted elsewhere says nothing new then
+            wanted = self.copies.came(topic, held) or wanted
+            if wanted:
+                self.disk.came(held)
             if wanted or self._coming_in:
                 self._recent.note(held)
         if in_turn:
@@ -677,7 +731,11 @@ class HomeCare(Care, SiteEvents):
         }
 
     def counters(self) -> dict[str, int]:
-        return {"resends_forgotten": self.publishers.overflows, "recent_forgotten": self._recent.forgotten}
+        return {
+            "resends_forgotten": self.publishers.overflows,
+            "recent_forgotten": self._recent.forgotten,
+            "held_disk_failures": self.disk.failures,
+        }
 
     def check(self) -> None:
         """Raises AssertionError if an invariant is broken: for the simulator and tests."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from brokerweave.care.homes import wire
 from brokerweave.care.homes.copies import Copy
 from brokerweave.care.homes.home import Claiming, Hold, Home, State
-from brokerweave.care.homes.record import RecordTable, Snapshot, part
+from brokerweave.care.homes.record import Record, RecordTable, Snapshot, part
 from brokerweave.care.homes.wire import ANSWER, DONE, LATE, STALE, ClientClaim, Give, Release
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from brokerweave.care.host import CareHost
 
 MOST_GENERATIONS = 200_000
+LOOK_SECONDS = 0.2
+"""How often a node that was started looks whether it knows the others."""
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +71,7 @@ class Claims:
             copy.to[home.client] = self._host.node_id, record.generation
             if not self._is_home(node, life):
                 copy.to.pop(home.client)
-                copy.place.drop(home.client)
+                care.copies.drop((node, life), home.client)
         care.holders.whole(record)
         care.want(record)
         home.claiming = Claiming(care.sites.announce(), care.holders.position())
@@ -128,8 +130,14 @@ class Claims:
         for packet_id, content, name in give.names:
             care.named(give.client, packet_id, content, name)
         if home is None:
+            if give.kind == LATE:
+                self._not_here(neighbour, give)
             return
         if home.state is State.LEAVING:
+            if give.kind == STALE and give.home != self._host.node_id and give.home in care.sites.live:
+                self._learn(give.client, give.generation, give.home)
+                home.to = give.home
+                self._forward(give.home, care.place.snapshot(home.record))
             if give.record is not None and (learned := care.merge(home, give.record)):
                 self._forward(home.to, part(home.record, learned))
             return
@@ -157,6 +165,15 @@ class Claims:
             elif give.kind == DONE:
                 claiming.givers.discard(neighbour)
         care.progress(home)
+
+    def _not_here(self, neighbour: str, give: Give) -> None:
+        """Somebody passes on what comes for a client that has left."""
+        generation, at = self._generations.get(give.client, (0, ""))
+        if at not in (self._host.node_id, neighbour) and at in self._care.sites.live:
+            self._give(neighbour, Give(give.client, generation, STALE, home=at))
+        else:
+            release = wire.encode_release(Release(give.client, give.generation))
+            self._host.send_own(neighbour, wire.RELEASE, release)
 
     # Those that knew it
 
@@ -249,7 +266,7 @@ class Claims:
             if copy.to.get(client, ("", 0))[0] == releasing.to:
                 del copy.to[client]
                 if not self._is_home(node, life):
-                    copy.place.drop(client)
+                    care.copies.drop((node, life), client)
         self._give(releasing.to, Give(client, releasing.generation, DONE))
 
     # Sites come and go
@@ -278,46 +295,73 @@ class Claims:
         for (node, life), copy in list(care.copies.homes.items()):
             for client in [c for c, (to, _) in copy.to.items() if to not in live]:
                 del copy.to[client]
-            if not self._is_home(node, life):
-                self._drop_claimed(copy)
+            if self._is_home(node, life):
+                continue
+            self._drop_claimed((node, life), copy)
             heir = next((holder for holder in copy.holders if holder in live), None)
-            if not self._is_home(node, life) and heir == self._host.node_id:
+            if heir == self._host.node_id and care.sites.ready():
                 self._adopt(node, life)
+            elif not copy.place.records:
+                del care.copies.homes[node, life]
         self.look()
 
-    def _drop_claimed(self, copy: Copy) -> None:
+    def restored(self) -> None:
+        """After a restart: go on with what the disk has of clients that were here."""
+        care, me = self._care, self._host.node_id
+        for life, copy in list(care.copies.homes.items()):
+            for record in copy.place if life[0] == me else ():
+                record.will = b""  # the others have it, and the broker here
+                self._take(life, record)
+        self._when_ready()
+
+    def _when_ready(self) -> None:
+        if self._care.sites.ready():
+            self.lives()
+        else:
+            self._host.call_later(LOOK_SECONDS, self._when_ready)
+
+    def _drop_claimed(self, life: tuple[str, int], copy: Copy) -> None:
         """What came here for clients whose home was another site, and is this one since: it is gone."""
         for client in [c for c, (to, _) in copy.to.items() if to == self._host.node_id]:
             record, home = copy.place.records.get(client), self._care.homes.get(client)
             if record is not None and home is not None:
                 self._care.merge(home, copy.place.snapshot(record))
-            copy.place.drop(client)
+            self._care.copies.drop(life, client)
             del copy.to[client]
 
     def _is_home(self, node: str, life: int) -> bool:
         """Whether a life of a site goes on, as far as is known."""
+        if node == self._host.node_id:
+            return life == self._care.sites.life
         return node in self._care.sites.live and self._care.sites.life_of(node) in (0, life)
 
     def _adopt(self, node: str, life: int) -> None:
         care = self._care
         copy = care.copies.homes[node, life]
         for record in copy.place:
-            if record.client in copy.to:
-                continue
-            home = care.homes.get(record.client)
-            if home is None:
-                home = care.adopt(record)
-                self._host.count("clients_adopted")
-                self.come(home, record.generation + 1)
-            else:
-                self.forward(self._host.node_id, copy.place.snapshot(record))
-                copy.place.drop(record.client)
+            if record.client not in copy.to:
+                self._take((node, life), record)
         if (node, life) not in self._adopted:
             self._adopted.add((node, life))
             care.sites.adopted(frozenset(self._adopted))
             self._host.call_later(care.window, lambda: self._forget(node, life))
 
+    def _take(self, life: tuple[str, int], record: Record) -> None:
+        """A client whose home is gone."""
+        care = self._care
+        home = care.homes.get(record.client)
+        if home is None:
+            home = care.adopt(record)
+            self._host.count("clients_adopted")
+            self.come(home, record.generation)
+        else:
+            self.forward(self._host.node_id, care.copies.homes[life].place.snapshot(record))
+            care.copies.drop(life, record.client)
+
     def _forget(self, node: str, life: int) -> None:
         self._adopted.discard((node, life))
         self._care.sites.adopted(frozenset(self._adopted))
+        copy = self._care.copies.homes.get((node, life))
+        for record in copy.place if copy is not None else ():
+            self._care.copies.drop((node, life), record.client)
         self._care.copies.homes.pop((node, life), None)

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from brokerweave.care.held import Held
+from brokerweave.care.homes.disk import Life, Part, RecordJournal
 from brokerweave.care.homes.record import Record, RecordTable, Snapshot, Stream, part
 from brokerweave.care.homes.wire import LogEntry
-
-Life = tuple[str, int]
 
 
 class Forward(Protocol):
@@ -36,14 +35,41 @@ class Copy:
 
 
 class Copies:
-    def __init__(self, taken: Mapping[Stream, int], client_bytes: int, forward: Forward) -> None:
+    def __init__(
+        self, taken: Mapping[Stream, int], client_bytes: int, disk: RecordJournal, forward: Forward
+    ) -> None:
         self.homes: dict[Life, Copy] = {}
+        self._disk = disk
         self._taken = taken
         self._client_bytes = client_bytes
         self._forward = forward
 
-    def log(self, life: Life, entry: LogEntry) -> None:
+    def restore(self, part: Part) -> None:
+        """What the disk has of an earlier start of this node. It covers what is listed, and no more."""
+        if isinstance(part, Held):
+            self.came(part.publish.topic, part)
+            return
+        life, entries, whole = part
+        for each in entries:
+            if life not in self.homes:
+                self.homes[life] = Copy(RecordTable({}, self._client_bytes), {}, each.names)
+            if whole:
+                self.homes[life].place.drop(each.client)
+            self._log(life, each)
+
+    def log(self, life: Life, entries: list[LogEntry]) -> None:
         """What a home says."""
+        self._disk.told(life, entries)
+        for each in entries:
+            self._log(life, each)
+
+    def drop(self, life: Life, client: str) -> None:
+        """Somebody else has all that is known here of a client."""
+        copy = self.homes[life]
+        if copy.place.drop(client) is not None:
+            self._disk.told(life, [LogEntry("drop", client)])
+
+    def _log(self, life: Life, entry: LogEntry) -> None:
         if entry.kind == "begin":
             before = self.homes.get(life)
             to = before.to if before is not None else {}
@@ -53,7 +79,7 @@ class Copies:
             return
         copy = self.homes.get(life)
         if copy is None:
-            return
+            return  # it has ended
         place = copy.place
         record = place.records.get(entry.client)
         match entry.kind:

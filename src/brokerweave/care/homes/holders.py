@@ -51,8 +51,12 @@ class _HolderStream:
 class HolderStreams:
     _named: tuple[str, ...] = ()
 
-    def __init__(self, host: LogHost, sites: SiteBook, place: RecordTable) -> None:
+    def __init__(
+        self, host: LogHost, sites: SiteBook, place: RecordTable, keep: Callable[[LogEntry], None]
+    ) -> None:
+        """`keep`: as a holder that all origins send to, the disk hears of what happens."""
         self._host = host
+        self._keep = keep
         self._sites = sites
         self._place = place
         self._streams: dict[str, _HolderStream] = {}
@@ -132,6 +136,7 @@ class HolderStreams:
         )
 
     def note(self, entry: LogEntry) -> None:
+        self._keep(entry)
         for stream in self._streams.values():
             self._note(stream, entry)
 
@@ -145,8 +150,12 @@ class HolderStreams:
     def _whole(self, record: Record) -> LogEntry:
         return LogEntry("record", record.client, record=self._place.snapshot(record))
 
-    def add(self, record: Record, held: Held, everybody: bool = False) -> None:
-        """A client is to get this: those who do not get it from its origin hear so."""
+    def learned(self, record: Record, held: Held) -> None:
+        """Another copy had this for a client."""
+        self.note(LogEntry("add", record.client, held=held))
+
+    def add(self, record: Record, held: Held, everybody: bool) -> None:
+        """This came for a client: those who do not get it from its origin hear so."""
         origin = held.id.origin, held.id.epoch
         for stream in self._streams.values():
             if everybody or origin not in stream.heard:
