@@ -185,7 +185,7 @@ class HomeCare(Care, SiteEvents):
             self.claims.lives()
         if neighbour not in self._told:
             self._told.add(neighbour)
-            self.holders.choose()
+            self.holders.up(neighbour)
             self.claims.up(neighbour)
             self._look()
 
@@ -343,6 +343,8 @@ class HomeCare(Care, SiteEvents):
                 release = wire.encode_release(wire.Release(client, home.record.generation))
                 self._host.send_own(giver, wire.RELEASE, release)
             self.drop(home)
+            self.holders.flush()  # the node may be about to stop: nobody is to go on with it then
+            self.disk.flush()
 
     def drop(self, home: Home) -> None:
         self.want_no_more(home.record)
@@ -521,7 +523,7 @@ class HomeCare(Care, SiteEvents):
         for held in found:
             had = self.place.has(home.record, held) and self._is_for(home, held)
             if had or held.id in delivering.flight:
-                return not must_see and not home.record.dropped
+                return not must_see and held.id not in home.record.dropped
         # It came before this node knew that the client is to get it.
         delivering.flight.update(held.id for held in found[:1])
         return False

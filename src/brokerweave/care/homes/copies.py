@@ -110,7 +110,7 @@ class Copies:
                 copy.before = None
                 copy.to = {client: to for client, to in copy.to.items() if client in place.records}
             case "end":
-                del self.homes[life]
+                self.homes.pop(life, None)
 
     def heard(self, life: Life) -> None:
         """A home has said all that it had to say now."""

@@ -86,6 +86,13 @@ class HolderStreams:
                 self._send(node, stream)
         self._name_them()
 
+    def up(self, node: str) -> None:
+        """A neighbour has told what it wants. It may have kept records here before, and not since."""
+        self.choose()
+        if node not in self._streams:
+            payload = wire.encode_log(self._sites.life, 0, [LogEntry("end")], self._host.now())
+            self._host.send_own(node, wire.LOG, payload)
+
     def _name_them(self) -> None:
         if self.names != self._named:
             self._named = self.names

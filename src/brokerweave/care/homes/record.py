@@ -24,6 +24,7 @@ Origin = tuple[str, int]
 """A node and one of its starts."""
 EXPLICIT = 256
 """Ids listed beyond which it is looked whether they need be."""
+MOST_DROPPED = 1000
 
 
 @dataclass(slots=True)
@@ -80,8 +81,8 @@ class Record:
     """Filters of these that are newer than `base`: what it covers was not looked at for them."""
     will: bytes = b""
     size: int = 0
-    dropped: int = 0
-    """Publications let go for want of room."""
+    dropped: dict[MessageId, None] = field(default_factory=dict)
+    """The last ones that were let go for want of room: only its broker may still have them."""
 
 
 class RecordTable:
@@ -172,7 +173,9 @@ class RecordTable:
         while record.size > self._client_bytes and len(record.queue) > 1:
             oldest = next(iter(record.queue))
             self._grow(record, -record.queue.pop(oldest).size)
-            record.dropped += 1
+            record.dropped[oldest] = None
+            if len(record.dropped) > MOST_DROPPED:
+                del record.dropped[next(iter(record.dropped))]
             gone.append(oldest)
         return gone
 
@@ -200,6 +203,7 @@ class RecordTable:
         record.version = None
 
     def settle(self, record: Record, version: int) -> None:
+        record.base = self._base(record)  # an origin that is gone hears nothing any more
         record.version = version
         record.fresh.clear()
         self._compress(record)
