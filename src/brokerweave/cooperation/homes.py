@@ -138,7 +138,7 @@ class Homes(Strategy):
             node = node.removesuffix("+")
             if not life and node != me:
                 there[node] = max(qos, there.get(node, -1))
-            holders = self._ended[node, int(life)].holders if life else self._holders(node)
+            holders = self._ended[node, int(life)].holders if life else self.holders_of(node)
             for holder in {*holders, *((me,) if node == me else ())} & (linked | {me}):
                 if node not in holds.setdefault(holder, []):
                     holds[holder].append(node)
@@ -149,7 +149,7 @@ class Homes(Strategy):
         ]
         return Route(tuple(hops), _key(me) in wanted, own)
 
-    def _holders(self, node: str) -> tuple[str, ...]:
+    def holders_of(self, node: str) -> tuple[str, ...]:
         site = self._own if node == self.context.node_id else self._sites.get(node)
         return site.holders if site is not None else ()
 

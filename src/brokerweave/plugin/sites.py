@@ -90,6 +90,9 @@ class SiteBook(Protocol):
     def life_of(self, node: str) -> int:
         """A site's life, as it told; 0: it has not."""
 
+    def holders_of(self, node: str) -> tuple[str, ...]:
+        """Who keeps copies of a site's records, as it told last."""
+
     def rank(self, nodes: Iterable[str]) -> tuple[str, ...]:
         """Nodes in the order in which this site would have them keep its records."""
 

@@ -464,6 +464,7 @@ class HomeCare(Care, SiteEvents):
                 or (
                     self.sites.ready()
                     and self.claims.answered(home, linked)
+                    and self.claims.sourced(home)
                     and self.all_know(linked, claiming.version, claiming.positions)
                 )
             )

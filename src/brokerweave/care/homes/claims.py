@@ -61,6 +61,7 @@ class Claims:
     def come(self, home: Home, generation: int) -> None:
         """A client came here, or its home is gone and this is the first of its holders."""
         care, record = self._care, home.record
+        home.sources = self._sources(home)
         record.generation = max(generation, self.generation(home.client) + 1)
         self._learn(home.client, record.generation, self._host.node_id)
         home.state, home.to = State.HOME, ""
@@ -80,6 +81,13 @@ class Claims:
         self._host.call_later(care.sites.patience, partial(self._late, home, home.claiming))
         care.progress(home)
 
+    def _sources(self, home: Home) -> frozenset[str]:
+        """The site that had the client last, as far as is known, and its holders: one of them has to answer."""
+        at = self._generations.get(home.client, (0, ""))[1]
+        if at == self._host.node_id:
+            return frozenset() if home.claiming is None else home.sources
+        return frozenset((at, *self._care.sites.holders_of(at))) if at else frozenset()
+
     def _ask(self, home: Home, node: str) -> None:
         claim = ClientClaim(home.client, home.record.generation, home.hold)
         self._host.send_own(node, wire.CLAIM, wire.encode_claims([claim]))
@@ -94,6 +102,12 @@ class Claims:
         """Whether these know that the client is here, and have given what they knew."""
         lives = self._care.sites.life_of
         return all(home.answered.get(node, -1) == lives(node) for node in nodes)
+
+    def sourced(self, home: Home) -> bool:
+        """Whether one has answered that knows what the client has, or none lives."""
+        me, live = self._host.node_id, self._care.sites.live
+        sources = home.sources & live
+        return not sources or me in sources or any(self.answered(home, (node,)) for node in sources)
 
     def changed(self, home: Home) -> None:
         """What a client wants where it is has changed: origins have to hear it, and holders."""

@@ -106,6 +106,8 @@ class Home:
     claiming: Claiming | None = None
     answered: dict[str, int] = field(default_factory=dict)
     """The sites, with their lives, that know that the client is here."""
+    sources: frozenset[str] = frozenset()
+    """Who knows best what the client has: the site that had it last, and that one's holders."""
     delivering: Delivering = field(default_factory=Delivering)
     session: bool = False
     """A session of the client is, or was, at the broker here; else it was adopted."""
