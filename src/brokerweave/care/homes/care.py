@@ -342,15 +342,18 @@ class HomeCare(Care, SiteEvents):
             for giver in home.claiming.givers if home.claiming is not None else ():
                 release = wire.encode_release(wire.Release(client, home.record.generation))
                 self._host.send_own(giver, wire.RELEASE, release)
-            self.drop(home)
+            self.drop(home, home.record.generation)
+            self.claims.drop_copies(client, self._host.node_id)
             self.holders.flush()  # the node may be about to stop: nobody is to go on with it then
             self.disk.flush()
 
-    def drop(self, home: Home) -> None:
+    def drop(self, home: Home, ended: int = 0) -> None:
+        """`ended`: the generation with which its session ended."""
+        self.copies.note_end(home.client, ended)
         self.want_no_more(home.record)
         self.place.drop(home.client)
         self.homes.pop(home.client, None)
-        self.holders.note(LogEntry("drop", home.client))
+        self.holders.note(LogEntry("drop", home.client, generation=ended))
 
     def forget(self, home: Home) -> None:
         """Another site has the client, or its session ended there."""
@@ -442,10 +445,21 @@ class HomeCare(Care, SiteEvents):
             self.want(record)
             self.holders.filters(record)
         for held in learned.new:
+            home.told[held.id] = told.generation
             self.holders.learned(record, held)
         if learned.had:
             self.holders.has(record, learned.had)
         return learned
+
+    def forget_before(self, home: Home, ended: int) -> None:
+        """A session of the client ended: what others told of it is of no use in this one."""
+        home.record.born = ended
+        told = [one for one in home.record.queue if one in home.told and home.told[one] <= ended]
+        for each in told:
+            self.place.received(home.record, each)
+        if told:
+            self.holders.has(home.record, told)
+        self.holders.filters(home.record)
 
     def settled(self, home: Home, version: int) -> None:
         self.place.settle(home.record, version)

@@ -66,6 +66,7 @@ class Claims:
         self._learn(home.client, record.generation, self._host.node_id)
         home.state, home.to = State.HOME, ""
         home.answered.clear()
+        record.born = max(record.born, care.copies.ended.get(home.client, 0))
         care.place.unsettle(record)
         for (node, life), copy, kept in care.copies.of(home.client):
             care.merge(home, copy.place.snapshot(kept))
@@ -136,6 +137,8 @@ class Claims:
             self._host.send_own(giver, wire.RELEASE, payload)
         if not claiming.givers:
             home.claiming = None
+            home.told.clear()
+            self.drop_copies(home.client, self._host.node_id)
             care.settled(home, claiming.version)
 
     def given(self, neighbour: str, payload: bytes) -> None:
@@ -156,6 +159,8 @@ class Claims:
                 self._forward(home.to, part(home.record, learned))
             return
         claiming = home.claiming
+        if home.record.born < give.ended < home.record.generation:
+            care.forget_before(home, give.ended)
         if give.kind == STALE:
             self._learn(give.client, give.generation, give.home)
             later = (give.generation, give.home) > (home.record.generation, self._host.node_id)
@@ -216,17 +221,21 @@ class Claims:
         known = RecordTable({}, care.sites.client_bytes)
         record = known.open(client)
         gave = home is not None
+        record.born = ended = care.copies.ended.get(client, 0)
         if home is not None:
             self._leave(home, neighbour)
+            record.generation = home.record.generation
             known.merge(record, care.place.snapshot(home.record))
         for (node, life), copy, kept in care.copies.of(client):
             if (node, life) == (neighbour, care.sites.life_of(neighbour)):
                 continue
             copy.to[client] = neighbour, claim.generation
+            record.generation = max(kept.generation, record.generation)
             known.merge(record, copy.place.snapshot(kept))
             gave = True
         told = known.snapshot(record) if gave else None
-        self._give(neighbour, Give(client, claim.generation, ANSWER, told, care.publishers.last(client)))
+        names = care.publishers.last(client)
+        self._give(neighbour, Give(client, claim.generation, ANSWER, told, names, ended=ended))
 
     def _stays(self, home: Home, claim: ClientClaim, neighbour: str) -> bool:
         mine = home.hold, home.record.generation, self._host.node_id
@@ -276,12 +285,15 @@ class Claims:
         home = care.homes.get(client)
         if home is not None and home.state is State.LEAVING and home.to == releasing.to:
             care.drop(home)
-        for (node, life), copy, _ in care.copies.of(client):
-            if copy.to.get(client, ("", 0))[0] == releasing.to:
-                del copy.to[client]
-                if not self._is_home(node, life):
-                    care.copies.drop((node, life), client)
+        self.drop_copies(client, releasing.to)
         self._give(releasing.to, Give(client, releasing.generation, DONE))
+
+    def drop_copies(self, client: str, to: str) -> None:
+        """Who claimed a client has all that copies here have."""
+        for life, copy, _ in self._care.copies.of(client):
+            if copy.to.get(client, ("", 0))[0] == to:
+                del copy.to[client]
+                self._care.copies.drop(life, client)
 
     # Sites come and go
 

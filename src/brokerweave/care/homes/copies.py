@@ -7,7 +7,7 @@ own clients, brokers, connections.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,6 +15,9 @@ from brokerweave.care.held import Held
 from brokerweave.care.homes.disk import Life, Part, RecordJournal
 from brokerweave.care.homes.record import Record, RecordTable, Snapshot, Stream, part
 from brokerweave.care.homes.wire import LogEntry
+
+
+MOST_ENDED = 200_000
 
 
 class Forward(Protocol):
@@ -39,6 +42,8 @@ class Copies:
         self, taken: Mapping[Stream, int], client_bytes: int, disk: RecordJournal, forward: Forward
     ) -> None:
         self.homes: dict[Life, Copy] = {}
+        self.ended: dict[str, int] = {}
+        """The last generation of sessions that ended, at homes of which this node has copies, or here."""
         self._disk = disk
         self._taken = taken
         self._client_bytes = client_bytes
@@ -68,6 +73,13 @@ class Copies:
         copy = self.homes[life]
         if copy.place.drop(client) is not None:
             self._disk.told(life, [LogEntry("drop", client)])
+
+    def note_end(self, client: str, generation: int) -> None:
+        """A client's session is over."""
+        if generation:
+            self.ended[client] = max(generation, self.ended.pop(client, 0))
+            if len(self.ended) > MOST_ENDED:
+                del self.ended[next(iter(self.ended))]
 
     def _log(self, life: Life, entry: LogEntry) -> None:
         if entry.kind == "begin":
@@ -101,6 +113,7 @@ class Copies:
                 place.settle(record, entry.version)
             case "drop":
                 place.drop(entry.client)
+                self.note_end(entry.client, entry.generation)
                 copy.to.pop(entry.client, None)
             case "heard":
                 place.heard[entry.client, entry.version] = entry.generation
@@ -120,6 +133,9 @@ class Copies:
 
     def _told(self, copy: Copy, told: Snapshot) -> None:
         record = copy.place.open(told.client)
+        if told.born >= record.generation > 0:  # of a session that has ended
+            copy.place.drop(told.client)
+            record = copy.place.open(told.client)
         learned = copy.place.merge(record, told)
         self._rename(copy, record, told)
         record.version = told.version
@@ -134,7 +150,7 @@ class Copies:
     def _rename(self, copy: Copy, record: Record, told: Snapshot) -> None:
         gone = {f: None for f in record.filters if f not in told.filters}
         copy.place.set_filters(record, {**gone, **told.filters})
-        record.generation, record.will = told.generation, told.will
+        record.generation, record.will, record.born = told.generation, told.will, told.born
 
     def came(self, topic: str, held: Held) -> bool:
         """A publication came to this node. Whether a copy wants it."""
@@ -157,8 +173,11 @@ class Copies:
 
     # Claims
 
-    def of(self, client: str) -> Iterator[tuple[Life, Copy, Record]]:
-        for life, copy in list(self.homes.items()):
-            record = copy.place.records.get(client)
-            if record is not None:
-                yield life, copy, record
+    def of(self, client: str) -> list[tuple[Life, Copy, Record]]:
+        """The latest first."""
+        found = [
+            (life, copy, copy.place.records[client])
+            for life, copy in self.homes.items()
+            if client in copy.place.records
+        ]
+        return sorted(found, key=lambda each: -each[2].generation)

@@ -152,6 +152,7 @@ class HolderStreams:
 
     def filters(self, record: Record) -> None:
         told = Snapshot(record.client, record.generation, dict(record.filters), [], will=record.will)
+        told.born = record.born
         self.note(LogEntry("filters", record.client, record=told))
 
     def _whole(self, record: Record) -> LogEntry:

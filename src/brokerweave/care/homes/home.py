@@ -108,6 +108,8 @@ class Home:
     """The sites, with their lives, that know that the client is here."""
     sources: frozenset[str] = frozenset()
     """Who knows best what the client has: the site that had it last, and that one's holders."""
+    told: dict[MessageId, int] = field(default_factory=dict)
+    """While it is claimed: what others had for it, and in which generation."""
     delivering: Delivering = field(default_factory=Delivering)
     session: bool = False
     """A session of the client is, or was, at the broker here; else it was adopted."""

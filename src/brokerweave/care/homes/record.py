@@ -40,6 +40,7 @@ class Snapshot:
     will: bytes = b""
     version: int | None = None
     fresh: set[str] = field(default_factory=set)
+    born: int = 0
 
     def had(self, held: Held) -> bool:
         """Whether it was seen; had, if it is not in the queue."""
@@ -69,6 +70,8 @@ class Merged:
 class Record:
     client: str
     generation: int = 0
+    born: int = 0
+    """The last generation of the session before this one: what is known of that one is of no use."""
     filters: dict[str, int] = field(default_factory=dict)
     queue: dict[MessageId, Held] = field(default_factory=dict)
     base: dict[Stream, int] = field(default_factory=dict)
@@ -233,10 +236,14 @@ class RecordTable:
             record.will,
             record.version,
             set(record.fresh),
+            record.born,
         )
 
     def merge(self, record: Record, told: Snapshot) -> Merged:
-        """Take over what another copy knows."""
+        """Take over what another copy knows. Of several the latest has to come first."""
+        if told.generation <= record.born:
+            return Merged([], set(), {}, [])
+        record.born = max(told.born, record.born)
         pending = {held.id for held in told.queue}
         had = {one for one, held in record.queue.items() if one not in pending and told.had(held)}
         for identifier in had:

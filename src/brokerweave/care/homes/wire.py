@@ -53,6 +53,8 @@ class Give:
     """Packet id, content and id of what the client published last."""
     home: str = ""
     """Where it came later."""
+    ended: int = 0
+    """The last generation of a session of it that is known to have ended."""
 
 
 ANSWER = "answer"
@@ -81,7 +83,7 @@ class LogEntry:
     - "add": the client is to get `held`.
     - "has": it has `ids`.
     - "settled": its record is at `version` from now on.
-    - "drop": it is no client of the home any more.
+    - "drop": it is no client of the home any more; its session up to `generation` ended, if that is not 0.
     - "heard": the origin `client` in its start `version` knows version `generation` of what the home wants.
     - "holders": `names` keep its records.
     """
@@ -113,18 +115,18 @@ def encode_give(give: Give, now: float) -> bytes:
         [packet_id, base64.b85encode(content).decode(), list(name)] for packet_id, content, name in give.names
     ]
     record = _snapshot(give.record, bodies) if give.record is not None else None
-    return _pack([give.client, give.generation, give.kind, record, names, give.home], bodies, now)
+    return _pack([give.client, give.generation, give.kind, record, names, give.home, give.ended], bodies, now)
 
 
 def decode_give(payload: bytes, now: float) -> Give:
     head, bodies = _unpack(payload, now)
     with _Reading():
-        client, generation, kind, record, names, home = head
+        client, generation, kind, record, names, home, ended = head
         if kind not in (ANSWER, STALE, LATE, DONE):
             raise ValueError(kind)
         told = tuple((int(p), base64.b85decode(c), _id(name)) for p, c, name in names)
         snapshot = _record(record, bodies) if record is not None else None
-        return Give(str(client), int(generation), kind, snapshot, told, str(home))
+        return Give(str(client), int(generation), kind, snapshot, told, str(home), int(ended))
     raise AssertionError
 
 
@@ -202,11 +204,12 @@ def _snapshot(record: Snapshot, bodies: list[Held]) -> list[Any]:
         base64.b85encode(record.will).decode(),
         record.version,
         sorted(record.fresh),
+        record.born,
     ]
 
 
 def _record(said: Any, bodies: list[Held]) -> Snapshot:
-    client, generation, filters, first, count, base, ids, will, version, fresh = said
+    client, generation, filters, first, count, base, ids, will, version, fresh, born = said
     if not all(f and type(qos) is int and qos in (0, 1, 2) for f, qos in filters.items()):
         raise ValueError("a filter without a QoS")
     if int(first) < 0 or int(count) < 0 or int(first) + int(count) > len(bodies):
@@ -221,6 +224,7 @@ def _record(said: Any, bodies: list[Held]) -> Snapshot:
         base64.b85decode(will),
         None if version is None else int(version),
         set(map(str, fresh)),
+        int(born),
     )
 
 
