@@ -74,7 +74,9 @@ class HolderStreams:
         linked = self._sites.linked()
         for node in [node for node in self._streams if node not in self._sites.live]:
             del self._streams[node]
-        wanted = self._sites.rank(linked)[: self._sites.copies - 1]
+        ranked = self._sites.rank(linked)
+        complete = [node for node in ranked if node in self._streams and self._streams[node].complete]
+        wanted = [*complete, *(node for node in ranked if node not in complete)][: self._sites.copies - 1]
         for node in wanted:
             stream = self._streams.setdefault(node, _HolderStream())
             if not stream.complete:
@@ -104,6 +106,7 @@ class HolderStreams:
         if stream is not None:
             stream.complete = 0
             stream.entries.clear()
+            self.choose()
 
     def _begin(self, node: str, stream: _HolderStream) -> None:
         stream.entries.clear()
