@@ -8,6 +8,7 @@ another site has claimed later has no pair here. Must not know: sockets, clocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import ClassVar
@@ -441,6 +442,9 @@ class HomeCare(Care, SiteEvents):
         record = home.record
         learned = self.place.merge(record, told)
         self._count_dropped(home, learned.dropped)
+        # The broker may have refused it when it came. If it did not, what it delivers is swallowed.
+        again = {held.id for held in told.queue} - home.delivering.flight
+        home.delivering.by_broker -= again
         if learned.filters and home.state is State.HOME:
             self.want(record)
             self.holders.filters(record)
@@ -532,7 +536,7 @@ class HomeCare(Care, SiteEvents):
                 delivering.flight.add(held.id)
                 return False
         for entering in self._recent.entering(content):
-            if home.client not in entering.shown:
+            if home.client not in entering.shown and not self._has_name(entering):
                 entering.shown.add(home.client)
                 return False
         for held in found:
@@ -543,8 +547,16 @@ class HomeCare(Care, SiteEvents):
         delivering.flight.update(held.id for held in found[:1])
         return False
 
+    def _has_name(self, entering: Entering) -> bool:
+        """Whether its publisher sends again what is known here."""
+        sent = self.publishers.find(entering.publisher, entering.packet_id, entering.content)
+        return entering.again and sent is not None
+
     def _is_for(self, home: Home, held: Held) -> bool:
-        return home.client in self.place.matching(held.publish.topic)
+        """Whether the record was looked through for it: it wants it, or did until it was withdrawn."""
+        topic, client = held.publish.topic, home.client
+        withdrawn = client not in self._coming_in and home.delivering.qos_of(topic) < 0
+        return withdrawn or client in self.place.matching(topic)
 
     def _found(self, home: Home, content: bytes) -> list[Held]:
         found = self._recent.of(content)
@@ -583,7 +595,8 @@ class HomeCare(Care, SiteEvents):
         self._turn_later()
         self._tick += 1
         content = content_hash(publish.topic, publish.payload)
-        self._recent.enter(Entering(pair.client.client_id, publish.packet_id, content, self._tick))
+        client, packet_id = pair.client.client_id, publish.packet_id
+        self._recent.enter(Entering(client, packet_id, content, self._tick, publish.dup))
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
         client = pair.client.client_id
@@ -646,9 +659,18 @@ class HomeCare(Care, SiteEvents):
             return None
         if run.max_qos:
             self._apply(run, lane, None, in_turn=run.origin == neighbour and not run.repair)
+            if not run.cap:
+                run = replace(run, cap=self._qos_here(run))
         if run.blob[0] & _DUP:
             return run.without_dup()
         return run
+
+    def _qos_here(self, run: Run) -> int:
+        """Its origin may not know yet who wants more here; at QoS 0 nobody would hear who has it."""
+        if self._coming_in:
+            return 2
+        topic = publish_head(run.blob, run.version).topic.decode()
+        return max(self.place.matching(topic).values(), default=0)
 
     def _note_sender(self, run: Run, lane: int, dup: bool) -> bool:
         """Remember what a publisher may send again. False: it sent this before, under another name."""

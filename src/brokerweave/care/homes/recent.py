@@ -24,6 +24,8 @@ class Entering:
     packet_id: int
     content: bytes
     tick: int
+    again: bool = False
+    """Its publisher may have sent it before."""
     shown: set[str] = field(default_factory=set)
     """Clients to which the broker delivered it."""
     had: set[str] = field(default_factory=set)
