@@ -12,12 +12,12 @@ from math import inf
 from typing import Any
 
 import pytest
-
 from brokerweave.care.dead_wills import WILL_OF, DeadWills
 from brokerweave.care.queues import Queues
 from brokerweave.care.receipts import ReceiptExchange
 from brokerweave.care.senders import Senders
 from brokerweave.cooperation.clients import ClientEntry, ClientTable
+
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.membership import wire
 from brokerweave.membership.members import Claim, MemberState

@@ -1,6 +1,6 @@
 """Homes: no client loses or gets twice what it was promised, with and without sites that die.
 
-A failure names the seed: `brokerweave sim --strategy brokerweave.cooperation.homes:Homes --nodes N
+A failure names the seed: `brokerweave sim --strategy mesh --nodes N
 --seed SEED --seeds 1 --faults churn` shows the shortest schedule that fails.
 """
 
@@ -12,7 +12,7 @@ from brokerweave.sim import many
 from brokerweave.sim.run import SimOptions
 from tests.chaos.test_simulator import failures
 
-HOMES = "brokerweave.cooperation.homes:Homes"
+HOMES = "mesh"
 SEEDS = range(1, 21)
 
 

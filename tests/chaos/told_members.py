@@ -48,7 +48,7 @@ class ToldMembers(Strategy):
         unheard = self._live - self.versions.keys() - {self.context.node_id}
         return not unheard and not self.context.searching()
 
-    def sites(self, topic: str) -> dict[str, int]:
+    def wanting(self, topic: str) -> dict[str, int]:
         """The other sites that want a topic, each with its QoS."""
         found = {}
         for member, filters in self.wanted.items():
@@ -63,7 +63,7 @@ class ToldMembers(Strategy):
         if not self.ready():
             self._look_later()
             return NOT_YET
-        return Route(tuple(Hop(site, qos) for site, qos in sorted(self.sites(topic).items())))
+        return Route(tuple(Hop(site, qos) for site, qos in sorted(self.wanting(topic).items())))
 
     def route_retained(self, topic: str, came_from: str | None) -> Route:
         if came_from is not None:

@@ -1,8 +1,7 @@
 """What a node does for clients that lose their site, as the rest of the node sees it.
 
-Owns the interface. `Care` itself is the null object, for strategies without a roster: it keeps nothing, waits
-for nobody and knows nobody. `client_care` and `homes.care` do something, each what its way of keeping takes.
-Must not know: how anything is kept.
+Owns the interface. `Care` itself is the null object, for strategies without a site book: it keeps nothing,
+waits for nobody and knows nobody. `client_care` does something. Must not know: how anything is kept.
 """
 
 from __future__ import annotations

@@ -1,47 +1,81 @@
-"""What this node's clients received a moment ago.
+"""What a broker may be about to deliver, found by what it says.
 
-Owns the memory of (client, content). Holders hear of a receipt once, when it comes. A node that becomes a
-holder later, or gets the same publication under another id, has to be told again. Invariants: bounded in time
-and number, and what is forgotten for lack of room is counted: at worst a client gets it twice. Must not know:
-who holds, clocks.
+Owns what came to this node in the last one or two windows, by content, and what clients here published that
+the broker has yet to acknowledge. Invariant: what a broker delivers is here, unless the node was restarted or
+it was published elsewhere than through nodes. Must not know: clocks, clients' records.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable
-from itertools import islice
+from dataclasses import dataclass, field
 
-SECONDS = 30.0
-"""How long one is remembered: longer than publishers take to come back and send again, though busy sites may
-let them wait until they try once more."""
-MOST = 50_000
-LATEST = 5_000
-"""As many are told to one who may have begun to hold: a node with little CPU has to read them all."""
+from brokerweave.care.held import Held
+
+MOST = 200_000
+MOST_ENTERING = 100_000
+"""What enters and goes to no other site is never told to have left: the oldest beyond this go."""
 
 
-class Recent:
-    def __init__(self, most: int = MOST) -> None:
-        self.dropped = 0
-        self._most = most
-        self._received: OrderedDict[tuple[str, bytes], float] = OrderedDict()
+@dataclass(slots=True, eq=False)
+class Entering:
+    """Given to the broker by a client, and not acknowledged yet: it has no id."""
 
-    def note(self, client: str, hashes: Iterable[bytes], now: float) -> None:
-        for one in hashes:
-            self._received[client, one] = now
-            self._received.move_to_end((client, one))  # the order is by time
-        while self._received and not 0 <= now - next(iter(self._received.values())) < SECONDS:
-            self._received.popitem(last=False)
-        while len(self._received) > self._most:
-            self._received.popitem(last=False)
-            self.dropped += 1
+    publisher: str
+    packet_id: int
+    content: bytes
+    tick: int
+    again: bool = False
+    """Its publisher may have sent it before."""
+    shown: set[str] = field(default_factory=set)
+    """Clients to which the broker delivered it."""
+    had: set[str] = field(default_factory=set)
+    """Those of them that have it."""
 
-    def has(self, client: str, hash: bytes) -> bool:
-        return (client, hash) in self._received
 
-    def latest(self) -> dict[str, list[bytes]]:
-        """By client."""
-        found: dict[str, list[bytes]] = {}
-        for client, one in islice(reversed(self._received), LATEST):
-            found.setdefault(client, []).append(one)
-        return found
+class RecentPublications:
+    def __init__(self) -> None:
+        self.forgotten = 0
+        """How often something was let go before its time."""
+        self._count = self._entering_count = 0
+        self._latest: dict[bytes, list[Held]] = {}
+        self._earlier: dict[bytes, list[Held]] = {}
+        self._entering: dict[bytes, list[Entering]] = {}
+
+    def note(self, held: Held) -> None:
+        if self._count >= MOST:
+            self.turn()
+            self.forgotten += 1
+        self._count += 1
+        self._latest.setdefault(held.hash, []).append(held)
+
+    def of(self, content: bytes) -> list[Held]:
+        return self._earlier.get(content, []) + self._latest.get(content, [])
+
+    def turn(self) -> bool:
+        """A window has passed. Whether there is anything left."""
+        self._earlier, self._latest, self._count = self._latest, {}, 0
+        return bool(self._earlier)
+
+    # What enters
+
+    def enter(self, entering: Entering) -> None:
+        self._entering.setdefault(entering.content, []).append(entering)
+        self._entering_count += 1
+        if self._entering_count > MOST_ENTERING:
+            self._entering_count -= len(self._entering.pop(next(iter(self._entering))))
+            self.forgotten += 1
+
+    def entering(self, content: bytes) -> list[Entering]:
+        return self._entering.get(content, [])
+
+    def entered(self, publisher: str, packet_id: int, content: bytes) -> Entering | None:
+        """It has an id now, or its client left."""
+        waiting = self._entering.get(content, [])
+        for each in waiting:
+            if each.publisher == publisher and each.packet_id == packet_id:
+                waiting.remove(each)
+                self._entering_count -= 1
+                if not waiting:
+                    del self._entering[content]
+                return each
+        return None

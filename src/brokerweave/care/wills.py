@@ -1,39 +1,49 @@
-"""Wills of other nodes' clients, at a node that holds for them.
+"""Wills of clients whose home died: who adopts a client publishes its will.
 
-Owns what it was told, and what is due since a node died. Invariants: a will is given out once; a client that
-came back before its will was due cancels it; the total is bounded, and what did not fit is counted. Must not
-know: who else holds, how a will is published.
-
-Every holder of a node is told; the first one that lives publishes. The caller asks `due` only while it is
-that one, and tells the others `cleared` of what it published.
+Owns how a will is kept in a record, and the names by which other sites know it again. Invariant: a will is
+published once by whoever adopts its client, and not if the client came back before it was due. Must not
+know: how a publication travels, other sites.
 """
 
 from __future__ import annotations
 
+import math
+import struct
+import zlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from brokerweave.mqtt.packets import Will
+from brokerweave.care.home import Home, State
+from brokerweave.care.ids import MessageId
+from brokerweave.care.publishers import Sent
+from brokerweave.errors import RemoteProtocolError
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.content import content_hash
+from brokerweave.mqtt.packets import Connect, Will
 from brokerweave.mqtt.properties import Property, get_int
+from brokerweave.session.pair import Pair
 
-OVERHEAD = 600
-"""Bytes that one takes beside topic and payload, about."""
+if TYPE_CHECKING:
+    from brokerweave.care.client_care import ClientCare
+    from brokerweave.care.host import CareHost
+
+WILL_OF = "\0"
+"""Begins the sender of a will, as no client id does [MQTT-1.5.4-2]."""
+_LONGEST = 16_000
+"""Characters of a client id in the sender of its will: it has to fit into 64 KiB."""
+_NEVER = 0xFFFF_FFFF
+_HEAD = struct.Struct(">QBI")
 
 
 @dataclass(frozen=True, slots=True)
 class PendingWill:
-    """`since` is when its client came to `node`; `version` the MQTT version of its session."""
+    """Of a client that came in this generation, in a session of this version of MQTT."""
 
-    client: str
-    node: str
     since: int
     version: int
-    will: Will
-    expiry: int = 0
+    expiry: int
     """Seconds that its session lasts: no will waits longer [MQTT-3.1.3-9]."""
-
-    @property
-    def size(self) -> int:
-        return OVERHEAD + len(self.client) + len(self.will.topic) + len(self.will.payload)
+    will: Will
 
     @property
     def delay(self) -> int:
@@ -41,67 +51,77 @@ class PendingWill:
             return 0
         return min(get_int(self.will.properties, Property.WILL_DELAY_INTERVAL, 0), self.expiry)
 
+    def encode(self) -> bytes:
+        # CONNECT has a form for wills.
+        carrier = Connect("", 5 if self.version == 5 else 4, will=self.will)
+        return _HEAD.pack(self.since, self.version, self.expiry) + codec.encode(carrier, 5)
 
-class PendingWills:
-    def __init__(self, max_bytes: int) -> None:
-        self.dropped = 0
-        """Wills that there was no room for."""
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._told: dict[str, PendingWill] = {}
-        self._due: dict[str, float] = {}
-        """Client to when, of those whose node is dead."""
+    @classmethod
+    def decode(cls, data: bytes) -> PendingWill:
+        """Raises RemoteProtocolError."""
+        if len(data) < _HEAD.size:
+            raise RemoteProtocolError("a will that ends too early")
+        since, version, expiry = _HEAD.unpack_from(data)
+        carrier = codec.decode(data[_HEAD.size :], 5)
+        if version not in (3, 4, 5) or not isinstance(carrier, Connect) or carrier.will is None:
+            raise RemoteProtocolError("a will that cannot be read")
+        return cls(since, version, expiry, carrier.will)
 
-    def __len__(self) -> int:
-        return len(self._told)
 
-    def told(self, pending: PendingWill) -> None:
-        """A client came to a node, with this will. Of two of one client the later counts."""
-        known = self._told.get(pending.client)
-        if known is not None and known.since > pending.since:
+class AdoptedWills:
+    def __init__(self, host: CareHost, care: ClientCare) -> None:
+        self._host = host
+        self._care = care
+
+    def came(self, home: Home, pair: Pair) -> None:
+        """A client is connected here: its holders hear of its will."""
+        before, home.record.will = home.record.will, b""
+        pair.came = home.record.generation
+        if pair.will is not None:
+            expiry = _NEVER if math.isinf(pair.expiry) else int(pair.expiry)
+            home.record.will = PendingWill(pair.came, pair.version, expiry, pair.will).encode()
+        if before != home.record.will:
+            self._care.holders.filters(home.record)
+
+    def ended(self, home: Home) -> None:
+        """Its own node sees to its will now."""
+        if home.record.will:
+            home.record.will = b""
+            self._care.holders.filters(home.record)
+
+    def mark(self, pair: Pair, will: Will) -> tuple[str, int]:
+        """The sender of a will that the broker here publishes: what another site may send of it is known,
+        but not if the broker may have died before."""
+        sender = _sender(pair.client.client_id, pair.came)
+        if not pair.broker_left:
+            self._know(sender, will)
+        return sender
+
+    def _know(self, sender: tuple[str, int], will: Will) -> None:
+        nobody = MessageId(self._host.node_id, 0, 0, 0)
+        self._care.publishers.note(*sender, content_hash(will.topic, will.payload), Sent(nobody, True, ""))
+
+    def adopted(self, home: Home) -> None:
+        """The home of a client is gone; perhaps the client comes back in time."""
+        if not home.record.will:
             return
-        self._forget(pending.client)
-        if self._bytes + pending.size > self._max_bytes:
-            self.dropped += 1
+        try:
+            pending = PendingWill.decode(home.record.will)
+        except RemoteProtocolError:
             return
-        self._told[pending.client] = pending
-        self._bytes += pending.size
+        self._host.call_later(pending.delay, lambda: self._publish(home, pending))
 
-    def cleared(self, client: str, since: int) -> None:
-        """Its node sent the will or dropped it, or another holder published it, or the client is elsewhere
-        since then, without one."""
-        known = self._told.get(client)
-        if known is not None and known.since <= since:
-            self._forget(client)
+    def _publish(self, home: Home, pending: PendingWill) -> None:
+        alone = home.state is State.HOME and home.pair is None and not home.session
+        if self._care.homes.get(home.client) is not home or not alone or not home.record.will:
+            return
+        sender, will = _sender(home.client, pending.since), pending.will
+        if self._care.publishers.find(*sender, content_hash(will.topic, will.payload)) is None:
+            self._know(sender, will)
+            self._host.count("wills_of_dead_nodes")
+            self._host.publisher.publish_will(will, pending.version, sender)
+        self.ended(home)
 
-    def dead(self, node: str, now: float) -> None:
-        """The node died with its broker. May be said again: what is due stays due when it was."""
-        for client, pending in self._told.items():
-            if pending.node == node:
-                self._due.setdefault(client, now + pending.delay)
 
-    def alive(self, node: str) -> None:
-        """It was not dead after all, or is back: its own broker publishes."""
-        for client in [client for client in self._due if self._told[client].node == node]:
-            del self._due[client]
-
-    def next_due(self) -> float | None:
-        return min(self._due.values(), default=None)
-
-    def due(self, node: str, now: float) -> list[PendingWill]:
-        """The wills of a dead node's clients to publish now, which are no longer pending."""
-        clients = [c for c, when in self._due.items() if when <= now and self._told[c].node == node]
-        given = [self._told[client] for client in clients]
-        for client in clients:
-            self._forget(client)
-        return given
-
-    def of(self, node: str) -> list[PendingWill]:
-        """Everything told of a node, for one that begins to hold for it."""
-        return [pending for pending in self._told.values() if pending.node == node]
-
-    def _forget(self, client: str) -> None:
-        pending = self._told.pop(client, None)
-        if pending is not None:
-            self._bytes -= pending.size
-        self._due.pop(client, None)
+def _sender(client: str, generation: int) -> tuple[str, int]:
+    return WILL_OF + client[:_LONGEST], zlib.crc32(b"%d" % generation) & 0xFFFF or 1

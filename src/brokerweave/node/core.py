@@ -15,7 +15,6 @@ from random import Random
 from typing import Protocol
 
 from brokerweave.care.client_care import ClientCare
-from brokerweave.care.homes.care import HomeCare
 from brokerweave.care.interface import Care
 from brokerweave.errors import Refused, RemoteProtocolError
 from brokerweave.links.injector import Injector
@@ -54,8 +53,6 @@ from brokerweave.node.wills import Wills
 from brokerweave.node.wiring import UNKNOWN, Wiring
 from brokerweave.node.write_ahead_log import WriteAheadLog
 from brokerweave.plugin import Cut, Linking, Listener, OptionValue, Strategy, Timer, TrafficUsage
-from brokerweave.plugin.roster import Roster
-from brokerweave.plugin.sites import SiteBook
 from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.host import SessionLimits
 from brokerweave.session.pair import Pair
@@ -140,17 +137,6 @@ class NodeHost(Protocol):
         """A neighbour was removed: hang up, and delete what its lanes kept on disk."""
 
     def warn(self, message: str) -> None: ...
-
-
-def _care(core: NodeCore, known: Roster | SiteBook | None) -> Care:
-    """What the strategy knows, clients or sites, says how their messages are kept."""
-    match known:
-        case None:
-            return Care()
-        case SiteBook():
-            return HomeCare(core, known)
-        case _:
-            return ClientCare(core, known)
 
 
 class NodeCore:
@@ -245,7 +231,8 @@ class NodeCore:
         self.sessions = Sessions(self)
         self.wills = Wills(host.call_later, self.publisher.will_due)
         self.taps: Taps | None = None
-        self.care: Care = _care(self, self.strategy.roster())
+        book = self.strategy.sites()
+        self.care: Care = Care() if book is None else ClientCare(self, book)
 
     # For the strategy (Context)
 

@@ -32,7 +32,7 @@ from brokerweave.plugin.listener import (
     Side,
 )
 from brokerweave.plugin.options import Option, OptionValue, option, options_of
-from brokerweave.plugin.roster import Roster, RosterEntry, RosterEvents, RosterTable
+from brokerweave.plugin.sites import SiteBook, SiteEvents
 from brokerweave.plugin.strategy import (
     NOT_YET,
     Context,
@@ -73,15 +73,13 @@ __all__ = [
     "Publish",
     "Reject",
     "RemoteProtocolError",
-    "Roster",
-    "RosterEntry",
-    "RosterEvents",
-    "RosterTable",
     "Route",
     "Session",
     "SessionManager",
     "SessionState",
     "Side",
+    "SiteBook",
+    "SiteEvents",
     "Strategy",
     "SubAck",
     "Subscribe",

@@ -1,6 +1,6 @@
 """What a strategy knows of sites that lets its node care for clients which change or lose their site.
 
-Owns the interfaces between such a strategy and `brokerweave.care.homes`: `SiteBook` is what the node asks,
+Owns the interfaces between such a strategy and `brokerweave.care`: `SiteBook` is what the node asks,
 `SiteEvents` what it hears. Invariants: a site's life is another one after each start; a message takes one
 hop. Must not know: messages, records of clients.
 """

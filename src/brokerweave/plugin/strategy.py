@@ -18,7 +18,6 @@ from brokerweave.mqtt.packets import Packet
 from brokerweave.plugin.options import Option, OptionValue
 
 if TYPE_CHECKING:
-    from brokerweave.plugin.roster import Roster
     from brokerweave.plugin.sites import SiteBook
 
 
@@ -31,7 +30,7 @@ class Hop:
     """-1: nobody asked there, it only keeps messages for others (`holds`)."""
     holds: tuple[str, ...] = ()
     """Nodes for whose clients the neighbour keeps QoS 1 and 2, should they miss it (see
-    `Strategy.roster`)."""
+    `Strategy.sites`)."""
     plan: bytes = b""
     """The strategy's own bytes, up to 65,535. They travel with each message to the neighbour, also over a
     crash, and `follow` of its strategy gets them. Each link pays for them with each message.
@@ -233,8 +232,8 @@ class Strategy:
     make sure of that."""
     marks: ClassVar[bool] = True
     """Before a SUBACK goes to a client the node waits until what the strategy told its neighbours has reached
-    them and, with a `tree`, every node behind them. False: it does not, unless the strategy has a roster
-    (`Roster.when_heard`)."""
+    them and, with a `tree`, every node behind them. False: it does not, unless the strategy has a site book
+    (`Strategy.sites`)."""
     cluster_delivery: ClassVar[bool] = False
     """The acknowledgement of a publication waits for all interested nodes in reach, whatever `delivery`
     says."""
@@ -312,9 +311,9 @@ class Strategy:
         and never after that. A client that waits longer than `patience` (15 s without one) is refused."""
         return True
 
-    def roster(self) -> Roster | SiteBook | None:
-        """Asked once, when the node is built. A strategy that tells every node of every client, and whose
-        messages take one hop, may return itself: the node then keeps what clients of other nodes miss
+    def sites(self) -> SiteBook | None:
+        """Asked once, when the node is built. A strategy that tells every node what each site wants, and
+        whose messages take one hop, may return itself: the node then keeps what clients of other nodes miss
         (`Route.holds`, `Hop.holds`) and gives it to them where they come back. None: nobody does that."""
         return None
 

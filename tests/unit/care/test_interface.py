@@ -7,9 +7,8 @@ import inspect
 import pytest
 
 from brokerweave.care.client_care import ClientCare
-from brokerweave.care.homes.care import HomeCare
 from brokerweave.care.interface import Care
-from brokerweave.cooperation.homes import Homes
+from brokerweave.cooperation.mesh import Mesh
 from brokerweave.cooperation.pf import PublicationFlooding
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.links.run import Run
@@ -23,7 +22,7 @@ def asked_of_care() -> dict[str, object]:
 
 
 def test_care_is_asked_for_nothing_that_nobody_does() -> None:
-    missing = asked_of_care().keys() - vars(ClientCare).keys() - vars(HomeCare).keys() - {"window"}
+    missing = asked_of_care().keys() - vars(ClientCare).keys() - vars(ClientCare).keys() - {"window"}
     assert missing == set()
 
 
@@ -35,10 +34,10 @@ def test_with_a_roster_a_node_cares_for_the_clients_that_it_names() -> None:
 
 def test_with_a_site_book_a_node_has_the_homes_of_its_clients() -> None:
     network = Network()
-    options = {name: each.default for name, each in options_of(Homes).items()}
-    network.add("a", strategy=Homes, options=options)
+    options = {name: each.default for name, each in options_of(Mesh).items()}
+    network.add("a", strategy=Mesh, options=options)
     core = network.nodes["a"].core
-    assert isinstance(core.care, HomeCare)
+    assert isinstance(core.care, ClientCare)
     assert core.care.sites is core.strategy.roster()
     assert core.care.window == core.care.sites.window > Care.window
 

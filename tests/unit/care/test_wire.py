@@ -1,137 +1,225 @@
-"""What nodes say about clients that moved reads back equal, and garbage is refused."""
+"""What homes and holders tell each other reads back equal, and garbage is refused."""
 
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from math import inf, nan
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerweave.care import wire
-from brokerweave.care.held import hold
 from brokerweave.care.ids import MessageId
-from brokerweave.care.wills import PendingWill
+from brokerweave.care.record import Snapshot
+from brokerweave.care.wire import ANSWER, DONE, LATE, STALE, ClientClaim, Give, LogEntry, Release
 from brokerweave.errors import RemoteProtocolError
-from brokerweave.mqtt.content import content_hash
-from brokerweave.mqtt.packets import Publish, Will
-from brokerweave.mqtt.properties import Property
 from tests.unit.care.messages import held
 
-DECODERS = [
-    wire.decode_receipts,
-    wire.decode_got,
-    wire.decode_ask,
-    lambda payload: wire.decode_answer(payload, 0.0),
-    lambda payload: wire.decode_late(payload, 0.0),
-    wire.decode_will,
+NOW = 1 << 20
+DECODERS: list[Callable[[bytes], object]] = [
+    wire.decode_claims,
+    lambda payload: wire.decode_give(payload, NOW),
+    wire.decode_release,
+    lambda payload: wire.decode_log(payload, NOW),
+    wire.decode_logged,
 ]
-WILL = PendingWill("c", "d", 7, 5, Will("w", b"gone", 1, True, ((Property.WILL_DELAY_INTERVAL, 5),)), 60)
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
+names = texts.filter(bool)
+numbers = st.integers(0, (1 << 64) - 1)
+ids = st.builds(MessageId, names, numbers, st.integers(0, 255), numbers)
+publications = st.builds(
+    lambda one, topic, qos, born: held(
+        one.sequence,
+        origin=one.origin,
+        epoch=one.epoch,
+        lane=one.lane,
+        topic=topic,
+        qos=qos,
+        born=float(born),
+    ),
+    ids,
+    st.sampled_from(("t", "a/b", "é")),
+    st.integers(0, 2),
+    st.integers(0, NOW),
+)
+snapshots = st.builds(
+    Snapshot,
+    texts,
+    numbers,
+    st.dictionaries(names, st.integers(0, 2), max_size=3),
+    st.lists(publications, max_size=3),
+    st.dictionaries(st.tuples(names, numbers, st.integers(0, 255)), numbers, max_size=3),
+    st.sets(ids, max_size=3),
+    st.binary(max_size=20),
+    st.none() | numbers,
+    st.sets(texts, max_size=2),
+)
+gives = st.builds(
+    Give,
+    texts,
+    numbers,
+    st.sampled_from((ANSWER, STALE, LATE, DONE)),
+    st.none() | snapshots,
+    st.lists(st.tuples(st.integers(0, 65535), st.binary(max_size=8), ids), max_size=3).map(tuple),
+    texts,
+)
+entries = st.builds(
+    LogEntry,
+    names,
+    texts,
+    st.lists(ids, max_size=3).map(tuple),
+    st.none() | publications,
+    st.none() | snapshots,
+    numbers,
+    numbers,
+    st.lists(texts, max_size=3).map(tuple),
+)
+
+SNAPSHOT = Snapshot(
+    "c", 7, {"t": 1}, [held(1), held(2)], {("a", 1, 0): 4}, {MessageId("b", 1, 0, 3)}, b"will", 9, {"t"}
+)
 PAYLOADS = [
-    wire.encode_receipts({"c": [b"12345678", b"12345678"], "b": [b"abcdefgh"]})[0],
-    wire.encode_got({"c": [MessageId("p", 1, 0, 2)]})[0],
-    wire.encode_ask(wire.Ask(3, 1 << 63, "é")),
-    next(wire.encode_answer(3, "c", [held(1), held(2)], 0.0)),
-    next(wire.encode_late(9, "c", [held(1)], 0.0)),
-    wire.encode_will(WILL),
+    wire.encode_claims([ClientClaim("c", 7, 2), ClientClaim("é", 8, 0)]),
+    wire.encode_give(Give("c", 7, ANSWER, SNAPSHOT, ((3, b"content.", MessageId("a", 1, 0, 2)),), "b"), NOW),
+    wire.encode_release(Release("c", 7)),
+    wire.encode_log(
+        3,
+        9,
+        [
+            LogEntry("record", "c", record=SNAPSHOT),
+            LogEntry("add", "c", held=held(3)),
+            LogEntry("has", "c", ids=(MessageId("a", 1, 0, 2),)),
+            LogEntry("holders", names=("a", "b")),
+        ],
+        NOW,
+    ),
+    wire.encode_logged(3, 9),
 ]
 
 
-def test_topic_and_payload_do_not_run_into_each_other() -> None:
-    assert content_hash("a", b"b") != content_hash("ab", b"")
-    assert content_hash("a", b"b") == content_hash("a", b"b")
+@given(st.lists(st.builds(ClientClaim, texts, numbers, st.integers(0, 2)), max_size=5))
+def test_claims_read_back_equal(claims: list[ClientClaim]) -> None:
+    assert wire.decode_claims(wire.encode_claims(claims)) == claims
 
 
-def test_receipts_read_back_equal() -> None:
-    receipts = {"c": [b"12345678", b"12345678"], "é": [b"abcdefgh"]}
-    (payload,) = wire.encode_receipts(receipts)
-    assert dict(wire.decode_receipts(payload)) == receipts
+@given(gives)
+def test_what_is_given_reads_back_equal(give: Give) -> None:
+    assert wire.decode_give(wire.encode_give(give, NOW), NOW) == give
 
 
-def test_many_receipts_are_cut_into_several_payloads() -> None:
-    hashes = [number.to_bytes(8) for number in range(30_000)]
-    payloads = wire.encode_receipts({"c": hashes})
-    assert len(payloads) > 1
-    assert max(map(len, payloads)) <= wire.PAGE
-    assert [
-        one for payload in payloads for _, some in wire.decode_receipts(payload) for one in some
-    ] == hashes
+@given(texts, numbers)
+def test_a_release_reads_back_equal(client: str, generation: int) -> None:
+    release = Release(client, generation)
+    assert wire.decode_release(wire.encode_release(release)) == release
 
 
-def test_ids_read_back_equal() -> None:
-    ids = [MessageId("p" * 255, (1 << 64) - 1, 255, number) for number in range(2_000)]
-    payloads = wire.encode_got({"c": ids})
-    assert [one for payload in payloads for _, some in wire.decode_got(payload) for one in some] == ids
+@given(numbers, numbers, st.lists(entries, max_size=5))
+def test_a_log_reads_back_equal(life: int, last: int, log: list[LogEntry]) -> None:
+    assert wire.decode_log(wire.encode_log(life, last, log, NOW), NOW) == (life, last, log)
 
 
-def test_a_question_reads_back_equal() -> None:
-    for age in (0.0, 2.5, inf):
-        ask = wire.Ask(3, 1 << 63, "é", age)
-        assert wire.decode_ask(wire.encode_ask(ask)) == ask
+@given(numbers, numbers)
+def test_how_far_a_log_is_known_reads_back_equal(life: int, last: int) -> None:
+    assert wire.decode_logged(wire.encode_logged(life, last)) == (life, last)
 
 
-@pytest.mark.parametrize("age", [-1.0, nan])
-def test_a_question_for_what_is_of_no_age_is_refused(age: float) -> None:
+def test_a_publication_has_its_age_on_the_clock_of_who_reads_it() -> None:
+    payload = wire.encode_log(1, 1, [LogEntry("add", "c", held=held(1, born=100.0))], 107.0)
+    _, _, (entry,) = wire.decode_log(payload, 50.0)
+    assert entry.held == held(1, born=43.0)
+
+
+def test_a_publication_from_the_future_is_as_old_as_its_arrival() -> None:
+    payload = wire.encode_log(1, 1, [LogEntry("add", "c", held=held(1, born=100.0))], 90.0)
+    _, _, (entry,) = wire.decode_log(payload, 50.0)
+    assert entry.held == held(1, born=50.0)
+
+
+# Garbage
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused(decode: Callable[[bytes], object], payload: bytes) -> None:
+    with suppress(RemoteProtocolError):
+        decode(payload)
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_a_payload_of_another_message_raises_nothing_else(
+    decode: Callable[[bytes], object], payload: bytes
+) -> None:
+    with suppress(RemoteProtocolError):
+        decode(payload)
+
+
+@pytest.mark.parametrize(("decode", "payload"), zip(DECODERS, PAYLOADS, strict=True))
+def test_a_payload_that_is_cut_off_raises_nothing_else(
+    decode: Callable[[bytes], object], payload: bytes
+) -> None:
+    decode(payload)
+    (said,) = struct.unpack_from(">I", payload)
+    for length in range(len(payload)):
+        with pytest.raises(RemoteProtocolError) if length < 4 + said else suppress(RemoteProtocolError):
+            decode(payload[:length])
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterable[tuple[Any, ...]]:
+    yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inner:
+        yield from places(each, (*path, key))
+
+
+def replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
+    if not path:
+        return by
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = replaced(value[path[0]], path[1:], by)
+    return copy
+
+
+def packed(head: object, rest: bytes = b"") -> bytes:
+    said = json.dumps(head).encode()
+    return struct.pack(">I", len(said)) + said + rest
+
+
+@pytest.mark.parametrize(("decode", "payload"), zip(DECODERS, PAYLOADS, strict=True))
+@given(st.data())
+def test_anything_in_the_place_of_something_raises_nothing_else(
+    decode: Callable[[bytes], object], payload: bytes, data: st.DataObject
+) -> None:
+    (length,) = struct.unpack_from(">I", payload)
+    head, rest = json.loads(payload[4 : 4 + length]), payload[4 + length :]
+    path = data.draw(st.sampled_from(list(places(head))))
+    with suppress(RemoteProtocolError):
+        decode(packed(replaced(head, path, data.draw(json_values)), rest))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [None, 1, "x", [], [1], {}, ["c", 7, "never heard of", None, [], ""], ["c", 7, ANSWER, [1], [], ""]],
+)
+def test_what_has_another_form_is_refused(head: object) -> None:
     with pytest.raises(RemoteProtocolError):
-        wire.decode_ask(wire.encode_ask(wire.Ask(3, 1, "c", age)))
+        wire.decode_give(packed(head), NOW)
 
 
-def test_an_empty_queue_is_an_answer_too() -> None:
-    (payload,) = wire.encode_answer(3, "c", [], 0.0)
-    assert wire.decode_answer(payload, 0.0) == wire.Answer(3, True, "c", [])
-
-
-def test_a_long_queue_is_cut_into_several_answers_the_last_one_marked() -> None:
-    queue = [held(number, "x" * 1000) for number in range(200)]
-    answers = [wire.decode_answer(payload, 0.0) for payload in wire.encode_answer(3, "c", queue, 0.0)]
-    assert [answer.last for answer in answers] == [False] * (len(answers) - 1) + [True]
-    assert len(answers) > 2
-    assert [one for answer in answers for one in answer.held] == queue
-
-
-def test_a_large_publication_travels_alone() -> None:
-    queue = [held(1), held(2, "x" * 100_000), held(3)]
-    answers = [wire.decode_answer(payload, 0.0) for payload in wire.encode_answer(3, "c", queue, 0.0)]
-    assert [[one.id.sequence for one in answer.held] for answer in answers] == [[1], [2], [3]]
-
-
-def test_publications_keep_their_age_between_clocks_that_differ() -> None:
-    (payload,) = wire.encode_late(9, "c", [held(1, born=95.0)], now=100.0)
-    (one,) = wire.decode_late(payload, now=1_000.0).held
-    assert one == held(1, born=995.0)
-
-
-@pytest.mark.parametrize("qos", [0, 1, 2])
-def test_publications_keep_qos_retain_and_properties(qos: int) -> None:
-    publish = Publish("t", b"x", qos, True, properties=((Property.USER_PROPERTY, ("k", "v")),))
-    one = hold(MessageId("p", 1, 0, 1), publish, 5, 0.0)
-    (payload,) = wire.encode_answer(3, "c", [one], 0.0)
-    assert wire.decode_answer(payload, 0.0).held == [one]
-
-
-@pytest.mark.parametrize("version", [3, 4])
-def test_wills_read_back_equal(version: int) -> None:
-    old = PendingWill("c", "d", 7, version, Will("w", b"", 2))
-    for change in (WILL, old, wire.Cleared("c", "d", 7)):
-        assert wire.decode_will(wire.encode_will(change)) == change
-
-
-@pytest.mark.parametrize("number", range(len(DECODERS)))
-@given(data=st.data())
-def test_garbage_is_refused_as_the_neighbours_fault(number: int, data: st.DataObject) -> None:
-    payload = PAYLOADS[number]
-    at = data.draw(st.integers(0, len(payload) - 1))
-    damaged = payload[:at] + data.draw(st.binary(max_size=6)) + payload[at + data.draw(st.integers(0, 3)) :]
-    for garbage in (damaged, data.draw(st.binary(max_size=40))):
-        with suppress(RemoteProtocolError):
-            DECODERS[number](garbage)
-
-
-@pytest.mark.parametrize("number", range(len(DECODERS)))
-def test_a_payload_that_is_cut_off_is_refused(number: int) -> None:
+@pytest.mark.parametrize("filters", [{"": 1}, {"t": 3}, {"t": None}, {"t": "1"}, ["t"]])
+def test_filters_without_a_qos_are_refused(filters: object) -> None:
+    record = ["c", 7, filters, 0, 0, [], [], "", None, []]
     with pytest.raises(RemoteProtocolError):
-        DECODERS[number](PAYLOADS[number][:-1])
-
-
-def test_a_count_that_cannot_be_is_refused_without_reserving_room_for_it() -> None:
-    with pytest.raises(RemoteProtocolError):
-        wire.decode_got(wire.encode_text("c") + b"\xff\xff\xff\xff")
+        wire.decode_give(packed(["c", 7, ANSWER, record, [], ""]), NOW)

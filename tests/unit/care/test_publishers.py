@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from brokerweave.care.homes import publishers
-from brokerweave.care.homes.publishers import TOLD, Publishers, Sent
+from brokerweave.care import publishers
 from brokerweave.care.ids import MessageId
+from brokerweave.care.publishers import TOLD, Publishers, Sent
 
 
 def sent(number: int) -> Sent:

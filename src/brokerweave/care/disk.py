@@ -6,7 +6,7 @@ record is written anew before what was written of it is cut off. If the disk fai
 what it missed is written when it works again, up to a bound. Must not know: what a record means, who claims
 it.
 
-A part is its kind (u8), home (u8 length, UTF-8), time f64, length u32, content.
+A part is its kind u8, time f64, the lengths u16 of the home's name and u32 of the content, name, content.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
+from brokerweave.care import wire
 from brokerweave.care.held import Held, decode_held, encode_held
-from brokerweave.care.homes import wire
-from brokerweave.care.homes.wire import LogEntry
-from brokerweave.care.wire import Cursor, encode_name
+from brokerweave.care.wire import LogEntry
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.journal import Journal, StorageError
 
@@ -32,7 +31,7 @@ REWRITTEN = 256 << 10
 
 _READ_BYTES = 1 << 20
 _CAME, _TOLD, _WHOLE = 1, 2, 3
-_HEAD = struct.Struct(">dI")
+_HEAD = struct.Struct(">BdHI")
 
 Part = Held | tuple[Life, list[LogEntry], bool]
 """A publication that came, or what a home told; True: these records stand for all that was told of them."""
@@ -105,7 +104,8 @@ class RecordJournal:
         if not self._pending and self._own is None:
             self._soon()
         self._say_own()
-        part = b"%c%b%b%b" % (kind, encode_name(node), _HEAD.pack(self._now(), len(content)), content)
+        name = node.encode()
+        part = _HEAD.pack(kind, self._now(), len(name), len(content)) + name + content
         self._pending.append(part)
         self._size += len(part)
 
@@ -156,11 +156,16 @@ class RecordJournal:
                 self.failures += 1
 
     def _parts(self, number: int, data: bytes) -> Iterator[Part]:
-        cursor = Cursor(data)
-        while cursor.more:
-            kind, node = cursor.byte(), cursor.name()
-            time, length = cursor.unpack(_HEAD)
-            content = cursor.take(length)
+        at = 0
+        while at < len(data):
+            try:
+                kind, time, name_size, size = _HEAD.unpack_from(data, at)
+                at += _HEAD.size
+                node = data[at : at + name_size].decode()
+            except (struct.error, UnicodeDecodeError):
+                raise RemoteProtocolError("a part of a journal of records cannot be read") from None
+            at += name_size + size
+            content = data[at - size : at]
             if kind == _CAME:
                 yield decode_held(content)[0]
                 continue

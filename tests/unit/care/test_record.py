@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokerweave.care.homes.record import EXPLICIT, Record, RecordTable, Snapshot, part
 from brokerweave.care.ids import MessageId
-from tests.unit.care.homes.histories import ROOM, History, Moment, fresh, histories
+from brokerweave.care.record import EXPLICIT, Record, RecordTable, Snapshot, part
+from tests.unit.care.histories import ROOM, History, Moment, fresh, histories
 from tests.unit.care.messages import held
 
 

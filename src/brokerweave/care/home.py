@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from brokerweave.care import held as aging
 from brokerweave.care.held import Held
-from brokerweave.care.homes.record import Record
 from brokerweave.care.ids import MessageId
+from brokerweave.care.record import Record
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.topics import matches, shared_filter
 from brokerweave.session.hold_points import HoldPoint

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from brokerweave.care.held import Held
-from brokerweave.care.homes.record import Record, RecordTable, Snapshot, Stream
 from brokerweave.care.ids import MessageId
+from brokerweave.care.record import Record, RecordTable, Snapshot, Stream
 from tests.unit.care.messages import held
 
 ROOM = 1 << 30

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from brokerweave.care.homes import wire
-from brokerweave.care.homes.copies import Copy
-from brokerweave.care.homes.home import Claiming, Hold, Home, State
-from brokerweave.care.homes.record import Record, RecordTable, Snapshot, part
-from brokerweave.care.homes.wire import ANSWER, DONE, LATE, STALE, ClientClaim, Give, Release
+from brokerweave.care import wire
+from brokerweave.care.copies import Copy
+from brokerweave.care.home import Claiming, Hold, Home, State
+from brokerweave.care.record import Record, RecordTable, Snapshot, part
+from brokerweave.care.wire import ANSWER, DONE, LATE, STALE, ClientClaim, Give, Release
 
 if TYPE_CHECKING:
-    from brokerweave.care.homes.care import HomeCare
+    from brokerweave.care.client_care import ClientCare
     from brokerweave.care.host import CareHost
 
 MOST_GENERATIONS = 200_000
@@ -39,7 +39,7 @@ class _Releasing:
 
 
 class Claims:
-    def __init__(self, host: CareHost, care: HomeCare) -> None:
+    def __init__(self, host: CareHost, care: ClientCare) -> None:
         self._host = host
         self._care = care
         self._generations: dict[str, tuple[int, str]] = {}
@@ -83,7 +83,7 @@ class Claims:
         care.progress(home)
 
     def _sources(self, home: Home) -> frozenset[str]:
-        """The site that had the client last, as far as is known, and its holders: one of them has to answer."""
+        """The site that had the client last, as far as is known, and its holders: one has to answer."""
         at = self._generations.get(home.client, (0, ""))[1]
         if at == self._host.node_id:
             return frozenset() if home.claiming is None else home.sources

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from brokerweave.care.disk import Life, Part, RecordJournal
 from brokerweave.care.held import Held
-from brokerweave.care.homes.disk import Life, Part, RecordJournal
-from brokerweave.care.homes.record import Record, RecordTable, Snapshot, Stream, part
-from brokerweave.care.homes.wire import LogEntry
-
+from brokerweave.care.record import Record, RecordTable, Snapshot, Stream, part
+from brokerweave.care.wire import LogEntry
 
 MOST_ENDED = 200_000
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from brokerweave.care import wire
 from brokerweave.care.held import Held
-from brokerweave.care.homes import wire
-from brokerweave.care.homes.record import Origin, Record, RecordTable, Snapshot
-from brokerweave.care.homes.wire import LogEntry
 from brokerweave.care.ids import MessageId
+from brokerweave.care.record import Origin, Record, RecordTable, Snapshot
+from brokerweave.care.wire import LogEntry
 from brokerweave.plugin import Timer
 from brokerweave.plugin.sites import SiteBook
 

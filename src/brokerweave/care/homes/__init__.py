@@ -1,1 +1,0 @@
-"""Clients' records, each at one home, with copies at other sites."""
