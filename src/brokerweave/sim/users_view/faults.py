@@ -144,6 +144,13 @@ class FaultLog:
         """Whether two sites did not reach each other, or only slowly, at some time in between."""
         return any(begin <= until and end >= since for begin, end in self._spans(one, other))
 
+    def long_apart(self, one: str, other: str, since: float, until: float) -> bool:
+        """Whether one of two sites may have taken the other one for dead at some time in between."""
+        return any(
+            begin <= until and end >= since and end - begin >= NOTICED_SECONDS
+            for begin, end in self._spans(one, other)
+        )
+
     def clear(self, one: str, other: str, since: float) -> float:
         """From when on after this two sites reached each other."""
         for begin, end in self._spans(one, other):

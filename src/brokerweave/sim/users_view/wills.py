@@ -27,7 +27,12 @@ def find(history: History, faults: FaultLog) -> Iterator[str]:
 def _wrong(history: History, faults: FaultLog, payload: bytes, arrived: float) -> str:
     if payload in history.goodbyes:
         at, end, written = history.goodbyes[payload]
-        if end.peer.read >= written and at < arrived and not _died(history, faults, payload, at):
+        heard = end.peer.read >= written and at < arrived
+        if (
+            heard
+            and not _died(history, faults, payload, at)
+            and not _taken_for_dead(history, faults, payload, at)
+        ):
             return "had said good-bye"
     at = history.cancelled.get(payload, arrived)
     first = history.publications[payload].first
@@ -43,4 +48,16 @@ def _died(history: History, faults: FaultLog, payload: bytes, at: float) -> bool
         faults.apart(site, other, at, at + KNOWN_SECONDS)
         for site in sites
         for other in (*faults.sites, f"{site}/broker")
+    )
+
+
+def _taken_for_dead(history: History, faults: FaultLog, payload: bytes, at: float) -> bool:
+    """Whether the client's site was out of reach of another one for so long that this one may have published
+    the will before the good-bye; who gets it may have been away."""
+    will = history.publications[payload]
+    return any(
+        faults.long_apart(site, other, will.at, at)
+        for site in will.sites
+        for other in faults.sites
+        if other != site
     )
