@@ -106,6 +106,7 @@ class Site:
     ) -> None:
         self.name = name
         self.host = host
+        self.holders = plan.copies - 1 if plan.strategy == "mesh" else 0
         self.health_port = free_port()
         self.member = member or f"{host}:{free_port()}"
         self.join = join or [site.member for site in others]
@@ -157,9 +158,9 @@ class Site:
             shutil.rmtree(self.node.directory / "data", ignore_errors=True)
 
     def is_whole(self) -> bool:
-        """Whether all that is kept has its copies again."""
-        kept = self.node.status().get("care")
-        return kept is None or not kept["handing_over"]
+        """Whether every record has its copies, and no client is being claimed."""
+        care = self.node.status().get("care")
+        return care is None or (len(care["holders"]) == self.holders and not care["claiming"])
 
     def is_ready(self) -> bool:
         try:

@@ -766,6 +766,7 @@ class ClientCare(Care, SiteEvents):
             "publications": sum(queues),
             "bytes": self.place.size,
             "copied_clients": sum(copied),
+            "claiming": sum(home.claiming is not None for home in self.homes.values()),
             "holders": list(self.holders.names),
         }
 
