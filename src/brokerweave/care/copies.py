@@ -13,7 +13,9 @@ from typing import Protocol
 
 from brokerweave.care.disk import Life, Part, RecordJournal
 from brokerweave.care.held import Held
+from brokerweave.care.ids import MessageId
 from brokerweave.care.record import Record, RecordTable, Snapshot, Stream, part
+from brokerweave.care.room import Room
 from brokerweave.care.wire import LogEntry
 
 MOST_ENDED = 200_000
@@ -26,27 +28,40 @@ class Forward(Protocol):
 
 @dataclass(slots=True)
 class Copy:
-    place: RecordTable
-    taken: dict[Stream, int]
-    """What had come to this node when its home was heard last: what came since may be for other homes."""
+    table: RecordTable
+    """With what had come to this node when its home was heard last: what came since may be for others."""
     holders: tuple[str, ...] = ()
     to: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Who claimed a client, and with which generation."""
     before: RecordTable | None = None
     """While the home tells all its records anew: what was here before."""
 
+    def forget_before(self) -> None:
+        if self.before is not None:
+            self.before.clear()
+            self.before = None
+
+    def clear(self) -> None:
+        self.table.clear()
+        self.forget_before()
+
 
 class Copies:
-    def __init__(
-        self, taken: Mapping[Stream, int], client_bytes: int, disk: RecordJournal, forward: Forward
-    ) -> None:
+    def __init__(self, room: Room, disk: RecordJournal, forward: Forward) -> None:
         self.homes: dict[Life, Copy] = {}
         self.ended: dict[str, int] = {}
         """The last generation of sessions that ended, at homes of which this node has copies, or here."""
+        self.dropped = 0
+        """Publications of copies that were let go for want of room."""
         self._disk = disk
-        self._taken = taken
-        self._client_bytes = client_bytes
+        self._room = room
         self._forward = forward
+
+    def _table(self) -> RecordTable:
+        return RecordTable(self._room, self._count_dropped)
+
+    def _count_dropped(self, record: Record, identifier: MessageId) -> None:
+        self.dropped += 1
 
     def restore(self, part: Part) -> None:
         """What the disk has of an earlier start of this node. It covers what is listed, and no more."""
@@ -56,9 +71,9 @@ class Copies:
         life, entries, whole = part
         for each in entries:
             if life not in self.homes:
-                self.homes[life] = Copy(RecordTable({}, self._client_bytes), {}, each.names)
+                self.homes[life] = Copy(self._table(), each.names)
             if whole:
-                self.homes[life].place.drop(each.client)
+                self.homes[life].table.drop(each.client)
             self._log(life, each)
 
     def log(self, life: Life, entries: list[LogEntry]) -> None:
@@ -70,8 +85,14 @@ class Copies:
     def drop(self, life: Life, client: str) -> None:
         """Somebody else has all that is known here of a client."""
         copy = self.homes[life]
-        if copy.place.drop(client) is not None:
+        if copy.table.drop(client) is not None:
             self._disk.told(life, [LogEntry("drop", client)])
+
+    def end(self, life: Life) -> None:
+        """Nothing of this home is kept here any longer."""
+        copy = self.homes.pop(life, None)
+        if copy is not None:
+            copy.clear()
 
     def note_end(self, client: str, generation: int) -> None:
         """A client's session is over."""
@@ -81,66 +102,72 @@ class Copies:
                 del self.ended[next(iter(self.ended))]
 
     def _log(self, life: Life, entry: LogEntry) -> None:
-        if entry.kind == "begin":
-            before = self.homes.get(life)
-            to = before.to if before is not None else {}
-            place = before.place if before is not None else None
-            taken: dict[Stream, int] = {}
-            self.homes[life] = Copy(RecordTable(taken, self._client_bytes), taken, entry.names, to, place)
-            return
         copy = self.homes.get(life)
-        if copy is None:
+        if entry.kind == "begin":
+            self._begin(life, entry.names, copy)
+        elif copy is None:
             return  # it has ended
-        place = copy.place
-        record = place.records.get(entry.client)
+        elif entry.kind == "complete":
+            copy.forget_before()
+            copy.to = {client: to for client, to in copy.to.items() if client in copy.table.records}
+        elif entry.kind == "holders":
+            copy.holders = entry.names
+        elif entry.kind == "heard":
+            copy.table.heard[entry.client, entry.version] = entry.generation
+        elif entry.kind == "end":
+            self.end(life)
+        elif entry.kind == "drop":
+            copy.table.drop(entry.client)
+            self.note_end(entry.client, entry.generation)
+            copy.to.pop(entry.client, None)
+        elif entry.kind == "record" and entry.record is not None:
+            self._told(copy, entry.record)
+        elif entry.client in copy.table.records:
+            self._changed(copy, copy.table.records[entry.client], entry)
+
+    def _begin(self, life: Life, holders: tuple[str, ...], before: Copy | None) -> None:
+        """All records follow."""
+        if before is None:
+            self.homes[life] = Copy(self._table(), holders)
+        else:
+            before.forget_before()
+            self.homes[life] = Copy(self._table(), holders, before.to, before.table)
+
+    def _changed(self, copy: Copy, record: Record, entry: LogEntry) -> None:
+        table = copy.table
         match entry.kind:
-            case "record" if entry.record is not None:
-                self._told(copy, entry.record)
-            case "filters" if record is not None and entry.record is not None:
-                place.unsettle(record)
+            case "filters" if entry.record is not None:
+                table.unsettle(record)
                 self._rename(copy, record, entry.record)
-            case "add" if record is not None and entry.held is not None:
-                place.add(record, entry.held)
+            case "add" if entry.held is not None:
+                table.add(record, entry.held)
                 self._pass_on(copy, record, entry.held)
-            case "has" if record is not None:
+            case "has":
                 for each in entry.ids:
-                    place.received(record, each)
+                    table.received(record, each)
                 if record.client in copy.to:
                     ids = set(entry.ids)
                     self._tell(copy, record, Snapshot(record.client, record.generation, {}, [], {}, ids))
-            case "settled" if record is not None:
-                place.settle(record, entry.version)
-            case "drop":
-                place.drop(entry.client)
-                self.note_end(entry.client, entry.generation)
-                copy.to.pop(entry.client, None)
-            case "heard":
-                place.heard[entry.client, entry.version] = entry.generation
-            case "holders":
-                copy.holders = entry.names
-            case "complete":
-                copy.before = None
-                copy.to = {client: to for client, to in copy.to.items() if client in place.records}
-            case "end":
-                self.homes.pop(life, None)
+            case "settled":
+                table.settle(record, entry.version)
 
-    def heard(self, life: Life) -> None:
-        """A home has said all that it had to say now."""
+    def heard(self, life: Life, taken: Mapping[Stream, int]) -> None:
+        """A home has said all that it had to say now, when this had come to this node."""
         copy = self.homes.get(life)
         if copy is not None:
-            copy.taken.update(self._taken)
+            copy.table.taken.update(taken)
 
     def _told(self, copy: Copy, told: Snapshot) -> None:
-        record = copy.place.open(told.client)
+        record = copy.table.open(told.client)
         if told.born >= record.generation > 0:  # of a session that has ended
-            copy.place.drop(told.client)
-            record = copy.place.open(told.client)
-        learned = copy.place.merge(record, told)
+            copy.table.drop(told.client)
+            record = copy.table.open(told.client)
+        learned = copy.table.merge(record, told)
         self._rename(copy, record, told)
         record.version = told.version
         before = copy.before.records.get(told.client) if copy.before is not None else None
         if copy.before is not None and before is not None:
-            copy.place.merge(record, copy.before.snapshot(before))
+            copy.table.merge(record, copy.before.snapshot(before))
         if copy.to.get(told.client, ("", 0))[1] < told.generation:
             copy.to.pop(told.client, None)
         elif told.client in copy.to and learned:
@@ -148,18 +175,18 @@ class Copies:
 
     def _rename(self, copy: Copy, record: Record, told: Snapshot) -> None:
         gone = {f: None for f in record.filters if f not in told.filters}
-        copy.place.set_filters(record, {**gone, **told.filters})
+        copy.table.set_filters(record, {**gone, **told.filters})
         record.generation, record.will, record.born = told.generation, told.will, told.born
 
     def came(self, topic: str, held: Held) -> bool:
         """A publication came to this node. Whether a copy wants it."""
         wanted = False
         for copy in self.homes.values():
-            for client in copy.place.matching(topic):
-                record = copy.place.records[client]
+            for client in copy.table.matching(topic):
+                record = copy.table.records[client]
                 wanted = True
-                if not copy.place.seen(record, held):
-                    copy.place.add(record, held)
+                if not copy.table.seen(record, held):
+                    copy.table.add(record, held)
                     self._pass_on(copy, record, held)
         return wanted
 
@@ -175,8 +202,8 @@ class Copies:
     def of(self, client: str) -> list[tuple[Life, Copy, Record]]:
         """The latest first."""
         found = [
-            (life, copy, copy.place.records[client])
+            (life, copy, copy.table.records[client])
             for life, copy in self.homes.items()
-            if client in copy.place.records
+            if client in copy.table.records
         ]
         return sorted(found, key=lambda each: -each[2].generation)

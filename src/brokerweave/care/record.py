@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from brokerweave.care.held import Held
 from brokerweave.care.ids import MessageId
+from brokerweave.care.room import Room
 from brokerweave.mqtt.topics import matches, shared_filter
 from brokerweave.mqtt.trie import FilterTrie
 
@@ -59,8 +60,6 @@ class Merged:
     new: list[Held]
     had: set[MessageId]
     filters: dict[str, int]
-    dropped: list[MessageId]
-    """Let go for want of room."""
 
     def __bool__(self) -> bool:
         return bool(self.new or self.had or self.filters)
@@ -91,14 +90,16 @@ class Record:
 class RecordTable:
     """The records of one home, there or in a copy."""
 
-    def __init__(self, taken: Mapping[Stream, int], client_bytes: int) -> None:
-        """`taken`: the last id of each stream that came to this node."""
+    def __init__(self, room: Room, dropped: Callable[[Record, MessageId], None]) -> None:
+        """`dropped`: something was let go for want of room."""
         self.records: dict[str, Record] = {}
         self.heard: dict[Origin, int] = {}
         """The version of what the home wants that each origin knows."""
+        self.taken: dict[Stream, int] = {}
+        """The last id of each stream that came to this node, and was looked at for these records."""
         self.size = 0
-        self._client_bytes = client_bytes
-        self._taken = taken
+        self._room = room
+        self._dropped = dropped
         self._trie = FilterTrie()
 
     def matching(self, topic: str) -> Mapping[str, int]:
@@ -126,7 +127,7 @@ class RecordTable:
             return False
         if identifier.sequence <= record.base.get(stream, 0):
             return True
-        return self._settled(record, stream) and identifier.sequence <= self._taken.get(stream, 0)
+        return self._settled(record, stream) and identifier.sequence <= self.taken.get(stream, 0)
 
     def _settled(self, record: Record, stream: Stream) -> bool:
         return record.version is not None and self.heard.get(stream[:2], -1) >= record.version
@@ -143,8 +144,13 @@ class RecordTable:
         record = self.records.pop(client, None)
         if record is not None:
             self.size -= record.size
+            self._room.left(record.size, len(record.queue))
             self._change_filters(record, {}, record.filters)
         return record
+
+    def clear(self) -> None:
+        for client in list(self.records):
+            self.drop(client)
 
     def set_filters(self, record: Record, filters: Mapping[str, int | None]) -> None:
         gone = [f for f, qos in filters.items() if qos is None]
@@ -165,36 +171,47 @@ class RecordTable:
             if (plain := _own(each)) is not None:
                 self._trie.add(plain, record.client, qos)
 
-    def add(self, record: Record, held: Held) -> list[MessageId]:
-        """The client is to get this. What is let go for want of room."""
+    def add(self, record: Record, held: Held) -> None:
+        """The client is to get this."""
         if held.id in record.queue:
-            return []
+            return
         record.queue[held.id] = held
         record.ids.discard(held.id)
-        self._grow(record, held.size)
-        gone = []
-        while record.size > self._client_bytes and len(record.queue) > 1:
-            oldest = next(iter(record.queue))
-            self._grow(record, -record.queue.pop(oldest).size)
-            record.dropped[oldest] = None
+        record.size += held.size
+        self.size += held.size
+        self._room.came(self, record.client, held.id, held.size)
+        while record.size > self._room.client_bytes and len(record.queue) > 1:
+            self.let_go(record.client, next(iter(record.queue)))
+
+    def keeps(self, client: str, identifier: MessageId) -> bool:
+        record = self.records.get(client)
+        return record is not None and identifier in record.queue
+
+    def let_go(self, client: str, identifier: MessageId) -> None:
+        """There is no room for it."""
+        record = self.records.get(client)
+        if record is not None and self._take(record, identifier):
+            record.dropped[identifier] = None
             if len(record.dropped) > MOST_DROPPED:
                 del record.dropped[next(iter(record.dropped))]
-            gone.append(oldest)
-        return gone
+            self._dropped(record, identifier)
 
     def received(self, record: Record, identifier: MessageId) -> None:
         """The client has it."""
-        held = record.queue.pop(identifier, None)
-        if held is not None:
-            self._grow(record, -held.size)
+        self._take(record, identifier)
         if record.fresh or not self._based(record, identifier):
             record.ids.add(identifier)
             if len(record.ids) > EXPLICIT and not len(record.ids) % EXPLICIT:
                 self._compress(record)
 
-    def _grow(self, record: Record, size: int) -> None:
-        record.size += size
-        self.size += size
+    def _take(self, record: Record, identifier: MessageId) -> bool:
+        """Off its queue."""
+        held = record.queue.pop(identifier, None)
+        if held is not None:
+            record.size -= held.size
+            self.size -= held.size
+            self._room.left(held.size)
+        return held is not None
 
     def _compress(self, record: Record) -> None:
         if not record.fresh:
@@ -218,7 +235,7 @@ class RecordTable:
 
     def _base(self, record: Record) -> dict[Stream, int]:
         base = dict(record.base)
-        for stream, last in self._taken.items():
+        for stream, last in self.taken.items():
             if self._settled(record, stream):
                 base[stream] = max(last, base.get(stream, 0))
         return base
@@ -242,20 +259,18 @@ class RecordTable:
     def merge(self, record: Record, told: Snapshot) -> Merged:
         """Take over what another copy knows. Of several the latest has to come first."""
         if told.generation <= record.born:
-            return Merged([], set(), {}, [])
+            return Merged([], set(), {})
         record.born = max(told.born, record.born)
         pending = {held.id for held in told.queue}
         had = {one for one, held in record.queue.items() if one not in pending and told.had(held)}
         for identifier in had:
-            self._grow(record, -record.queue.pop(identifier).size)
+            self._take(record, identifier)
         had |= {
             one for one in told.ids - record.ids if one not in record.queue and not self._based(record, one)
         }
-        new, dropped = [], []
-        for held in told.queue:
-            if held.id not in had and not self.seen(record, held):
-                new.append(held)
-                dropped += self.add(record, held)
+        new = [held for held in told.queue if held.id not in had and not self.seen(record, held)]
+        for held in new:
+            self.add(record, held)
         record.ids |= had
         # What the other copy covers it covers for its own filters: this one takes that over if it has no
         # other ones, and else goes on with what it has.
@@ -269,7 +284,7 @@ class RecordTable:
         else:
             self.set_filters(record, filters)
         self._compress(record)
-        return Merged(new, had, filters, dropped)
+        return Merged(new, had, filters)
 
     def check(self) -> None:
         """Raises AssertionError if an invariant is broken: for the simulator and tests."""
@@ -282,6 +297,18 @@ class RecordTable:
 
     def __iter__(self) -> Iterator[Record]:
         return iter(list(self.records.values()))
+
+
+def merged(told: Iterable[Snapshot], ended: int) -> Snapshot:
+    """What copies of one record say together, but for sessions that ended with that generation or before."""
+    unbounded = 1 << 62
+    table = RecordTable(Room(unbounded, unbounded), lambda record, identifier: None)
+    for each in told:
+        record = table.open(each.client)
+        record.born = max(ended, record.born)
+        record.generation = max(each.generation, record.generation)
+        table.merge(record, each)
+    return table.snapshot(record)
 
 
 def part(record: Record, learned: Merged) -> Snapshot:

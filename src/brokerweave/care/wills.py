@@ -11,21 +11,18 @@ import math
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from brokerweave.care.home import Home, State
+from brokerweave.care.homes import Homes
+from brokerweave.care.host import CareHost
 from brokerweave.care.ids import MessageId
-from brokerweave.care.publishers import Sent
+from brokerweave.care.publishers import Publishers, Sent
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.packets import Connect, Will
 from brokerweave.mqtt.properties import Property, get_int
 from brokerweave.session.pair import Pair
-
-if TYPE_CHECKING:
-    from brokerweave.care.client_care import ClientCare
-    from brokerweave.care.host import CareHost
 
 WILL_OF = "\0"
 """Begins the sender of a will, as no client id does [MQTT-1.5.4-2]."""
@@ -69,9 +66,10 @@ class PendingWill:
 
 
 class AdoptedWills:
-    def __init__(self, host: CareHost, care: ClientCare) -> None:
+    def __init__(self, host: CareHost, homes: Homes, publishers: Publishers) -> None:
         self._host = host
-        self._care = care
+        self._homes = homes
+        self._publishers = publishers
 
     def came(self, home: Home, pair: Pair) -> None:
         """A client is connected here: its holders hear of its will."""
@@ -81,13 +79,13 @@ class AdoptedWills:
             expiry = _NEVER if math.isinf(pair.expiry) else int(pair.expiry)
             home.record.will = PendingWill(pair.came, pair.version, expiry, pair.will).encode()
         if before != home.record.will:
-            self._care.holders.filters(home.record)
+            self._homes.holders.filters(home.record)
 
     def ended(self, home: Home) -> None:
         """Its own node sees to its will now."""
         if home.record.will:
             home.record.will = b""
-            self._care.holders.filters(home.record)
+            self._homes.holders.filters(home.record)
 
     def mark(self, pair: Pair, will: Will) -> tuple[str, int]:
         """The sender of a will that the broker here publishes: what another site may send of it is known,
@@ -99,7 +97,7 @@ class AdoptedWills:
 
     def _know(self, sender: tuple[str, int], will: Will) -> None:
         nobody = MessageId(self._host.node_id, 0, 0, 0)
-        self._care.publishers.note(*sender, content_hash(will.topic, will.payload), Sent(nobody, True, ""))
+        self._publishers.note(*sender, content_hash(will.topic, will.payload), Sent(nobody, True, ""))
 
     def adopted(self, home: Home) -> None:
         """The home of a client is gone; perhaps the client comes back in time."""
@@ -113,10 +111,10 @@ class AdoptedWills:
 
     def _publish(self, home: Home, pending: PendingWill) -> None:
         alone = home.state is State.HOME and home.pair is None and not home.session
-        if self._care.homes.get(home.client) is not home or not alone or not home.record.will:
+        if self._homes.get(home.client) is not home or not alone or not home.record.will:
             return
         sender, will = _sender(home.client, pending.since), pending.will
-        if self._care.publishers.find(*sender, content_hash(will.topic, will.payload)) is None:
+        if self._publishers.find(*sender, content_hash(will.topic, will.payload)) is None:
             self._know(sender, will)
             self._host.count("wills_of_dead_nodes")
             self._host.publisher.publish_will(will, pending.version, sender)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from brokerweave.care.held import Held
 from brokerweave.care.ids import MessageId
 from brokerweave.care.record import Record, RecordTable, Snapshot, Stream
+from brokerweave.care.room import Room
 from tests.unit.care.messages import held
 
 ROOM = 1 << 30
@@ -22,10 +23,18 @@ QOS = (0, 1, 2)
 Step = Callable[["History"], None]
 
 
+def table(client_bytes: int = ROOM, max_bytes: int = ROOM) -> tuple[RecordTable, list[MessageId]]:
+    """And what it lets go."""
+    dropped: list[MessageId] = []
+    return RecordTable(Room(client_bytes, max_bytes), lambda record, one: dropped.append(one)), dropped
+
+
 def fresh() -> tuple[RecordTable, Record]:
     """A record where nothing of the client was known."""
-    place = RecordTable({}, ROOM)
-    return place, place.open("c")
+    place, _ = table()
+    record = place.open("c")
+    record.generation = 1  # as of every client that came somewhere
+    return place, record
 
 
 @dataclass
@@ -39,7 +48,6 @@ class Moment:
 
 @dataclass
 class History:
-    taken: dict[Stream, int] = field(default_factory=dict)
     published: dict[Stream, int] = field(default_factory=dict)
     known: dict[MessageId, Held] = field(default_factory=dict)
     received: set[MessageId] = field(default_factory=set)
@@ -47,8 +55,7 @@ class History:
     moments: list[Moment] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.place = RecordTable(self.taken, ROOM)
-        self.record = self.place.open("c")
+        self.place, self.record = fresh()
 
     def publish(self, stream: Stream, topic: str, comes: bool) -> None:
         """Something new of an origin. Not `comes`: the origin does not know that anybody here wants it."""
@@ -58,7 +65,7 @@ class History:
         if comes:
             if "c" in self.place.matching(topic) and not self.place.seen(self.record, one):
                 self.place.add(self.record, one)
-            self.taken[stream] = sequence
+            self.place.taken[stream] = sequence
 
     def publish_retained(self, topic: str) -> None:
         stamp = len(self.known) + 1

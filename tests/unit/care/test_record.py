@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from brokerweave.care.ids import MessageId
 from brokerweave.care.record import EXPLICIT, Record, RecordTable, Snapshot, part
-from tests.unit.care.histories import ROOM, History, Moment, fresh, histories
+from tests.unit.care.histories import History, Moment, fresh, histories, table
 from tests.unit.care.messages import held
 
 
@@ -131,13 +131,32 @@ def test_what_came_before_the_client_wanted_it_is_not_had_until_origins_have_hea
 
 def test_the_oldest_is_let_go_for_want_of_room_but_never_the_only_one() -> None:
     first, second = held(1), held(2)
-    place = RecordTable({}, first.size)
+    place, dropped = table(first.size)
     record = place.open("c")
-    assert place.add(record, held(1)) == []
-    assert place.add(record, held(2)) == [first.id]
+    place.add(record, held(1))
+    assert dropped == []
+    place.add(record, held(2))
+    assert dropped == [first.id]
     assert list(record.queue) == [second.id]
     assert len(record.dropped) == 1
     place.check()
+
+
+def test_of_all_clients_together_the_oldest_is_let_go() -> None:
+    size = held(1).size
+    place, dropped = table(max_bytes=2 * size)
+    one, other = place.open("c"), place.open("d")
+    place.add(one, held(1))
+    place.add(other, held(2))
+    place.received(one, held(1).id)
+    place.add(other, held(3))
+    assert dropped == []
+    place.add(one, held(4))
+    assert dropped == [held(2).id]
+    assert place.size == 2 * size
+    place.clear()
+    place.add(place.open("c"), held(5))
+    assert dropped == [held(2).id]
 
 
 def test_what_a_client_is_to_get_it_does_not_have() -> None:
@@ -150,7 +169,7 @@ def test_what_a_client_is_to_get_it_does_not_have() -> None:
 
 
 def test_a_client_that_is_dropped_is_found_by_no_topic_and_takes_no_room() -> None:
-    place = RecordTable({}, ROOM)
+    place, _ = table()
     record = place.open("c")
     place.set_filters(record, {"s/+": 1, "t": 2})
     place.add(record, held(1))
@@ -162,7 +181,7 @@ def test_a_client_that_is_dropped_is_found_by_no_topic_and_takes_no_room() -> No
 
 
 def test_what_a_shared_subscription_missed_is_kept_for_nobody() -> None:
-    place = RecordTable({}, ROOM)
+    place, _ = table()
     place.set_filters(place.open("c"), {"$share/g/s": 1})
     assert dict(place.matching("s")) == {}
 

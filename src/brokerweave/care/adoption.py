@@ -1,0 +1,119 @@
+"""Clients whose home is gone: the first of its holders that lives becomes their home.
+
+Owns which lives of sites this one has adopted. Invariants: a client whose home died, or began another life,
+is claimed by one that has a copy of its record, if one lives; that is said until others have forgotten that
+life. Must not know: what clients get, brokers.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from brokerweave.care.claims import Claims
+from brokerweave.care.copies import Copies, Copy
+from brokerweave.care.disk import Life
+from brokerweave.care.home import State
+from brokerweave.care.homes import Homes
+from brokerweave.care.host import CareHost
+from brokerweave.care.record import Record
+from brokerweave.care.wills import AdoptedWills
+from brokerweave.plugin.sites import SiteBook
+
+LOOK_SECONDS = 0.2
+"""How often a node that was started looks whether it knows the others."""
+
+
+class Adoption:
+    def __init__(
+        self,
+        host: CareHost,
+        sites: SiteBook,
+        homes: Homes,
+        copies: Copies,
+        claims: Claims,
+        wills: AdoptedWills,
+    ) -> None:
+        self._host = host
+        self._sites = sites
+        self._homes = homes
+        self._copies = copies
+        self._claims = claims
+        self._wills = wills
+        self._adopted: set[Life] = set()
+
+    def lives(self) -> None:
+        """Other sites live, or one began another life: clients without a home get one."""
+        live = self._sites.live
+        for home in self._homes:
+            if home.state is State.LEAVING and home.to not in live:
+                self._claims.come(home, home.record.generation + 1)
+        for life, copy in list(self._copies.homes.items()):
+            for client in [c for c, (to, _) in copy.to.items() if to not in live]:
+                del copy.to[client]
+            if not self._claims.is_home(*life):
+                self._home_is_gone(life, copy)
+        self._claims.look()
+
+    def _home_is_gone(self, life: Life, copy: Copy) -> None:
+        self._drop_claimed(life, copy)
+        heir = next((holder for holder in copy.holders if holder in self._sites.live), None)
+        if heir == self._host.node_id and self._sites.ready():
+            self._adopt(life, copy)
+        elif not copy.table.records:
+            self._copies.end(life)
+
+    def _drop_claimed(self, life: Life, copy: Copy) -> None:
+        """What came here for clients whose home was another site, and is this one since: it is gone."""
+        for client in [c for c, (to, _) in copy.to.items() if to == self._host.node_id]:
+            record, home = copy.table.records.get(client), self._homes.get(client)
+            if record is not None and home is not None:
+                self._homes.merge(home, copy.table.snapshot(record))
+            self._copies.drop(life, client)
+            del copy.to[client]
+
+    def _adopt(self, life: Life, copy: Copy) -> None:
+        for record in copy.table:
+            if record.client not in copy.to:
+                self._take(life, record)
+        if life not in self._adopted:
+            self._adopted.add(life)
+            self._sites.adopted(frozenset(self._adopted))
+            self._host.call_later(self._sites.window, partial(self._forget, life))
+
+    def _take(self, life: Life, record: Record) -> None:
+        """A client whose home is gone."""
+        home = self._homes.get(record.client)
+        if home is not None:
+            self._claims.forward(self._host.node_id, self._copies.homes[life].table.snapshot(record))
+            self._copies.drop(life, record.client)
+            return
+        home = self._homes.open(record.client, session=False)
+        home.record.will = record.will
+        self._host.call_later(self._sites.window, partial(self._homes.give_up, home))
+        self._wills.adopted(home)
+        self._host.count("clients_adopted")
+        self._claims.come(home, record.generation)
+
+    def _forget(self, life: Life) -> None:
+        self._adopted.discard(life)
+        self._sites.adopted(frozenset(self._adopted))
+        copy = self._copies.homes.get(life)
+        for record in copy.table if copy is not None else ():
+            self._copies.drop(life, record.client)
+        self._copies.end(life)
+
+    # After a start
+
+    def restored(self) -> None:
+        """Go on with what the disk has of clients that were here."""
+        for life, copy in list(self._copies.homes.items()):
+            for record in copy.table if life[0] == self._host.node_id else ():
+                record.will = b""  # the others have it, and the broker here
+                self._take(life, record)
+        self._when_ready()
+
+    def _when_ready(self) -> None:
+        if self._sites.ready():
+            self.lives()
+        else:
+            self._host.call_later(LOOK_SECONDS, self._when_ready)

@@ -1,0 +1,163 @@
+"""What clients here receive: from their broker, or from the node.
+
+Owns when a client gets what is in its queue, and what of its broker's deliveries is swallowed. Invariants: a
+client gets each publication from one of the two; nothing goes to it from the node before its stream is open,
+nor behind a place in its stream that waits. Must not know: claims, holders, what other sites know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from brokerweave.care.hearing import Hearing
+from brokerweave.care.held import Held
+from brokerweave.care.home import Home, Standing, State
+from brokerweave.care.homes import Homes
+from brokerweave.care.host import CareHost
+from brokerweave.care.ids import MessageId
+from brokerweave.care.publishers import Publishers
+from brokerweave.care.recent import Entering, RecentPublications
+from brokerweave.plugin.sites import SiteBook
+from brokerweave.session.hold_points import HoldPoint
+from brokerweave.session.pair import Pair
+
+
+class Deliveries:
+    def __init__(
+        self,
+        host: CareHost,
+        sites: SiteBook,
+        homes: Homes,
+        hearing: Hearing,
+        recent: RecentPublications,
+        publishers: Publishers,
+    ) -> None:
+        self._host = host
+        self._sites = sites
+        self._homes = homes
+        self._hearing = hearing
+        self._recent = recent
+        self._publishers = publishers
+
+    # They subscribe
+
+    def subscribing(self, pair: Pair) -> None:
+        """A SUBSCRIBE is on its way to the broker."""
+        self._homes.subscribing.add(pair.client.client_id)
+
+    def granted(
+        self, home: Home, filters: list[tuple[str, int]], hold_point: HoldPoint, timeout: float
+    ) -> None:
+        """The broker granted filters. The stream stands there until all in reach know."""
+        self._homes.subscribing.discard(home.client)
+        home.grant(dict(filters), self._homes.moment())
+        standing = Standing(hold_point, self._sites.announce(), self._homes.holders.position())
+        home.delivering.standing.append(standing)
+        self._homes.waiting[home.client] = home
+
+        def late() -> None:
+            if standing in home.delivering.standing:
+                self._host.count("barrier_timeouts")
+                standing.late = True
+                self.pump(home)
+
+        self._host.call_later(timeout, late)
+        self.pump(home)
+
+    # The node gives
+
+    def pump(self, home: Home) -> None:
+        """Give the client what is its turn."""
+        pair, delivering = home.pair, home.delivering
+        if pair is None or home.state is not State.HOME or not delivering.opened:
+            return
+        linked = self._sites.linked()
+        ready = []
+        for standing in delivering.standing:
+            if not (standing.late or self._hearing.all_know(linked, standing.version, standing.positions)):
+                break
+            ready.append(standing)
+        del delivering.standing[: len(ready)]
+        if not delivering.giving and (ready or not delivering.standing):
+            waiting = home.waiting(self._host.now())
+            if waiting:
+                delivering.flight.update(held.id for held, _ in waiting)
+                delivering.giving = True
+                publishes = [publish for _, publish in waiting]
+                self._host.redelivering(home.client, publishes)
+                point = ready.pop(0).point if ready else None
+                pair.redeliver(publishes, lambda: self._gave(home, pair), point)
+        for standing in ready:
+            pair.end_hold(standing.point)
+
+    def _gave(self, home: Home, pair: Pair) -> None:
+        if home.pair is pair:
+            home.delivering.giving = False
+            self._host.call_later(0, lambda: self.pump(home))
+
+    # The broker delivers
+
+    def swallows(self, pair: Pair, content: bytes, must_see: bool) -> bool:
+        """Whether the client has what its broker delivers, or gets it from the node."""
+        home = self._homes.get(pair.client.client_id)
+        if home is None or home.pair is not pair:
+            return False
+        found, delivering = self._found(home, content), home.delivering
+        for held in found:
+            if held.id in home.record.queue and held.id not in delivering.flight:
+                if not must_see and held.id not in delivering.by_broker:
+                    return True  # the node gives it, in its turn
+                delivering.flight.add(held.id)
+                return False
+        for entering in self._recent.entering(content):
+            if home.client not in entering.shown and not self._has_name(entering):
+                entering.shown.add(home.client)
+                return False
+        for held in found:
+            had = self._homes.table.has(home.record, held) and self._is_for(home, held)
+            if had or held.id in delivering.flight:
+                return not must_see and held.id not in home.record.dropped
+        # It came before this node knew that the client is to get it.
+        delivering.flight.update(held.id for held in found[:1])
+        return False
+
+    def _has_name(self, entering: Entering) -> bool:
+        """Whether its publisher sends again what is known here."""
+        sent = self._publishers.find(entering.publisher, entering.packet_id, entering.content)
+        return entering.again and sent is not None
+
+    def _is_for(self, home: Home, held: Held) -> bool:
+        """Whether the record was looked through for it: it wants it, or did until it was withdrawn."""
+        topic, client = held.publish.topic, home.client
+        withdrawn = client not in self._homes.subscribing and home.delivering.qos_of(topic) < 0
+        return withdrawn or client in self._homes.table.matching(topic)
+
+    def _found(self, home: Home, content: bytes) -> list[Held]:
+        found = self._recent.of(content)
+        return found or [held for held in home.record.queue.values() if held.hash == content]
+
+    # They answer
+
+    def received(
+        self, pair: Pair, hashes: list[bytes], more: bool, left: Callable[[Home, set[MessageId]], None]
+    ) -> None:
+        """A client has these. `left`: called for a client that another site has claimed."""
+        home = self._homes.get(pair.client.client_id)
+        if home is None:
+            return
+        ids = []
+        for content in hashes:
+            identifier = home.received(self._found(home, content))
+            if identifier is not None:
+                ids.append(identifier)
+                continue
+            for entering in self._recent.entering(content):
+                if home.client in entering.shown:
+                    entering.had.add(home.client)
+        if ids:
+            self._homes.received(home, ids)
+            if more:
+                self._homes.holders.flush()
+            if home.state is State.LEAVING:
+                left(home, set(ids))
+            self.pump(home)

@@ -1,0 +1,247 @@
+"""What is published at QoS 1 and 2, here or elsewhere: who is to get it.
+
+Owns what came to this node lately. Invariants: before a publication is confirmed it is in the queues of all
+records and copies here that want it; one that its publisher sends again keeps its name. Must not know: how
+clients get it, claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+
+from brokerweave.care import held as keeping
+from brokerweave.care.copies import Copies, Forward
+from brokerweave.care.disk import RecordJournal
+from brokerweave.care.held import Held
+from brokerweave.care.home import Home, State
+from brokerweave.care.homes import Homes
+from brokerweave.care.host import CareHost
+from brokerweave.care.ids import MessageId
+from brokerweave.care.kept_topics import KeptTopics
+from brokerweave.care.publishers import Publishers, Sent
+from brokerweave.care.recent import Entering, RecentPublications
+from brokerweave.care.record import Snapshot
+from brokerweave.care.wills import WILL_OF
+from brokerweave.links.hybrid_clock import time_of
+from brokerweave.links.run import Run
+from brokerweave.mqtt import codec
+from brokerweave.mqtt.content import content_hash
+from brokerweave.mqtt.packets import Publish
+from brokerweave.mqtt.publish import publish_head
+from brokerweave.session.pair import Pair
+
+MOST_RECALLED = 10_000
+"""Publications that were on their way to the broker before a restart, and are known again."""
+_DUP = 0x08
+
+
+class Publications:
+    def __init__(
+        self,
+        host: CareHost,
+        window: float,
+        homes: Homes,
+        copies: Copies,
+        disk: RecordJournal,
+        recent: RecentPublications,
+        publishers: Publishers,
+        forward: Forward,
+        pump: Callable[[Home], None],
+    ) -> None:
+        """`window`: seconds for which publications are remembered. `pump`: a client may have something to be
+        given."""
+        self._host = host
+        self._window = window
+        self._homes = homes
+        self._copies = copies
+        self._disk = disk
+        self._recent = recent
+        self._publishers = publishers
+        self._forward = forward
+        self._pump = pump
+        self.topics = KeptTopics()
+        self._entered: Entering | None = None
+        """What the run that is about to be held was while it had no name."""
+        self._aging = False
+
+    def recall(self) -> None:
+        """What was on its way to the broker when the node ended the broker may deliver to those who come."""
+        for lane, injector in enumerate(self._host.injectors):
+            lane = self._lane(lane)
+            for run in islice(injector.outbox.kept(), MOST_RECALLED):
+                for held in _publications(run, lane):
+                    self.remember(held)
+
+    def remember(self, held: Held) -> None:
+        """The broker may deliver it."""
+        self._age_later()
+        self._recent.note(held)
+
+    def _lane(self, lane: int) -> int:
+        return lane if self._host.settings.ordered else 0
+
+    # Clients here publish
+
+    def entering(self, pair: Pair, publish: Publish) -> None:
+        """Something is about to go to the broker."""
+        self._age_later()
+        content = content_hash(publish.topic, publish.payload)
+        client, packet_id = pair.client.client_id, publish.packet_id
+        self._recent.enter(Entering(client, packet_id, content, self._homes.moment(), publish.dup))
+
+    def entered(self, client: str, packet_id: int, content: bytes) -> None:
+        """It gets its name next."""
+        self._entered = self._recent.entered(client, packet_id, content)
+
+    def name(self, run: Run) -> Run:
+        """A publication of a client here, under the name that it had when it was sent first."""
+        if run.sender is None:
+            return run
+        sent = self._publishers.find(*run.sender, _content(run)) if run.blob[0] & _DUP else None
+        if sent is None:
+            return run
+        self._host.count("publications_resent")
+        if not sent.id.epoch:
+            return run.stamped(sent.id.origin, sent.id.sequence)
+        return run.named(sent.id.origin, sent.id.epoch, sent.id.sequence)
+
+    def hold(self, run: Run, lane: int) -> None:
+        """It has its name, and is about to go out."""
+        entered, self._entered = self._entered, None
+        self._note_sender(run, lane, bool(run.blob[0] & _DUP))
+        self._apply(run, self._lane(lane), entered, in_turn=run.origin == self._host.node_id)
+        self._disk.flush()
+
+    # They arrive
+
+    def arrived(self, run: Run, lane: int, neighbour: str) -> Run | None:
+        """As it goes to the broker here. None: this node has acted on it before."""
+        lane = self._lane(lane)
+        if run.sender is not None and not self._note_sender(run, lane, bool(run.blob[0] & _DUP)):
+            return None
+        if run.max_qos:
+            self._apply(run, lane, None, in_turn=run.origin == neighbour and not run.repair)
+            if not run.cap:
+                run = replace(run, cap=self._qos_here(run))
+        return run.without_dup() if run.blob[0] & _DUP else run
+
+    def _qos_here(self, run: Run) -> int:
+        """Its origin may not know yet who wants more here; at QoS 0 nobody would hear who has it."""
+        if self._homes.subscribing:
+            return 2
+        topic = publish_head(run.blob, run.version).topic.decode()
+        return max(self._homes.table.matching(topic).values(), default=0)
+
+    def _note_sender(self, run: Run, lane: int, dup: bool) -> bool:
+        """Remember what a publisher may send again. False: it sent this before, under another name."""
+        if run.sender is None:
+            return True
+        client, packet_id = run.sender
+        content, name = _content(run), _name(run, lane)
+        sent = self._publishers.find(client, packet_id, content)
+        dup = dup or client.startswith(WILL_OF)
+        if sent is not None and sent.id != name and (dup or (sent.again and sent.at != run.origin)):
+            return False
+        if sent is None or sent.id != name:
+            self._age_later()
+            self._publishers.note(client, packet_id, content, Sent(name, dup, run.origin))
+        return True
+
+    def named(self, client: str, packet_id: int, content: bytes, name: MessageId) -> None:
+        """Another site knows the name of what a client published."""
+        if self._publishers.find(client, packet_id, content) is None:
+            self._age_later()
+            self._publishers.note(client, packet_id, content, Sent(name, True, ""))
+
+    def last_of(self, client: str) -> tuple[tuple[int, bytes, MessageId], ...]:
+        """What a client published last, by packet id and content."""
+        return self._publishers.last(client)
+
+    # Who is to get them
+
+    def _apply(self, run: Run, lane: int, entered: Entering | None, in_turn: bool) -> None:
+        """`in_turn`: all that its origin sent here before on its lane has come."""
+        touched: dict[str, Home] = {}
+        for held in _publications(run, lane):
+            topic = held.publish.topic
+            self._age_later()
+            self.topics.note(topic.encode())
+            clients = self._homes.table.matching(topic)
+            for client in clients:
+                if self._add(self._homes[client], held, entered):
+                    touched[client] = self._homes[client]
+            # after those: a copy of what such a client wanted elsewhere says nothing new then
+            wanted = self._copies.came(topic, held) or bool(clients)
+            if wanted:
+                self._disk.came(held)
+            if wanted or self._homes.subscribing:
+                self.remember(held)
+        if in_turn:
+            stream, taken = (run.origin, run.epoch, lane), self._homes.table.taken
+            taken[stream] = max(run.first + run.count - 1, taken.get(stream, 0))
+        for home in touched.values():
+            self._pump(home)
+
+    def _add(self, home: Home, held: Held, entered: Entering | None) -> bool:
+        """A client here is to get this. Whether the node may have to give it."""
+        record, delivering, homes = home.record, home.delivering, self._homes
+        if homes.table.seen(record, held):
+            return False
+        homes.table.add(record, held)
+        # Holders may have had it from its origin before they knew the record.
+        homes.holders.add(record, held, everybody=not held.id.epoch or record.version is None)
+        if entered is not None and home.client in entered.had:
+            homes.received(home, [held.id])
+            return False
+        if home.state is State.LEAVING:
+            self._forward(home.to, Snapshot(home.client, record.generation, {}, [held]))
+            return False
+        now = homes.moment()
+        if entered is not None and home.client in entered.shown:
+            delivering.flight.add(held.id)
+            delivering.by_broker.add(held.id)
+        elif delivering.granted_before(held.publish.topic, entered.tick if entered else now):
+            delivering.by_broker.add(held.id)
+        return held.id not in delivering.by_broker
+
+    # They are forgotten
+
+    def _age_later(self) -> None:
+        if not self._aging:
+            self._aging = True
+            self._host.call_later(self._window, self._age)
+
+    def _age(self) -> None:
+        oldest = self._host.now() - 2 * self._window
+        for table in (self._homes.table, *(copy.table for copy in self._copies.homes.values())):
+            table.forget_retained(lambda stamp: time_of(stamp) < oldest)
+        left = [self._recent.turn(), self._publishers.turn(), self.topics.turn()]
+        self._aging = False
+        if any(left):
+            self._age_later()
+
+
+def _content(run: Run) -> bytes:
+    """Of the first one in it."""
+    head = publish_head(run.blob, run.version)
+    return content_hash(head.topic, run.blob[head.payload_start :])
+
+
+def _name(run: Run, lane: int) -> MessageId:
+    """A will is known by its client, what is to be retained by its version: they may come another way."""
+    if run.sender is not None and run.sender[0].startswith(WILL_OF):
+        return MessageId(WILL_OF + content_hash(*run.sender[:1], b"").hex(), 0, 0, run.sender[1])
+    if run.stamp:
+        return MessageId(run.origin, 0, 0, run.stamp)
+    return MessageId(run.origin, run.epoch, lane, run.first)
+
+
+def _publications(run: Run, lane: int) -> Iterator[Held]:
+    """Those of QoS 1 and 2. Raises RemoteProtocolError if a frame is damaged."""
+    for offset in range(run.count if run.max_qos else 0):
+        part = run.part(offset, 1)
+        publish = codec.decode(part.blob, part.version)
+        if isinstance(publish, Publish) and publish.qos:
+            yield keeping.hold(_name(part, lane), publish, part.version, part.born)
