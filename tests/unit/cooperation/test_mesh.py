@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokerweave.cooperation.mesh import GRACE_SECONDS, RECOVER_SECONDS, TOPIC, Life, Mesh
+from brokerweave.cooperation.mesh.interest import TOPIC, Life
+from brokerweave.cooperation.mesh.strategy import GRACE_SECONDS, RECOVER_SECONDS, Mesh
 from brokerweave.mqtt.packets import Packet, PingReq, Publish
 from brokerweave.plugin import Cut, Hop, RemoteProtocolError, Route
 from brokerweave.plugin.sites import SiteEvents
