@@ -36,8 +36,8 @@ class _HolderStream:
 
     __slots__ = ("acknowledged", "complete", "entries", "heard", "listed", "position")
 
-    def __init__(self) -> None:
-        self.position = 0
+    def __init__(self, position: int) -> None:
+        self.position = position
         self.acknowledged = 0
         self.complete = 0
         """The position at which the holder has all records; 0: its link was down since."""
@@ -61,6 +61,8 @@ class HolderStreams:
         self._place = place
         self._streams: dict[str, _HolderStream] = {}
         self._flushing = False
+        self._highest = 0
+        """Positions of streams that ended are below: a later stream to the same node goes on from here."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -73,20 +75,25 @@ class HolderStreams:
         """Sites live, or are linked, that did not or were not before."""
         linked = self._sites.linked()
         for node in [node for node in self._streams if node not in self._sites.live]:
-            del self._streams[node]
+            self._end(node)
         ranked = self._sites.rank(linked)
         complete = [node for node in ranked if node in self._streams and self._streams[node].complete]
         wanted = [*complete, *(node for node in ranked if node not in complete)][: self._sites.copies - 1]
         for node in wanted:
-            stream = self._streams.setdefault(node, _HolderStream())
+            stream = self._streams.setdefault(node, _HolderStream(self._highest))
             if not stream.complete:
                 self._begin(node, stream)
         if all(self._streams[node].listed is not None for node in wanted):
             for node in [n for n in self._streams if n not in wanted and n in linked]:
-                stream = self._streams.pop(node)
+                stream = self._end(node)
                 self._note(stream, LogEntry("end"))
                 self._send(node, stream)
         self._name_them()
+
+    def _end(self, node: str) -> _HolderStream:
+        stream = self._streams.pop(node)
+        self._highest = max(stream.position + 1, self._highest)
+        return stream
 
     def up(self, node: str) -> None:
         """A neighbour has told what it wants. It may have kept records here before, and not since."""
