@@ -8,7 +8,7 @@ Must not know: what a holder does with them, brokers, connections.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from brokerweave.care import wire
@@ -21,6 +21,8 @@ from brokerweave.plugin.sites import SiteBook
 
 PAGE_ENTRIES = 200
 """Entries in one payload."""
+PAGE_BYTES = 256 << 10
+"""Of publications in one payload, about: a link takes no packet beyond 64 MiB."""
 
 
 class LogHost(Protocol):
@@ -202,11 +204,25 @@ class HolderStreams:
     def _send(self, node: str, stream: _HolderStream) -> None:
         entries, stream.entries = stream.entries, []
         position = stream.position - len(entries)
-        for first in range(0, len(entries), PAGE_ENTRIES):
-            page = entries[first : first + PAGE_ENTRIES]
+        for page in _pages(entries):
             position += len(page)
             payload = wire.encode_log(self._sites.life, position, page, self._host.now())
             self._host.send_own(node, wire.LOG, payload)
 
     def has(self, record: Record, ids: Iterable[MessageId]) -> None:
         self.note(LogEntry("has", record.client, ids=tuple(ids)))
+
+
+def _pages(entries: Iterable[LogEntry]) -> Iterator[list[LogEntry]]:
+    page: list[LogEntry] = []
+    size = 0
+    for each in entries:
+        more = each.held.size if each.held is not None else 0
+        more += sum(held.size for held in each.record.queue) if each.record is not None else 0
+        if page and (len(page) == PAGE_ENTRIES or size + more > PAGE_BYTES):
+            yield page
+            page, size = [], 0
+        page.append(each)
+        size += more
+    if page:
+        yield page

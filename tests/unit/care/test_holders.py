@@ -93,6 +93,20 @@ def test_a_holder_that_died_and_is_back_has_what_was_noted_before_it_died() -> N
     assert world.holders.have(positions)
 
 
+def test_records_with_long_queues_go_to_a_holder_in_payloads_that_a_link_takes() -> None:
+    world = World("holder")
+    for number in range(20):
+        record = world.place.open(f"client{number}")
+        for sequence in range(10):
+            publish = Publish("t", bytes(50_000), 1)
+            world.place.add(record, hold(MessageId("o", number + 1, 0, sequence + 1), publish, 4, 1000.0))
+    world.holders.choose()
+    world.holders.flush()
+    assert max(len(payload) for _, payload in world.host.sent) < 2 * 10 * 50_000
+    world.acknowledge()
+    assert world.holders.names == ("holder",)
+
+
 def test_what_a_holder_acknowledged_before_it_was_let_go_does_not_count_for_when_it_is_one_again() -> None:
     world = World("holder")
     world.choose()
