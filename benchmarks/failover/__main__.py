@@ -20,7 +20,7 @@ from rich.console import Console
 
 from benchmarks import machine
 from benchmarks.failover.account import account
-from benchmarks.failover.report import Run, as_json, faults, harm, table, title
+from benchmarks.failover.report import ENDS, Run, as_json, faults, harm, table, title
 from benchmarks.failover.scene import Plan, run
 
 QOS = ((1, 1), (2, 2), (1, 0))
@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--copies", type=int, help="mesh's; default: one more than are killed at once")
     parser.add_argument("--calm", type=float, default=3.0, help="seconds before each kill")
     parser.add_argument("--watched", type=float, default=4.0, help="seconds after each, before the restart")
-    parser.add_argument("--how", choices=("site", "broker", "drain"), default="site", help="what ends")
+    parser.add_argument("--how", choices=tuple(ENDS), default="site", help="what ends")
     parser.add_argument("--whole", action="store_true", help="both shapes, one and two sites, each QoS")
     parser.add_argument("--json", type=Path, help="also write all figures here")
     return parser

@@ -17,7 +17,13 @@ from benchmarks.failover.scene import Plan
 IN_FLIGHT = 20
 """What Mosquitto sends a client of MQTT 3.1.1 before it is acknowledged: no more than this may come twice."""
 
-ENDS = {"site": "killed", "broker": "brokers killed", "drain": "drained"}
+ENDS = {
+    "site": "killed",
+    "broker": "brokers killed",
+    "node": "nodes killed",
+    "drain": "drained",
+    "stall": "stalled",
+}
 
 Run = tuple[Plan, Account]
 

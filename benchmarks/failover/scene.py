@@ -29,7 +29,7 @@ from benchmarks.failover.load import LoadSpec
 from benchmarks.failover.record import Record
 from brokerweave.errors import Unavailable
 from brokerweave.lab.balancer import Balancer, served
-from brokerweave.lab.broker import HOST, answers_mqtt, free_port
+from brokerweave.lab.broker import HOST, Broker as Process, answers_mqtt, free_port
 from brokerweave.lab.debian import Mosquitto
 from brokerweave.lab.node import LabNode
 
@@ -64,8 +64,8 @@ class Plan:
     watched: float = 4.0
     """After each kill, before what was killed is started again."""
     how: str = "site"
-    """What ends: a whole `site`, at once and with its disk; its `broker` alone; or the site in good order
-    (`drain`)."""
+    """What ends: a whole `site`, at once and with its disk; its `broker` alone; its `node` alone, which keeps
+    its disk; or the site in good order (`drain`). Or its node stands still (`stall`) and then goes on."""
 
 
 class _Broker(Mosquitto):
@@ -147,14 +147,23 @@ class Site:
         if how == "drain":
             os.kill(self.node.pid, signal.SIGTERM)
             return
-        for process in (self.broker,) if how == "broker" else (self.node, self.broker):
+        if how == "stall":
+            self.node.pause()
+            return
+        for process in self._ended_by(how):
             os.killpg(process.pid, signal.SIGKILL)
+
+    def _ended_by(self, how: str) -> tuple[Process, ...]:
+        return {"broker": (self.broker,), "node": (self.node,)}.get(how, (self.node, self.broker))
 
     def bury(self, how: str) -> None:
         """What is left of it: the disk of a killed site goes as well."""
-        self.broker.stop(kill=True)
-        if how != "broker":
-            self.node.stop(kill=how == "site")
+        if how == "stall":
+            self.node.resume()
+            return
+        for process in self._ended_by(how):
+            process.stop(kill=how != "drain" or process is self.broker)
+        if how in ("site", "drain"):
             shutil.rmtree(self.node.directory / "data", ignore_errors=True)
 
     def is_whole(self) -> bool:
@@ -254,6 +263,8 @@ def run(plan: Plan, said: Callable[[str], None] = lambda _: None) -> tuple[Recor
             load.stdin.close()
             if load.wait(2 * PATIENCE):
                 raise Unavailable(f"the load ended with {load.returncode}")
+            for site in scene.sites:
+                look_for_accidents(site.node)
             return Record.read(out), kills
     finally:
         scene.close()
@@ -284,6 +295,12 @@ def loaded(plan: Plan, addresses: Sequence[Address]) -> Iterator[tuple[subproces
                 yield load, out
             finally:
                 load.kill()
+
+
+def look_for_accidents(node: LabNode) -> None:
+    """Raises `Unavailable` if a node has logged a traceback."""
+    if "Traceback" in node.log_tail(100_000):
+        raise Unavailable(f"node {node.id} had an accident: {node.log_tail(40)}")
 
 
 def _wait(condition: Callable[[], bool], what: str) -> None:

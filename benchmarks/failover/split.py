@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.failover.record import Record
-from benchmarks.failover.scene import PATIENCE, Plan, Site, loaded
+from benchmarks.failover.scene import PATIENCE, Plan, Site, loaded, look_for_accidents
 from benchmarks.failover.wires import Wires, missing
 from brokerweave.config import Address
 from brokerweave.errors import Unavailable
-from brokerweave.lab.node import LabNode
 from brokerweave.runtime.client import Client
 
 HALVES = ((0, 1), (2, 3))
@@ -143,17 +142,12 @@ def run(plan: Plan, seconds: float, calm: float) -> Found:
             found = judge(Record.read(out), cut, healed, plan.sites)
         found.retained_wrong = asyncio.run(retained_wrong(sites, "during"))
         for site in sites:
-            _look_for_accidents(site.node)
+            look_for_accidents(site.node)
         return found
     finally:
         for site in sites:
             site.close()
         wires.close()
-
-
-def _look_for_accidents(node: LabNode) -> None:
-    if "Traceback" in node.log_tail(100_000):
-        raise Unavailable(f"node {node.id} had an accident: {node.log_tail(40)}")
 
 
 def _say(text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,9 @@ def mesh() -> Iterator[Network]:
         yield net
 
 
-@pytest.fixture
-def members(tmp_path: Path) -> Iterator[Network]:
-    """The same four, which find each other."""
-    key = tmp_path / "key"
+@contextmanager
+def finding_each_other(folder: Path, settings: Settings) -> Iterator[Network]:
+    key = folder / "key"
     key.write_text("a key that all nodes share")
     ports = {name: free_port() for name in NAMES}
     special: dict[str, Settings] = {
@@ -48,9 +48,23 @@ def members(tmp_path: Path) -> Iterator[Network]:
         }
         for name, port in ports.items()
     }
-    with network([], strategy="mesh", settings=MESH, special=special, alone=NAMES) as net:
+    with network([], strategy="mesh", settings=settings, special=special, alone=NAMES) as net:
         for name in NAMES:
             net.node(name).wait_for_links(3)
+        yield net
+
+
+@pytest.fixture
+def members(tmp_path: Path) -> Iterator[Network]:
+    """The same four, which find each other."""
+    with finding_each_other(tmp_path, MESH) as net:
+        yield net
+
+
+@pytest.fixture
+def patient_members(tmp_path: Path) -> Iterator[Network]:
+    """Links that wait for longer than membership does."""
+    with finding_each_other(tmp_path, merged(MESH, {"links": {"ping_interval": 10.0}})) as net:
         yield net
 
 
@@ -93,6 +107,31 @@ def test_a_client_of_a_killed_site_gets_what_it_missed_at_another_once_and_in_or
     for other in others:
         other.wait_for_payload(payloads[-1])
         in_order(other.payloads(), payloads)
+
+
+def test_a_site_that_was_taken_for_dead_before_its_links_failed_gets_what_its_clients_want(
+    patient_members: Network, connect: Connect
+) -> None:
+    members = patient_members
+
+    def state(name: str) -> str:
+        rows = members.node("p").ask("members")["members"]
+        return next(str(row["state"]) for row in rows if row["member"] == name)
+
+    subscriber = connect(members.port("d"), "c")
+    subscriber.subscribe("t/#", 1)
+    publisher = connect(members.port("p"), "publisher")
+    members.node("d").pause()
+    try:
+        wait_until(lambda: state("d") == "dead", "the death of d")
+        publisher.publish("t/1", b"meanwhile", 1)
+    finally:
+        members.node("d").resume()
+    wait_until(lambda: state("d") == "alive", "the return of d")
+    subscriber.wait_for_payload(b"meanwhile")
+    publisher.publish("t/1", b"after", 1)
+    subscriber.wait_for_payload(b"after")
+    in_order(subscriber.payloads(), [b"meanwhile", b"after"])
 
 
 def test_members_that_find_each_other_keep_what_a_dead_ones_client_missed(

@@ -8,7 +8,7 @@ Must not know: what a holder does with them, brokers, connections.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from brokerweave.care import wire
@@ -21,6 +21,8 @@ from brokerweave.plugin.sites import SiteBook
 
 PAGE_ENTRIES = 200
 """Entries in one payload."""
+PAGE_BYTES = 256 << 10
+"""Of publications in one payload, about: a link takes no packet beyond 64 MiB."""
 
 
 class LogHost(Protocol):
@@ -36,8 +38,8 @@ class _HolderStream:
 
     __slots__ = ("acknowledged", "complete", "entries", "heard", "listed", "position")
 
-    def __init__(self) -> None:
-        self.position = 0
+    def __init__(self, position: int) -> None:
+        self.position = position
         self.acknowledged = 0
         self.complete = 0
         """The position at which the holder has all records; 0: its link was down since."""
@@ -61,6 +63,8 @@ class HolderStreams:
         self._place = place
         self._streams: dict[str, _HolderStream] = {}
         self._flushing = False
+        self._highest = 0
+        """Positions of streams that ended are below: a later stream to the same node goes on from here."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -73,20 +77,25 @@ class HolderStreams:
         """Sites live, or are linked, that did not or were not before."""
         linked = self._sites.linked()
         for node in [node for node in self._streams if node not in self._sites.live]:
-            del self._streams[node]
+            self._end(node)
         ranked = self._sites.rank(linked)
         complete = [node for node in ranked if node in self._streams and self._streams[node].complete]
         wanted = [*complete, *(node for node in ranked if node not in complete)][: self._sites.copies - 1]
         for node in wanted:
-            stream = self._streams.setdefault(node, _HolderStream())
+            stream = self._streams.setdefault(node, _HolderStream(self._highest))
             if not stream.complete:
                 self._begin(node, stream)
         if all(self._streams[node].listed is not None for node in wanted):
             for node in [n for n in self._streams if n not in wanted and n in linked]:
-                stream = self._streams.pop(node)
+                stream = self._end(node)
                 self._note(stream, LogEntry("end"))
                 self._send(node, stream)
         self._name_them()
+
+    def _end(self, node: str) -> _HolderStream:
+        stream = self._streams.pop(node)
+        self._highest = max(stream.position + 1, self._highest)
+        return stream
 
     def up(self, node: str) -> None:
         """A neighbour has told what it wants. It may have kept records here before, and not since."""
@@ -195,11 +204,25 @@ class HolderStreams:
     def _send(self, node: str, stream: _HolderStream) -> None:
         entries, stream.entries = stream.entries, []
         position = stream.position - len(entries)
-        for first in range(0, len(entries), PAGE_ENTRIES):
-            page = entries[first : first + PAGE_ENTRIES]
+        for page in _pages(entries):
             position += len(page)
             payload = wire.encode_log(self._sites.life, position, page, self._host.now())
             self._host.send_own(node, wire.LOG, payload)
 
     def has(self, record: Record, ids: Iterable[MessageId]) -> None:
         self.note(LogEntry("has", record.client, ids=tuple(ids)))
+
+
+def _pages(entries: Iterable[LogEntry]) -> Iterator[list[LogEntry]]:
+    page: list[LogEntry] = []
+    size = 0
+    for each in entries:
+        more = each.held.size if each.held is not None else 0
+        more += sum(held.size for held in each.record.queue) if each.record is not None else 0
+        if page and (len(page) == PAGE_ENTRIES or size + more > PAGE_BYTES):
+            yield page
+            page, size = [], 0
+        page.append(each)
+        size += more
+    if page:
+        yield page

@@ -27,8 +27,6 @@ CLAIM = "$brokerweave/care/claim"
 GIVE = "$brokerweave/care/give"
 RELEASE = "$brokerweave/care/release"
 
-PAGE = 256 << 10
-"""Bytes of one payload, about."""
 _LENGTH = struct.Struct(">I")
 
 

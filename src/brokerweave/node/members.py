@@ -2,7 +2,7 @@
 
 Owns who of two members dials where all are linked: the one whose id comes first, or the one that nobody can
 reach. Invariants: a dead member stays a neighbour, with what is pending for it, until it is forgotten as any
-neighbour is; one that left is removed when nothing is pending; the strategy knows as live exactly the
+neighbour is; its link is closed, since what it told is dropped; one that left is removed when nothing is pending; the strategy knows as live exactly the
 members, suspects included. Must not know: how a death is noticed, sockets, any strategy.
 """
 
@@ -64,7 +64,10 @@ class MemberWatcher:
         self._remove_later(member.id)
 
     def member_died(self, member: Member) -> None:
+        accepted = self._links_all and member.id not in self._dialed
         self._gone(member)
+        if accepted and not self._host.is_configured(member.id):
+            self._host.hang_up_member(member.id)  # if it lives, it dials, and tells all anew
 
     def _live(self, live: frozenset[str]) -> None:
         self._core.cluster.live = live | {self._core.node_id}

@@ -369,6 +369,17 @@ def test_where_there_is_membership_it_says_who_lives() -> None:
     assert sites.heard["a"].events[-1] == ("died", "b")
 
 
+def test_a_site_whose_link_is_up_lives_though_membership_has_yet_to_find_it() -> None:
+    sites = Sites("abc")
+    sites.nodes["a"].members_changed(frozenset("abc"))
+    sites.down("a", "b")
+    sites.nodes["a"].members_changed(frozenset("ac"))
+    assert sites.nodes["a"].live == {"a", "c"}
+    sites.up("a", "b")
+    sites.rest()
+    assert sites.nodes["a"].live == {"a", "b", "c"}
+
+
 # Who has heard
 
 

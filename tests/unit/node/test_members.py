@@ -85,6 +85,12 @@ def test_a_dead_member_stays_a_neighbour_and_is_not_live(bench: Bench) -> None:
     assert bench.core.neighbours() == ("z",)
 
 
+def test_the_link_of_a_dead_member_that_dialed_is_closed_too(bench: Bench) -> None:
+    bench.links.member_joined(member("a"))
+    bench.links.member_died(member("a", state=MemberState.DEAD))
+    assert bench.host.said == [("hang up", "a")]
+
+
 def test_one_that_left_is_removed_when_nothing_is_pending_for_it(bench: Bench) -> None:
     bench.links.member_joined(member("z"))
     bench.links.member_left(member("z", state=MemberState.LEFT))

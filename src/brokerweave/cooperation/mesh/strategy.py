@@ -280,7 +280,8 @@ class Mesh(Strategy):
 
     def _look_who_lives(self) -> None:
         links = self._links
-        members = self._members if self._members is not None else links.up | links.missed
+        # A link may be up before membership has found its node, whose clients are claimed then.
+        members = links.up | (self._members if self._members is not None else links.missed)
         live = frozenset((*members, self.context.node_id))
         if live == self.live:
             return
