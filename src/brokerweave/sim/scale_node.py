@@ -169,8 +169,6 @@ class ScaleNode:
         own = isinstance(packet, Publish) and packet.topic.startswith(OWN_TOPICS)
         return not own and self.core.strategy.tells_interest(packet)
 
-    def write_controls(self) -> None: ...
-
     def _write(self) -> None:
         """Once a turn, as the runtime does it."""
         ready, self._ready = self._ready, {}
