@@ -16,6 +16,7 @@ from brokerweave.mqtt.properties import Properties, Property, get_int
 NEVER = 0xFFFFFFFF
 """MQTT 5's Session Expiry Interval for a session that does not expire [MQTT-3.1.2.11.2]."""
 
+
 @dataclass(slots=True)
 class SessionRecord:
     client_id: str

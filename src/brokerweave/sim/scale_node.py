@@ -66,8 +66,8 @@ class ScaleTraffic:
 
     interest_packets: int = 0
     other_packets: int = 0
-    """Other control packets: the subscribe barrier's marks and their answers; in a mesh, that an advert was
-    heard, digests, questions for what clients missed, and answers."""
+    """Other control packets: the subscribe barrier's marks and their answers; in a mesh, that
+    a site has heard what another wants, and what homes and holders tell each other of clients."""
     crossings: int = 0
     """Publications times the links that each of them crossed."""
     link_bytes: int = 0
