@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from brokerweave.care.adoption import Adoption
 from brokerweave.care.claims import Claims
 from brokerweave.care.disk import Life
 from brokerweave.care.holders import HolderStreams
-from brokerweave.care.home import Home, State
+from brokerweave.care.home import Home
 from brokerweave.care.ids import MessageId
 from brokerweave.care.publishers import Publishers, Sent
 from brokerweave.care.record import Merged, Record, RecordTable, Snapshot
@@ -56,15 +57,15 @@ def a_publication_that_is_resent_is_not_known_again(patch: pytest.MonkeyPatch) -
 
 def clients_of_a_dead_node_are_forgotten_at_once(patch: pytest.MonkeyPatch) -> None:
     """Whoever adopted them does not wait for them."""
-    real = Claims._take
+    real = Adoption._take
 
-    def take(self: Claims, life: Life, record: Record) -> None:
+    def take(self: Adoption, life: Life, record: Record) -> None:
         real(self, life, record)
-        home = self._care.homes.get(record.client)
-        if home is not None and home.state is State.HOME and not home.session:
-            self._care.drop(home)
+        home = self._homes.get(record.client)
+        if home is not None:
+            self._homes.give_up(home)
 
-    patch.setattr(Claims, "_take", take)
+    patch.setattr(Adoption, "_take", take)
 
 
 def who_was_dead_is_dead_for_ever(patch: pytest.MonkeyPatch) -> None:
@@ -103,7 +104,7 @@ def a_claim_asks_nobody(patch: pytest.MonkeyPatch) -> None:
     """It goes on as if all had answered that they know nothing."""
 
     def ask(self: Claims, home: Home, node: str) -> None:
-        home.answered[node] = self._care.sites.life_of(node)
+        home.answered[node] = self._sites.life_of(node)
 
     patch.setattr(Claims, "_ask", ask)
 
@@ -114,13 +115,7 @@ def what_comes_later_is_not_passed_on(patch: pytest.MonkeyPatch) -> None:
 
 def a_record_is_dropped_before_all_have_heard(patch: pytest.MonkeyPatch) -> None:
     """Though others still send what comes for its client to who has it."""
-
-    def look(self: Claims) -> None:
-        releasing, self._releasing = self._releasing, []
-        for each in releasing:
-            self._let_go(each)
-
-    patch.setattr(Claims, "look", look)
+    patch.setattr(Claims, "_nothing_comes", lambda self, releasing: True)
 
 
 def nobody_holds_anything(patch: pytest.MonkeyPatch) -> None:
@@ -128,7 +123,7 @@ def nobody_holds_anything(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_holder_adopts_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Claims, "_adopt", lambda self, node, life: None)
+    patch.setattr(Adoption, "_adopt", lambda self, life, copy: None)
 
 
 def a_holder_is_named_before_it_has_all_records(patch: pytest.MonkeyPatch) -> None:
@@ -163,9 +158,7 @@ def a_merge_forgets_what_the_other_copy_had(patch: pytest.MonkeyPatch) -> None:
 
 def a_record_forgets_what_its_client_had(patch: pytest.MonkeyPatch) -> None:
     def received(self: RecordTable, record: Record, identifier: MessageId) -> None:
-        held = record.queue.pop(identifier, None)
-        if held is not None:
-            self._grow(record, -held.size)
+        self._take(record, identifier)
 
     patch.setattr(RecordTable, "received", received)
 
