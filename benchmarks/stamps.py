@@ -2,7 +2,7 @@
 
 Owns the measurement: publications of QoS 1 with 32-byte payloads over five topics through one watched MQTT 5
 pair, each with its acknowledgement, in CPU time, the best of several rounds that take turns. The pairs of
-strategies without a roster are there to compare with: their chunks pass without a look at stamps. Then the
+strategies without a site book are there to compare with: their chunks pass without a look at stamps. Then the
 parts by themselves, compiled and not; with them an estimate of what it would cost to speak MQTT 5 to the
 broker for a 3.1.1 client. Must not know: sockets, nodes.
 """

@@ -7,17 +7,21 @@ who had not read the simulator.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import inf
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from brokerweave.care.dead_wills import WILL_OF, DeadWills
-from brokerweave.care.queues import Queues
-from brokerweave.care.receipts import ReceiptExchange
-from brokerweave.care.senders import Senders
-from brokerweave.cooperation.clients import ClientEntry, ClientTable
 
+from brokerweave.care.adoption import Adoption
+from brokerweave.care.claims import Claims
+from brokerweave.care.disk import Life
+from brokerweave.care.holders import HolderStreams
+from brokerweave.care.home import Home
+from brokerweave.care.ids import MessageId
+from brokerweave.care.publishers import Publishers, Sent
+from brokerweave.care.record import Merged, Record, RecordTable, Snapshot
+from brokerweave.care.wills import WILL_OF, AdoptedWills, PendingWill
+from brokerweave.care.wire import ClientClaim
 from brokerweave.cooperation.mesh import Mesh
 from brokerweave.membership import wire
 from brokerweave.membership.members import Claim, MemberState
@@ -27,40 +31,41 @@ from tests.chaos.planted_bugs import Plant
 # Written without having read the simulator
 
 
-def every_holder_publishes_a_dead_nodes_wills(patch: pytest.MonkeyPatch) -> None:
-    """Not only the first; and nobody knows again a will that another published."""
-    real, seen = DeadWills.look, Senders.seen
+def whoever_adopted_a_client_publishes_its_will(patch: pytest.MonkeyPatch) -> None:
+    """Also where the client came back, or another node published it; and nobody knows it again."""
+    real = Publishers.find
 
-    def look(self: DeadWills) -> None:
-        roster, me = self._care.roster, self._host.node_id
-        for node in sorted(self._dead - roster.live):
-            if me in roster.holders(node):
-                for pending in self._pending.due(node, self._host.now()):
-                    self._publish(pending)
-        real(self)
+    def find(self: Publishers, client: str, packet_id: int, content: bytes) -> Sent | None:
+        return None if client.startswith(WILL_OF) else real(self, client, packet_id, content)
 
-    def seen_before(self: Senders, client: str, packet_id: int, hash: bytes) -> bool:
-        return not client.startswith(WILL_OF) and seen(self, client, packet_id, hash)
+    def publish(self: AdoptedWills, home: Home, pending: PendingWill) -> None:
+        sender = WILL_OF + home.client, pending.since & 0xFFFF or 1
+        self._host.publisher.publish_will(pending.will, pending.version, sender)
 
-    patch.setattr(DeadWills, "look", look)
-    patch.setattr(Senders, "seen", seen_before)
+    patch.setattr(Publishers, "find", find)
+    patch.setattr(AdoptedWills, "_publish", publish)
 
 
 def a_publication_that_is_resent_is_not_known_again(patch: pytest.MonkeyPatch) -> None:
-    real = Senders.seen
+    real = Publishers.find
 
-    def seen(self: Senders, client: str, packet_id: int, hash: bytes) -> bool:
-        return client.startswith(WILL_OF) and real(self, client, packet_id, hash)
+    def find(self: Publishers, client: str, packet_id: int, content: bytes) -> Sent | None:
+        return real(self, client, packet_id, content) if client.startswith(WILL_OF) else None
 
-    patch.setattr(Senders, "seen", seen)
+    patch.setattr(Publishers, "find", find)
 
 
 def clients_of_a_dead_node_are_forgotten_at_once(patch: pytest.MonkeyPatch) -> None:
-    def forget_now(self: Mesh, node: str, limit: float = inf) -> None:
-        self._deaths[node] = 1
-        self._forget_dead(node, 1)
+    """Whoever adopted them does not wait for them."""
+    real = Adoption._take
 
-    patch.setattr(Mesh, "_forget_later", forget_now)
+    def take(self: Adoption, life: Life, record: Record) -> None:
+        real(self, life, record)
+        home = self._homes.get(record.client)
+        if home is not None:
+            self._homes.give_up(home)
+
+    patch.setattr(Adoption, "_take", take)
 
 
 def who_was_dead_is_dead_for_ever(patch: pytest.MonkeyPatch) -> None:
@@ -84,38 +89,87 @@ def who_was_dead_is_dead_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 
 def of_two_sites_with_one_client_the_older_one_counts(patch: pytest.MonkeyPatch) -> None:
-    real = ClientTable._settle_home
+    """A session that waits at a broker is older than a connection elsewhere."""
 
-    def settle_home(self: ClientTable, node: str, client: str, entry: ClientEntry) -> None:
-        before = self._homes.get(client)
-        if before is None or before == node or self._nodes[before][client].since > entry.since:
-            real(self, node, client, entry)
+    def stays(self: Claims, home: Home, claim: ClientClaim, neighbour: str) -> bool:
+        return home.hold < claim.hold
 
-    patch.setattr(ClientTable, "_settle_home", settle_home)
+    patch.setattr(Claims, "_stays", stays)
 
 
 # Written by someone who knows the code
 
 
-def a_receipt_of_one_client_counts_for_all(patch: pytest.MonkeyPatch) -> None:
-    real = Queues.received
+def a_claim_asks_nobody(patch: pytest.MonkeyPatch) -> None:
+    """It goes on as if all had answered that they know nothing."""
 
-    def received(self: Queues, client: str, hashes: Iterable[bytes], now: float, home: str = "") -> None:
-        hashes = list(hashes)
-        real(self, client, hashes, now, home)
-        for other in self.clients:
-            if any(self.keeps(other, one) for one in hashes):
-                self.forget(other)
+    def ask(self: Claims, home: Home, node: str) -> None:
+        home.answered[node] = self._sites.life_of(node)
 
-    patch.setattr(Queues, "received", received)
+    patch.setattr(Claims, "_ask", ask)
+
+
+def what_comes_later_is_not_passed_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Claims, "forward", lambda self, to, told: None)
+
+
+def a_record_is_dropped_before_all_have_heard(patch: pytest.MonkeyPatch) -> None:
+    """Though others still send what comes for its client to who has it."""
+    patch.setattr(Claims, "_nothing_comes", lambda self, releasing: True)
 
 
 def nobody_holds_anything(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Mesh, "holders", lambda self, node: ())
+    patch.setattr(HolderStreams, "choose", lambda self: None)
 
 
-def receipts_are_not_told(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ReceiptExchange, "received", lambda self, pair, hashes: None)
+def a_holder_adopts_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Adoption, "_adopt", lambda self, life, copy: None)
+
+
+def a_holder_is_named_before_it_has_all_records(patch: pytest.MonkeyPatch) -> None:
+    """From then on it counts as one that has what happens."""
+    real = HolderStreams.choose
+
+    def choose(self: HolderStreams) -> None:
+        real(self)
+        for node in [node for node, stream in self._streams.items() if stream.listed is None]:
+            self.acknowledged(node, self._streams[node].complete)
+
+    patch.setattr(HolderStreams, "choose", choose)
+
+
+def holders_are_not_told_what_clients_have(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HolderStreams, "has", lambda self, record, ids: None)
+
+
+def holders_get_only_what_origins_send_them(patch: pytest.MonkeyPatch) -> None:
+    """Nothing is passed on to those of whom an origin has not heard yet."""
+    patch.setattr(HolderStreams, "add", lambda self, record, held, everybody: None)
+
+
+def a_merge_forgets_what_the_other_copy_had(patch: pytest.MonkeyPatch) -> None:
+    real = RecordTable.merge
+
+    def merge(self: RecordTable, record: Record, told: Snapshot) -> Merged:
+        return real(self, record, replace(told, base={}, ids=set()))
+
+    patch.setattr(RecordTable, "merge", merge)
+
+
+def a_record_forgets_what_its_client_had(patch: pytest.MonkeyPatch) -> None:
+    def received(self: RecordTable, record: Record, identifier: MessageId) -> None:
+        self._take(record, identifier)
+
+    patch.setattr(RecordTable, "received", received)
+
+
+def a_copy_does_not_hear_of_filters(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(HolderStreams, "filters", lambda self, record: None)
+
+
+def a_node_that_was_just_started_takes_publications(patch: pytest.MonkeyPatch) -> None:
+    """It does not know yet who wants them."""
+    patch.setattr(Mesh, "takes_publications", lambda self: True)
 
 
 def nobody_objects_to_being_held_for_dead(patch: pytest.MonkeyPatch) -> None:
@@ -144,13 +198,22 @@ def _named(*plants: Plant) -> dict[str, Plant]:
 
 
 IN_MESH = _named(
-    every_holder_publishes_a_dead_nodes_wills,
+    whoever_adopted_a_client_publishes_its_will,
     a_publication_that_is_resent_is_not_known_again,
     clients_of_a_dead_node_are_forgotten_at_once,
     of_two_sites_with_one_client_the_older_one_counts,
-    a_receipt_of_one_client_counts_for_all,
+    a_claim_asks_nobody,
+    what_comes_later_is_not_passed_on,
+    a_record_is_dropped_before_all_have_heard,
     nobody_holds_anything,
-    receipts_are_not_told,
+    a_holder_adopts_nothing,
+    a_holder_is_named_before_it_has_all_records,
+    holders_are_not_told_what_clients_have,
+    holders_get_only_what_origins_send_them,
+    a_merge_forgets_what_the_other_copy_had,
+    a_record_forgets_what_its_client_had,
+    a_copy_does_not_hear_of_filters,
+    a_node_that_was_just_started_takes_publications,
 )
 IN_MEMBERSHIP = _named(
     who_was_dead_is_dead_for_ever,
@@ -159,7 +222,7 @@ IN_MEMBERSHIP = _named(
     old_accusations_count,
 )
 UNSEEN = (
-    every_holder_publishes_a_dead_nodes_wills,
+    whoever_adopted_a_client_publishes_its_will,
     a_publication_that_is_resent_is_not_known_again,
     clients_of_a_dead_node_are_forgotten_at_once,
     who_was_dead_is_dead_for_ever,

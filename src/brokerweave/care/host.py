@@ -5,15 +5,15 @@ Owns these interfaces; `node.core` implements them. Must not know: the node's cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from brokerweave.links.injector import Injector
 from brokerweave.links.lane import Lane
 from brokerweave.mqtt.packets import Publish, Will
-from brokerweave.plugin import Cut, Timer
+from brokerweave.plugin import Timer
 from brokerweave.session.pair import Pair
-from brokerweave.session.record import Name, SessionRecord
+from brokerweave.session.record import SessionRecord
 
 
 class CareSettings(Protocol):
@@ -39,14 +39,6 @@ class SessionBook(Protocol):
 
     def forget(self, record: SessionRecord) -> None:
         """A session is over."""
-
-    def returned(
-        self, client: str, returned: dict[str, tuple[int, list[int]]] | None, granted: float | None = None
-    ) -> None:
-        """Log whether something from before it came here may be kept for a client, and up to where."""
-
-    def had(self, client: str, names: Iterable[Name]) -> None:
-        """Log that a client has these of its pending messages."""
 
 
 class LinkedNode(Protocol):
@@ -92,10 +84,6 @@ class CareHost(Protocol):
     def settings(self) -> CareSettings: ...
 
     @property
-    def connects(self) -> int:
-        """The number of the last CONNECT."""
-
-    @property
     def sessions(self) -> SessionBook: ...
 
     @property
@@ -103,10 +91,6 @@ class CareHost(Protocol):
 
     @property
     def neighbour_table(self) -> LinkTable: ...
-
-    @property
-    def confirmations(self) -> Container[object]:
-        """The publications that somebody has yet to confirm."""
 
     @property
     def retained(self) -> RetainedComparer: ...
@@ -123,14 +107,8 @@ class CareHost(Protocol):
     def neighbours(self) -> tuple[str, ...]:
         """Ids of the neighbours that get messages."""
 
-    def cut(self, neighbour: str) -> Cut:
-        """Where this node stands: what it routed so far."""
-
     def send_own(self, neighbour: str, topic: str, payload: bytes) -> None:
         """Send a control packet, in order with the strategy's."""
-
-    def write_controls(self) -> None:
-        """Write control packets now, not when this turn is over."""
 
     def redelivering(self, client: str, publishes: list[Publish]) -> None:
         """A client is about to get from this node what it missed."""

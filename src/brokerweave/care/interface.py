@@ -6,7 +6,7 @@ waits for nobody and knows nobody. `client_care` does something. Must not know: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import ClassVar
 
 from brokerweave.links.journal import Journal
@@ -14,7 +14,6 @@ from brokerweave.links.run import Run
 from brokerweave.mqtt.packets import Publish, Will
 from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.pair import Pair
-from brokerweave.session.record import SessionRecord
 
 Sender = tuple[str, int]
 """A client id and a packet id: by these a publication is known that comes again, from another node."""
@@ -46,9 +45,6 @@ class Care:
         """Whether a client whose session the broker does not have still gets what it missed."""
         return False
 
-    def recall(self, record: SessionRecord) -> None:
-        """A session from before a restart, whose client had come here in it."""
-
     def ended(self, pair: Pair, unexpected: bool) -> None:
         """A pair is over, `unexpected` without a DISCONNECT."""
 
@@ -66,13 +62,6 @@ class Care:
     ) -> bool:
         """Ask all nodes for what they keep for a client. False: SUBACK stands until they have answered."""
         return True
-
-    def when_heard(self, callback: Callable[[], None]) -> bool:
-        """Call back when all nodes in reach know what clients here want. True: they do; no call follows."""
-        return True
-
-    def forget_wait(self, callback: Callable[[], None]) -> None:
-        """Do not call back."""
 
     # They receive
 
@@ -129,12 +118,6 @@ class Care:
     def hold(self, run: Run, lane: int) -> None:
         """Keep publications for the clients of the nodes that their run names. Raises
         `RemoteProtocolError`."""
-
-    def not_kept(
-        self, run: Run, lane: int, keepers: Iterable[tuple[str, tuple[str, ...]]], missing: set[str]
-    ) -> None:
-        """A client's publication goes on, though some nodes are `missing`. `keepers` were to keep it for the
-        clients of these nodes."""
 
     def arrived(self, run: Run, lane: int, neighbour: str) -> Run | None:
         """A run came over a neighbour's link: as it goes to the broker here. None: this node has acted on it

@@ -48,14 +48,9 @@ class Confirmations:
         self._waiting: dict[PublicationId, dict[str | None, tuple[set[Passed], Callable[[], None]]]] = {}
         self._behind: dict[Passed, list[tuple[PublicationId, str | None]]] = {}
         """What waits for whom: a run may be cut on its way, and its parts are confirmed one by one."""
-        self._missing: dict[tuple[PublicationId, str | None], set[str]] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
-
-    def __contains__(self, publication: object) -> bool:
-        """Whether somebody has yet to confirm it, and is waited for."""
-        return publication in self._waiting
 
     def name(self, lane: int, run: Run) -> PublicationId:
         """What all on its way call a run that is sent on this lane."""
@@ -99,14 +94,11 @@ class Confirmations:
         """The link is down: messages for the neighbour stay in the outbox, nobody waits for it, `but` for
         what others may confirm in its place."""
         for passed in [each for each in self._behind if each[0] == neighbour and each not in but]:
-            for key in self._behind.get(passed, ()):
-                self._missing.setdefault(key, set()).add(neighbour)
             self.confirmed(*passed)
 
-    def abandon(self, publication: PublicationId, came_from: str | None = None) -> set[str]:
-        """Its publisher waits no longer. Those who were waited for and have not confirmed."""
-        waiting = self._forget(publication, came_from)
-        return self._missing.pop((publication, came_from), set()) | {neighbour for neighbour, _ in waiting}
+    def abandon(self, publication: PublicationId, came_from: str | None = None) -> None:
+        """Its publisher waits no longer."""
+        self._forget(publication, came_from)
 
     def confirmed(self, neighbour: str, publication: PublicationId) -> None:
         passed = (neighbour, publication)
@@ -121,7 +113,7 @@ class Confirmations:
         for each in passed:
             self._behind.setdefault(each, []).append((publication, came_from))
 
-    def _forget(self, publication: PublicationId, came_from: str | None) -> set[Passed]:
+    def _forget(self, publication: PublicationId, came_from: str | None) -> None:
         each = self._waiting.get(publication, {})
         waiting, _ = each.pop(came_from, (set[Passed](), None))
         if not each:
@@ -130,7 +122,6 @@ class Confirmations:
             self._behind[passed].remove((publication, came_from))
             if not self._behind[passed]:
                 del self._behind[passed]
-        return waiting
 
 
 def encode(publications: Iterable[PublicationId]) -> bytes:

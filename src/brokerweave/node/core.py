@@ -121,9 +121,6 @@ class NodeHost(Protocol):
     def send_control(self, neighbour: str, packet: Packet) -> None:
         """Written once this turn is over."""
 
-    def write_controls(self) -> None:
-        """Write them now."""
-
     def open_broker(self, pair: Pair) -> None: ...
 
     def write_client(self, pair: Pair, data: bytes) -> None: ...
@@ -226,7 +223,7 @@ class NodeCore:
         self.initialisation.over = type(self.strategy).takes_publications is Strategy.takes_publications
         self.publisher = Publisher(self)
         self._pairs = 0
-        self.connects = 0
+        self._connects = 0
         """CONNECTs that came: the last one's number."""
         self.sessions = Sessions(self)
         self.wills = Wills(host.call_later, self.publisher.will_due)
@@ -323,9 +320,6 @@ class NodeCore:
         """Send a control packet of one of the node's own parts, in order with the strategy's."""
         if self.is_up(neighbour):
             self.host.send_control(neighbour, Publish(topic, payload))
-
-    def write_controls(self) -> None:
-        self.host.write_controls()
 
     def is_up(self, neighbour: str) -> bool:
         entry = self.neighbour_table.get(neighbour)
@@ -427,8 +421,8 @@ class NodeCore:
         if any(injector.client_id == pair.client.client_id for injector in self.injectors):
             # The broker would give it the injector's session, and nothing would arrive here any more.
             raise Refused("this client id is the node's own", 0x85)
-        self.connects += 1
-        pair.connect_number = self.connects
+        self._connects += 1
+        pair.connect_number = self._connects
         self.admission.joined(pair)
         self.host.open_broker(pair)
 
@@ -506,26 +500,26 @@ class NodeCore:
             return True
         if self.care.expects(pair):
             return self.care.begin(pair, filters, hold_point, self.settings.barrier_timeout)
-        marks = self.strategy.marks
         return self.await_others(
             partial(self._known, pair.client.client_id, dict(filters)),
             lambda: pair.end_hold(hold_point),
             self.settings.barrier_timeout,
             "barrier_timeouts",
-            self.barrier.forget if marks else self.care.forget_wait,
+            self.barrier.forget,
         )
 
     def _known(self, client: str, filters: Mapping[str, int], heard: Callable[[], None]) -> bool:
         """Ask the strategy, then whether neighbours have heard; also what an earlier filter is still waiting
         for counts: it may be the one that covers this."""
 
-        known = self.barrier.when_heard if self.strategy.marks else self.care.when_heard
+        def known() -> bool:
+            return not self.strategy.marks or self.barrier.when_heard(heard)
 
         def go_on() -> None:
-            if known(heard):
+            if known():
                 heard()
 
-        return self.guarded.granted(client, filters, go_on) and known(heard)
+        return self.guarded.granted(client, filters, go_on) and known()
 
     def may_subscribe(self, pair: Pair, filters: Mapping[str, int]) -> bool:
         readable = dict(self.admission.readable(pair, list(filters.items())))

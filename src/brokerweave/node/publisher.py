@@ -267,8 +267,7 @@ class _Awaited:
         self._pair = pair
         self._ack = ack
         self._heard: Callable[[], None] | None = None
-        self._sent: tuple[Run, RouteGroup, PublicationId] | None = None
-        self._unreached: set[str] = set()
+        self._sent: PublicationId | None = None
         self._over = False
 
     def wait(self, start: Callable[[], bool]) -> bool:
@@ -281,8 +280,6 @@ class _Awaited:
         assert self._core.settings.cluster_timeout is not None
         limit = self._core.settings.cluster_timeout
         self._over = self._core.await_others(register, self._go_on, limit, "cluster_timeouts")
-        if self._over and self._unreached:
-            self._missed(self._unreached)
         return self._over
 
     def send(
@@ -299,8 +296,7 @@ class _Awaited:
         publication = PublicationId(run.origin, run.epoch, lane, run.first)
         reached = core.outgoing.dispatch(run, group, came_on, taken, waited)
         reachable = set(filter(core.in_reach, reached))
-        self._unreached = {neighbour for neighbour, _ in group.sure_hops if neighbour not in reachable}
-        self._sent = run, group, publication
+        self._sent = publication
         assert self._heard is not None
         return self._over or core.confirmations.expect(
             publication, ((neighbour, publication) for neighbour in reachable), self._heard
@@ -309,9 +305,7 @@ class _Awaited:
     def send_late(self, run: Run, group: RouteGroup, came_on: int, waited: int) -> None:
         """Its route is known now; the client may have been answered meanwhile."""
         done = self.send(run, group, came_on, waited)
-        if self._over:
-            self._missed(self._unreached)
-        elif done and self._heard is not None:
+        if done and not self._over and self._heard is not None:
             self._heard()
 
     def _go_on(self) -> None:
@@ -320,14 +314,8 @@ class _Awaited:
             self._core.counters.add("refused_waiting")
             self._pair.close_refused(NoRoom())
             return
-        # also those not heard of in time
-        self._missed(self._unreached | self._core.confirmations.abandon(self._sent[2]))
+        self._core.confirmations.abandon(self._sent)
         self._pair.release(self._ack)
-
-    def _missed(self, missing: set[str]) -> None:
-        if self._sent is not None:
-            run, group, publication = self._sent
-            self._core.care.not_kept(run, publication.lane, group.keepers, missing)
 
 
 def _frame_version(version: int) -> int:

@@ -104,9 +104,7 @@ class Recovery:
         match kind:
             case "session":
                 client = values[0]["client"]
-                session = self._sessions[client] = self._sessions.get(client, {}) | values[0]
-                if values[0].get("returned", ()) is None:  # nothing from before is pending for it any more
-                    session.pop("had", None)
+                self._sessions[client] = self._sessions.get(client, {}) | values[0]
             case "ended":
                 self._sessions.pop(values[0], None)
             case "filter":
@@ -117,8 +115,6 @@ class Recovery:
                 session = self._sessions[values[0]]
                 others = [packet_id for packet_id in session["qos2"] if packet_id != values[1]]
                 session["qos2"] = [*others, values[1]] if kind == "take" else others
-            case "had":
-                self._sessions[values[0]].setdefault("had", []).extend(values[1])
             case "neighbour":
                 self._neighbours.setdefault(values[0], {})
             case "neighbour gone":

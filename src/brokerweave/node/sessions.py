@@ -8,18 +8,14 @@ its connection is never written. Must not know: what filters mean (`interest`), 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from brokerweave.plugin import Timer
 from brokerweave.session.pair import Pair
-from brokerweave.session.record import Name, SessionRecord, state_of
+from brokerweave.session.record import SessionRecord, state_of
 
 if TYPE_CHECKING:
     from brokerweave.node.core import NodeCore
-
-MOST_HAD = 100_000
-"""Publications that all sessions together are known to have got; of who has more, the oldest go."""
 
 
 class Sessions:
@@ -29,8 +25,6 @@ class Sessions:
         self._expiries: dict[str, Timer] = {}
         self._overtaken: dict[str, Pair] = {}
         """By client id: a pair whose CONNACK came after the CONNACK of a pair that connected later."""
-        self._had = 0
-        """Of all records, how many publications they are known to have got."""
 
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
         """The broker accepted a client: the record that its session goes on with."""
@@ -116,7 +110,6 @@ class Sessions:
 
     def forget(self, record: SessionRecord, left: bool = True) -> None:
         """A session is over. Not `left`: its client is here, with a new one."""
-        self._forget_had(record)
         self._core.interest.forget(record, left)
 
     def remember(self, record: SessionRecord, filters: dict[str, int], away: float) -> None:
@@ -127,47 +120,7 @@ class Sessions:
         if record.unknown and self._core.settings.unknown_session == "flood":
             self._core.interest.flood(record)
         record.stored = self._core.wal.keeps
-        self._had += len(record.had)
-        self._bound_had(record)
-        if record.returned is not None:
-            self._core.care.recall(record)
         self._expire_later(record, away)
-
-    def returned(
-        self, client: str, returned: dict[str, tuple[int, list[int]]] | None, granted: float | None = None
-    ) -> None:
-        """Whether something from before it came here may be kept for a client, also after a crash, and
-        up to where; `granted`: it was subscribed here just then."""
-        record = self.records.get(client)
-        if record is not None and (record.returned != returned or granted is not None):
-            record.returned = returned
-            record.granted = record.granted if granted is None else granted
-            if returned is None:
-                self._forget_had(record)
-            if record.stored:
-                self._write(record)
-
-    def had(self, client: str, names: Iterable[Name]) -> None:
-        """A client that came back has these of its pending messages, also after a crash."""
-        record = self.records.get(client)
-        if record is None or record.returned is None or not record.stored:
-            return
-        fresh = [one for one in dict.fromkeys(names) if one not in record.had]
-        if fresh:
-            record.had.update(dict.fromkeys(fresh))
-            self._had += len(fresh)
-            self._core.wal.note("had", client, fresh)
-        self._bound_had(record)
-
-    def _bound_had(self, record: SessionRecord) -> None:
-        while self._had > MOST_HAD and record.had:
-            del record.had[next(iter(record.had))]
-            self._had -= 1
-            self._core.counters.add("given_forgotten")  # it may come again, if this node is killed
-
-    def _forget_had(self, record: SessionRecord) -> None:
-        self._had -= len(record.had)
-        record.had.clear()
 
     def _unknown(self, record: SessionRecord) -> None:
         record.unknown = True

@@ -213,10 +213,10 @@ class NodeLinks:
     def send_control(self, neighbour: str, packet: Packet) -> None:
         if self.carriers.send_control(neighbour, packet):
             if not self._controls:
-                self._loop.call_soon(self.write_controls)
+                self._loop.call_soon(self._write_controls)
             self._controls.add(neighbour)
 
-    def write_controls(self) -> None:
+    def _write_controls(self) -> None:
         controls, self._controls = self._controls, set()
         for neighbour in controls:
             self.carriers.write(neighbour, 0)

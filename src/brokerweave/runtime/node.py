@@ -434,9 +434,6 @@ class Node:
     def send_control(self, neighbour: str, packet: Packet) -> None:
         self.links.send_control(neighbour, packet)
 
-    def write_controls(self) -> None:
-        self.links.write_controls()
-
     def forget_lanes(self, neighbour: str) -> None:
         self._lane_folders.delete(neighbour)
         self._checkpoints.save()  # the write-ahead log may name them still

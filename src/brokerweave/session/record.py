@@ -7,18 +7,14 @@ one record per client id; `owner` is the newest pair, and only its end can end t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from brokerweave.mqtt.packets import Connect
 from brokerweave.mqtt.properties import Properties, Property, get_int
 
 NEVER = 0xFFFFFFFF
 """MQTT 5's Session Expiry Interval for a session that does not expire [MQTT-3.1.2.11.2]."""
-
-Name: TypeAlias = tuple[str, int, int, int]
-"""Of a publication: origin, epoch, lane, sequence."""
 
 
 @dataclass(slots=True)
@@ -41,13 +37,6 @@ class SessionRecord:
     """Packet ids of its broker's deliveries that the client may go on with; None: nobody knows which."""
     lost: bool = False
     """Its broker died, or hung up, and may not know it any more."""
-    returned: dict[str, tuple[int, list[int]]] | None = None
-    """Of one that came from another site, or lost its session, and for which something may be kept from
-    before: the epoch and last sequences of each node that did not know yet that it is here."""
-    granted: float | None = None
-    """When it last subscribed here as such a one: what is published later its broker has for it."""
-    had: dict[Name, None] = field(default_factory=dict)
-    """What such a client got of its pending messages: its broker may still get these."""
     stored: bool = False
     """The node finds it again after a crash: sessions that end with their connection are never written."""
 
@@ -60,12 +49,9 @@ def state_of(record: SessionRecord, whole: bool = True) -> dict[str, Any]:
         "since": record.since,
         "joined": record.joined,
         "unknown": record.unknown,
-        "returned": record.returned,
-        "granted": record.granted,
     }
     if whole:
-        qos2, had = sorted(record.incoming_qos2), list(record.had)
-        kept |= {"filters": dict(record.filters), "qos2": qos2, "had": had}
+        kept |= {"filters": dict(record.filters), "qos2": sorted(record.incoming_qos2)}
     return kept
 
 
@@ -78,20 +64,7 @@ def record_of(kept: dict[str, Any]) -> SessionRecord:
         since=None if kept["since"] is None else float(kept["since"]),
         joined=int(kept.get("joined", 0)),
         unknown=bool(kept["unknown"]),
-        returned=_cuts(kept.get("returned")),
-        granted=None if kept.get("granted") is None else float(kept["granted"]),
-        had=_names(kept.get("had", ()) if kept.get("returned") is not None else ()),
     )
-
-
-def _cuts(kept: Any) -> dict[str, tuple[int, list[int]]] | None:
-    if not isinstance(kept, dict):
-        return {} if kept else None  # as earlier versions wrote it
-    return {str(node): (int(epoch), [int(each) for each in last]) for node, (epoch, last) in kept.items()}
-
-
-def _names(kept: Iterable[Any]) -> dict[Name, None]:
-    return {(str(origin), int(epoch), int(lane), int(last)): None for origin, epoch, lane, last in kept}
 
 
 def expiry_of(connect: Connect, default: float) -> float:

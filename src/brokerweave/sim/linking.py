@@ -173,10 +173,10 @@ class SimLinks:
     def send_control(self, neighbour: str, packet: Packet) -> None:
         if self.carriers.send_control(neighbour, packet):
             if not self._controls:
-                self.node.host.later(0.0, self.write_controls)
+                self.node.host.later(0.0, self._write_controls)
             self._controls[neighbour] = None
 
-    def write_controls(self) -> None:
+    def _write_controls(self) -> None:
         controls, self._controls = self._controls, {}
         for neighbour in controls:
             self.carriers.write(neighbour, 0)

@@ -334,9 +334,6 @@ class SimNode:
     def send_control(self, neighbour: str, packet: Packet) -> None:
         self.links.send_control(neighbour, packet)
 
-    def write_controls(self) -> None:
-        self.links.write_controls()
-
     def open_broker(self, pair: Pair) -> None:
         self.relays[pair].connect_arrived()
 

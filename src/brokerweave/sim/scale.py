@@ -79,7 +79,8 @@ class ScalePhase:
     changes: int = 0
     """Filters that clients asked for or withdrew."""
     filters_sent: int = 0
-    """Filters in inter-subscribes and inter-unsubscribes, each counted on each link; in a mesh, adverts."""
+    """Filters in inter-subscribes and inter-unsubscribes, each counted on each link; in a mesh, packets
+    in which a site tells what it wants."""
     interest_packets: int = 0
     barrier_packets: int = 0
     settled_after: float | None = None

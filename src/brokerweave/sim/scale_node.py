@@ -66,8 +66,8 @@ class ScaleTraffic:
 
     interest_packets: int = 0
     other_packets: int = 0
-    """Other control packets: the subscribe barrier's marks and their answers; in a mesh, that an advert was
-    heard, digests, questions for what clients missed, and answers."""
+    """Other control packets: the subscribe barrier's marks and their answers; in a mesh, that
+    a site has heard what another wants, and what homes and holders tell each other of clients."""
     crossings: int = 0
     """Publications times the links that each of them crossed."""
     link_bytes: int = 0
@@ -168,8 +168,6 @@ class ScaleNode:
         """Whether a control packet is the strategy's, and says what somebody wants."""
         own = isinstance(packet, Publish) and packet.topic.startswith(OWN_TOPICS)
         return not own and self.core.strategy.tells_interest(packet)
-
-    def write_controls(self) -> None: ...
 
     def _write(self) -> None:
         """Once a turn, as the runtime does it."""

@@ -1,4 +1,4 @@
-"""The null object of care: what a node without a roster does for clients that lose their site."""
+"""The null object of care: what a node without a site book does for clients that lose their site."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from brokerweave.cooperation.pf import PublicationFlooding
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.links.run import Run
 from brokerweave.plugin import Strategy, options_of
-from tests.unit.care.mesh_sites import care, mesh_of
 from tests.unit.node.network import Network
 
 
@@ -22,14 +21,8 @@ def asked_of_care() -> dict[str, object]:
 
 
 def test_care_is_asked_for_nothing_that_nobody_does() -> None:
-    missing = asked_of_care().keys() - vars(ClientCare).keys() - vars(ClientCare).keys() - {"window"}
-    assert missing == set()
-
-
-def test_with_a_roster_a_node_cares_for_the_clients_that_it_names() -> None:
-    mesh = mesh_of("ab")
-    assert care(mesh, "a").roster is mesh.nodes["a"].core.strategy.roster()
-    assert care(mesh, "a").window == care(mesh, "a").roster.window > Care.window
+    unanswered = asked_of_care().keys() - vars(ClientCare).keys()
+    assert unanswered == {"window", "publication_name"}  # it gives no names: docs/architecture.md
 
 
 def test_with_a_site_book_a_node_has_the_homes_of_its_clients() -> None:
@@ -38,7 +31,7 @@ def test_with_a_site_book_a_node_has_the_homes_of_its_clients() -> None:
     network.add("a", strategy=Mesh, options=options)
     core = network.nodes["a"].core
     assert isinstance(core.care, ClientCare)
-    assert core.care.sites is core.strategy.roster()
+    assert core.care.sites is core.strategy.sites()
     assert core.care.window == core.care.sites.window > Care.window
 
 
@@ -50,7 +43,7 @@ def test_care_is_asked_for_nothing_that_the_interface_does_not_explain() -> None
 
 
 @pytest.mark.parametrize("strategy", [PublicationFlooding, SubscriptionFlooding])
-def test_without_a_roster_nothing_is_kept_and_nobody_is_watched(strategy: type[Strategy]) -> None:
+def test_without_a_site_book_nothing_is_kept_and_nobody_is_watched(strategy: type[Strategy]) -> None:
     network = Network()
     network.add("a", strategy=strategy)
     found = network.nodes["a"].core.care
@@ -59,5 +52,4 @@ def test_without_a_roster_nothing_is_kept_and_nobody_is_watched(strategy: type[S
     run = Run("b", 1, 1, 1, 4, 1, 2, 0.0, b"", holds=("c",))
     found.hold(run, 0)
     assert found.arrived(run, 0, "b") is run
-    assert found.when_heard(lambda: pytest.fail("it was heard already"))
     found.keep_in(lambda: pytest.fail("a node that keeps nothing needs no journal"))

@@ -92,8 +92,6 @@ class CyclicNode:
             data = self.core.neighbour_table[neighbour].lanes[lane].poll(self.world.time)
             self.world.send(self.core.node_id, neighbour, lane, data)
 
-    def write_controls(self) -> None: ...
-
     def send_control(self, neighbour: str, packet: Packet) -> None:
         self.world.send(self.core.node_id, neighbour, 0, codec.encode(packet, 5))
 

@@ -103,8 +103,6 @@ class Node:
 
     def injector_ready(self, lane: int) -> None: ...
 
-    def write_controls(self) -> None: ...
-
     def send_control(self, neighbour: str, packet: Packet) -> None:
         self.network.send(self.core.node_id, neighbour, 0, codec.encode(packet, 5))
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import struct
-
 import pytest
 
 from brokerweave.membership.members import Address, Member, MemberState
 from brokerweave.membership.meta import Meta
 from brokerweave.node.members import MemberWatcher
-from tests.unit.care.mesh_sites import Guest, mesh_of, strategy
+from tests.unit.care.mesh_sites import care, kill, mesh_of, strategy
 from tests.unit.node.network import Network
 
 
@@ -98,15 +96,17 @@ def test_one_that_left_is_removed_when_nothing_is_pending_for_it(bench: Bench) -
     assert bench.core.neighbours() == ()
 
 
-def test_one_whose_clients_are_waited_for_is_not_removed(bench: Bench) -> None:
-    bench.links.member_joined(member("z"))
-    bench.mesh.table.put("z", "c", 1, {"t": 1})
-    bench.links.member_left(member("z", state=MemberState.LEFT))
-    bench.network.advance(1.5)
-    assert bench.core.neighbours() == ("z",)
-    bench.mesh.table.drop("z", "c")
-    bench.network.advance(1.5)
-    assert bench.core.neighbours() == ()
+def test_one_whose_clients_are_waited_for_is_not_removed() -> None:
+    network = mesh_of("mz", copies=1)  # nobody adopts them
+    core, window = network.nodes["m"].core, care(network, "m").window
+    links = MemberWatcher(core, Host(), True)
+    links.member_joined(member("z"))
+    kill(network, "z")
+    links.member_left(member("z", state=MemberState.LEFT))
+    network.advance(window - 1.0)
+    assert core.neighbours() == ("z",)
+    network.advance(2.5)
+    assert core.neighbours() == ()
 
 
 def test_this_node_itself_is_no_neighbour(bench: Bench) -> None:
@@ -114,28 +114,20 @@ def test_this_node_itself_is_no_neighbour(bench: Bench) -> None:
     assert bench.core.neighbours() == ()
 
 
-def test_all_members_hear_of_a_change_of_the_table_once_for_many(bench: Bench) -> None:
+def test_all_members_hear_once_of_many_announcements_and_that_is_the_last(bench: Bench) -> None:
     for number in range(5):
-        Guest(bench.network, "m", f"c{number}").subscribe("t")
-        bench.network.settle()
+        bench.core.cluster.announce(b"%d" % number)
     bench.network.advance(0.6)
-    table = struct.pack(">QQ", bench.mesh.version, bench.mesh.table.digest("m"))
-    assert bench.host.said == [("tell", table)]
+    assert bench.host.said == [("tell", b"4")]
 
 
-def test_a_table_that_differs_is_pulled_whatever_else_a_member_says_of_itself() -> None:
-    network = mesh_of("mz")
-    Guest(network, "z", "c").subscribe("t")
-    network.settle()
-    links = MemberWatcher(network.nodes["m"].core, Host(), True)
-    mine, there = strategy(network, "m"), strategy(network, "z")
-    mine.members_changed(frozenset({"z"}))
-    right = struct.pack(">QQ", there.version, there.table.digest("z"))
-    links.member_joined(member("z", meta=Meta(("x", 1883), ("x", 80), right).encode()))
-    assert mine.counters["tables_pulled"] == 0
-    mine.table.drop("z", "c")
-    network.advance(2.0)
-    links.member_changed(member("z", meta=Meta(("x", 1883), ("x", 80), right).encode()))
-    network.settle()
-    assert mine.counters["tables_pulled"] == 1
-    assert mine.table.nodes_wanting("t") == {"z": 1}
+def test_what_a_member_announces_reaches_the_strategy_whatever_else_it_says_of_itself(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[tuple[str, bytes]] = []
+    monkeypatch.setattr(bench.mesh, "member_announced", lambda name, data: heard.append((name, data)))
+    told = Meta(("x", 1883), ("x", 80), b"its table").encode()
+    bench.links.member_joined(member("z", meta=Meta(("x", 1883), ("x", 80)).encode()))
+    assert heard == []
+    bench.links.member_changed(member("z", meta=told))
+    assert heard == [("z", b"its table")]

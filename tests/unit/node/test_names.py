@@ -51,7 +51,7 @@ def test_the_mesh_of_today_names_nothing() -> None:
     assert pair.from_broker(codec.encode(PubAck(7), 5)) == codec.encode(PubAck(7), 5)
 
 
-def test_without_a_roster_a_stamp_is_nobodys_business() -> None:
+def test_without_a_site_book_a_stamp_is_nobodys_business() -> None:
     network = Network()
     network.add("a")
     core = network.nodes["a"].core

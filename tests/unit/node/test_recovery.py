@@ -82,25 +82,11 @@ def test_a_session_is_what_its_notes_made_of_it(restart: Restart) -> None:
     note("release", "c", 3)
     restart.wal.run(RunEntry(run(), OWN, (("lanes/b/0", 1),), "c", 4))
     note("take", "c", 5)
-    note("had", "c", [("p", 1, 0, 7)])
-    note("had", "c", [("p", 1, 0, 8)])
     note("session", {"client": "c", "expiry": 60, "since": 9.0, "unknown": False})
     note("session", SESSION | {"client": "gone"})
     note("ended", "gone")
     (session,) = restart.recover()["sessions"]
-    had = [["p", 1, 0, 7], ["p", 1, 0, 8]]
-    assert session == SESSION | {"filters": {"b": 2}, "qos2": [4, 5], "expiry": 60, "since": 9.0, "had": had}
-
-
-def test_what_a_client_had_is_forgotten_with_its_pending_messages(restart: Restart) -> None:
-    note = restart.wal.note
-    note("session", SESSION | {"returned": {}})
-    note("had", "c", [("p", 1, 0, 7)])
-    note("session", {"client": "c", "returned": None})
-    note("session", {"client": "c", "returned": {}})  # it was elsewhere, and came again
-    note("had", "c", [("p", 1, 0, 8)])
-    (session,) = restart.recover()["sessions"]
-    assert session["had"] == [["p", 1, 0, 8]]
+    assert session == SESSION | {"filters": {"b": 2}, "qos2": [4, 5], "expiry": 60, "since": 9.0}
 
 
 def test_entries_that_the_state_covers_count_once(restart: Restart) -> None:

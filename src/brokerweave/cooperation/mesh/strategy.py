@@ -140,7 +140,7 @@ class Mesh(Strategy):
 
     @classmethod
     def tells_interest(cls, packet: Packet) -> bool:
-        return isinstance(packet, Publish) and packet.payload.startswith(b'["wants"')
+        return isinstance(packet, Publish) and packet.payload.startswith((b'["wants"', b'["all"'))
 
     def ready(self) -> bool:
         self._recovered = self._recovered or self.all_told() or self._is_late()

@@ -1,7 +1,7 @@
-"""Homes: no client loses or gets twice what it was promised, with and without sites that die.
+"""A mesh: no client loses or gets twice what it was promised, with and without sites that die.
 
-A failure names the seed: `brokerweave sim --strategy mesh --nodes N
---seed SEED --seeds 1 --faults churn` shows the shortest schedule that fails.
+A failure names the seed: `brokerweave sim --strategy mesh --nodes N --seed SEED --seeds 1 --faults churn`
+shows the shortest schedule that fails.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from brokerweave.sim import many
 from brokerweave.sim.run import SimOptions
 from tests.chaos.test_simulator import failures
 
-HOMES = "mesh"
 SEEDS = range(1, 21)
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("nodes", [3, 4])
 def test_without_faults_every_promise_is_kept_and_nothing_is_let_pass(nodes: int) -> None:
-    total = many.summary(SEEDS, SimOptions(HOMES, nodes, frozenset()))
+    total = many.summary(SEEDS, SimOptions("mesh", nodes, frozenset()))
     assert failures(total) == []
     assert total.allowances == {}
     assert total.counts["promised"] > total.counts["publications"]
@@ -28,6 +27,6 @@ def test_without_faults_every_promise_is_kept_and_nothing_is_let_pass(nodes: int
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("nodes", [3, 4])
 def test_promises_hold_where_clients_come_and_go_and_sites_die(nodes: int) -> None:
-    total = many.summary(SEEDS, SimOptions(HOMES, nodes, frozenset(("churn",))))
+    total = many.summary(SEEDS, SimOptions("mesh", nodes, frozenset(("churn",))))
     assert failures(total) == []
     assert total.counts["promised"] > total.counts["publications"]
