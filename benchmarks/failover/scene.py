@@ -29,7 +29,8 @@ from benchmarks.failover.load import LoadSpec
 from benchmarks.failover.record import Record
 from brokerweave.errors import Unavailable
 from brokerweave.lab.balancer import Balancer, served
-from brokerweave.lab.broker import HOST, Broker as Process, answers_mqtt, free_port
+from brokerweave.lab.broker import HOST, answers_mqtt, free_port
+from brokerweave.lab.broker import Broker as Process
 from brokerweave.lab.debian import Mosquitto
 from brokerweave.lab.node import LabNode
 

@@ -18,7 +18,7 @@ from brokerweave.care.hearing import Hearing
 from brokerweave.care.home import Claiming, Hold, Home, State
 from brokerweave.care.homes import Homes
 from brokerweave.care.host import CareHost
-from brokerweave.care.publications import Publications
+from brokerweave.care.publications import RecordedPublications
 from brokerweave.care.record import Snapshot, merged, part
 from brokerweave.care.wire import ANSWER, DONE, LATE, STALE, ClientClaim, Give, Release
 from brokerweave.plugin.sites import SiteBook
@@ -44,7 +44,7 @@ class Claims:
         homes: Homes,
         copies: Copies,
         hearing: Hearing,
-        publications: Publications,
+        publications: RecordedPublications,
         pump: Callable[[Home], None],
     ) -> None:
         """`pump`: a client may have something to be given."""

@@ -14,7 +14,7 @@ from brokerweave.care import wire
 from brokerweave.care.adoption import Adoption
 from brokerweave.care.claims import Claims
 from brokerweave.care.copies import Copies
-from brokerweave.care.deliveries import Deliveries
+from brokerweave.care.deliveries import ClientDeliveries
 from brokerweave.care.disk import Life, RecordJournal
 from brokerweave.care.hearing import Hearing
 from brokerweave.care.held import Held
@@ -23,7 +23,7 @@ from brokerweave.care.homes import Homes
 from brokerweave.care.host import CareHost
 from brokerweave.care.ids import MessageId
 from brokerweave.care.interface import Care, Sender
-from brokerweave.care.publications import Publications
+from brokerweave.care.publications import RecordedPublications
 from brokerweave.care.publishers import Publishers
 from brokerweave.care.recent import RecentPublications
 from brokerweave.care.record import Snapshot
@@ -54,9 +54,11 @@ class ClientCare(Care, SiteEvents):
         self.homes = Homes(host, sites, room, self._disk, self.copies.note_end)
         self._hearing = Hearing(host, sites, self.homes.holders, self.homes.table.heard)
         self._publishers, self._recent = Publishers(), RecentPublications()
-        self.deliveries = Deliveries(host, sites, self.homes, self._hearing, self._recent, self._publishers)
+        self.deliveries = ClientDeliveries(
+            host, sites, self.homes, self._hearing, self._recent, self._publishers
+        )
         pump = self.deliveries.pump
-        self.publications = Publications(
+        self.publications = RecordedPublications(
             host,
             self.window,
             self.homes,

@@ -22,7 +22,7 @@ from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.pair import Pair
 
 
-class Deliveries:
+class ClientDeliveries:
     def __init__(
         self,
         host: CareHost,

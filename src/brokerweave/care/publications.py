@@ -33,11 +33,11 @@ from brokerweave.mqtt.publish import publish_head
 from brokerweave.session.pair import Pair
 
 MOST_RECALLED = 10_000
-"""Publications that were on their way to the broker before a restart, and are known again."""
+"""RecordedPublications that were on their way to the broker before a restart, and are known again."""
 _DUP = 0x08
 
 
-class Publications:
+class RecordedPublications:
     def __init__(
         self,
         host: CareHost,

@@ -16,7 +16,7 @@ SLACK = 1000
 """Entries of publications that are gone, beyond as many as are kept."""
 
 
-class Table(Protocol):
+class BoundedTable(Protocol):
     def keeps(self, client: str, identifier: MessageId) -> bool: ...
 
     def let_go(self, client: str, identifier: MessageId) -> None: ...
@@ -28,9 +28,9 @@ class Room:
         self.size = 0
         self._max_bytes = max_bytes
         self._count = 0
-        self._oldest: deque[tuple[Table, str, MessageId]] = deque()
+        self._oldest: deque[tuple[BoundedTable, str, MessageId]] = deque()
 
-    def came(self, table: Table, client: str, identifier: MessageId, size: int) -> None:
+    def came(self, table: BoundedTable, client: str, identifier: MessageId, size: int) -> None:
         self.size += size
         self._count += 1
         self._oldest.append((table, client, identifier))

@@ -2,8 +2,9 @@
 
 Owns who of two members dials where all are linked: the one whose id comes first, or the one that nobody can
 reach. Invariants: a dead member stays a neighbour, with what is pending for it, until it is forgotten as any
-neighbour is; its link is closed, since what it told is dropped; one that left is removed when nothing is pending; the strategy knows as live exactly the
-members, suspects included. Must not know: how a death is noticed, sockets, any strategy.
+neighbour is; its link is closed, since what it told is dropped; one that left is removed when nothing is
+pending; the strategy knows as live exactly the members, suspects included. Must not know: how a death is
+noticed, sockets, any strategy.
 """
 
 from __future__ import annotations
