@@ -311,20 +311,18 @@ class ClientCare(Care, SiteEvents):
         client, content = pair.client.client_id, content_hash(publish.topic, publish.payload)
         return bool(client) and self._publishers.find(client, publish.packet_id, content) is not None
 
-    def sender(
-        self, publish: Publish, pair: Pair, holds: tuple[str, ...], resent: bool
-    ) -> tuple[Sender | None, tuple[str, ...]]:
+    def sender(self, pair: Pair, publish: Publish) -> Sender | None:
         client = pair.client.client_id
-        return ((client, publish.packet_id) if client and publish.packet_id else None), holds
+        return (client, publish.packet_id) if client and publish.packet_id else None
 
     def name(self, run: Run) -> Run:
         return self.publications.name(run)
 
-    def published(self, run: Run, lane: int, publish: Publish, pair: Pair, resent: bool) -> None:
+    def published(self, pair: Pair, publish: Publish) -> None:
         content = content_hash(publish.topic, publish.payload)
         self.publications.entered(pair.client.client_id, publish.packet_id, content)
 
-    def left_unanswered(self, run: Run, lane: int, holds: tuple[str, ...]) -> None:
+    def left_unanswered(self, run: Run) -> None:
         if run.sender is not None:
             head = publish_head(run.blob, run.version)
             content = content_hash(head.topic, run.blob[head.payload_start :])

@@ -97,16 +97,14 @@ class Care:
         """Whether this node has acted on a publication that a client sends again, and its broker has it."""
         return False
 
-    def sender(
-        self, publish: Publish, pair: Pair, holds: tuple[str, ...], resent: bool
-    ) -> tuple[Sender | None, tuple[str, ...]]:
-        """By what others know a publication, should it come again; and for whose clients it is kept here."""
-        return None, holds
+    def sender(self, pair: Pair, publish: Publish) -> Sender | None:
+        """By what others know a publication, should it come again."""
+        return None
 
-    def published(self, run: Run, lane: int, publish: Publish, pair: Pair, resent: bool) -> None:
-        """The broker acknowledged what a client published; or, if `resent`, had it from an earlier time."""
+    def published(self, pair: Pair, publish: Publish) -> None:
+        """The broker acknowledged what a client published, or had it from an earlier time."""
 
-    def left_unanswered(self, run: Run, lane: int, holds: tuple[str, ...]) -> None:
+    def left_unanswered(self, run: Run) -> None:
         """A client left before the broker acknowledged what it published."""
 
     def will_due(self, pair: Pair, will: Will) -> Sender | None:

@@ -124,7 +124,7 @@ class Publisher:
     ) -> None:
         """Send what a client published and nobody waits for."""
         if run.sender is not None:
-            self._core.care.left_unanswered(run, max(group.lane, 0), group.holds)
+            self._core.care.left_unanswered(run)
         self._core.outgoing.dispatch(run, group, came_on, taken, waited)
 
     def settle(self) -> None:
@@ -149,8 +149,7 @@ class Publisher:
         self.settle()
         version = pair.client.mqtt_version
         blob = codec.encode(publish, version)
-        sender, holds = care.sender(publish, pair, group.holds, ack.resent)
-        group = replace(group, holds=holds) if ack.resent else group
+        sender = care.sender(pair, publish)
         run = self._new_run(group, 1, blob, publish.qos, version, True, sender, ack.resent)
         run = care.name(run) if group.known else run
         record = core.sessions.of(pair) if publish.qos == 2 else None
@@ -292,7 +291,7 @@ class _Awaited:
     ) -> bool:
         """True: there is nobody to wait for."""
         core, lane = self._core, max(group.lane, 0)
-        core.care.published(run, lane, self._publish, self._pair, self._ack.resent)
+        core.care.published(self._pair, self._publish)
         publication = PublicationId(run.origin, run.epoch, lane, run.first)
         reached = core.outgoing.dispatch(run, group, came_on, taken, waited)
         reachable = set(filter(core.in_reach, reached))
