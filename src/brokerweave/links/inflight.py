@@ -61,8 +61,6 @@ class Message:
     """How many QoS 0 writes there were up to this one: an answer to it proves that they arrived."""
     moved: float = 0.0
     """When its handshake last went on."""
-    name: tuple[str, int, int] | None = None
-    """Origin, epoch and sequence, where somebody watches."""
     repair: bool = False
     """As its run's."""
     stamp: bytes = b""

@@ -21,11 +21,11 @@ import enum
 from brokerweave.errors import RemoteProtocolError
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.dead_letters import DeadLetters
+from brokerweave.links.names import Names
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.progress import Progress
 from brokerweave.links.run import Run
 from brokerweave.links.sender import InjectorCounters, Sender
-from brokerweave.links.watch import Names, Watch
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import (
     ConnAck,
@@ -124,19 +124,7 @@ class Injector:
 
     def submit(self, run: Run, number: int = 0) -> bool:
         """Keep a run until the broker has it; `number` as for the outbox. False: it was full, and counted."""
-        kept = self.outbox.append(run, number)
-        if kept and self._sender.watch is not None:
-            self._sender.watch.queued(run)
-        return kept
-
-    @property
-    def watch(self) -> Watch | None:
-        """Told of each message of QoS 1 or 2, if set."""
-        return self._sender.watch
-
-    @watch.setter
-    def watch(self, watch: Watch | None) -> None:
-        self._sender.watch_with(watch)
+        return self.outbox.append(run, number)
 
     def stamp_with(self, names: Names | None, stamps: Stamps) -> None:
         """Give each message of QoS 1 or 2 a stamp, if the broker passes user properties. Messages that were

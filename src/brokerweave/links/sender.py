@@ -25,11 +25,11 @@ from brokerweave.links.abilities import EXPIRY_SHOWS, BrokerAbilities, fit, fit_
 from brokerweave.links.dead_letters import DeadLetters
 from brokerweave.links.earlier import Earlier
 from brokerweave.links.inflight import Inflight, Message, OpenRuns, Stage, read_message
+from brokerweave.links.names import Names
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.progress import HandshakeMark, Progress, Step
 from brokerweave.links.run import Run
 from brokerweave.links.suspects import Suspects, SuspectVerdict
-from brokerweave.links.watch import Names, Watch
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import PingReq, PubRel
 from brokerweave.mqtt.publish import publish_head
@@ -82,7 +82,6 @@ class Sender:
         progress: Progress | None = None,
     ) -> None:
         self.limits = limits
-        self.watch: Watch | None = None
         self.names: Names | None = None
         self.stamps = Stamps()
         self._progress = progress
@@ -150,14 +149,6 @@ class Sender:
     def forget_old_suspects(self, now: float) -> None:
         self._suspects.forget_old(now)
 
-    def watch_with(self, watch: Watch | None) -> None:
-        self.watch = watch
-        if watch is None:
-            return
-        for run in self._outbox.everything():
-            watch.queued(run)  # from before a restart
-        self._earlier.tell_all(watch)
-
     # What is written next
 
     def next(self, now: float) -> bytes | None:
@@ -214,12 +205,9 @@ class Sender:
             if self.names is not None and message.published_qos:
                 message.stamp = self.names.name_of(run, offset)
             inherited = 0 < record <= self._outbox.inherited
-            if message.published_qos and (self.watch is not None or inherited):
-                message.name = (run.origin, run.epoch, run.first + offset)
             if mark is not None and mark.step is Step.DONE:
                 self._inflight.hold(mark.packet_id, sequence)
                 ended += 1
-                self._earlier.tell(self.watch, message.name, True)
             elif inherited and not message.published_qos:
                 self.counters.maybe_lost_qos0 += 1  # an earlier start may have written it: at most once
                 ended += 1
@@ -227,8 +215,6 @@ class Sender:
                 self._queue.append(message)
             else:
                 message.qos = mark.qos
-                if mark.qos == 2:
-                    self._earlier.tell(self.watch, message.name, False)
                 self._inflight.restore(message, mark.packet_id, mark.step is Step.RECEIVED)
                 again.append(message)
                 if mark.step is not Step.RECEIVED:
@@ -288,13 +274,9 @@ class Sender:
                 self._keep(message, Step.SENT)
             self._inflight.sent(message, now)
             message.mark = self._mark
-            if self.watch is not None and message.name is not None:
-                self.watch.sent(*message.name, 0)
             return frame
         frame = self._written_qos0(frame, now)
         message.mark = self._mark
-        if self.watch is not None and message.name is not None:
-            self.watch.sent(*message.name, self._mark)
         self._count_injected(0, 1, message.repair, now - message.born)
         self._end(message.sequence)
         return frame + self.ping(now) if alone else frame
@@ -403,8 +385,6 @@ class Sender:
         """The broker has read the QoS 0 writes up to `mark`."""
         while self._unproven and self._unproven[0][0] <= mark:
             self._unproven_bytes -= len(self._unproven.popleft()[1])
-        if self.watch is not None:
-            self.watch.proved(mark)
         alone = self._alone
         if alone is not None and alone.qos == 0 and alone.mark <= mark:
             self._alone = None
@@ -474,7 +454,6 @@ class Sender:
     def _leave(self, message: Message) -> bytes:
         """The message at the head of the queue is over."""
         self._queue.popleft()
-        self._tell_ended(message, False)
         if message.packet_id:
             self._finish(message, burn=message.qos == 2 and message.dup)
         self._end(message.sequence)
@@ -491,7 +470,6 @@ class Sender:
 
     def _done(self, message: Message, packet_id: int) -> None:
         """The broker has it. If its run goes on, that must be kept: the run would come again."""
-        self._tell_ended(message, True)
         if self._end(message.sequence) or self._progress is None or not message.record:
             return
         self._inflight.hold(packet_id, message.sequence)
@@ -499,12 +477,7 @@ class Sender:
 
     def _dead(self, message: Message, reason: str) -> None:
         self._bury_message(message, reason)
-        self._tell_ended(message, False)
         self._end(message.sequence)
-
-    def _tell_ended(self, message: Message, taken: bool) -> None:
-        if self.watch is not None and message.name is not None:
-            self.watch.ended(*message.name, taken)
 
     def _end(self, sequence: int, count: int = 1) -> bool:
         """Whether the run is acknowledged by that, with all before it."""

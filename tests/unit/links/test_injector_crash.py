@@ -12,7 +12,6 @@ from brokerweave.links.injector import BrokerAbilities, Injector, InjectorState
 from brokerweave.links.journal import MemoryJournal
 from brokerweave.links.outbox import Outbox
 from brokerweave.links.progress import MemoryProgress, Step
-from brokerweave.links.run import Run
 from brokerweave.mqtt.packets import PacketType
 from tests.unit.links.model_broker import ModelBroker, World, message
 
@@ -252,37 +251,3 @@ def test_what_was_sent_at_a_lower_qos_is_repeated_at_that_qos() -> None:
     world.injector.learn(BrokerAbilities(version=5, max_qos=1))
     world.settle()
     assert [(p.qos, p.dup) for p in world.broker.arrived] == [(1, False), (1, True)]
-
-
-class _Watch:
-    def __init__(self) -> None:
-        self.said: list[tuple[object, ...]] = []
-
-    def queued(self, run: Run) -> None:
-        self.said.append(("queued", run.first))
-
-    def sent(self, origin: str, epoch: int, sequence: int, mark: int) -> None:
-        self.said.append(("sent", sequence))
-
-    def sent_before(self, origin: str, epoch: int, sequence: int) -> None:
-        self.said.append(("sent before", sequence))
-
-    def ended(self, origin: str, epoch: int, sequence: int, taken: bool) -> None:
-        self.said.append(("ended", sequence, taken))
-
-    def proved(self, mark: int) -> None:
-        pass
-
-
-@pytest.mark.parametrize(("qos", "earlier"), [(1, []), (2, [("sent before", 1)])])
-def test_who_watches_follows_what_was_written_before_a_kill(qos: int, earlier: list[object]) -> None:
-    """A message of QoS 2 the broker may have passed on at its first writing."""
-    world = established()
-    world.submit(message("1", qos))
-    world.write()
-    world.crash()
-    watch = _Watch()
-    world.injector.watch = watch
-    assert watch.said == [("queued", 1), *earlier]
-    world.settle()
-    assert watch.said[len(earlier) + 1 :] == [("sent", 1), ("ended", 1, True)]
