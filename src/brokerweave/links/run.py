@@ -69,9 +69,6 @@ class Run:
         """Whether it has to arrive whatever its way: then who gets it twice knows, even after a crash."""
         return self.durable or self.stamp > 0
 
-    def sent_by(self, client: str, packet_id: int) -> Run:
-        return replace(self, sender=(client, packet_id))
-
     def named(self, origin: str, epoch: int, first: int) -> Run:
         return replace(self, origin=origin, epoch=epoch, first=first)
 

@@ -50,12 +50,6 @@ class HoldPoints:
     def queues(self) -> list[Queue]:
         return [hold_point.queue for hold_point in self._points if hold_point.queue is not None]
 
-    @property
-    def contents(self) -> set[bytes]:
-        """Of what is held, where that counts."""
-        deliveries = (each for hold_point in self._points for each in hold_point.deliveries)
-        return {content for _, content in deliveries if content is not None}
-
     def add(self, hold_point: HoldPoint) -> None:
         """Everything passed from now on stays behind this one, unless it is over already."""
         if not hold_point.over:

@@ -190,16 +190,6 @@ class Pair:
     # What the other layers ask
 
     @property
-    def undelivered(self) -> set[bytes]:
-        """If watched: names of what is on its way to the client, as far as is known here."""
-        return self._redelivery.unanswered if self._redelivery is not None else set()
-
-    @property
-    def held_contents(self) -> set[bytes]:
-        """If watched: names of what the broker delivered and the node holds."""
-        return self._hold_points.contents if self._hold_points is not None else set()
-
-    @property
     def will(self) -> Will | None:
         return self.connect.will if self.connect else None
 
@@ -686,11 +676,6 @@ class Pair:
         Never, if the pair ends before, or while the broker is not read."""
         if self._redelivery is not None and self.phase is Phase.ACCEPTED:
             self._redelivery.ask_broker(done)
-
-    def suppress(self, unwanted: dict[bytes, int]) -> None:
-        """What the broker delivers under these names, as often as it says, the client has from the node."""
-        if self._redelivery is not None:
-            self._redelivery.unwanted = unwanted
 
     @property
     def for_broker(self) -> bytes:

@@ -109,12 +109,11 @@ class Redelivery:
         "_pair",
         "_pings",
         "_swallowed",
-        "_unwanted_ids",
+        "_swallowed_ids",
         "_version",
         "behind",
         "busy",
         "for_broker",
-        "unwanted",
     )
 
     def __init__(self, host: RedeliveryHost, pair: Pair, hold_points: HoldPoints, limit: int) -> None:
@@ -137,10 +136,7 @@ class Redelivery:
         """While the pair acts on a chunk from the broker: its bytes go first."""
         self.behind: HoldPoint | None = None
         """The hold point behind the frame that the pair acts on."""
-        self.unwanted: dict[bytes, int] | None = None
-        """Names of what the broker is about to deliver, and the client has from the node, each as often as
-        that is so. What becomes of it the host knows: it outlives the connection."""
-        self._unwanted_ids: set[int] = set()
+        self._swallowed_ids: set[int] = set()
         self.for_broker: list[bytes] = []
         """Answers in the client's stead, for whoever writes to the broker."""
         self._pings = 0
@@ -184,13 +180,6 @@ class Redelivery:
         """Publications that the client was to get and has not answered."""
         unanswered = sum(content is not None for content, _ in self._in_flight.values())
         return unanswered + sum(len(queue.left) for queue in self._hold_points.queues)
-
-    @property
-    def unanswered(self) -> set[bytes]:
-        """Names of what was written to the client and is not known to have reached it."""
-        own = [content for content, _ in self._in_flight.values()]
-        contents = {*own, *self._deliveries.in_flight.values(), *self._deliveries.received}
-        return {content for content in contents if content is not None}
 
     def subscribed(self, packet: Subscribe) -> None:
         self._deliveries.subscribed(packet)
@@ -306,8 +295,6 @@ class Redelivery:
             record = self._pair.record
             filters = record.filters if record is not None else {}
             delivery = self._deliveries.read(frame.data, filters, self._host.keeps, stamped)
-            if self.unwanted and self._has_already(frame, delivery):
-                return b""
             if self._swallows(frame, delivery):
                 return b""
             if not self._hold_points.delivers(delivery):
@@ -322,8 +309,8 @@ class Redelivery:
             packet_id, _ = read_answer(frame.data, self._version)
             if packet_id in self._in_flight:
                 return None
-            if packet_id in self._unwanted_ids:
-                self._unwanted_ids.discard(packet_id)
+            if packet_id in self._swallowed_ids:
+                self._swallowed_ids.discard(packet_id)
                 self.for_broker.append(codec.encode(PubComp(packet_id), self._version))
                 return b""
             self._deliveries.released(packet_id)
@@ -335,24 +322,8 @@ class Redelivery:
         if content is not None:
             self._deliveries.received.append(content)
 
-    def _has_already(self, frame: Frame, delivery: Delivery) -> bool:
-        """Whether the client has from the node what the broker delivers: then it is answered here, and the
-        host hears of it as if the client had."""
-        packet_id, content = delivery
-        left = self.unwanted.get(content, 0) if self.unwanted is not None and content is not None else 0
-        if content is None or not left or self._deliveries.names_topic(frame.data):
-            return False
-        assert self.unwanted is not None
-        self.unwanted[content] = left - 1
-        if left == 1:
-            del self.unwanted[content]
-        self._host.count("deliveries_suppressed")
-        self._deliveries.received.append(content)
-        self._answer_for_client(frame, packet_id)
-        return True
-
     def _swallows(self, frame: Frame, delivery: Delivery) -> bool:
-        """The same, if the host knows it."""
+        """Whether the client does not get what the broker delivers: then it is answered here."""
         packet_id, content = delivery
         if content is None:
             return False
@@ -376,7 +347,7 @@ class Redelivery:
 
     def _answer_for_client(self, frame: Frame, packet_id: int) -> None:
         if packet_id and frame.data[0] & _QOS_2:
-            self._unwanted_ids.add(packet_id)
+            self._swallowed_ids.add(packet_id)
             self.for_broker.append(codec.encode(PubRec(packet_id), self._version))
         elif packet_id:
             self.for_broker.append(codec.encode(PubAck(packet_id), self._version))

@@ -152,9 +152,6 @@ class Facts:
         """Whether a node had a message as such."""
         return any(not visit.repair for visit in self.visits[node, payload])
 
-    def visits_of(self, payload: bytes) -> list[list[Visit]]:
-        return [visits for (_, each), visits in self.visits.items() if each == payload]
-
     def ends_since(self, node: str, since: float) -> list[NodeEnd]:
         """The ends from which a node came back after `since`: what it had written may arrive after it."""
         return [end for end in self.ends[node] if end.restarted >= since]
@@ -173,10 +170,6 @@ class Facts:
         if not end.disk_kept or end.disk_failed:
             return False
         return end.graceful or self.promises.window_survives_kill
-
-    def link_failed_since(self, node: str, other: str, since: float) -> bool:
-        """Or a moment before: one end may have noticed it earlier."""
-        return any(link == {node, other} and at >= since - 0.1 for at, link in self.link_failures)
 
     def may_be_lost(self, payload: bytes) -> bool:
         since = self.publications[payload].at - UNREST_SECONDS

@@ -88,6 +88,8 @@ class Host:
     stamps: Stamps = field(default_factory=lambda: Stamps(b"the key of the tests"))
     names: dict[bytes, bytes] = field(default_factory=dict)
     """For payloads that get a stamp: what it says."""
+    client_has: list[bytes] = field(default_factory=list)
+    """Names of what the client got from the node, and the broker is yet to deliver."""
 
     def connect_arrived(self, pair: Pair) -> None:
         self.connects += 1
@@ -199,7 +201,10 @@ class Host:
     def entering(self, pair: Pair, publish: Publish) -> None: ...
 
     def swallows(self, pair: Pair, content: bytes, must_see: bool) -> bool:
-        return False
+        if must_see or content not in self.client_has:
+            return False
+        self.client_has.remove(content)
+        return True
 
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         self.hung_up.append(last_words)
