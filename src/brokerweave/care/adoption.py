@@ -83,6 +83,9 @@ class Adoption:
     def _take(self, life: Life, record: Record) -> None:
         """A client whose home is gone."""
         home = self._homes.get(record.client)
+        if record.session <= self._copies.ended.get(record.client, 0) > 0:
+            self._copies.drop(life, record.client)
+            return
         if home is not None:
             self._claims.forward(self._host.node_id, self._copies.homes[life].table.snapshot(record))
             self._copies.drop(life, record.client)

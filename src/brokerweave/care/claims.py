@@ -76,6 +76,8 @@ class Claims:
         home.sources = self._sources(home)
         record.generation = max(generation, self.generation(home.client) + 1)
         self._learn(home.client, record.generation, self._host.node_id)
+        if home.hold is Hold.CONNECTED:
+            record.session = record.generation
         home.state, home.to = State.HOME, ""
         home.answered.clear()
         record.born = max(record.born, self._copies.ended.get(home.client, 0))
@@ -184,10 +186,12 @@ class Claims:
     def _release(self, giver: str, client: str, generation: int) -> None:
         self._host.send_own(giver, wire.RELEASE, wire.encode_release(Release(client, generation)))
 
-    def left(self, home: Home) -> None:
-        """Its session is over: nobody has to pass anything on."""
+    def end(self, home: Home, generation: int) -> None:
+        """Its session, up to this generation, is over, here or elsewhere: nobody has to pass anything on."""
         for giver in home.claiming.givers if home.claiming is not None else ():
             self._release(giver, home.client, home.record.generation)
+        self._homes.drop(home, generation)
+        self.drop_copies(home.client, self._host.node_id)
 
     def given(self, neighbour: str, payload: bytes) -> None:
         give = wire.decode_give(payload, self._host.now())
@@ -199,6 +203,8 @@ class Claims:
                 self._not_here(neighbour, give)
         elif home.state is State.LEAVING:
             self._given_on_leaving(home, give)
+        elif home.hold is Hold.ADOPTED and home.record.session <= give.ended > 0:
+            self.end(home, give.ended)  # what was adopted is of that session
         elif give.kind == STALE:
             self._stale(home, give)
         else:

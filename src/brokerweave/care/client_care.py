@@ -26,7 +26,7 @@ from brokerweave.care.interface import Care, Sender
 from brokerweave.care.publications import RecordedPublications
 from brokerweave.care.publishers import Publishers
 from brokerweave.care.recent import RecentPublications
-from brokerweave.care.record import Snapshot
+from brokerweave.care.record import Snapshot, told_of
 from brokerweave.care.room import Room
 from brokerweave.care.wills import AdoptedWills
 from brokerweave.care.wire import LogEntry
@@ -199,6 +199,7 @@ class ClientCare(Care, SiteEvents):
             home = self.homes.open(client, session=True)
             home.grant(filters, self.homes.moment())
             self.homes.table.set_filters(home.record, dict(filters))
+            home.record.session = since
             self.claims.come(home, since)
 
     def wants(self, client: str, filters: Mapping[str, int | None]) -> None:
@@ -248,9 +249,7 @@ class ClientCare(Care, SiteEvents):
     def left(self, client: str) -> None:
         home = self.homes.get(client)
         if home is not None and home.state is State.HOME:
-            self.claims.left(home)
-            self.homes.drop(home, home.record.generation)
-            self.claims.drop_copies(client, self._host.node_id)
+            self.claims.end(home, home.record.generation)
             self.homes.holders.flush()  # the node may be about to stop: nobody is to go on with it then
             self._disk.flush()
 
@@ -297,7 +296,7 @@ class ClientCare(Care, SiteEvents):
 
     def _received_elsewhere(self, home: Home, ids: set[MessageId]) -> None:
         """The client is where it was, after all, and another site is to know what it has."""
-        self.claims.forward(home.to, Snapshot(home.client, home.record.generation, {}, [], {}, ids))
+        self.claims.forward(home.to, told_of(home.record, had=ids))
 
     # They publish
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from brokerweave.care.disk import Life, Part, RecordJournal
 from brokerweave.care.held import Held
 from brokerweave.care.ids import MessageId
-from brokerweave.care.record import Record, RecordTable, Snapshot, Stream, part
+from brokerweave.care.record import Record, RecordTable, Snapshot, Stream, part, told_of
 from brokerweave.care.room import Room
 from brokerweave.care.wire import LogEntry
 
@@ -146,8 +146,7 @@ class Copies:
                 for each in entry.ids:
                     table.received(record, each)
                 if record.client in copy.to:
-                    ids = set(entry.ids)
-                    self._tell(copy, record, Snapshot(record.client, record.generation, {}, [], {}, ids))
+                    self._tell(copy, record, told_of(record, had=entry.ids))
             case "settled":
                 table.settle(record, entry.version)
 
@@ -159,7 +158,7 @@ class Copies:
 
     def _told(self, copy: Copy, told: Snapshot) -> None:
         record = copy.table.open(told.client)
-        if told.born >= record.generation > 0:  # of a session that has ended
+        if told.born >= record.session > 0:  # of a session that has ended
             copy.table.drop(told.client)
             record = copy.table.open(told.client)
         learned = copy.table.merge(record, told)
@@ -176,7 +175,8 @@ class Copies:
     def _rename(self, copy: Copy, record: Record, told: Snapshot) -> None:
         gone = {f: None for f in record.filters if f not in told.filters}
         copy.table.set_filters(record, {**gone, **told.filters})
-        record.generation, record.will, record.born = told.generation, told.will, told.born
+        record.generation, record.will = told.generation, told.will
+        record.session, record.born = told.session, told.born
 
     def came(self, topic: str, held: Held) -> bool:
         """A publication came to this node. Whether a copy wants it."""
@@ -192,7 +192,7 @@ class Copies:
 
     def _pass_on(self, copy: Copy, record: Record, held: Held) -> None:
         if record.client in copy.to:
-            self._tell(copy, record, Snapshot(record.client, record.generation, {}, [held]))
+            self._tell(copy, record, told_of(record, [held]))
 
     def _tell(self, copy: Copy, record: Record, told: Snapshot) -> None:
         self._forward(copy.to[record.client][0], told)

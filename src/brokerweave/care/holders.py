@@ -14,7 +14,7 @@ from typing import Protocol
 from brokerweave.care import wire
 from brokerweave.care.held import Held
 from brokerweave.care.ids import MessageId
-from brokerweave.care.record import Origin, Record, RecordTable, Snapshot
+from brokerweave.care.record import Origin, Record, RecordTable, told_of
 from brokerweave.care.wire import LogEntry
 from brokerweave.plugin import Timer
 from brokerweave.plugin.sites import SiteBook
@@ -163,8 +163,8 @@ class HolderStreams:
         self.note(self._whole(record))
 
     def filters(self, record: Record) -> None:
-        told = Snapshot(record.client, record.generation, dict(record.filters), [], will=record.will)
-        told.born = record.born
+        told = told_of(record, filters=record.filters)
+        told.will, told.born = record.will, record.born
         self.note(LogEntry("filters", record.client, record=told))
 
     def _whole(self, record: Record) -> LogEntry:

@@ -109,7 +109,7 @@ class Home:
     sources: frozenset[str] = frozenset()
     """Who knows best what the client has: the site that had it last, and that one's holders."""
     told: dict[MessageId, int] = field(default_factory=dict)
-    """While it is claimed: what others had for it, and in which generation."""
+    """While it is claimed: what others had for it, and in which session."""
     delivering: Delivering = field(default_factory=Delivering)
     session: bool = False
     """A session of the client is, or was, at the broker here; else it was adopted."""

@@ -156,7 +156,7 @@ class Homes:
             self.want(record)
             self.holders.filters(record)
         for held in learned.new:
-            home.told[held.id] = told.generation
+            home.told[held.id] = told.session
             self.holders.learned(record, held)
         if learned.had:
             self.holders.has(record, learned.had)

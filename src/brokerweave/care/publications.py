@@ -22,7 +22,7 @@ from brokerweave.care.ids import MessageId
 from brokerweave.care.kept_topics import KeptTopics
 from brokerweave.care.publishers import Publishers, Sent
 from brokerweave.care.recent import Entering, RecentPublications
-from brokerweave.care.record import Snapshot
+from brokerweave.care.record import told_of
 from brokerweave.care.wills import WILL_OF
 from brokerweave.links.hybrid_clock import time_of
 from brokerweave.links.run import Run
@@ -196,7 +196,7 @@ class RecordedPublications:
             homes.received(home, [held.id])
             return False
         if home.state is State.LEAVING:
-            self._forward(home.to, Snapshot(home.client, record.generation, {}, [held]))
+            self._forward(home.to, told_of(record, [held]))
             return False
         now = homes.moment()
         if entered is not None and home.client in entered.shown:

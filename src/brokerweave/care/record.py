@@ -42,6 +42,7 @@ class Snapshot:
     version: int | None = None
     fresh: set[str] = field(default_factory=set)
     born: int = 0
+    session: int = 0
 
     def had(self, held: Held) -> bool:
         """Whether it was seen; had, if it is not in the queue."""
@@ -69,6 +70,8 @@ class Merged:
 class Record:
     client: str
     generation: int = 0
+    session: int = 0
+    """The generation in which the client was last connected; who adopts it counts on, in the same session."""
     born: int = 0
     """The last generation of the session before this one: what is known of that one is of no use."""
     filters: dict[str, int] = field(default_factory=dict)
@@ -254,13 +257,15 @@ class RecordTable:
             record.version,
             set(record.fresh),
             record.born,
+            record.session,
         )
 
     def merge(self, record: Record, told: Snapshot) -> Merged:
         """Take over what another copy knows. Of several the latest has to come first."""
-        if told.generation <= record.born:
+        if told.session <= record.born > 0:
             return Merged([], set(), {})
         record.born = max(told.born, record.born)
+        record.session = max(told.session, record.session)
         pending = {held.id for held in told.queue}
         had = {one for one, held in record.queue.items() if one not in pending and told.had(held)}
         for identifier in had:
@@ -313,7 +318,19 @@ def merged(told: Iterable[Snapshot], ended: int) -> Snapshot:
 
 def part(record: Record, learned: Merged) -> Snapshot:
     """Only what was learned, to be passed on."""
-    return Snapshot(record.client, record.generation, learned.filters, learned.new, {}, learned.had)
+    return told_of(record, learned.new, learned.had, learned.filters)
+
+
+def told_of(
+    record: Record,
+    new: Iterable[Held] = (),
+    had: Iterable[MessageId] = (),
+    filters: Mapping[str, int] | None = None,
+) -> Snapshot:
+    """Only this of it."""
+    told = Snapshot(record.client, record.generation, dict(filters or {}), list(new), ids=set(had))
+    told.session = record.session
+    return told
 
 
 def _matches(filters: Iterable[str], but: Container[str], topic: str) -> bool:

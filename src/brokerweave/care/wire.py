@@ -203,11 +203,12 @@ def _snapshot(record: Snapshot, bodies: list[Held]) -> list[Any]:
         record.version,
         sorted(record.fresh),
         record.born,
+        record.session,
     ]
 
 
 def _record(said: Any, bodies: list[Held]) -> Snapshot:
-    client, generation, filters, first, count, base, ids, will, version, fresh, born = said
+    client, generation, filters, first, count, base, ids, will, version, fresh, born, session = said
     if not all(f and type(qos) is int and qos in (0, 1, 2) for f, qos in filters.items()):
         raise ValueError("a filter without a QoS")
     if int(first) < 0 or int(count) < 0 or int(first) + int(count) > len(bodies):
@@ -223,6 +224,7 @@ def _record(said: Any, bodies: list[Held]) -> Snapshot:
         None if version is None else int(version),
         set(map(str, fresh)),
         int(born),
+        int(session),
     )
 
 

@@ -193,3 +193,14 @@ def test_of_what_is_retained_old_ids_are_forgotten_and_new_ones_are_not() -> Non
     place.received(record, MessageId("a", 1, 0, 3))
     place.forget_retained(lambda stamp: stamp < 7)
     assert record.ids == {MessageId("a", 0, 0, 9), MessageId("a", 1, 0, 3)}
+
+
+def test_who_counts_on_in_a_session_that_has_ended_knows_nothing_of_the_next() -> None:
+    place, record = fresh()
+    record.session = record.generation = record.born = 5
+    adopted = Snapshot("c", 7, {}, [held(1)])
+    adopted.session = 5
+    assert not place.merge(record, adopted)
+    adopted.session = 6
+    assert place.merge(record, adopted).new
+    assert record.session == 6
