@@ -52,7 +52,7 @@ class ClientCare(Care, SiteEvents):
         room = Room(sites.client_bytes, sites.max_bytes)
         self.copies = Copies(room, self._disk, self._forward)
         self.homes = Homes(host, sites, room, self._disk, self.copies.note_end)
-        self._hearing = Hearing(host, sites, self.homes.holders, self.homes.table.heard)
+        self._hearing = Hearing(host, sites, self.homes.holders, self.homes.table)
         self._publishers, self._recent = Publishers(), RecentPublications()
         self.deliveries = ClientDeliveries(
             host, sites, self.homes, self._hearing, self._recent, self._publishers
@@ -173,7 +173,7 @@ class ClientCare(Care, SiteEvents):
         """What the home of other clients says."""
         life, last, entries = wire.decode_log(payload, self._host.now())
         self.copies.log((neighbour, life), entries)
-        self.copies.heard((neighbour, life), self.homes.table.taken)
+        self.copies.heard((neighbour, life), self.homes.table.came)
         self._disk.flush()
         self._host.send_own(neighbour, wire.LOGGED, wire.encode_logged(life, last))
 

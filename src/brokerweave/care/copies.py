@@ -113,7 +113,9 @@ class Copies:
         elif entry.kind == "holders":
             copy.holders = entry.names
         elif entry.kind == "heard":
-            copy.table.heard[entry.client, entry.version] = entry.generation
+            copy.table.hear((entry.client, entry.version), entry.generation)
+        elif entry.kind == "unheard":
+            copy.table.unhear(entry.client)
         elif entry.kind == "end":
             self.end(life)
         elif entry.kind == "drop":
@@ -154,7 +156,8 @@ class Copies:
         """A home has said all that it had to say now, when this had come to this node."""
         copy = self.homes.get(life)
         if copy is not None:
-            copy.table.taken.update(taken)
+            for stream, last in taken.items():
+                copy.table.take(stream, last)
 
     def _told(self, copy: Copy, told: Snapshot) -> None:
         record = copy.table.open(told.client)

@@ -188,6 +188,12 @@ class HolderStreams:
                 stream.heard.add(origin)
                 self._note(stream, LogEntry("heard", origin[0], version=origin[1], generation=version))
 
+    def unheard(self, node: str) -> None:
+        """A node may forget what this site wants, and who its holders are."""
+        for stream in self._streams.values():
+            stream.heard -= {origin for origin in stream.heard if origin[0] == node}
+            self._note(stream, LogEntry("unheard", node))
+
     def _note(self, stream: _HolderStream, entry: LogEntry) -> None:
         if stream.complete or entry.kind in ("begin", "record", "complete", "end"):
             if not stream.entries and not self._flushing:

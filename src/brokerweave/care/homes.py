@@ -38,7 +38,7 @@ class Homes:
         self._sites = sites
         self._end = end
         self.table = RecordTable(room, self._dropped)
-        self.table.heard[host.node_id, host.settings.epoch] = _ALWAYS
+        self.table.hear((host.node_id, host.settings.epoch), _ALWAYS)
         self.holders = HolderStreams(host, sites, self.table, partial(disk.noted, self.life))
         self.subscribing: set[str] = set()
         """Clients whose SUBSCRIBE is on its way: their broker may deliver what nobody here wanted before."""

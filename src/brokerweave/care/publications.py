@@ -179,8 +179,7 @@ class RecordedPublications:
             if wanted or self._homes.subscribing:
                 self.remember(held)
         if in_turn:
-            stream, taken = (run.origin, run.epoch, lane), self._homes.table.taken
-            taken[stream] = max(run.first + run.count - 1, taken.get(stream, 0))
+            self._homes.table.take((run.origin, run.epoch, lane), run.first + run.count - 1)
         for home in touched.values():
             self._pump(home)
 

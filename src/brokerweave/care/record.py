@@ -99,7 +99,11 @@ class RecordTable:
         self.heard: dict[Origin, int] = {}
         """The version of what the home wants that each origin knows."""
         self.taken: dict[Stream, int] = {}
-        """The last id of each stream that came to this node, and was looked at for these records."""
+        """The last id of each stream that came to this node while its origin knew what the home wants."""
+        self.came: dict[Stream, int] = {}
+        """The same, whatever their origins knew."""
+        self._unsure: set[Origin] = set()
+        """Those that may have forgotten what they heard."""
         self.size = 0
         self._room = room
         self._dropped = dropped
@@ -134,6 +138,26 @@ class RecordTable:
 
     def _settled(self, record: Record, stream: Stream) -> bool:
         return record.version is not None and self.heard.get(stream[:2], -1) >= record.version
+
+    # What origins know
+
+    def hear(self, origin: Origin, version: int) -> None:
+        """An origin knows this version of what the home wants, and what it sent before is here."""
+        self.heard[origin] = version
+        self._unsure.discard(origin)
+        for stream, last in self.came.items():
+            if stream[:2] == origin:
+                self.taken[stream] = last
+
+    def unhear(self, node: str) -> None:
+        """A node may forget what the home wants: what comes from it now says nothing of what does not."""
+        self._unsure.update(origin for origin in self.heard if origin[0] == node)
+
+    def take(self, stream: Stream, last: int) -> None:
+        """What its origin sent here, up to this, has come, and was looked at for these records."""
+        self.came[stream] = max(last, self.came.get(stream, 0))
+        if stream[:2] not in self._unsure:
+            self.taken[stream] = self.came[stream]
 
     # What changes
 

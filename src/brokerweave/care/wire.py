@@ -83,6 +83,7 @@ class LogEntry:
     - "settled": its record is at `version` from now on.
     - "drop": it is no client of the home any more; its session up to `generation` ended, if that is not 0.
     - "heard": the origin `client` in its start `version` knows version `generation` of what the home wants.
+    - "unheard": the node `client` may have forgotten that.
     - "holders": `names` keep its records.
     """
 

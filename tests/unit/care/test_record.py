@@ -129,6 +129,33 @@ def test_what_came_before_the_client_wanted_it_is_not_had_until_origins_have_hea
     assert history.place.has(history.record, before)
 
 
+def test_what_an_origin_skipped_while_it_may_have_forgotten_the_client_is_not_had() -> None:
+    history, stream = History(), ("a", 1, 0)
+    history.ask("s", 1)
+    history.hear(stream)
+    history.settle()
+    history.place.unhear("a")
+    history.publish(stream, "s", False)
+    history.publish(stream, "s", True)
+    skipped, came = history.known.values()
+    history.receive(0)
+    history.ask("t", 1)
+    assert not history.place.seen(history.record, skipped)
+    assert history.place.has(history.record, came)
+
+
+def test_an_origin_that_had_forgotten_nothing_has_skipped_nothing() -> None:
+    history, stream = History(), ("a", 1, 0)
+    history.ask("s", 1)
+    history.hear(stream)
+    history.settle()
+    history.place.unhear("a")
+    history.publish(stream, "s", True)
+    history.receive(0)
+    history.hear(stream)
+    assert history.place.snapshot(history.record).base == {stream: 1}
+
+
 def test_the_oldest_is_let_go_for_want_of_room_but_never_the_only_one() -> None:
     first, second = held(1), held(2)
     place, dropped = table(first.size)
