@@ -79,6 +79,7 @@ class Claims:
         if home.hold is Hold.CONNECTED:
             record.session = record.generation
         home.state, home.to = State.HOME, ""
+        home.unsettled = None
         home.answered.clear()
         record.born = max(record.born, self._copies.ended.get(home.client, 0))
         homes.table.unsettle(record)
@@ -135,6 +136,7 @@ class Claims:
         """What a client wants where it is has changed: origins have to hear it, and holders."""
         version, positions = self._sites.announce(), self._homes.holders.position()
         self._homes.waiting[home.client] = home
+        home.unsettled = None
         if home.claiming is None:
             home.claiming = Claiming(version, positions)
         else:
@@ -144,6 +146,7 @@ class Claims:
         """Whatever may go on now does."""
         if home.state is State.HOME:
             home.delivering.opened = home.delivering.opened or self._may_open(home)
+            self._let_givers_go(home)
             self._settle(home)
             self._pump(home)
 
@@ -161,7 +164,7 @@ class Claims:
             )
         )
 
-    def _settle(self, home: Home) -> None:
+    def _let_givers_go(self, home: Home) -> None:
         """Let the givers go if nothing else is missing, then be done."""
         sites, claiming = self._sites, home.claiming
         if claiming is None:
@@ -178,10 +181,16 @@ class Claims:
             claiming.released.add(giver)
             self._release(giver, home.client, home.record.generation)
         if not claiming.givers:
-            home.claiming = None
+            home.claiming, home.unsettled = None, claiming.version
             home.told.clear()
             self.drop_copies(home.client, self._host.node_id)
-            self._homes.settle(home, claiming.version)
+
+    def _settle(self, home: Home) -> None:
+        """No ids need be listed once nobody has anything from before; also who is away may have."""
+        others, version = self._sites.remembered - {self._host.node_id}, home.unsettled
+        if version is not None and self.answered(home, others) and self._hearing.all_know(others, version, {}):
+            home.unsettled = None
+            self._homes.settle(home, version)
 
     def _release(self, giver: str, client: str, generation: int) -> None:
         self._host.send_own(giver, wire.RELEASE, wire.encode_release(Release(client, generation)))
@@ -303,7 +312,8 @@ class Claims:
         return mine > (claim.hold, claim.generation, neighbour)
 
     def _leave(self, home: Home, to: str) -> None:
-        home.state, home.to, home.claiming = State.LEAVING, to, None
+        home.state, home.to = State.LEAVING, to
+        home.claiming = home.unsettled = None
         self._homes.close(home)
 
     def _give(self, neighbour: str, give: Give) -> None:
@@ -343,7 +353,7 @@ class Claims:
                 self._let_go(each)
         for home in list(self._homes.waiting.values()):
             self.progress(home)
-            if home.claiming is None and not home.delivering.standing:
+            if home.claiming is None and home.unsettled is None and not home.delivering.standing:
                 del self._homes.waiting[home.client]
 
     def _nothing_comes(self, releasing: _Releasing) -> bool:

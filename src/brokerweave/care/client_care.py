@@ -148,7 +148,7 @@ class ClientCare(Care, SiteEvents):
         if new_link:
             self.homes.holders.up(neighbour)
             self.claims.up(neighbour)
-            self.claims.look()
+        self.claims.look()
 
     def forgotten(self, neighbour: str) -> None:
         """What it sent meanwhile went to who adopted this site's clients: they are claimed again."""

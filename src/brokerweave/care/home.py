@@ -104,6 +104,8 @@ class Home:
     to: str = ""
     """Who has claimed it."""
     claiming: Claiming | None = None
+    unsettled: int | None = None
+    """The version that all have to know before its record counts on what origins know; None: they do."""
     answered: dict[str, int] = field(default_factory=dict)
     """The sites, with their lives, that know that the client is here."""
     sources: frozenset[str] = frozenset()
