@@ -145,9 +145,12 @@ class ClientCare(Care, SiteEvents):
         another_life, new_link = self._hearing.told(neighbour)
         if another_life:
             self._adoption.lives()
+            self._tell_homes(neighbour)
         if new_link:
             self.homes.holders.up(neighbour)
             self.claims.up(neighbour)
+            life = neighbour, self.sites.life_of(neighbour)
+            self.copies.tell_home(life, lambda held: held.id.origin not in self.sites.live)
         self.claims.look()
 
     def forgotten(self, neighbour: str) -> None:
@@ -163,7 +166,14 @@ class ClientCare(Care, SiteEvents):
 
     def died(self, node: str) -> None:
         self._hearing.forgot(node)
+        self._tell_homes(node)
         self.repaired()
+
+    def _tell_homes(self, node: str) -> None:
+        """An origin is gone, or was started again: what it sent here may never come to the homes."""
+        for home, life in list(self.copies.homes):
+            if home != node and self.claims.is_home(home, life):
+                self.copies.tell_home((home, life), lambda held: held.id.origin == node)
 
     def repaired(self) -> None:
         for each in self._host.neighbours():

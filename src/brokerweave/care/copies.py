@@ -7,7 +7,7 @@ own clients, brokers, connections.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -196,6 +196,14 @@ class Copies:
     def _pass_on(self, copy: Copy, record: Record, held: Held) -> None:
         if record.client in copy.to:
             self._tell(copy, record, told_of(record, [held]))
+
+    def tell_home(self, life: Life, gone: Callable[[Held], bool]) -> None:
+        """What came here for a home's clients from origins that are gone it gets from nobody else."""
+        copy = self.homes.get(life)
+        for record in copy.table if copy is not None else ():
+            found = [held for held in record.queue.values() if gone(held)]
+            if found:
+                self._forward(life[0], told_of(record, found))
 
     def _tell(self, copy: Copy, record: Record, told: Snapshot) -> None:
         self._forward(copy.to[record.client][0], told)
