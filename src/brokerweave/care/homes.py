@@ -170,6 +170,9 @@ class Homes:
 
     def settle(self, home: Home, version: int) -> None:
         """All origins know this version of what the site wants."""
+        me, settings = self._host.node_id, self._host.settings
+        for lane, last in enumerate(self._host.cut(me).sequences):  # also what nobody was to get
+            self.table.take((me, settings.epoch, lane), last)
         self.table.settle(home.record, version)
         self.holders.note(LogEntry("settled", home.client, version=version))
 
