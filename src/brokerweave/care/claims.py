@@ -369,11 +369,12 @@ class Claims:
         self._give(releasing.to, Give(client, releasing.generation, DONE))
 
     def drop_copies(self, client: str, to: str) -> None:
-        """Who claimed a client has all that copies here have."""
+        """Who claimed a client has all that copies here have. A home that lives says itself what it drops."""
         for life, copy, _ in self._copies.of(client):
             if copy.to.get(client, ("", 0))[0] == to:
                 del copy.to[client]
-                self._copies.drop(life, client)
+                if not self.is_home(*life):
+                    self._copies.drop(life, client)
 
     # Links come and go
 
