@@ -85,7 +85,7 @@ class Claims:
         homes.table.unsettle(record)
         for (node, life), copy, kept in self._copies.of(home.client):
             homes.merge(home, copy.table.snapshot(kept))
-            copy.to[home.client] = self._host.node_id, record.generation
+            copy.to[home.client] = self._host.node_id, record.generation, self._sites.life
             if not self.is_home(node, life):
                 copy.to.pop(home.client)
                 self._copies.drop((node, life), home.client)
@@ -224,7 +224,7 @@ class Claims:
         homes = self._homes
         if give.kind == STALE and give.home != self._host.node_id and give.home in self._sites.live:
             self._learn(give.client, give.generation, give.home)
-            home.to = give.home
+            home.to, home.to_life = give.home, self._sites.life_of(give.home)
             self._forward(give.home, homes.table.snapshot(home.record))
         if give.record is not None and (learned := homes.merge(home, give.record)):
             self._forward(home.to, part(home.record, learned))
@@ -301,7 +301,7 @@ class Claims:
         known = [] if home is None else [self._homes.table.snapshot(home.record)]
         for (node, life), copy, kept in self._copies.of(client):
             if (node, life) != (neighbour, self._sites.life_of(neighbour)):
-                copy.to[client] = neighbour, claim.generation
+                copy.to[client] = neighbour, claim.generation, self._sites.life_of(neighbour)
                 known.append(copy.table.snapshot(kept))
         told = merged(known, ended) if known else None
         names = self._publications.last_of(client)
@@ -312,7 +312,7 @@ class Claims:
         return mine > (claim.hold, claim.generation, neighbour)
 
     def _leave(self, home: Home, to: str) -> None:
-        home.state, home.to = State.LEAVING, to
+        home.state, home.to, home.to_life = State.LEAVING, to, self._sites.life_of(to)
         home.claiming = home.unsettled = None
         self._homes.close(home)
 
@@ -371,7 +371,7 @@ class Claims:
     def drop_copies(self, client: str, to: str) -> None:
         """Who claimed a client has all that copies here have. A home that lives says itself what it drops."""
         for life, copy, _ in self._copies.of(client):
-            if copy.to.get(client, ("", 0))[0] == to:
+            if copy.to.get(client, ("", 0, 0))[0] == to:
                 del copy.to[client]
                 if not self.is_home(*life):
                     self._copies.drop(life, client)
@@ -393,6 +393,6 @@ class Claims:
             elif home.state is State.LEAVING and home.to == neighbour:
                 self._forward(neighbour, self._homes.table.snapshot(home.record))
         for copy in self._copies.homes.values():
-            for client, (to, _) in copy.to.items():
+            for client, (to, *_) in copy.to.items():
                 if to == neighbour and client in copy.table.records:
                     self._forward(neighbour, copy.table.snapshot(copy.table.records[client]))

@@ -31,8 +31,8 @@ class Copy:
     table: RecordTable
     """With what had come to this node when its home was heard last: what came since may be for others."""
     holders: tuple[str, ...] = ()
-    to: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Who claimed a client, and with which generation."""
+    to: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    """Who claimed a client, with which generation, and in which life."""
     before: RecordTable | None = None
     """While the home tells all its records anew: what was here before."""
 
@@ -170,7 +170,7 @@ class Copies:
         before = copy.before.records.get(told.client) if copy.before is not None else None
         if copy.before is not None and before is not None:
             copy.table.merge(record, copy.before.snapshot(before))
-        if copy.to.get(told.client, ("", 0))[1] < told.generation:
+        if copy.to.get(told.client, ("", 0, 0))[1] < told.generation:
             copy.to.pop(told.client, None)
         elif told.client in copy.to and learned:
             self._tell(copy, record, part(record, learned))

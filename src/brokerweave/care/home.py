@@ -103,6 +103,8 @@ class Home:
     pair: Pair | None = None
     to: str = ""
     """Who has claimed it."""
+    to_life: int = 0
+    """In which life: the next one knows nothing of that."""
     claiming: Claiming | None = None
     unsettled: int | None = None
     """The version that all have to know before its record counts on what origins know; None: they do."""
