@@ -19,7 +19,7 @@ from brokerweave.care.home import Claiming, Hold, Home, State
 from brokerweave.care.homes import Homes
 from brokerweave.care.host import CareHost
 from brokerweave.care.publications import RecordedPublications
-from brokerweave.care.record import Snapshot, merged, part
+from brokerweave.care.record import Snapshot, merged, part, told_of
 from brokerweave.care.wire import ANSWER, DONE, LATE, STALE, ClientClaim, Give, Release
 from brokerweave.plugin.sites import SiteBook
 
@@ -300,7 +300,9 @@ class Claims:
         client, ended = claim.client, self._copies.ended.get(claim.client, 0)
         known = [] if home is None else [self._homes.table.snapshot(home.record)]
         for (node, life), copy, kept in self._copies.of(client):
-            if (node, life) != (neighbour, self._sites.life_of(neighbour)):
+            if (node, life) == (neighbour, self._sites.life_of(neighbour)):
+                self._forward(neighbour, told_of(kept, [kept.queue[each] for each in sorted(kept.meant)]))
+            else:
                 copy.to[client] = neighbour, claim.generation, self._sites.life_of(neighbour)
                 known.append(copy.table.snapshot(kept))
         told = merged(known, ended) if known else None

@@ -7,7 +7,7 @@ own clients, brokers, connections.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -66,7 +66,7 @@ class Copies:
     def restore(self, part: Part) -> None:
         """What the disk has of an earlier start of this node. It covers what is listed, and no more."""
         if isinstance(part, Held):
-            self.came(part.publish.topic, part)
+            self.came(part.publish.topic, part, ())
             return
         life, entries, whole = part
         for each in entries:
@@ -117,6 +117,7 @@ class Copies:
         elif entry.kind == "unheard":
             copy.table.unhear(entry.client)
         elif entry.kind == "end":
+            self.tell_home(life, lambda held: True)  # others have what comes from now on
             self.end(life)
         elif entry.kind == "drop":
             copy.table.drop(entry.client)
@@ -181,16 +182,18 @@ class Copies:
         record.generation, record.will = told.generation, told.will
         record.session, record.born = told.session, told.born
 
-    def came(self, topic: str, held: Held) -> bool:
-        """A publication came to this node. Whether a copy wants it."""
+    def came(self, topic: str, held: Held, homes: Container[str]) -> bool:
+        """A publication came to this node, to be kept for these homes. Whether a copy wants it."""
         wanted = False
-        for copy in self.homes.values():
+        for (node, _), copy in self.homes.items():
             for client in copy.table.matching(topic):
                 record = copy.table.records[client]
                 wanted = True
                 if not copy.table.seen(record, held):
                     copy.table.add(record, held)
                     self._pass_on(copy, record, held)
+                if node in homes and held.id in record.queue:
+                    record.meant.add(held.id)
         return wanted
 
     def _pass_on(self, copy: Copy, record: Record, held: Held) -> None:
@@ -201,7 +204,7 @@ class Copies:
         """What came here for a home's clients from origins that are gone it gets from nobody else."""
         copy = self.homes.get(life)
         for record in copy.table if copy is not None else ():
-            found = [held for held in record.queue.values() if gone(held)]
+            found = [record.queue[each] for each in sorted(record.meant) if gone(record.queue[each])]
             if found:
                 self._forward(life[0], told_of(record, found))
 

@@ -173,7 +173,7 @@ class RecordedPublications:
                 if self._add(self._homes[client], held, entered):
                     touched[client] = self._homes[client]
             # after those: a copy of what such a client wanted elsewhere says nothing new then
-            wanted = self._copies.came(topic, held) or bool(clients)
+            wanted = self._copies.came(topic, held, run.holds) or bool(clients)
             if wanted:
                 self._disk.came(held)
             if wanted or self._homes.subscribing:

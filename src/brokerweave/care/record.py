@@ -86,6 +86,8 @@ class Record:
     """Filters of these that are newer than `base`: what it covers was not looked at for them."""
     will: bytes = b""
     size: int = 0
+    meant: set[MessageId] = field(default_factory=set)
+    """In a copy, what of the queue its origin sent here for the home, which may not have it."""
     dropped: dict[MessageId, None] = field(default_factory=dict)
     """The last ones that were let go for want of room: only its broker may still have them."""
 
@@ -238,6 +240,7 @@ class RecordTable:
             record.size -= held.size
             self.size -= held.size
             self._room.left(held.size)
+            record.meant.discard(identifier)
         return held is not None
 
     def _compress(self, record: Record) -> None:
@@ -321,6 +324,7 @@ class RecordTable:
         for record in self.records.values():
             assert record.size == sum(held.size for held in record.queue.values()), "a record's size is wrong"
             assert not record.ids & record.queue.keys(), "what a client has is in its queue"
+            assert record.meant <= record.queue.keys(), "what is not in a queue is meant for a home"
             sizes += record.size
         assert sizes == self.size, "the size of all records is wrong"
 
