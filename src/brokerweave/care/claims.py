@@ -56,17 +56,23 @@ class Claims:
         self._publications = publications
         self._pump = pump
         self._generations: dict[str, tuple[int, str]] = {}
+        self._sessions: dict[str, int] = {}
+        """The last generation in which a client was connected anywhere, as far as is known."""
         self._releasing: list[_Releasing] = []
 
     def generation(self, client: str) -> int:
         """The last that is known of a client."""
         return self._generations.get(client, (0, ""))[0]
 
-    def _learn(self, client: str, generation: int, node: str) -> None:
+    def _learn(self, client: str, generation: int, node: str, hold: int = Hold.CONNECTED) -> None:
         known = self._generations.pop(client, (0, ""))
         self._generations[client] = max(known, (generation, node))
+        if hold == Hold.CONNECTED:
+            self._sessions[client] = max(self._sessions.get(client, 0), generation)
         if len(self._generations) > MOST_GENERATIONS:
-            del self._generations[next(iter(self._generations))]
+            oldest = next(iter(self._generations))
+            del self._generations[oldest]
+            self._sessions.pop(oldest, None)
 
     # The site that a client came to
 
@@ -75,13 +81,16 @@ class Claims:
         homes, record = self._homes, home.record
         home.sources = self._sources(home)
         record.generation = max(generation, self.generation(home.client) + 1)
-        self._learn(home.client, record.generation, self._host.node_id)
+        ended = self._copies.ended.get(home.client, 0)
         if home.hold is Hold.CONNECTED:
+            if ended and self._sessions.get(home.client, 0) <= ended:
+                homes.table.begin(record)
             record.session = record.generation
+        self._learn(home.client, record.generation, self._host.node_id, home.hold)
         home.state, home.to = State.HOME, ""
         home.unsettled = None
         home.answered.clear()
-        record.born = max(record.born, self._copies.ended.get(home.client, 0))
+        record.born = max(record.born, ended)
         homes.table.unsettle(record)
         for (node, life), copy, kept in self._copies.of(home.client):
             homes.merge(home, copy.table.snapshot(kept))
@@ -280,7 +289,7 @@ class Claims:
         client, me, live = claim.client, self._host.node_id, self._sites.live
         home = self._homes.get(client)
         if home is not None and home.state is State.HOME and self._stays(home, claim, neighbour):
-            self._learn(client, claim.generation, neighbour)
+            self._learn(client, claim.generation, neighbour, claim.hold)
             if home.record.generation <= claim.generation:
                 self.come(home, claim.generation + 1)
             self._give(neighbour, Give(client, home.record.generation, STALE, home=me))
@@ -290,7 +299,7 @@ class Claims:
         if later and claim.hold < Hold.CONNECTED:
             self._give(neighbour, Give(client, generation, STALE, home=at))
             return
-        self._learn(client, claim.generation, neighbour)
+        self._learn(client, claim.generation, neighbour, claim.hold)
         if home is not None:
             self._leave(home, neighbour)
         self._answer(neighbour, claim, home)

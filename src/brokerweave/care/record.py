@@ -43,11 +43,14 @@ class Snapshot:
     fresh: set[str] = field(default_factory=set)
     born: int = 0
     session: int = 0
+    floor: dict[Stream, int] = field(default_factory=dict)
 
     def had(self, held: Held) -> bool:
         """Whether it was seen; had, if it is not in the queue."""
         identifier = held.id
-        return identifier in self.ids or (
+        if identifier in self.ids or _below(self.floor, identifier):
+            return True
+        return (
             identifier.epoch > 0
             and identifier.sequence <= self.base.get(_stream(identifier), 0)
             and _matches(self.filters, self.fresh, held.publish.topic)
@@ -82,6 +85,8 @@ class Record:
     version: int | None = None
     """Origins that have heard this version of what its home wants know what the client wants there, and
     nobody gives anything from before. None: that is not so yet."""
+    floor: dict[Stream, int] = field(default_factory=dict)
+    """Of a session that began where the one before had ended: what had come there before is not for it."""
     fresh: set[str] = field(default_factory=set)
     """Filters of these that are newer than `base`: what it covers was not looked at for them."""
     will: bytes = b""
@@ -123,7 +128,7 @@ class RecordTable:
         return held.id in record.queue or self._covered(record, held)
 
     def _covered(self, record: Record, held: Held) -> bool:
-        if held.id in record.ids:
+        if held.id in record.ids or _below(record.floor, held.id):
             return True
         return self._based(record, held.id) and (
             not record.fresh or _matches(record.filters, record.fresh, held.publish.topic)
@@ -247,6 +252,10 @@ class RecordTable:
         if not record.fresh:
             record.ids = {one for one in record.ids if not self._based(record, one)}
 
+    def begin(self, record: Record) -> None:
+        """A session begins where the last one of its client ended."""
+        record.floor = dict(self.came)
+
     def unsettle(self, record: Record) -> None:
         """What the client wants changes, or it came again: ids are listed until origins have heard that."""
         record.base = self._base(record)
@@ -254,6 +263,9 @@ class RecordTable:
 
     def settle(self, record: Record, version: int) -> None:
         record.base = self._base(record)  # an origin that is gone hears nothing any more
+        for stream, last in record.floor.items():
+            record.base[stream] = max(last, record.base.get(stream, 0))
+        record.floor.clear()
         record.version = version
         record.fresh.clear()
         self._compress(record)
@@ -285,6 +297,7 @@ class RecordTable:
             set(record.fresh),
             record.born,
             record.session,
+            dict(record.floor),
         )
 
     def merge(self, record: Record, told: Snapshot) -> Merged:
@@ -292,6 +305,10 @@ class RecordTable:
         if told.session <= record.born > 0:
             return Merged([], set(), {})
         record.born = max(told.born, record.born)
+        if told.session > record.session:
+            record.floor = dict(told.floor)
+        elif told.session < record.session:
+            record.floor.clear()  # the client was elsewhere since that one ended
         record.session = max(told.session, record.session)
         pending = {held.id for held in told.queue}
         had = {one for one, held in record.queue.items() if one not in pending and told.had(held)}
@@ -364,6 +381,10 @@ def told_of(
 def _matches(filters: Iterable[str], but: Container[str], topic: str) -> bool:
     plain = (_own(each) for each in filters if each not in but)
     return any(each is not None and matches(each, topic) for each in plain)
+
+
+def _below(floor: Mapping[Stream, int], identifier: MessageId) -> bool:
+    return identifier.epoch > 0 and identifier.sequence <= floor.get(_stream(identifier), 0)
 
 
 def _stream(identifier: MessageId) -> Stream:

@@ -205,11 +205,12 @@ def _snapshot(record: Snapshot, bodies: list[Held]) -> list[Any]:
         sorted(record.fresh),
         record.born,
         record.session,
+        [[*stream, last] for stream, last in record.floor.items()],
     ]
 
 
 def _record(said: Any, bodies: list[Held]) -> Snapshot:
-    client, generation, filters, first, count, base, ids, will, version, fresh, born, session = said
+    client, generation, filters, first, count, base, ids, will, version, fresh, born, session, floor = said
     if not all(f and type(qos) is int and qos in (0, 1, 2) for f, qos in filters.items()):
         raise ValueError("a filter without a QoS")
     if int(first) < 0 or int(count) < 0 or int(first) + int(count) > len(bodies):
@@ -219,14 +220,19 @@ def _record(said: Any, bodies: list[Held]) -> Snapshot:
         int(generation),
         dict(filters),
         bodies[int(first) : int(first) + int(count)],
-        {(str(origin), int(epoch), int(lane)): int(last) for origin, epoch, lane, last in base},
+        _ends(base),
         set(map(_id, ids)),
         base64.b85decode(will),
         None if version is None else int(version),
         set(map(str, fresh)),
         int(born),
         int(session),
+        _ends(floor),
     )
+
+
+def _ends(said: Any) -> dict[tuple[str, int, int], int]:
+    return {(str(origin), int(epoch), int(lane)): int(last) for origin, epoch, lane, last in said}
 
 
 def _id(said: Any) -> MessageId:

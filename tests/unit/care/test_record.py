@@ -231,3 +231,15 @@ def test_who_counts_on_in_a_session_that_has_ended_knows_nothing_of_the_next() -
     adopted.session = 6
     assert place.merge(record, adopted).new
     assert record.session == 6
+
+
+def test_what_came_before_a_session_began_is_not_for_it() -> None:
+    place, record = fresh()
+    place.take(held(1).id[:3], 1)
+    record.born = 5
+    place.begin(record)
+    record.session = record.generation = 7
+    told = Snapshot("c", 7, {}, [held(1), held(2)], session=7)
+    assert [each.id for each in place.merge(record, told).new] == [held(2).id]
+    elsewhere = Snapshot("c", 6, {}, [held(1)], session=6)
+    assert place.merge(record, elsewhere).new, "the client was elsewhere in between, and had not got it"
