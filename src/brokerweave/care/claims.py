@@ -82,9 +82,9 @@ class Claims:
         home.sources = self._sources(home)
         record.generation = max(generation, self.generation(home.client) + 1)
         ended = self._copies.ended.get(home.client, 0)
-        if home.hold is Hold.CONNECTED:
+        if home.hold is Hold.CONNECTED and record.session <= ended:
             if ended and self._sessions.get(home.client, 0) <= ended:
-                homes.table.begin(record)
+                homes.begin(record)
             record.session = record.generation
         self._learn(home.client, record.generation, self._host.node_id, home.hold)
         home.state, home.to = State.HOME, ""

@@ -20,6 +20,7 @@ from brokerweave.care.room import Room
 from brokerweave.care.wire import LogEntry
 from brokerweave.plugin.sites import SiteBook
 
+MOST_OVER = 10_000
 _ALWAYS = 1 << 62
 """A version that every origin knows which is this node."""
 
@@ -47,6 +48,8 @@ class Homes:
         self._by_client: dict[str, Home] = {}
         self._wants: dict[str, dict[str, int]] = {}
         """By filter: the clients whose records want it."""
+        self._over: dict[str, frozenset[MessageId]] = {}
+        """What a client had in a session that ended here, beyond what had come to this site."""
         self._moment = 0
 
     @property
@@ -79,11 +82,19 @@ class Homes:
     def drop(self, home: Home, ended: int = 0) -> None:
         """`ended`: the generation with which its session ended."""
         self._end(home.client, ended)
+        if ended:
+            self._over[home.client] = frozenset((*home.record.ids, *home.record.queue))
+            if len(self._over) > MOST_OVER:
+                del self._over[next(iter(self._over))]
         self.want_no_more(home.record)
         self.table.drop(home.client)
         self._by_client.pop(home.client, None)
         self.waiting.pop(home.client, None)
         self.holders.note(LogEntry("drop", home.client, generation=ended))
+
+    def begin(self, record: Record) -> None:
+        """A session begins where the last one of its client ended."""
+        self.table.begin(record, self._over.pop(record.client, ()))
 
     def give_up(self, home: Home) -> None:
         """An adopted client did not come."""

@@ -252,9 +252,10 @@ class RecordTable:
         if not record.fresh:
             record.ids = {one for one in record.ids if not self._based(record, one)}
 
-    def begin(self, record: Record) -> None:
-        """A session begins where the last one of its client ended."""
+    def begin(self, record: Record, had: Iterable[MessageId]) -> None:
+        """A session begins where the last one of its client ended. `had`: what that had, or was to get."""
         record.floor = dict(self.came)
+        record.ids |= {each for each in had if not _below(record.floor, each)}
 
     def unsettle(self, record: Record) -> None:
         """What the client wants changes, or it came again: ids are listed until origins have heard that."""

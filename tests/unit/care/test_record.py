@@ -237,7 +237,7 @@ def test_what_came_before_a_session_began_is_not_for_it() -> None:
     place, record = fresh()
     place.take(held(1).id[:3], 1)
     record.born = 5
-    place.begin(record)
+    place.begin(record, ())
     record.session = record.generation = 7
     told = Snapshot("c", 7, {}, [held(1), held(2)], session=7)
     assert [each.id for each in place.merge(record, told).new] == [held(2).id]
