@@ -80,6 +80,7 @@ class Claims:
         """A client came here, or its home is gone and this is the first of its holders."""
         homes, record = self._homes, home.record
         home.sources = self._sources(home)
+        home.elsewhere = bool(home.sources)
         record.generation = max(generation, self.generation(home.client) + 1)
         ended = self._copies.ended.get(home.client, 0)
         if home.hold is Hold.CONNECTED and record.session <= ended:
@@ -121,7 +122,9 @@ class Claims:
         return node in self._sites.live and self._sites.life_of(node) in (0, life)
 
     def _ask(self, home: Home, node: str) -> None:
-        claim = ClientClaim(home.client, home.record.generation, home.hold)
+        record = home.record
+        filters = tuple(record.filters) if home.elsewhere else ()
+        claim = ClientClaim(home.client, record.generation, home.hold, filters, record.session)
         self._host.send_own(node, wire.CLAIM, wire.encode_claims([claim]))
 
     def _late(self, home: Home, claiming: Claiming) -> None:
@@ -148,8 +151,11 @@ class Claims:
         home.unsettled = None
         if home.claiming is None:
             home.claiming = Claiming(version, positions)
-        else:
-            home.claiming.version, home.claiming.positions = version, positions
+            return
+        home.claiming.version, home.claiming.positions = version, positions
+        if home.elsewhere:
+            for node in self._sites.linked():  # before they hear the version: what matches is yet to come
+                self._ask(home, node)
 
     def progress(self, home: Home) -> None:
         """Whatever may go on now does."""
@@ -197,7 +203,11 @@ class Claims:
     def _settle(self, home: Home) -> None:
         """No ids need be listed once nobody has anything from before; also who is away may have."""
         others, version = self._sites.remembered - {self._host.node_id}, home.unsettled
-        if version is not None and self.answered(home, others) and self._hearing.all_know(others, version, {}):
+        if (
+            version is not None
+            and self.answered(home, others)
+            and self._hearing.all_know(others, version, {})
+        ):
             home.unsettled = None
             self._homes.settle(home, version)
 
@@ -255,6 +265,9 @@ class Claims:
 
     def _given_home(self, home: Home, neighbour: str, give: Give) -> None:
         self._ended_before(home, give)
+        if give.record is not None and not home.elsewhere and home.claiming is not None:
+            home.elsewhere = True
+            self.changed(home)
         if give.record is not None and (learned := self._homes.merge(home, give.record)):
             if learned.filters:
                 self.changed(home)
@@ -314,6 +327,9 @@ class Claims:
             else:
                 copy.to[client] = neighbour, claim.generation, self._sites.life_of(neighbour)
                 known.append(copy.table.snapshot(kept))
+        again = self._publications.unconfirmed(neighbour, claim.filters) if claim.filters else []
+        if again:
+            self._forward(neighbour, Snapshot(client, claim.generation, {}, again, session=claim.session))
         told = merged(known, ended) if known else None
         names = self._publications.last_of(client)
         self._give(neighbour, Give(client, claim.generation, ANSWER, told, names, ended=ended))

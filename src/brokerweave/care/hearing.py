@@ -16,9 +16,7 @@ from brokerweave.plugin.sites import SiteBook
 
 
 class Hearing:
-    def __init__(
-        self, host: CareHost, sites: SiteBook, holders: HolderStreams, table: RecordTable
-    ) -> None:
+    def __init__(self, host: CareHost, sites: SiteBook, holders: HolderStreams, table: RecordTable) -> None:
         """`table`: the records here, which depend on what origins know."""
         self._host = host
         self._sites = sites

@@ -112,6 +112,8 @@ class Home:
     """The sites, with their lives, that know that the client is here."""
     sources: frozenset[str] = frozenset()
     """Who knows best what the client has: the site that had it last, and that one's holders."""
+    elsewhere: bool = False
+    """Others may know the client, and what it is to get."""
     told: dict[MessageId, int] = field(default_factory=dict)
     """While it is claimed: what others had for it, and in which session."""
     delivering: Delivering = field(default_factory=Delivering)

@@ -7,7 +7,7 @@ clients get it, claims.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 
@@ -30,6 +30,7 @@ from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.publish import publish_head
+from brokerweave.mqtt.trie import FilterTrie
 from brokerweave.session.pair import Pair
 
 MOST_RECALLED = 10_000
@@ -158,6 +159,19 @@ class RecordedPublications:
     def last_of(self, client: str) -> tuple[tuple[int, bytes, MessageId], ...]:
         """What a client published last, by packet id and content."""
         return self._publishers.last(client)
+
+    def unconfirmed(self, asker: str, filters: Iterable[str]) -> list[Held]:
+        """What other sites have yet to take of what went out from here: nobody else may have it."""
+        trie, found = FilterTrie(), dict[MessageId, Held]()
+        for each in filters:
+            trie.add(each, "", 0)
+        for node in self._host.neighbours():
+            for lane, sending in enumerate(self._host.neighbour_table[node].lanes if node != asker else ()):
+                for run in sending.outbox.everything():
+                    for held in _publications(run, self._lane(lane)):
+                        if trie.match(held.publish.topic):
+                            found[held.id] = held
+        return list(found.values())
 
     # Who is to get them
 

@@ -37,6 +37,9 @@ class ClientClaim:
     client: str
     generation: int
     hold: int
+    filters: tuple[str, ...] = ()
+    """What it wants, if it was elsewhere before."""
+    session: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +101,16 @@ class LogEntry:
 
 
 def encode_claims(claims: Iterable[ClientClaim]) -> bytes:
-    return _pack([[c.client, c.generation, c.hold] for c in claims], [], 0.0)
+    return _pack([[c.client, c.generation, c.hold, c.filters, c.session] for c in claims], [], 0.0)
 
 
 def decode_claims(payload: bytes) -> list[ClientClaim]:
     head, _ = _unpack(payload, 0.0)
     with _Reading():
-        return [ClientClaim(str(client), int(generation), int(hold)) for client, generation, hold in head]
+        return [
+            ClientClaim(str(client), int(generation), int(hold), tuple(map(str, filters)), int(session))
+            for client, generation, hold, filters, session in head
+        ]
     raise AssertionError
 
 
