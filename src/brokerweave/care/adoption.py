@@ -43,14 +43,14 @@ class Adoption:
 
     def lives(self) -> None:
         """Other sites live, or one began another life: clients without a home get one."""
-        live = self._sites.live
+        is_home = self._claims.is_home
         for home in self._homes:
-            if home.state is State.LEAVING and home.to not in live:
+            if home.state is State.LEAVING and not is_home(home.to, home.to_life):
                 self._claims.come(home, home.record.generation + 1)
         for life, copy in list(self._copies.homes.items()):
-            for client in [c for c, (to, _) in copy.to.items() if to not in live]:
+            for client in [c for c, (to, _, at) in copy.to.items() if not is_home(to, at)]:
                 del copy.to[client]
-            if not self._claims.is_home(*life):
+            if not is_home(*life):
                 self._home_is_gone(life, copy)
         self._claims.look()
 
@@ -64,7 +64,7 @@ class Adoption:
 
     def _drop_claimed(self, life: Life, copy: Copy) -> None:
         """What came here for clients whose home was another site, and is this one since: it is gone."""
-        for client in [c for c, (to, _) in copy.to.items() if to == self._host.node_id]:
+        for client in [c for c, (to, *_) in copy.to.items() if to == self._host.node_id]:
             record, home = copy.table.records.get(client), self._homes.get(client)
             if record is not None and home is not None:
                 self._homes.merge(home, copy.table.snapshot(record))
@@ -83,6 +83,9 @@ class Adoption:
     def _take(self, life: Life, record: Record) -> None:
         """A client whose home is gone."""
         home = self._homes.get(record.client)
+        if record.session <= self._copies.ended.get(record.client, 0) > 0:
+            self._copies.drop(life, record.client)
+            return
         if home is not None:
             self._claims.forward(self._host.node_id, self._copies.homes[life].table.snapshot(record))
             self._copies.drop(life, record.client)

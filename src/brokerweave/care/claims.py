@@ -19,7 +19,7 @@ from brokerweave.care.home import Claiming, Hold, Home, State
 from brokerweave.care.homes import Homes
 from brokerweave.care.host import CareHost
 from brokerweave.care.publications import RecordedPublications
-from brokerweave.care.record import Snapshot, merged, part
+from brokerweave.care.record import Snapshot, merged, part, told_of
 from brokerweave.care.wire import ANSWER, DONE, LATE, STALE, ClientClaim, Give, Release
 from brokerweave.plugin.sites import SiteBook
 
@@ -56,17 +56,23 @@ class Claims:
         self._publications = publications
         self._pump = pump
         self._generations: dict[str, tuple[int, str]] = {}
+        self._sessions: dict[str, int] = {}
+        """The last generation in which a client was connected anywhere, as far as is known."""
         self._releasing: list[_Releasing] = []
 
     def generation(self, client: str) -> int:
         """The last that is known of a client."""
         return self._generations.get(client, (0, ""))[0]
 
-    def _learn(self, client: str, generation: int, node: str) -> None:
+    def _learn(self, client: str, generation: int, node: str, hold: int = Hold.CONNECTED) -> None:
         known = self._generations.pop(client, (0, ""))
         self._generations[client] = max(known, (generation, node))
+        if hold == Hold.CONNECTED:
+            self._sessions[client] = max(self._sessions.get(client, 0), generation)
         if len(self._generations) > MOST_GENERATIONS:
-            del self._generations[next(iter(self._generations))]
+            oldest = next(iter(self._generations))
+            del self._generations[oldest]
+            self._sessions.pop(oldest, None)
 
     # The site that a client came to
 
@@ -74,15 +80,22 @@ class Claims:
         """A client came here, or its home is gone and this is the first of its holders."""
         homes, record = self._homes, home.record
         home.sources = self._sources(home)
+        home.elsewhere = bool(home.sources)
         record.generation = max(generation, self.generation(home.client) + 1)
-        self._learn(home.client, record.generation, self._host.node_id)
+        ended = self._copies.ended.get(home.client, 0)
+        if home.hold is Hold.CONNECTED and record.session <= ended:
+            if ended and self._sessions.get(home.client, 0) <= ended:
+                homes.begin(record)
+            record.session = record.generation
+        self._learn(home.client, record.generation, self._host.node_id, home.hold)
         home.state, home.to = State.HOME, ""
+        home.unsettled = None
         home.answered.clear()
-        record.born = max(record.born, self._copies.ended.get(home.client, 0))
+        record.born = max(record.born, ended)
         homes.table.unsettle(record)
         for (node, life), copy, kept in self._copies.of(home.client):
             homes.merge(home, copy.table.snapshot(kept))
-            copy.to[home.client] = self._host.node_id, record.generation
+            copy.to[home.client] = self._host.node_id, record.generation, self._sites.life
             if not self.is_home(node, life):
                 copy.to.pop(home.client)
                 self._copies.drop((node, life), home.client)
@@ -109,7 +122,9 @@ class Claims:
         return node in self._sites.live and self._sites.life_of(node) in (0, life)
 
     def _ask(self, home: Home, node: str) -> None:
-        claim = ClientClaim(home.client, home.record.generation, home.hold)
+        record = home.record
+        filters = tuple(record.filters) if home.elsewhere else ()
+        claim = ClientClaim(home.client, record.generation, home.hold, filters, record.session)
         self._host.send_own(node, wire.CLAIM, wire.encode_claims([claim]))
 
     def _late(self, home: Home, claiming: Claiming) -> None:
@@ -133,15 +148,20 @@ class Claims:
         """What a client wants where it is has changed: origins have to hear it, and holders."""
         version, positions = self._sites.announce(), self._homes.holders.position()
         self._homes.waiting[home.client] = home
+        home.unsettled = None
         if home.claiming is None:
             home.claiming = Claiming(version, positions)
-        else:
-            home.claiming.version, home.claiming.positions = version, positions
+            return
+        home.claiming.version, home.claiming.positions = version, positions
+        if home.elsewhere:
+            for node in self._sites.linked():  # before they hear the version: what matches is yet to come
+                self._ask(home, node)
 
     def progress(self, home: Home) -> None:
         """Whatever may go on now does."""
         if home.state is State.HOME:
             home.delivering.opened = home.delivering.opened or self._may_open(home)
+            self._let_givers_go(home)
             self._settle(home)
             self._pump(home)
 
@@ -159,7 +179,7 @@ class Claims:
             )
         )
 
-    def _settle(self, home: Home) -> None:
+    def _let_givers_go(self, home: Home) -> None:
         """Let the givers go if nothing else is missing, then be done."""
         sites, claiming = self._sites, home.claiming
         if claiming is None:
@@ -176,18 +196,30 @@ class Claims:
             claiming.released.add(giver)
             self._release(giver, home.client, home.record.generation)
         if not claiming.givers:
-            home.claiming = None
+            home.claiming, home.unsettled = None, claiming.version
             home.told.clear()
             self.drop_copies(home.client, self._host.node_id)
-            self._homes.settle(home, claiming.version)
+
+    def _settle(self, home: Home) -> None:
+        """No ids need be listed once nobody has anything from before; also who is away may have."""
+        others, version = self._sites.remembered - {self._host.node_id}, home.unsettled
+        if (
+            version is not None
+            and self.answered(home, others)
+            and self._hearing.all_know(others, version, {})
+        ):
+            home.unsettled = None
+            self._homes.settle(home, version)
 
     def _release(self, giver: str, client: str, generation: int) -> None:
         self._host.send_own(giver, wire.RELEASE, wire.encode_release(Release(client, generation)))
 
-    def left(self, home: Home) -> None:
-        """Its session is over: nobody has to pass anything on."""
+    def end(self, home: Home, generation: int) -> None:
+        """Its session, up to this generation, is over, here or elsewhere: nobody has to pass anything on."""
         for giver in home.claiming.givers if home.claiming is not None else ():
             self._release(giver, home.client, home.record.generation)
+        self._homes.drop(home, generation)
+        self.drop_copies(home.client, self._host.node_id)
 
     def given(self, neighbour: str, payload: bytes) -> None:
         give = wire.decode_give(payload, self._host.now())
@@ -199,6 +231,8 @@ class Claims:
                 self._not_here(neighbour, give)
         elif home.state is State.LEAVING:
             self._given_on_leaving(home, give)
+        elif home.hold is Hold.ADOPTED and home.record.session <= give.ended > 0:
+            self.end(home, give.ended)  # what was adopted is of that session
         elif give.kind == STALE:
             self._stale(home, give)
         else:
@@ -209,7 +243,7 @@ class Claims:
         homes = self._homes
         if give.kind == STALE and give.home != self._host.node_id and give.home in self._sites.live:
             self._learn(give.client, give.generation, give.home)
-            home.to = give.home
+            home.to, home.to_life = give.home, self._sites.life_of(give.home)
             self._forward(give.home, homes.table.snapshot(home.record))
         if give.record is not None and (learned := homes.merge(home, give.record)):
             self._forward(home.to, part(home.record, learned))
@@ -231,6 +265,9 @@ class Claims:
 
     def _given_home(self, home: Home, neighbour: str, give: Give) -> None:
         self._ended_before(home, give)
+        if give.record is not None and not home.elsewhere and home.claiming is not None:
+            home.elsewhere = True
+            self.changed(home)
         if give.record is not None and (learned := self._homes.merge(home, give.record)):
             if learned.filters:
                 self.changed(home)
@@ -265,7 +302,7 @@ class Claims:
         client, me, live = claim.client, self._host.node_id, self._sites.live
         home = self._homes.get(client)
         if home is not None and home.state is State.HOME and self._stays(home, claim, neighbour):
-            self._learn(client, claim.generation, neighbour)
+            self._learn(client, claim.generation, neighbour, claim.hold)
             if home.record.generation <= claim.generation:
                 self.come(home, claim.generation + 1)
             self._give(neighbour, Give(client, home.record.generation, STALE, home=me))
@@ -275,7 +312,7 @@ class Claims:
         if later and claim.hold < Hold.CONNECTED:
             self._give(neighbour, Give(client, generation, STALE, home=at))
             return
-        self._learn(client, claim.generation, neighbour)
+        self._learn(client, claim.generation, neighbour, claim.hold)
         if home is not None:
             self._leave(home, neighbour)
         self._answer(neighbour, claim, home)
@@ -285,9 +322,14 @@ class Claims:
         client, ended = claim.client, self._copies.ended.get(claim.client, 0)
         known = [] if home is None else [self._homes.table.snapshot(home.record)]
         for (node, life), copy, kept in self._copies.of(client):
-            if (node, life) != (neighbour, self._sites.life_of(neighbour)):
-                copy.to[client] = neighbour, claim.generation
+            if (node, life) == (neighbour, self._sites.life_of(neighbour)):
+                self._forward(neighbour, told_of(kept, [kept.queue[each] for each in sorted(kept.meant)]))
+            else:
+                copy.to[client] = neighbour, claim.generation, self._sites.life_of(neighbour)
                 known.append(copy.table.snapshot(kept))
+        again = self._publications.unconfirmed(neighbour, claim.filters) if claim.filters else []
+        if again:
+            self._forward(neighbour, Snapshot(client, claim.generation, {}, again, session=claim.session))
         told = merged(known, ended) if known else None
         names = self._publications.last_of(client)
         self._give(neighbour, Give(client, claim.generation, ANSWER, told, names, ended=ended))
@@ -297,7 +339,8 @@ class Claims:
         return mine > (claim.hold, claim.generation, neighbour)
 
     def _leave(self, home: Home, to: str) -> None:
-        home.state, home.to, home.claiming = State.LEAVING, to, None
+        home.state, home.to, home.to_life = State.LEAVING, to, self._sites.life_of(to)
+        home.claiming = home.unsettled = None
         self._homes.close(home)
 
     def _give(self, neighbour: str, give: Give) -> None:
@@ -337,7 +380,7 @@ class Claims:
                 self._let_go(each)
         for home in list(self._homes.waiting.values()):
             self.progress(home)
-            if home.claiming is None and not home.delivering.standing:
+            if home.claiming is None and home.unsettled is None and not home.delivering.standing:
                 del self._homes.waiting[home.client]
 
     def _nothing_comes(self, releasing: _Releasing) -> bool:
@@ -353,11 +396,12 @@ class Claims:
         self._give(releasing.to, Give(client, releasing.generation, DONE))
 
     def drop_copies(self, client: str, to: str) -> None:
-        """Who claimed a client has all that copies here have."""
+        """Who claimed a client has all that copies here have. A home that lives says itself what it drops."""
         for life, copy, _ in self._copies.of(client):
-            if copy.to.get(client, ("", 0))[0] == to:
+            if copy.to.get(client, ("", 0, 0))[0] == to:
                 del copy.to[client]
-                self._copies.drop(life, client)
+                if not self.is_home(*life):
+                    self._copies.drop(life, client)
 
     # Links come and go
 
@@ -376,6 +420,6 @@ class Claims:
             elif home.state is State.LEAVING and home.to == neighbour:
                 self._forward(neighbour, self._homes.table.snapshot(home.record))
         for copy in self._copies.homes.values():
-            for client, (to, _) in copy.to.items():
+            for client, (to, *_) in copy.to.items():
                 if to == neighbour and client in copy.table.records:
                     self._forward(neighbour, copy.table.snapshot(copy.table.records[client]))

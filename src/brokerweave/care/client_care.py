@@ -26,7 +26,7 @@ from brokerweave.care.interface import Care, Sender
 from brokerweave.care.publications import RecordedPublications
 from brokerweave.care.publishers import Publishers
 from brokerweave.care.recent import RecentPublications
-from brokerweave.care.record import Snapshot
+from brokerweave.care.record import Snapshot, told_of
 from brokerweave.care.room import Room
 from brokerweave.care.wills import AdoptedWills
 from brokerweave.care.wire import LogEntry
@@ -52,7 +52,7 @@ class ClientCare(Care, SiteEvents):
         room = Room(sites.client_bytes, sites.max_bytes)
         self.copies = Copies(room, self._disk, self._forward)
         self.homes = Homes(host, sites, room, self._disk, self.copies.note_end)
-        self._hearing = Hearing(host, sites, self.homes.holders, self.homes.table.heard)
+        self._hearing = Hearing(host, sites, self.homes.holders, self.homes.table)
         self._publishers, self._recent = Publishers(), RecentPublications()
         self.deliveries = ClientDeliveries(
             host, sites, self.homes, self._hearing, self._recent, self._publishers
@@ -145,10 +145,13 @@ class ClientCare(Care, SiteEvents):
         another_life, new_link = self._hearing.told(neighbour)
         if another_life:
             self._adoption.lives()
+            self._tell_homes(neighbour)
         if new_link:
             self.homes.holders.up(neighbour)
             self.claims.up(neighbour)
-            self.claims.look()
+            life = neighbour, self.sites.life_of(neighbour)
+            self.copies.tell_home(life, lambda held: held.id.origin not in self.sites.live)
+        self.claims.look()
 
     def forgotten(self, neighbour: str) -> None:
         """What it sent meanwhile went to who adopted this site's clients: they are claimed again."""
@@ -163,7 +166,14 @@ class ClientCare(Care, SiteEvents):
 
     def died(self, node: str) -> None:
         self._hearing.forgot(node)
+        self._tell_homes(node)
         self.repaired()
+
+    def _tell_homes(self, node: str) -> None:
+        """An origin is gone, or was started again: what it sent here may never come to the homes."""
+        for home, life in list(self.copies.homes):
+            if home != node and self.claims.is_home(home, life):
+                self.copies.tell_home((home, life), lambda held: held.id.origin == node)
 
     def repaired(self) -> None:
         for each in self._host.neighbours():
@@ -173,7 +183,7 @@ class ClientCare(Care, SiteEvents):
         """What the home of other clients says."""
         life, last, entries = wire.decode_log(payload, self._host.now())
         self.copies.log((neighbour, life), entries)
-        self.copies.heard((neighbour, life), self.homes.table.taken)
+        self.copies.heard((neighbour, life), self.homes.table.came)
         self._disk.flush()
         self._host.send_own(neighbour, wire.LOGGED, wire.encode_logged(life, last))
 
@@ -199,6 +209,7 @@ class ClientCare(Care, SiteEvents):
             home = self.homes.open(client, session=True)
             home.grant(filters, self.homes.moment())
             self.homes.table.set_filters(home.record, dict(filters))
+            home.record.session = since
             self.claims.come(home, since)
 
     def wants(self, client: str, filters: Mapping[str, int | None]) -> None:
@@ -248,9 +259,7 @@ class ClientCare(Care, SiteEvents):
     def left(self, client: str) -> None:
         home = self.homes.get(client)
         if home is not None and home.state is State.HOME:
-            self.claims.left(home)
-            self.homes.drop(home, home.record.generation)
-            self.claims.drop_copies(client, self._host.node_id)
+            self.claims.end(home, home.record.generation)
             self.homes.holders.flush()  # the node may be about to stop: nobody is to go on with it then
             self._disk.flush()
 
@@ -297,7 +306,7 @@ class ClientCare(Care, SiteEvents):
 
     def _received_elsewhere(self, home: Home, ids: set[MessageId]) -> None:
         """The client is where it was, after all, and another site is to know what it has."""
-        self.claims.forward(home.to, Snapshot(home.client, home.record.generation, {}, [], {}, ids))
+        self.claims.forward(home.to, told_of(home.record, had=ids))
 
     # They publish
 

@@ -7,14 +7,14 @@ own clients, brokers, connections.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from brokerweave.care.disk import Life, Part, RecordJournal
 from brokerweave.care.held import Held
 from brokerweave.care.ids import MessageId
-from brokerweave.care.record import Record, RecordTable, Snapshot, Stream, part
+from brokerweave.care.record import Record, RecordTable, Snapshot, Stream, part, told_of
 from brokerweave.care.room import Room
 from brokerweave.care.wire import LogEntry
 
@@ -31,8 +31,8 @@ class Copy:
     table: RecordTable
     """With what had come to this node when its home was heard last: what came since may be for others."""
     holders: tuple[str, ...] = ()
-    to: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Who claimed a client, and with which generation."""
+    to: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    """Who claimed a client, with which generation, and in which life."""
     before: RecordTable | None = None
     """While the home tells all its records anew: what was here before."""
 
@@ -66,7 +66,7 @@ class Copies:
     def restore(self, part: Part) -> None:
         """What the disk has of an earlier start of this node. It covers what is listed, and no more."""
         if isinstance(part, Held):
-            self.came(part.publish.topic, part)
+            self.came(part.publish.topic, part, ())
             return
         life, entries, whole = part
         for each in entries:
@@ -113,8 +113,11 @@ class Copies:
         elif entry.kind == "holders":
             copy.holders = entry.names
         elif entry.kind == "heard":
-            copy.table.heard[entry.client, entry.version] = entry.generation
+            copy.table.hear((entry.client, entry.version), entry.generation)
+        elif entry.kind == "unheard":
+            copy.table.unhear(entry.client)
         elif entry.kind == "end":
+            self.tell_home(life, lambda held: True)  # others have what comes from now on
             self.end(life)
         elif entry.kind == "drop":
             copy.table.drop(entry.client)
@@ -146,8 +149,7 @@ class Copies:
                 for each in entry.ids:
                     table.received(record, each)
                 if record.client in copy.to:
-                    ids = set(entry.ids)
-                    self._tell(copy, record, Snapshot(record.client, record.generation, {}, [], {}, ids))
+                    self._tell(copy, record, told_of(record, had=entry.ids))
             case "settled":
                 table.settle(record, entry.version)
 
@@ -155,11 +157,12 @@ class Copies:
         """A home has said all that it had to say now, when this had come to this node."""
         copy = self.homes.get(life)
         if copy is not None:
-            copy.table.taken.update(taken)
+            for stream, last in taken.items():
+                copy.table.take(stream, last)
 
     def _told(self, copy: Copy, told: Snapshot) -> None:
         record = copy.table.open(told.client)
-        if told.born >= record.generation > 0:  # of a session that has ended
+        if told.born >= record.session > 0:  # of a session that has ended
             copy.table.drop(told.client)
             record = copy.table.open(told.client)
         learned = copy.table.merge(record, told)
@@ -168,7 +171,7 @@ class Copies:
         before = copy.before.records.get(told.client) if copy.before is not None else None
         if copy.before is not None and before is not None:
             copy.table.merge(record, copy.before.snapshot(before))
-        if copy.to.get(told.client, ("", 0))[1] < told.generation:
+        if copy.to.get(told.client, ("", 0, 0))[1] < told.generation:
             copy.to.pop(told.client, None)
         elif told.client in copy.to and learned:
             self._tell(copy, record, part(record, learned))
@@ -176,23 +179,34 @@ class Copies:
     def _rename(self, copy: Copy, record: Record, told: Snapshot) -> None:
         gone = {f: None for f in record.filters if f not in told.filters}
         copy.table.set_filters(record, {**gone, **told.filters})
-        record.generation, record.will, record.born = told.generation, told.will, told.born
+        record.generation, record.will = told.generation, told.will
+        record.session, record.born = told.session, told.born
 
-    def came(self, topic: str, held: Held) -> bool:
-        """A publication came to this node. Whether a copy wants it."""
+    def came(self, topic: str, held: Held, homes: Container[str]) -> bool:
+        """A publication came to this node, to be kept for these homes. Whether a copy wants it."""
         wanted = False
-        for copy in self.homes.values():
+        for (node, _), copy in self.homes.items():
             for client in copy.table.matching(topic):
                 record = copy.table.records[client]
                 wanted = True
                 if not copy.table.seen(record, held):
                     copy.table.add(record, held)
                     self._pass_on(copy, record, held)
+                if node in homes and held.id in record.queue:
+                    record.meant.add(held.id)
         return wanted
 
     def _pass_on(self, copy: Copy, record: Record, held: Held) -> None:
         if record.client in copy.to:
-            self._tell(copy, record, Snapshot(record.client, record.generation, {}, [held]))
+            self._tell(copy, record, told_of(record, [held]))
+
+    def tell_home(self, life: Life, gone: Callable[[Held], bool]) -> None:
+        """What came here for a home's clients from origins that are gone it gets from nobody else."""
+        copy = self.homes.get(life)
+        for record in copy.table if copy is not None else ():
+            found = [record.queue[each] for each in sorted(record.meant) if gone(record.queue[each])]
+            if found:
+                self._forward(life[0], told_of(record, found))
 
     def _tell(self, copy: Copy, record: Record, told: Snapshot) -> None:
         self._forward(copy.to[record.client][0], told)

@@ -10,20 +10,18 @@ from collections.abc import Iterable
 
 from brokerweave.care.holders import HolderStreams
 from brokerweave.care.host import CareHost
-from brokerweave.care.record import Origin
+from brokerweave.care.record import RecordTable
 from brokerweave.plugin import Cut
 from brokerweave.plugin.sites import SiteBook
 
 
 class Hearing:
-    def __init__(
-        self, host: CareHost, sites: SiteBook, holders: HolderStreams, heard: dict[Origin, int]
-    ) -> None:
-        """`heard`: which version each origin knows, as records see it."""
+    def __init__(self, host: CareHost, sites: SiteBook, holders: HolderStreams, table: RecordTable) -> None:
+        """`table`: the records here, which depend on what origins know."""
         self._host = host
         self._sites = sites
         self._holders = holders
-        self._heard = heard
+        self._table = table
         self._known: dict[str, int] = {}
         self._cuts: dict[str, tuple[int, Cut]] = {}
         """Versions that neighbours know, while something that they sent before is on its way."""
@@ -51,7 +49,7 @@ class Hearing:
             return False
         del self._cuts[neighbour]
         self._known[neighbour] = version
-        self._heard[neighbour, cut.epoch] = version
+        self._table.hear((neighbour, cut.epoch), version)
         self._holders.heard((neighbour, cut.epoch), version)
         return True
 
@@ -66,8 +64,10 @@ class Hearing:
         return another, new_link
 
     def down(self, neighbour: str) -> None:
-        """A link is down."""
+        """A link is down. Its other end may forget what this site wants until it says that it knows that."""
         self._cuts.pop(neighbour, None)
+        self._table.unhear(neighbour)
+        self._holders.unheard(neighbour)
         self._told.discard(neighbour)
 
     def forgot(self, neighbour: str) -> None:

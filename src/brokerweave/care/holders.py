@@ -14,7 +14,7 @@ from typing import Protocol
 from brokerweave.care import wire
 from brokerweave.care.held import Held
 from brokerweave.care.ids import MessageId
-from brokerweave.care.record import Origin, Record, RecordTable, Snapshot
+from brokerweave.care.record import Origin, Record, RecordTable, told_of
 from brokerweave.care.wire import LogEntry
 from brokerweave.plugin import Timer
 from brokerweave.plugin.sites import SiteBook
@@ -163,8 +163,8 @@ class HolderStreams:
         self.note(self._whole(record))
 
     def filters(self, record: Record) -> None:
-        told = Snapshot(record.client, record.generation, dict(record.filters), [], will=record.will)
-        told.born = record.born
+        told = told_of(record, filters=record.filters)
+        told.will, told.born = record.will, record.born
         self.note(LogEntry("filters", record.client, record=told))
 
     def _whole(self, record: Record) -> LogEntry:
@@ -187,6 +187,12 @@ class HolderStreams:
             if stream.listed is not None and version >= stream.listed:
                 stream.heard.add(origin)
                 self._note(stream, LogEntry("heard", origin[0], version=origin[1], generation=version))
+
+    def unheard(self, node: str) -> None:
+        """A node may forget what this site wants, and who its holders are."""
+        for stream in self._streams.values():
+            stream.heard -= {origin for origin in stream.heard if origin[0] == node}
+            self._note(stream, LogEntry("unheard", node))
 
     def _note(self, stream: _HolderStream, entry: LogEntry) -> None:
         if stream.complete or entry.kind in ("begin", "record", "complete", "end"):

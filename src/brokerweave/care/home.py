@@ -103,13 +103,19 @@ class Home:
     pair: Pair | None = None
     to: str = ""
     """Who has claimed it."""
+    to_life: int = 0
+    """In which life: the next one knows nothing of that."""
     claiming: Claiming | None = None
+    unsettled: int | None = None
+    """The version that all have to know before its record counts on what origins know; None: they do."""
     answered: dict[str, int] = field(default_factory=dict)
     """The sites, with their lives, that know that the client is here."""
     sources: frozenset[str] = frozenset()
     """Who knows best what the client has: the site that had it last, and that one's holders."""
+    elsewhere: bool = False
+    """Others may know the client, and what it is to get."""
     told: dict[MessageId, int] = field(default_factory=dict)
-    """While it is claimed: what others had for it, and in which generation."""
+    """While it is claimed: what others had for it, and in which session."""
     delivering: Delivering = field(default_factory=Delivering)
     session: bool = False
     """A session of the client is, or was, at the broker here; else it was adopted."""

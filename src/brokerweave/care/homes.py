@@ -20,6 +20,7 @@ from brokerweave.care.room import Room
 from brokerweave.care.wire import LogEntry
 from brokerweave.plugin.sites import SiteBook
 
+MOST_OVER = 10_000
 _ALWAYS = 1 << 62
 """A version that every origin knows which is this node."""
 
@@ -38,7 +39,7 @@ class Homes:
         self._sites = sites
         self._end = end
         self.table = RecordTable(room, self._dropped)
-        self.table.heard[host.node_id, host.settings.epoch] = _ALWAYS
+        self.table.hear((host.node_id, host.settings.epoch), _ALWAYS)
         self.holders = HolderStreams(host, sites, self.table, partial(disk.noted, self.life))
         self.subscribing: set[str] = set()
         """Clients whose SUBSCRIBE is on its way: their broker may deliver what nobody here wanted before."""
@@ -47,6 +48,8 @@ class Homes:
         self._by_client: dict[str, Home] = {}
         self._wants: dict[str, dict[str, int]] = {}
         """By filter: the clients whose records want it."""
+        self._over: dict[str, frozenset[MessageId]] = {}
+        """What a client had in a session that ended here, beyond what had come to this site."""
         self._moment = 0
 
     @property
@@ -79,11 +82,19 @@ class Homes:
     def drop(self, home: Home, ended: int = 0) -> None:
         """`ended`: the generation with which its session ended."""
         self._end(home.client, ended)
+        if ended:
+            self._over[home.client] = frozenset((*home.record.ids, *home.record.queue))
+            if len(self._over) > MOST_OVER:
+                del self._over[next(iter(self._over))]
         self.want_no_more(home.record)
         self.table.drop(home.client)
         self._by_client.pop(home.client, None)
         self.waiting.pop(home.client, None)
         self.holders.note(LogEntry("drop", home.client, generation=ended))
+
+    def begin(self, record: Record) -> None:
+        """A session begins where the last one of its client ended."""
+        self.table.begin(record, self._over.pop(record.client, ()))
 
     def give_up(self, home: Home) -> None:
         """An adopted client did not come."""
@@ -156,7 +167,7 @@ class Homes:
             self.want(record)
             self.holders.filters(record)
         for held in learned.new:
-            home.told[held.id] = told.generation
+            home.told[held.id] = told.session
             self.holders.learned(record, held)
         if learned.had:
             self.holders.has(record, learned.had)
@@ -170,6 +181,9 @@ class Homes:
 
     def settle(self, home: Home, version: int) -> None:
         """All origins know this version of what the site wants."""
+        me, settings = self._host.node_id, self._host.settings
+        for lane, last in enumerate(self._host.cut(me).sequences):  # also what nobody was to get
+            self.table.take((me, settings.epoch, lane), last)
         self.table.settle(home.record, version)
         self.holders.note(LogEntry("settled", home.client, version=version))
 

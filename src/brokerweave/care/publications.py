@@ -7,7 +7,7 @@ clients get it, claims.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 
@@ -22,7 +22,7 @@ from brokerweave.care.ids import MessageId
 from brokerweave.care.kept_topics import KeptTopics
 from brokerweave.care.publishers import Publishers, Sent
 from brokerweave.care.recent import Entering, RecentPublications
-from brokerweave.care.record import Snapshot
+from brokerweave.care.record import told_of
 from brokerweave.care.wills import WILL_OF
 from brokerweave.links.hybrid_clock import time_of
 from brokerweave.links.run import Run
@@ -30,6 +30,7 @@ from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.publish import publish_head
+from brokerweave.mqtt.trie import FilterTrie
 from brokerweave.session.pair import Pair
 
 MOST_RECALLED = 10_000
@@ -159,6 +160,19 @@ class RecordedPublications:
         """What a client published last, by packet id and content."""
         return self._publishers.last(client)
 
+    def unconfirmed(self, asker: str, filters: Iterable[str]) -> list[Held]:
+        """What other sites have yet to take of what went out from here: nobody else may have it."""
+        trie, found = FilterTrie(), dict[MessageId, Held]()
+        for each in filters:
+            trie.add(each, "", 0)
+        for node in self._host.neighbours():
+            for lane, sending in enumerate(self._host.neighbour_table[node].lanes if node != asker else ()):
+                for run in sending.outbox.everything():
+                    for held in _publications(run, self._lane(lane)):
+                        if trie.match(held.publish.topic):
+                            found[held.id] = held
+        return list(found.values())
+
     # Who is to get them
 
     def _apply(self, run: Run, lane: int, entered: Entering | None, in_turn: bool) -> None:
@@ -173,14 +187,13 @@ class RecordedPublications:
                 if self._add(self._homes[client], held, entered):
                     touched[client] = self._homes[client]
             # after those: a copy of what such a client wanted elsewhere says nothing new then
-            wanted = self._copies.came(topic, held) or bool(clients)
+            wanted = self._copies.came(topic, held, run.holds) or bool(clients)
             if wanted:
                 self._disk.came(held)
             if wanted or self._homes.subscribing:
                 self.remember(held)
         if in_turn:
-            stream, taken = (run.origin, run.epoch, lane), self._homes.table.taken
-            taken[stream] = max(run.first + run.count - 1, taken.get(stream, 0))
+            self._homes.table.take((run.origin, run.epoch, lane), run.first + run.count - 1)
         for home in touched.values():
             self._pump(home)
 
@@ -196,7 +209,7 @@ class RecordedPublications:
             homes.received(home, [held.id])
             return False
         if home.state is State.LEAVING:
-            self._forward(home.to, Snapshot(home.client, record.generation, {}, [held]))
+            self._forward(home.to, told_of(record, [held]))
             return False
         now = homes.moment()
         if entered is not None and home.client in entered.shown:

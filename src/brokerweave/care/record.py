@@ -42,11 +42,15 @@ class Snapshot:
     version: int | None = None
     fresh: set[str] = field(default_factory=set)
     born: int = 0
+    session: int = 0
+    floor: dict[Stream, int] = field(default_factory=dict)
 
     def had(self, held: Held) -> bool:
         """Whether it was seen; had, if it is not in the queue."""
         identifier = held.id
-        return identifier in self.ids or (
+        if identifier in self.ids or _below(self.floor, identifier):
+            return True
+        return (
             identifier.epoch > 0
             and identifier.sequence <= self.base.get(_stream(identifier), 0)
             and _matches(self.filters, self.fresh, held.publish.topic)
@@ -69,6 +73,8 @@ class Merged:
 class Record:
     client: str
     generation: int = 0
+    session: int = 0
+    """The generation in which the client was last connected; who adopts it counts on, in the same session."""
     born: int = 0
     """The last generation of the session before this one: what is known of that one is of no use."""
     filters: dict[str, int] = field(default_factory=dict)
@@ -79,10 +85,14 @@ class Record:
     version: int | None = None
     """Origins that have heard this version of what its home wants know what the client wants there, and
     nobody gives anything from before. None: that is not so yet."""
+    floor: dict[Stream, int] = field(default_factory=dict)
+    """Of a session that began where the one before had ended: what had come there before is not for it."""
     fresh: set[str] = field(default_factory=set)
     """Filters of these that are newer than `base`: what it covers was not looked at for them."""
     will: bytes = b""
     size: int = 0
+    meant: set[MessageId] = field(default_factory=set)
+    """In a copy, what of the queue its origin sent here for the home, which may not have it."""
     dropped: dict[MessageId, None] = field(default_factory=dict)
     """The last ones that were let go for want of room: only its broker may still have them."""
 
@@ -96,7 +106,11 @@ class RecordTable:
         self.heard: dict[Origin, int] = {}
         """The version of what the home wants that each origin knows."""
         self.taken: dict[Stream, int] = {}
-        """The last id of each stream that came to this node, and was looked at for these records."""
+        """The last id of each stream that came to this node while its origin knew what the home wants."""
+        self.came: dict[Stream, int] = {}
+        """The same, whatever their origins knew."""
+        self._unsure: set[Origin] = set()
+        """Those that may have forgotten what they heard."""
         self.size = 0
         self._room = room
         self._dropped = dropped
@@ -114,7 +128,7 @@ class RecordTable:
         return held.id in record.queue or self._covered(record, held)
 
     def _covered(self, record: Record, held: Held) -> bool:
-        if held.id in record.ids:
+        if held.id in record.ids or _below(record.floor, held.id):
             return True
         return self._based(record, held.id) and (
             not record.fresh or _matches(record.filters, record.fresh, held.publish.topic)
@@ -131,6 +145,26 @@ class RecordTable:
 
     def _settled(self, record: Record, stream: Stream) -> bool:
         return record.version is not None and self.heard.get(stream[:2], -1) >= record.version
+
+    # What origins know
+
+    def hear(self, origin: Origin, version: int) -> None:
+        """An origin knows this version of what the home wants, and what it sent before is here."""
+        self.heard[origin] = version
+        self._unsure.discard(origin)
+        for stream, last in self.came.items():
+            if stream[:2] == origin:
+                self.taken[stream] = last
+
+    def unhear(self, node: str) -> None:
+        """A node may forget what the home wants: what comes from it now says nothing of what does not."""
+        self._unsure.update(origin for origin in self.heard if origin[0] == node)
+
+    def take(self, stream: Stream, last: int) -> None:
+        """What its origin sent here, up to this, has come, and was looked at for these records."""
+        self.came[stream] = max(last, self.came.get(stream, 0))
+        if stream[:2] not in self._unsure:
+            self.taken[stream] = self.came[stream]
 
     # What changes
 
@@ -211,11 +245,17 @@ class RecordTable:
             record.size -= held.size
             self.size -= held.size
             self._room.left(held.size)
+            record.meant.discard(identifier)
         return held is not None
 
     def _compress(self, record: Record) -> None:
         if not record.fresh:
             record.ids = {one for one in record.ids if not self._based(record, one)}
+
+    def begin(self, record: Record, had: Iterable[MessageId]) -> None:
+        """A session begins where the last one of its client ended. `had`: what that had, or was to get."""
+        record.floor = dict(self.came)
+        record.ids |= {each for each in had if not _below(record.floor, each)}
 
     def unsettle(self, record: Record) -> None:
         """What the client wants changes, or it came again: ids are listed until origins have heard that."""
@@ -224,6 +264,9 @@ class RecordTable:
 
     def settle(self, record: Record, version: int) -> None:
         record.base = self._base(record)  # an origin that is gone hears nothing any more
+        for stream, last in record.floor.items():
+            record.base[stream] = max(last, record.base.get(stream, 0))
+        record.floor.clear()
         record.version = version
         record.fresh.clear()
         self._compress(record)
@@ -254,13 +297,20 @@ class RecordTable:
             record.version,
             set(record.fresh),
             record.born,
+            record.session,
+            dict(record.floor),
         )
 
     def merge(self, record: Record, told: Snapshot) -> Merged:
         """Take over what another copy knows. Of several the latest has to come first."""
-        if told.generation <= record.born:
+        if told.session <= record.born > 0:
             return Merged([], set(), {})
         record.born = max(told.born, record.born)
+        if told.session > record.session:
+            record.floor = dict(told.floor)
+        elif told.session < record.session:
+            record.floor.clear()  # the client was elsewhere since that one ended
+        record.session = max(told.session, record.session)
         pending = {held.id for held in told.queue}
         had = {one for one, held in record.queue.items() if one not in pending and told.had(held)}
         for identifier in had:
@@ -292,6 +342,7 @@ class RecordTable:
         for record in self.records.values():
             assert record.size == sum(held.size for held in record.queue.values()), "a record's size is wrong"
             assert not record.ids & record.queue.keys(), "what a client has is in its queue"
+            assert record.meant <= record.queue.keys(), "what is not in a queue is meant for a home"
             sizes += record.size
         assert sizes == self.size, "the size of all records is wrong"
 
@@ -313,12 +364,28 @@ def merged(told: Iterable[Snapshot], ended: int) -> Snapshot:
 
 def part(record: Record, learned: Merged) -> Snapshot:
     """Only what was learned, to be passed on."""
-    return Snapshot(record.client, record.generation, learned.filters, learned.new, {}, learned.had)
+    return told_of(record, learned.new, learned.had, learned.filters)
+
+
+def told_of(
+    record: Record,
+    new: Iterable[Held] = (),
+    had: Iterable[MessageId] = (),
+    filters: Mapping[str, int] | None = None,
+) -> Snapshot:
+    """Only this of it."""
+    told = Snapshot(record.client, record.generation, dict(filters or {}), list(new), ids=set(had))
+    told.session = record.session
+    return told
 
 
 def _matches(filters: Iterable[str], but: Container[str], topic: str) -> bool:
     plain = (_own(each) for each in filters if each not in but)
     return any(each is not None and matches(each, topic) for each in plain)
+
+
+def _below(floor: Mapping[Stream, int], identifier: MessageId) -> bool:
+    return identifier.epoch > 0 and identifier.sequence <= floor.get(_stream(identifier), 0)
 
 
 def _stream(identifier: MessageId) -> Stream:

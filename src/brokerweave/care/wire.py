@@ -37,6 +37,9 @@ class ClientClaim:
     client: str
     generation: int
     hold: int
+    filters: tuple[str, ...] = ()
+    """What it wants, if it was elsewhere before."""
+    session: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ class LogEntry:
     - "settled": its record is at `version` from now on.
     - "drop": it is no client of the home any more; its session up to `generation` ended, if that is not 0.
     - "heard": the origin `client` in its start `version` knows version `generation` of what the home wants.
+    - "unheard": the node `client` may have forgotten that.
     - "holders": `names` keep its records.
     """
 
@@ -97,13 +101,16 @@ class LogEntry:
 
 
 def encode_claims(claims: Iterable[ClientClaim]) -> bytes:
-    return _pack([[c.client, c.generation, c.hold] for c in claims], [], 0.0)
+    return _pack([[c.client, c.generation, c.hold, c.filters, c.session] for c in claims], [], 0.0)
 
 
 def decode_claims(payload: bytes) -> list[ClientClaim]:
     head, _ = _unpack(payload, 0.0)
     with _Reading():
-        return [ClientClaim(str(client), int(generation), int(hold)) for client, generation, hold in head]
+        return [
+            ClientClaim(str(client), int(generation), int(hold), tuple(map(str, filters)), int(session))
+            for client, generation, hold, filters, session in head
+        ]
     raise AssertionError
 
 
@@ -203,11 +210,13 @@ def _snapshot(record: Snapshot, bodies: list[Held]) -> list[Any]:
         record.version,
         sorted(record.fresh),
         record.born,
+        record.session,
+        [[*stream, last] for stream, last in record.floor.items()],
     ]
 
 
 def _record(said: Any, bodies: list[Held]) -> Snapshot:
-    client, generation, filters, first, count, base, ids, will, version, fresh, born = said
+    client, generation, filters, first, count, base, ids, will, version, fresh, born, session, floor = said
     if not all(f and type(qos) is int and qos in (0, 1, 2) for f, qos in filters.items()):
         raise ValueError("a filter without a QoS")
     if int(first) < 0 or int(count) < 0 or int(first) + int(count) > len(bodies):
@@ -217,13 +226,19 @@ def _record(said: Any, bodies: list[Held]) -> Snapshot:
         int(generation),
         dict(filters),
         bodies[int(first) : int(first) + int(count)],
-        {(str(origin), int(epoch), int(lane)): int(last) for origin, epoch, lane, last in base},
+        _ends(base),
         set(map(_id, ids)),
         base64.b85decode(will),
         None if version is None else int(version),
         set(map(str, fresh)),
         int(born),
+        int(session),
+        _ends(floor),
     )
+
+
+def _ends(said: Any) -> dict[tuple[str, int, int], int]:
+    return {(str(origin), int(epoch), int(lane)): int(last) for origin, epoch, lane, last in said}
 
 
 def _id(said: Any) -> MessageId:

@@ -74,6 +74,10 @@ class SiteBook(Protocol):
         """The nodes that live; this one is among them."""
 
     @property
+    def remembered(self) -> frozenset[str]:
+        """Those, and who died lately, as long as nobody has adopted its clients."""
+
+    @property
     def life(self) -> int:
         """Of this start of this node."""
 

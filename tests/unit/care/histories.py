@@ -65,7 +65,7 @@ class History:
         if comes:
             if "c" in self.place.matching(topic) and not self.place.seen(self.record, one):
                 self.place.add(self.record, one)
-            self.place.taken[stream] = sequence
+            self.place.take(stream, sequence)
 
     def publish_retained(self, topic: str) -> None:
         stamp = len(self.known) + 1
@@ -88,7 +88,7 @@ class History:
 
     def hear(self, stream: Stream) -> None:
         """An origin knows what the home wants, and what it sent before has come."""
-        self.place.heard[stream[:2]] = self.version
+        self.place.hear(stream[:2], self.version)
 
     def settle(self) -> None:
         if self.record.version is None:

@@ -129,6 +129,33 @@ def test_what_came_before_the_client_wanted_it_is_not_had_until_origins_have_hea
     assert history.place.has(history.record, before)
 
 
+def test_what_an_origin_skipped_while_it_may_have_forgotten_the_client_is_not_had() -> None:
+    history, stream = History(), ("a", 1, 0)
+    history.ask("s", 1)
+    history.hear(stream)
+    history.settle()
+    history.place.unhear("a")
+    history.publish(stream, "s", False)
+    history.publish(stream, "s", True)
+    skipped, came = history.known.values()
+    history.receive(0)
+    history.ask("t", 1)
+    assert not history.place.seen(history.record, skipped)
+    assert history.place.has(history.record, came)
+
+
+def test_an_origin_that_had_forgotten_nothing_has_skipped_nothing() -> None:
+    history, stream = History(), ("a", 1, 0)
+    history.ask("s", 1)
+    history.hear(stream)
+    history.settle()
+    history.place.unhear("a")
+    history.publish(stream, "s", True)
+    history.receive(0)
+    history.hear(stream)
+    assert history.place.snapshot(history.record).base == {stream: 1}
+
+
 def test_the_oldest_is_let_go_for_want_of_room_but_never_the_only_one() -> None:
     first, second = held(1), held(2)
     place, dropped = table(first.size)
@@ -193,3 +220,26 @@ def test_of_what_is_retained_old_ids_are_forgotten_and_new_ones_are_not() -> Non
     place.received(record, MessageId("a", 1, 0, 3))
     place.forget_retained(lambda stamp: stamp < 7)
     assert record.ids == {MessageId("a", 0, 0, 9), MessageId("a", 1, 0, 3)}
+
+
+def test_who_counts_on_in_a_session_that_has_ended_knows_nothing_of_the_next() -> None:
+    place, record = fresh()
+    record.session = record.generation = record.born = 5
+    adopted = Snapshot("c", 7, {}, [held(1)])
+    adopted.session = 5
+    assert not place.merge(record, adopted)
+    adopted.session = 6
+    assert place.merge(record, adopted).new
+    assert record.session == 6
+
+
+def test_what_came_before_a_session_began_is_not_for_it() -> None:
+    place, record = fresh()
+    place.take(held(1).id[:3], 1)
+    record.born = 5
+    place.begin(record, ())
+    record.session = record.generation = 7
+    told = Snapshot("c", 7, {}, [held(1), held(2)], session=7)
+    assert [each.id for each in place.merge(record, told).new] == [held(2).id]
+    elsewhere = Snapshot("c", 6, {}, [held(1)], session=6)
+    assert place.merge(record, elsewhere).new, "the client was elsewhere in between, and had not got it"

@@ -170,6 +170,10 @@ class Mesh(Strategy):
     def linked(self) -> tuple[str, ...]:
         return tuple(sorted(self._links.told))
 
+    @property
+    def remembered(self) -> frozenset[str]:
+        return self.live | self._sites.known()
+
     def life_of(self, node: str) -> int:
         return self._sites.life_of(node)
 
@@ -299,6 +303,7 @@ class Mesh(Strategy):
         """Nobody adopted the clients of a dead site."""
         if node not in self.live and self._sites.get(node) is site:
             self._end(node)
+            self.events.lives()
 
     def _end(self, node: str) -> None:
         self._sites.end(node)
