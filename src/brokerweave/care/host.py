@@ -11,7 +11,7 @@ from typing import Protocol
 from brokerweave.links.injector import Injector
 from brokerweave.links.lane import Lane
 from brokerweave.mqtt.packets import Publish, Will
-from brokerweave.plugin import Timer
+from brokerweave.plugin import Cut, Timer
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
 
@@ -106,6 +106,9 @@ class CareHost(Protocol):
 
     def neighbours(self) -> tuple[str, ...]:
         """Ids of the neighbours that get messages."""
+
+    def cut(self, neighbour: str) -> Cut:
+        """Where this node stands: what it routed so far."""
 
     def send_own(self, neighbour: str, topic: str, payload: bytes) -> None:
         """Send a control packet, in order with the strategy's."""
