@@ -250,7 +250,7 @@ class ClientCare(Care, SiteEvents):
         self._wills.came(home, pair)
         # What the broker of a session that goes on delivers waits until it is known what the client has.
         if session_present and (home.claiming is not None or home.waiting(self._host.now())):
-            home.delivering.standing.append(Standing(pair.hold_behind(), 0, {}))
+            home.delivering.standing.append(Standing(None, pair.hold_behind(), 0, {}))
             self.homes.waiting[client] = home
         self.claims.progress(home)
 
@@ -292,7 +292,7 @@ class ClientCare(Care, SiteEvents):
     def begin(
         self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint, timeout: float
     ) -> bool:
-        self.deliveries.granted(self.homes[pair.client.client_id], filters, hold_point, timeout)
+        self.deliveries.granted(self.homes[pair.client.client_id], pair, filters, hold_point, timeout)
         return False
 
     def keeps(self, topic: bytes) -> bool:

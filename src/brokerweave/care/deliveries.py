@@ -8,10 +8,11 @@ nor behind a place in its stream that waits. Must not know: claims, holders, wha
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import takewhile
 
 from brokerweave.care.hearing import Hearing
 from brokerweave.care.held import Held
-from brokerweave.care.home import Home, Standing, State
+from brokerweave.care.home import Delivering, Home, Standing, State
 from brokerweave.care.homes import Homes
 from brokerweave.care.host import CareHost
 from brokerweave.care.ids import MessageId
@@ -46,12 +47,13 @@ class ClientDeliveries:
         self._homes.subscribing.add(pair.client.client_id)
 
     def granted(
-        self, home: Home, filters: list[tuple[str, int]], hold_point: HoldPoint, timeout: float
+        self, home: Home, pair: Pair, filters: list[tuple[str, int]], suback: HoldPoint, timeout: float
     ) -> None:
-        """The broker granted filters. The stream stands there until all in reach know."""
+        """The broker granted filters. SUBACK, and what is behind it, waits until all in reach know."""
         self._homes.subscribing.discard(home.client)
         home.grant(dict(filters), self._homes.moment())
-        standing = Standing(hold_point, self._sites.announce(), self._homes.holders.position())
+        position = self._homes.holders.position()
+        standing = Standing(suback, pair.hold_behind(), self._sites.announce(), position)
         home.delivering.standing.append(standing)
         self._homes.waiting[home.client] = home
 
@@ -71,24 +73,29 @@ class ClientDeliveries:
         pair, delivering = home.pair, home.delivering
         if pair is None or home.state is not State.HOME or not delivering.opened:
             return
-        linked = self._sites.linked()
-        ready = []
-        for standing in delivering.standing:
-            if not (standing.late or self._hearing.all_know(linked, standing.version, standing.positions)):
-                break
-            ready.append(standing)
-        del delivering.standing[: len(ready)]
-        if not delivering.giving and (ready or not delivering.standing):
-            waiting = home.waiting(self._host.now())
-            if waiting:
-                delivering.flight.update(held.id for held, _ in waiting)
-                delivering.giving = True
-                publishes = [publish for _, publish in waiting]
-                self._host.redelivering(home.client, publishes)
-                point = ready.pop(0).point if ready else None
-                pair.redeliver(publishes, lambda: self._gave(home, pair), point)
+        ready = self._ready(delivering)
         for standing in ready:
-            pair.end_hold(standing.point)
+            if standing.suback is not None:
+                pair.end_hold(standing.suback)
+                standing.suback = None
+        if delivering.giving or (delivering.standing and not ready):
+            return
+        del delivering.standing[: len(ready)]
+        waiting = home.waiting(self._host.now())
+        if waiting:
+            delivering.flight.update(held.id for held, _ in waiting)
+            delivering.giving = True
+            publishes = [publish for _, publish in waiting]
+            self._host.redelivering(home.client, publishes)
+            behind = ready.pop(0).behind if ready else None
+            pair.redeliver(publishes, lambda: self._gave(home, pair), behind)
+        for standing in ready:
+            pair.end_hold(standing.behind)
+
+    def _ready(self, delivering: Delivering) -> list[Standing]:
+        """The places in the stream that need not wait any longer for other sites, in order."""
+        linked, knows = self._sites.linked(), self._hearing.all_know
+        return list(takewhile(lambda s: s.late or knows(linked, s.version, s.positions), delivering.standing))
 
     def _gave(self, home: Home, pair: Pair) -> None:
         if home.pair is pair:

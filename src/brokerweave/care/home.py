@@ -53,9 +53,12 @@ class Claiming:
 
 @dataclass(slots=True, eq=False)
 class Standing:
-    """A place in the stream to the client that waits."""
+    """A place in the stream to the client that waits, at a CONNACK or SUBACK."""
 
-    point: HoldPoint
+    suback: HoldPoint | None
+    """Where SUBACK stands; None: it has gone on."""
+    behind: HoldPoint
+    """What the node has for the client goes there, and then the stream goes on."""
     version: int
     positions: dict[str, int]
     late: bool = False

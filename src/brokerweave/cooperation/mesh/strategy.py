@@ -107,7 +107,10 @@ class Mesh(Strategy):
         self.live: frozenset[str] = frozenset((context.node_id,))
         self.counters = {"filters_told": 0}
         self._started = context.steady()
+        self._complete = False
+        """Whether this node knew at some time what all want that live, and they knew what it wants."""
         self._recovered = False
+        """The same, or nobody waits for that any longer."""
         self._members: frozenset[str] | None = None
         self._links = Links()
         self._own = OwnInterest(context, self._tell_all)
@@ -143,13 +146,18 @@ class Mesh(Strategy):
         return isinstance(packet, Publish) and packet.payload.startswith((b'["wants"', b'["all"'))
 
     def ready(self) -> bool:
-        self._recovered = self._recovered or self.all_told() or self._is_late()
+        self._recovered = self._recovered or self._knew_all() or self._is_late()
         return self._recovered
 
     def takes_publications(self) -> bool:
         """Those in reach are waited for; who was out of reach all the time since the start is away."""
         links = self._links
-        return self.all_told() or (self._is_late() and not self._unheard() & (links.up | links.missed))
+        return self._knew_all() or (self._is_late() and not self._unheard() & (links.up | links.missed))
+
+    def _knew_all(self) -> bool:
+        """Now, or at some time since the start."""
+        self._complete = self._complete or self.all_told()
+        return self._complete
 
     def _is_late(self) -> bool:
         return self.context.steady() - self._started >= RECOVER_SECONDS
@@ -320,6 +328,7 @@ class Mesh(Strategy):
         elif told.version <= self.version:
             heard = self._links.heard
             heard[neighbour] = max(told.version, heard.get(neighbour, 0))
+            self._knew_all()
             self.events.heard(neighbour, told.version, told.cut)
 
     def _told(self, neighbour: str, told: Told) -> None:
