@@ -23,7 +23,7 @@ from brokerweave.care.homes import Homes
 from brokerweave.care.host import CareHost
 from brokerweave.care.ids import MessageId
 from brokerweave.care.interface import Care, Sender
-from brokerweave.care.publications import RecordedPublications
+from brokerweave.care.publications import RecordedPublications, content_of
 from brokerweave.care.publishers import Publishers
 from brokerweave.care.recent import RecentPublications
 from brokerweave.care.record import Snapshot, told_of
@@ -34,7 +34,6 @@ from brokerweave.links.journal import Journal
 from brokerweave.links.run import Run
 from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.packets import Publish, Will
-from brokerweave.mqtt.publish import publish_head
 from brokerweave.plugin import Cut
 from brokerweave.plugin.sites import SiteBook, SiteEvents
 from brokerweave.session.hold_points import HoldPoint
@@ -70,7 +69,7 @@ class ClientCare(Care, SiteEvents):
             pump,
         )
         self.claims = Claims(host, sites, self.homes, self.copies, self._hearing, self.publications, pump)
-        self._wills = AdoptedWills(host, self.homes, self._publishers)
+        self._wills = AdoptedWills(host, self.window, self.homes, self._publishers)
         self._adoption = Adoption(host, sites, self.homes, self.copies, self.claims, self._wills)
         self._coming: dict[str, tuple[int, dict[str, int]]] = {}
         """Clients whose sessions here began in this turn."""
@@ -327,15 +326,13 @@ class ClientCare(Care, SiteEvents):
     def name(self, run: Run) -> Run:
         return self.publications.name(run)
 
-    def published(self, pair: Pair, publish: Publish) -> None:
+    def published(self, pair: Pair, publish: Publish, run: Run, lane: int) -> None:
         content = content_hash(publish.topic, publish.payload)
-        self.publications.entered(pair.client.client_id, publish.packet_id, content)
+        self.publications.entered((pair.client.client_id, publish.packet_id), content, run, lane)
 
-    def left_unanswered(self, run: Run) -> None:
+    def left_unanswered(self, run: Run, lane: int) -> None:
         if run.sender is not None:
-            head = publish_head(run.blob, run.version)
-            content = content_hash(head.topic, run.blob[head.payload_start :])
-            self.publications.entered(*run.sender, content)
+            self.publications.entered(run.sender, content_of(run), run, lane)
 
     def will_due(self, pair: Pair, will: Will) -> Sender | None:
         if will.qos:

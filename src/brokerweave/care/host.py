@@ -81,6 +81,10 @@ class CareHost(Protocol):
     def node_id(self) -> str: ...
 
     @property
+    def connects(self) -> int:
+        """The number of the last CONNECT."""
+
+    @property
     def settings(self) -> CareSettings: ...
 
     @property

@@ -101,11 +101,12 @@ class Care:
         """By what others know a publication, should it come again."""
         return None
 
-    def published(self, pair: Pair, publish: Publish) -> None:
-        """The broker acknowledged what a client published, or had it from an earlier time."""
+    def published(self, pair: Pair, publish: Publish, run: Run, lane: int) -> None:
+        """The broker acknowledged what a client published, or had it from an earlier time: it goes out as
+        this run."""
 
-    def left_unanswered(self, run: Run) -> None:
-        """A client left before the broker acknowledged what it published."""
+    def left_unanswered(self, run: Run, lane: int) -> None:
+        """A client left before the broker acknowledged what it published. It goes out."""
 
     def will_due(self, pair: Pair, will: Will) -> Sender | None:
         """The broker publishes a will here. By what others know it, if its client has a name."""

@@ -92,15 +92,16 @@ class RecordedPublications:
         client, packet_id = pair.client.client_id, publish.packet_id
         self._recent.enter(Entering(client, packet_id, content, self._homes.moment(), publish.dup))
 
-    def entered(self, client: str, packet_id: int, content: bytes) -> None:
-        """It gets its name next."""
-        self._entered = self._recent.entered(client, packet_id, content)
+    def entered(self, sender: tuple[str, int], content: bytes, run: Run, lane: int) -> None:
+        """The broker has it, and it goes out next."""
+        self._entered = self._recent.entered(*sender, content)
+        self._note_sender(run, self._lane(lane), content)
 
     def name(self, run: Run) -> Run:
         """A publication of a client here, under the name that it had when it was sent first."""
         if run.sender is None:
             return run
-        sent = self._publishers.find(*run.sender, _content(run)) if run.blob[0] & _DUP else None
+        sent = self._publishers.find(*run.sender, content_of(run)) if run.blob[0] & _DUP else None
         if sent is None:
             return run
         self._host.count("publications_resent")
@@ -111,7 +112,6 @@ class RecordedPublications:
     def hold(self, run: Run, lane: int) -> None:
         """It has its name, and is about to go out."""
         entered, self._entered = self._entered, None
-        self._note_sender(run, lane, bool(run.blob[0] & _DUP))
         self._apply(run, self._lane(lane), entered, in_turn=run.origin == self._host.node_id)
         self._disk.flush()
 
@@ -120,7 +120,7 @@ class RecordedPublications:
     def arrived(self, run: Run, lane: int, neighbour: str) -> Run | None:
         """As it goes to the broker here. None: this node has acted on it before."""
         lane = self._lane(lane)
-        if run.sender is not None and not self._note_sender(run, lane, bool(run.blob[0] & _DUP)):
+        if run.sender is not None and not self._note_sender(run, lane, content_of(run)):
             return None
         if run.max_qos:
             self._apply(run, lane, None, in_turn=run.origin == neighbour and not run.repair)
@@ -135,14 +135,17 @@ class RecordedPublications:
         topic = publish_head(run.blob, run.version).topic.decode()
         return max(self._homes.table.matching(topic).values(), default=0)
 
-    def _note_sender(self, run: Run, lane: int, dup: bool) -> bool:
-        """Remember what a publisher may send again. False: it sent this before, under another name."""
+    def _note_sender(self, run: Run, lane: int, content: bytes) -> bool:
+        """Remember what a publisher may send again. False: it sent this before, under another name, or it is
+        a will that another site has published."""
         if run.sender is None:
             return True
         client, packet_id = run.sender
-        content, name = _content(run), _name(run, lane)
+        name = _name(run, lane)
         sent = self._publishers.find(client, packet_id, content)
-        dup = dup or client.startswith(WILL_OF)
+        will, dup = client.startswith(WILL_OF), bool(run.blob[0] & _DUP)
+        if sent is not None and will:
+            return False  # all copies have one name
         if sent is not None and sent.id != name and (dup or (sent.again and sent.at != run.origin)):
             return False
         if sent is None or sent.id != name:
@@ -236,7 +239,7 @@ class RecordedPublications:
             self._age_later()
 
 
-def _content(run: Run) -> bytes:
+def content_of(run: Run) -> bytes:
     """Of the first one in it."""
     head = publish_head(run.blob, run.version)
     return content_hash(head.topic, run.blob[head.payload_start :])

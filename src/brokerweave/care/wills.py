@@ -66,13 +66,21 @@ class PendingWill:
 
 
 class AdoptedWills:
-    def __init__(self, host: CareHost, homes: Homes, publishers: Publishers) -> None:
+    def __init__(self, host: CareHost, window: float, homes: Homes, publishers: Publishers) -> None:
+        """`window`: seconds for which wills are known again."""
         self._host = host
+        self._window = window
         self._homes = homes
         self._publishers = publishers
+        self._left: dict[str, tuple[Pair, Will, int]] = {}
+        """By client, wills that were due when the broker left it, and the last CONNECT that had come then."""
 
     def came(self, home: Home, pair: Pair) -> None:
         """A client is connected here: its holders hear of its will."""
+        left, will, last = self._left.pop(home.client, (None, None, 0))
+        if left is not None and will is not None and pair.connect_number <= last:
+            # The broker did not die: it took the connection over, and published the will.
+            self._know(_sender(home.client, left.came), will)
         before, home.record.will = home.record.will, b""
         pair.came = home.record.generation
         if pair.will is not None:
@@ -89,11 +97,19 @@ class AdoptedWills:
 
     def mark(self, pair: Pair, will: Will) -> tuple[str, int]:
         """The sender of a will that the broker here publishes: what another site may send of it is known,
-        but not if the broker may have died before."""
-        sender = _sender(pair.client.client_id, pair.came)
-        if not pair.broker_left:
+        but not if the broker may have died before. `came` may show that it did not."""
+        client = pair.client.client_id
+        sender = _sender(client, pair.came)
+        if pair.broker_left:
+            left = self._left[client] = pair, will, self._host.connects
+            self._host.call_later(self._window, lambda: self._forget(client, left))
+        else:
             self._know(sender, will)
         return sender
+
+    def _forget(self, client: str, left: tuple[Pair, Will, int]) -> None:
+        if self._left.get(client) is left:
+            del self._left[client]
 
     def _know(self, sender: tuple[str, int], will: Will) -> None:
         nobody = MessageId(self._host.node_id, 0, 0, 0)

@@ -149,7 +149,9 @@ class Arrivals:
                 new = part if own or run.repair else self._core.care.arrived(part, lane, neighbour)
                 if new is None:
                     self._core.counters.add("publications_resent", count)
-                    continue
+                    if not run.stamp:
+                        continue
+                    new = replace(part, repair=True)  # its origin, which did not know it, retains it
                 judged = [(new, not own)]
                 if run.stamp and not own:
                     judged = self._core.retained.taken(new, had)

@@ -223,7 +223,7 @@ class NodeCore:
         self.initialisation.over = type(self.strategy).takes_publications is Strategy.takes_publications
         self.publisher = Publisher(self)
         self._pairs = 0
-        self._connects = 0
+        self.connects = 0
         """CONNECTs that came: the last one's number."""
         self.sessions = Sessions(self)
         self.wills = Wills(host.call_later, self.publisher.will_due)
@@ -421,8 +421,8 @@ class NodeCore:
         if any(injector.client_id == pair.client.client_id for injector in self.injectors):
             # The broker would give it the injector's session, and nothing would arrive here any more.
             raise Refused("this client id is the node's own", 0x85)
-        self._connects += 1
-        pair.connect_number = self._connects
+        self.connects += 1
+        pair.connect_number = self.connects
         self.admission.joined(pair)
         self.host.open_broker(pair)
 

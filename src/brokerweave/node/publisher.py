@@ -124,7 +124,7 @@ class Publisher:
     ) -> None:
         """Send what a client published and nobody waits for."""
         if run.sender is not None:
-            self._core.care.left_unanswered(run)
+            self._core.care.left_unanswered(run, max(group.lane, 0))
         self._core.outgoing.dispatch(run, group, came_on, taken, waited)
 
     def settle(self) -> None:
@@ -291,7 +291,7 @@ class _Awaited:
     ) -> bool:
         """True: there is nobody to wait for."""
         core, lane = self._core, max(group.lane, 0)
-        core.care.published(self._pair, self._publish)
+        core.care.published(self._pair, self._publish, run, lane)
         publication = PublicationId(run.origin, run.epoch, lane, run.first)
         reached = core.outgoing.dispatch(run, group, came_on, taken, waited)
         reachable = set(filter(core.in_reach, reached))

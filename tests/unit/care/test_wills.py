@@ -83,14 +83,10 @@ def test_two_holders_that_both_think_they_are_the_first_do_not_double_it_elsewhe
     Guest(mesh, "d", "c", will=Will("w", b"last", qos, False))
     mesh.settle()
     kill(mesh, "d")
-    one, other, third = strategy(mesh, "e").holders_of("d") + tuple(
-        name for name in "eph" if name not in strategy(mesh, "e").holders_of("d")
-    )
-    mesh.stuck |= {(one, other), (other, one)}
-    # it thinks that the first holder is dead as well
-    strategy(mesh, other).members_changed(frozenset({third}))
-    strategy(mesh, one).members_changed(frozenset({other, third}))
-    mesh.settle()
+    one, other = holders = strategy(mesh, "e").holders_of("d")
+    (third,) = set("eph") - set(holders)
+    mesh.cut(one, other)
+    mesh.advance(DEAD_SECONDS)
     assert mesh.nodes[one].core.counters["wills_of_dead_nodes"] == 1
     assert mesh.nodes[other].core.counters["wills_of_dead_nodes"] == 1
     assert injected(mesh, third) == [b"last"]
