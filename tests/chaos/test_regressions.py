@@ -18,8 +18,9 @@ from brokerweave.sim.schedule import Action
 FOLDER = Path(__file__).parent / "regressions"
 MESH_RUNS = tomllib.loads((FOLDER / "mesh_runs.toml").read_text())
 
-BROKEN = {"500003", "880001", "900061", "1020342"}
-"""Runs in which the mesh breaks another promise today (docs/mesh.md, known faults)."""
+BROKEN = {"910090"}
+"""Runs in which the mesh breaks a promise today. This one: a site that returns with an old session of a client
+counts more than one that returns with a later one."""
 
 
 def files(kind: str) -> list[str]:
