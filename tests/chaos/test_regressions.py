@@ -19,8 +19,8 @@ FOLDER = Path(__file__).parent / "regressions"
 MESH_RUNS = tomllib.loads((FOLDER / "mesh_runs.toml").read_text())
 
 BROKEN = {"910090"}
-"""Runs in which the mesh breaks a promise today. This one: a site that returns with an old session of a client
-counts more than one that returns with a later one."""
+"""Runs in which the mesh breaks a promise today: a site that returns with an old session of a client counts
+more than one that returns with a later one."""
 
 
 def files(kind: str) -> list[str]:
