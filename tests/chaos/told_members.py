@@ -8,7 +8,6 @@ from every live member (`NOT_YET`).
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -172,37 +171,6 @@ class ToldMembers(Strategy):
 
     def describe(self, neighbour: str) -> dict[str, int]:
         return {"filters_from": len(self.wanted.get(neighbour, ())), "filters_to": len(self._own)}
-
-
-class RelayedMembers(ToldMembers):
-    """To one member, chosen by the topic, with a plan that names the sites; that one passes it on."""
-
-    name: ClassVar[str] = "relayed"
-    returns: ClassVar[bool] = True
-
-    def relay(self, topic: str) -> str:
-        known = sorted(self._live | self.wanted.keys())
-        return max(known, key=lambda member: zlib.crc32(f"{member}/{topic}".encode()))
-
-    def route(self, topic: str, came_from: str | None) -> Route:
-        return self._by_relay(topic, came_from, super().route(topic, came_from))
-
-    def route_retained(self, topic: str, came_from: str | None) -> Route:
-        return self._by_relay(topic, came_from, super().route_retained(topic, came_from), retained=True)
-
-    def _by_relay(self, topic: str, came_from: str | None, straight: Route, retained: bool = False) -> Route:
-        """Always, or a message that goes straight would overtake one that does not."""
-        relay = self.relay(topic)
-        if came_from is not None or not straight.hops or relay == self.context.node_id:
-            return straight
-        sites = {hop.neighbour: hop.qos for hop in straight.hops}
-        plan = json.dumps([retained, {site: qos for site, qos in sites.items() if site != relay}])
-        return Route((Hop(relay, max(sites.values()), plan=plan.encode()),))
-
-    def follow(self, topic: str, came_from: str, plan: bytes) -> Route:
-        retained, sites = json.loads(plan)
-        local = retained or ToldMembers.route(self, topic, came_from).local
-        return Route(tuple(Hop(site, qos) for site, qos in sites.items()), local)
 
 
 class RetainedWhereWanted(ToldMembers):

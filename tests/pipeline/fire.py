@@ -61,10 +61,6 @@ class RecordingSite:
         """The process id of its Flight service."""
         return int(self.node.status()["flight"]["pid"])
 
-    @property
-    def log_folder(self) -> Path:
-        return Path(self.node.status()["edge_log"]["path"])
-
     def wait_for_service(self) -> None:
         self.node.wait_for(lambda status: status["flight"]["state"] == "running", "its service", LIMIT)
 

@@ -226,7 +226,7 @@ class ClientCare(Care, SiteEvents):
         home = self.homes.get(client)
         return not clean_start or (home is not None and home.claiming is not None)
 
-    def accepted(self, pair: Pair, session_present: bool, lost: bool) -> None:
+    def accepted(self, pair: Pair, session_present: bool) -> None:
         client = pair.client.client_id
         since, filters = self._coming.pop(client, (0, {}))
         if not client:

@@ -84,7 +84,7 @@ class HolderStreams:
         for node in wanted:
             stream = self._streams.setdefault(node, _HolderStream(self._highest))
             if not stream.complete:
-                self._begin(node, stream)
+                self._begin(stream)
         if all(self._streams[node].listed is not None for node in wanted):
             for node in [n for n in self._streams if n not in wanted and n in linked]:
                 stream = self._end(node)
@@ -117,7 +117,7 @@ class HolderStreams:
             stream.entries.clear()
             self.choose()
 
-    def _begin(self, node: str, stream: _HolderStream) -> None:
+    def _begin(self, stream: _HolderStream) -> None:
         stream.entries.clear()
         stream.heard.clear()  # it may have been started again since
         self._note(stream, LogEntry("begin", names=self.names))

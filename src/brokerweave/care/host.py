@@ -24,9 +24,6 @@ class CareSettings(Protocol):
     def ordered(self) -> bool:
         """Each lane numbers its own messages."""
 
-    @property
-    def barrier_timeout(self) -> float | None: ...
-
 
 class SessionBook(Protocol):
     """The sessions of clients here."""
@@ -43,9 +40,6 @@ class SessionBook(Protocol):
 
 class LinkedNode(Protocol):
     """A neighbour."""
-
-    @property
-    def up(self) -> bool: ...
 
     @property
     def lanes(self) -> Sequence[Lane]: ...

@@ -38,8 +38,8 @@ class Care:
         """When a client came to the node that has it, as a hybrid time; 0: it is not known."""
         return 0
 
-    def accepted(self, pair: Pair, session_present: bool, lost: bool) -> None:
-        """The broker accepted a client. `lost`: it was seen to die with the session that the client had."""
+    def accepted(self, pair: Pair, session_present: bool) -> None:
+        """The broker accepted a client."""
 
     def is_owed(self, client: str, clean_start: bool) -> bool:
         """Whether a client whose session the broker does not have still gets what it missed."""

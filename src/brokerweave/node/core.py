@@ -483,10 +483,9 @@ class NodeCore:
     def accepted(self, pair: Pair, session_present: bool) -> SessionRecord:
         self.admission.joined(pair)  # the broker may have given it its client id
         self.wills.returned(pair.client.client_id, session_present)
-        before = self.interest.records.get(pair.client.client_id)
         record = self.sessions.accepted(pair, session_present)
         if record.owner is pair:
-            self.care.accepted(pair, session_present, before is not None and before.lost)
+            self.care.accepted(pair, session_present)
         return record
 
     def granted(self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint) -> bool:

@@ -43,8 +43,6 @@ class Actor:
         self._healed = True
         self._world.note("schedule", "everything heals")
         self._sim.disturb()
-        if self._sim.view is not None:
-            self._sim.view.faults.heal()
         for node in self._sim.nodes.values():
             node.disk.kill_at_write = 0  # before anything moves: what is healed below may write at once
         for wire in self._sim.network.wires():

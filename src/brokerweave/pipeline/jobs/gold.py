@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
     from brokerweave.pipeline.sinks import Sink
 
-PARTIALS = SCHEMA
-"""Gold's columns; its files are laid out by `date`, the day of the window's start."""
-
 
 @dataclass(frozen=True, slots=True)
 class GoldOptions:

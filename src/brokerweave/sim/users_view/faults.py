@@ -61,7 +61,6 @@ class FaultLog:
         """When a link was up at both ends, and when no longer."""
         self._ends: defaultdict[frozenset[str], set[str]] = defaultdict(set)
         self._apart: dict[frozenset[str], list[tuple[float, float]]] = {}
-        self.healed = inf
 
     # What is told
 
@@ -110,10 +109,6 @@ class FaultLog:
 
     def _trouble(self, kind: str, sites: set[str], lasts: Argument) -> None:
         self.troubles.append(Trouble(kind, frozenset(sites), self.now(), self.now() + float(lasts)))
-
-    def heal(self) -> None:
-        """All wires and disks work from now on."""
-        self.healed = self.now()
 
     def link_changed(self, site: str, other: str, up: bool) -> None:
         key, ends = frozenset((site, other)), self._ends[frozenset((site, other))]
