@@ -90,7 +90,7 @@ bench: setup ## find the limits of the paper's patterns beside single brokers an
 	to=bench-runs/patterns-$$(date +%Y%m%d-%H%M%S) && \
 	{ $(RUN) -m brokerweave bench patterns --to $$to; code=$$?; $(RUN) -m brokerweave bench report $$to; exit $$code; }
 
-bench-parts: setup ## scanner, listeners, stamps, topic trie, edge log, relay, delivery, churn, failover and the load tool, on this machine
+bench-parts: setup ## scanner, listeners, stamps, topic trie, edge log, relay, delivery, churn, failover, placement and the load tool, on this machine
 	$(RUN) -m benchmarks.scanner
 	$(RUN) -m benchmarks.listening
 	$(RUN) -m benchmarks.stamps
@@ -102,6 +102,7 @@ bench-parts: setup ## scanner, listeners, stamps, topic trie, edge log, relay, d
 	$(RUN) -m benchmarks.delivery
 	$(RUN) -m benchmarks.churn
 	$(RUN) -m benchmarks.failover
+	$(RUN) -m benchmarks.placement
 	$(RUN) -m benchmarks.load_tool
 
 scale: setup ## the runs, plots and tables of docs/scale.md that are not there yet, up to an hour

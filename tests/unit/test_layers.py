@@ -21,7 +21,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"mqtt"}),
     frozenset({"plugin"}),
     frozenset({"config", "cooperation", "edgelog", "membership"}),
-    frozenset({"session", "links", "flight", "kafka"}),
+    frozenset({"session", "links", "flight", "kafka", "placement"}),
     frozenset({"care"}),
     frozenset({"node"}),
     frozenset({"runtime", "sim"}),
@@ -32,7 +32,9 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"cli"}),
 )
 HEIGHT = {layer: height for height, layers in enumerate(LAYERS) for layer in layers}
-PURE = frozenset({"mqtt", "plugin", "session", "links", "cooperation", "membership", "care", "node"})
+PURE = frozenset(
+    {"mqtt", "plugin", "session", "links", "cooperation", "membership", "placement", "care", "node"}
+)
 # Knows files, and nothing else outside: node, reader and command each have their own loop, or none.
 FILES_ONLY = frozenset({"edgelog"})
 NEEDS_ARROW = frozenset({"brokerweave.edgelog.arrow"})
@@ -252,6 +254,8 @@ def test_strategies_and_examples_import_the_public_page_and_nothing_else_of_ours
         ("runtime.node", "import pyspark.sql"),
         ("bench.limit", "import pyspark.sql"),
         ("lab.broker", "from brokerweave.bench.folder import RunFolder"),
+        ("placement.core", "import asyncio"),
+        ("placement.core", "from brokerweave.links.outbox import Outbox"),
         ("sim.node", "import asyncio"),
         ("sim.node", "import time"),
         ("sim.run", "import multiprocessing"),

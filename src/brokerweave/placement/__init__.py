@@ -1,0 +1,1 @@
+"""Which site serves which client: monitoring, the graph of gateways and sites, policies and paced moves."""
