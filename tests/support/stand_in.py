@@ -111,6 +111,8 @@ class StandIn(Host):
     def write_broker(self, pair: Pair, data: bytes) -> None:
         self.relays[pair].write_broker(data)
 
+    def clear_session(self, pair: Pair) -> None: ...
+
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         self.relays[pair].hang_up(last_words)
 

@@ -45,7 +45,7 @@ class Adoption:
         """Other sites live, or one began another life: clients without a home get one."""
         is_home = self._claims.is_home
         for home in self._homes:
-            if home.state is State.LEAVING and not is_home(home.to, home.to_life):
+            if home.state is not State.HOME and not is_home(home.to, home.to_life):
                 self._claims.come(home, home.record.generation + 1)
         for life, copy in list(self._copies.homes.items()):
             for client in [c for c, (to, _, at) in copy.to.items() if not is_home(to, at)]:

@@ -18,7 +18,9 @@ from brokerweave.care.hearing import Hearing
 from brokerweave.care.home import Claiming, Hold, Home, State
 from brokerweave.care.homes import Homes
 from brokerweave.care.host import CareHost
+from brokerweave.care.moves import Moves
 from brokerweave.care.publications import RecordedPublications
+from brokerweave.care.recent import RecentPublications
 from brokerweave.care.record import Snapshot, merged, part, told_of
 from brokerweave.care.wire import ANSWER, DONE, LATE, STALE, ClientClaim, Give, Release
 from brokerweave.plugin.sites import SiteBook
@@ -45,9 +47,11 @@ class Claims:
         copies: Copies,
         hearing: Hearing,
         publications: RecordedPublications,
+        recent: RecentPublications,
         pump: Callable[[Home], None],
     ) -> None:
         """`pump`: a client may have something to be given."""
+        self.moves = Moves(host, sites, recent, self._drained)
         self._host = host
         self._sites = sites
         self._homes = homes
@@ -79,6 +83,7 @@ class Claims:
     def come(self, home: Home, generation: int) -> None:
         """A client came here, or its home is gone and this is the first of its holders."""
         homes, record = self._homes, home.record
+        self.moves.call_off(home)
         home.sources = self._sources(home)
         home.elsewhere = bool(home.sources)
         record.generation = max(generation, self.generation(home.client) + 1)
@@ -124,7 +129,8 @@ class Claims:
     def _ask(self, home: Home, node: str) -> None:
         record = home.record
         filters = tuple(record.filters) if home.elsewhere else ()
-        claim = ClientClaim(home.client, record.generation, home.hold, filters, record.session)
+        planned = self.moves.planned(home, node)
+        claim = ClientClaim(home.client, record.generation, home.hold, filters, record.session, planned)
         self._host.send_own(node, wire.CLAIM, wire.encode_claims([claim]))
 
     def _late(self, home: Home, claiming: Claiming) -> None:
@@ -160,7 +166,10 @@ class Claims:
     def progress(self, home: Home) -> None:
         """Whatever may go on now does."""
         if home.state is State.HOME:
-            home.delivering.opened = home.delivering.opened or self._may_open(home)
+            if not home.delivering.opened and self._may_open(home):
+                home.delivering.opened = True
+                if home.pair is not None:
+                    self.moves.opened(home.pair)
             self._let_givers_go(home)
             self._settle(home)
             self._pump(home)
@@ -227,9 +236,9 @@ class Claims:
             self._publications.named(give.client, packet_id, content, name)
         home = self._homes.get(give.client)
         if home is None:
-            if give.kind == LATE:
+            if give.kind == LATE or give.in_flight is not None:
                 self._not_here(neighbour, give)
-        elif home.state is State.LEAVING:
+        elif home.state is not State.HOME:
             self._given_on_leaving(home, give)
         elif home.hold is Hold.ADOPTED and home.record.session <= give.ended > 0:
             self.end(home, give.ended)  # what was adopted is of that session
@@ -241,7 +250,10 @@ class Claims:
     def _given_on_leaving(self, home: Home, give: Give) -> None:
         """What comes for a client that another site has claimed is passed on."""
         homes = self._homes
-        if give.kind == STALE and give.home != self._host.node_id and give.home in self._sites.live:
+        drains = home.state is State.DRAINING and give.home == home.to
+        others = self._sites.live - {self._host.node_id}
+        if give.kind == STALE and give.home in others and not drains:
+            self.moves.end(home)
             self._learn(give.client, give.generation, give.home)
             home.to, home.to_life = give.home, self._sites.life_of(give.home)
             self._forward(give.home, homes.table.snapshot(home.record))
@@ -273,6 +285,8 @@ class Claims:
                 self.changed(home)
             elif home.claiming is not None:
                 home.claiming.positions = self._homes.holders.position()
+        if give.in_flight is not None:
+            self.moves.answered(home, neighbour, give.in_flight)
         claiming = home.claiming
         if claiming is not None and give.generation == home.record.generation:
             if give.kind == ANSWER:
@@ -313,11 +327,30 @@ class Claims:
             self._give(neighbour, Give(client, generation, STALE, home=at))
             return
         self._learn(client, claim.generation, neighbour, claim.hold)
+        if home is not None and self.moves.drains(home, claim, neighbour):
+            self._send_again(neighbour, claim)
+            return
         if home is not None:
             self._leave(home, neighbour)
         self._answer(neighbour, claim, home)
 
-    def _answer(self, neighbour: str, claim: ClientClaim, home: Home | None) -> None:
+    def _drained(self, home: Home, claim: ClientClaim, in_flight: int) -> None:
+        """The old connection of a client that moved as planned ends."""
+        to = home.to
+        self._leave(home, to, planned=True)
+        self._answer(to, claim, home, in_flight)
+
+    def _send_again(self, neighbour: str, claim: ClientClaim) -> None:
+        """What is not confirmed, before who claims hears that this site knows what it wants."""
+        again = self._publications.unconfirmed(neighbour, claim.filters) if claim.filters else []
+        if again:
+            self._forward(
+                neighbour, Snapshot(claim.client, claim.generation, {}, again, session=claim.session)
+            )
+
+    def _answer(
+        self, neighbour: str, claim: ClientClaim, home: Home | None, in_flight: int | None = None
+    ) -> None:
         """Give all that is known of a client here; what still comes for it is passed on."""
         client, ended = claim.client, self._copies.ended.get(claim.client, 0)
         known = [] if home is None else [self._homes.table.snapshot(home.record)]
@@ -327,21 +360,20 @@ class Claims:
             else:
                 copy.to[client] = neighbour, claim.generation, self._sites.life_of(neighbour)
                 known.append(copy.table.snapshot(kept))
-        again = self._publications.unconfirmed(neighbour, claim.filters) if claim.filters else []
-        if again:
-            self._forward(neighbour, Snapshot(client, claim.generation, {}, again, session=claim.session))
+        self._send_again(neighbour, claim)
         told = merged(known, ended) if known else None
         names = self._publications.last_of(client)
-        self._give(neighbour, Give(client, claim.generation, ANSWER, told, names, ended=ended))
+        give = Give(client, claim.generation, ANSWER, told, names, ended=ended, in_flight=in_flight)
+        self._give(neighbour, give)
 
     def _stays(self, home: Home, claim: ClientClaim, neighbour: str) -> bool:
         mine = home.hold, home.record.generation, self._host.node_id
         return mine > (claim.hold, claim.generation, neighbour)
 
-    def _leave(self, home: Home, to: str) -> None:
+    def _leave(self, home: Home, to: str, planned: bool = False) -> None:
         home.state, home.to, home.to_life = State.LEAVING, to, self._sites.life_of(to)
         home.claiming = home.unsettled = None
-        self._homes.close(home)
+        self._homes.close(home, planned)
 
     def _give(self, neighbour: str, give: Give) -> None:
         self._host.send_own(neighbour, wire.GIVE, wire.encode_give(give, self._host.now()))
@@ -350,7 +382,7 @@ class Claims:
         """Something came for a client that another site has claimed."""
         if to == self._host.node_id:
             home = self._homes.get(told.client)
-            if home is not None and home.state is State.HOME:
+            if home is not None and home.state is not State.LEAVING:
                 self._homes.merge(home, told)
                 self._pump(home)
         else:

@@ -68,7 +68,9 @@ class ClientCare(Care, SiteEvents):
             self._forward,
             pump,
         )
-        self.claims = Claims(host, sites, self.homes, self.copies, self._hearing, self.publications, pump)
+        self.claims = Claims(
+            host, sites, self.homes, self.copies, self._hearing, self.publications, self._recent, pump
+        )
         self._wills = AdoptedWills(host, self.window, self.homes, self._publishers)
         self._adoption = Adoption(host, sites, self.homes, self.copies, self.claims, self._wills)
         self._coming: dict[str, tuple[int, dict[str, int]]] = {}
@@ -268,6 +270,9 @@ class ClientCare(Care, SiteEvents):
         home = self.homes.get(client)
         if home is None or home.pair is not pair:
             return
+        if home.state is State.DRAINING:
+            self.claims.moves.end(home)
+            return
         home.pair = None
         home.delivering.interrupted()
         self._wills.ended(home)
@@ -279,7 +284,15 @@ class ClientCare(Care, SiteEvents):
         if record.lost:
             home.delivering.lost()
 
+    def closed(self, pair: Pair) -> None:
+        self.claims.moves.over(pair)
+
     # They subscribe, and receive
+
+    def may_subscribe(self, pair: Pair) -> bool:
+        """Only a client that moves is asked for: its old site has to give first, or both would deliver."""
+        home = self.homes.get(pair.client.client_id)
+        return home is not None and home.pair is pair and home.delivering.opened
 
     def subscribing(self, pair: Pair) -> None:
         self.deliveries.subscribing(pair)
@@ -341,6 +354,7 @@ class ClientCare(Care, SiteEvents):
 
     def hold(self, run: Run, lane: int) -> None:
         self.publications.hold(run, lane)
+        self.claims.moves.look()
 
     def arrived(self, run: Run, lane: int, neighbour: str) -> Run | None:
         return self.publications.arrived(run, lane, neighbour)
@@ -356,6 +370,7 @@ class ClientCare(Care, SiteEvents):
             "copied_clients": sum(len(copy.table.records) for copy in copies),
             "copied_bytes": sum(copy.table.size for copy in copies),
             "claiming": sum(home.claiming is not None for home in self.homes),
+            "draining": len(self.claims.moves),
             "holders": list(self.homes.holders.names),
         }
 

@@ -15,6 +15,7 @@ from brokerweave.care import held as aging
 from brokerweave.care.held import Held
 from brokerweave.care.ids import MessageId
 from brokerweave.care.record import Record
+from brokerweave.care.wire import ClientClaim
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.topics import matches, shared_filter
 from brokerweave.session.hold_points import HoldPoint
@@ -23,6 +24,8 @@ from brokerweave.session.pair import Pair
 
 class State(enum.Enum):
     HOME = "home"
+    DRAINING = "draining"
+    """Another site has claimed the client, as planned; what is in flight here is being answered."""
     LEAVING = "leaving"
     """Another site has claimed the client; what comes for it is passed on until all know."""
 
@@ -100,6 +103,15 @@ class Delivering:
 
 
 @dataclass(slots=True, eq=False)
+class Draining:
+    """A connection that ends when nothing is in flight on it any more."""
+
+    claim: ClientClaim
+    """Is answered then."""
+    pair: Pair
+
+
+@dataclass(slots=True, eq=False)
 class Home:
     record: Record
     state: State = State.HOME
@@ -109,6 +121,7 @@ class Home:
     to_life: int = 0
     """In which life: the next one knows nothing of that."""
     claiming: Claiming | None = None
+    draining: Draining | None = None
     unsettled: int | None = None
     """The version that all have to know before its record counts on what origins know; None: they do."""
     answered: dict[str, int] = field(default_factory=dict)

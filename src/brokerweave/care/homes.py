@@ -102,7 +102,7 @@ class Homes:
             self._host.count("clients_given_up")
             self.drop(home)
 
-    def close(self, home: Home) -> None:
+    def close(self, home: Home, planned: bool = False) -> None:
         """Another site has claimed the client [MQTT-3.1.4-3]."""
         pair, home.pair = home.pair, None
         home.delivering.interrupted()
@@ -111,7 +111,9 @@ class Homes:
         record = self._host.sessions.records.get(home.client)
         if record is not None:
             self._host.sessions.forget(record)
-        if pair is not None:
+        if pair is not None and planned:
+            pair.close_moved()
+        elif pair is not None:
             pair.close_taken_over(session_ends=True)
 
     # What records want
@@ -163,7 +165,7 @@ class Homes:
         # The broker may have refused it when it came. If it did not, what it delivers is swallowed.
         again = {held.id for held in told.queue} - home.delivering.flight
         home.delivering.by_broker -= again
-        if learned.filters and home.state is State.HOME:
+        if learned.filters and home.state is not State.LEAVING:
             self.want(record)
             self.holders.filters(record)
         for held in learned.new:

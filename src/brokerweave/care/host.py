@@ -6,7 +6,7 @@ Owns these interfaces; `node.core` implements them. Must not know: the node's cl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from brokerweave.links.injector import Injector
 from brokerweave.links.lane import Lane
@@ -14,6 +14,9 @@ from brokerweave.mqtt.packets import Publish, Will
 from brokerweave.plugin import Cut, Timer
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
+
+if TYPE_CHECKING:
+    from brokerweave.care.moves import MoveResult
 
 
 class CareSettings(Protocol):
@@ -110,6 +113,9 @@ class CareHost(Protocol):
 
     def send_own(self, neighbour: str, topic: str, payload: bytes) -> None:
         """Send a control packet, in order with the strategy's."""
+
+    def move_ended(self, result: MoveResult) -> None:
+        """A planned move to this site is over."""
 
     def redelivering(self, client: str, publishes: list[Publish]) -> None:
         """A client is about to get from this node what it missed."""

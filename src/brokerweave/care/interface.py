@@ -48,7 +48,14 @@ class Care:
     def ended(self, pair: Pair, unexpected: bool) -> None:
         """A pair is over, `unexpected` without a DISCONNECT."""
 
+    def closed(self, pair: Pair) -> None:
+        """The last that is heard of a pair, accepted or not."""
+
     # They subscribe
+
+    def may_subscribe(self, pair: Pair) -> bool:
+        """Whether a SUBSCRIBE may go to the broker. False: it waits until `pair.subscribe_now()`."""
+        return True
 
     def subscribing(self, pair: Pair) -> None:
         """A client's SUBSCRIBE is about to go to the broker."""

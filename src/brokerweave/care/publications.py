@@ -210,6 +210,8 @@ class RecordedPublications:
         homes.holders.add(record, held, everybody=not held.id.epoch or record.version is None)
         if entered is not None and home.client in entered.had:
             homes.received(home, [held.id])
+            if home.state is State.LEAVING:
+                self._forward(home.to, told_of(record, had=[held.id]))
             return False
         if home.state is State.LEAVING:
             self._forward(home.to, told_of(record, [held]))

@@ -68,6 +68,10 @@ class RecentPublications:
     def entering(self, content: bytes) -> list[Entering]:
         return self._entering.get(content, [])
 
+    def shown(self, client: str) -> list[Entering]:
+        """What the broker delivered to a client and has no id yet."""
+        return [each for waiting in self._entering.values() for each in waiting if client in each.shown]
+
     def entered(self, publisher: str, packet_id: int, content: bytes) -> Entering | None:
         """It has an id now, or its client left."""
         waiting = self._entering.get(content, [])

@@ -40,6 +40,8 @@ class ClientClaim:
     filters: tuple[str, ...] = ()
     """What it wants, if it was elsewhere before."""
     session: int = 0
+    planned: bool = False
+    """Its connection where this is said lives, and is to drain before the claim is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Give:
     """Where it came later."""
     ended: int = 0
     """The last generation of a session of it that is known to have ended."""
+    in_flight: int | None = None
+    """Of a connection that was to drain: publications that were not done."""
 
 
 ANSWER = "answer"
@@ -101,15 +105,18 @@ class LogEntry:
 
 
 def encode_claims(claims: Iterable[ClientClaim]) -> bytes:
-    return _pack([[c.client, c.generation, c.hold, c.filters, c.session] for c in claims], [], 0.0)
+    said = [[c.client, c.generation, c.hold, c.filters, c.session, c.planned] for c in claims]
+    return _pack(said, [], 0.0)
 
 
 def decode_claims(payload: bytes) -> list[ClientClaim]:
     head, _ = _unpack(payload, 0.0)
     with _Reading():
         return [
-            ClientClaim(str(client), int(generation), int(hold), tuple(map(str, filters)), int(session))
-            for client, generation, hold, filters, session in head
+            ClientClaim(
+                str(client), int(generation), int(hold), tuple(map(str, filters)), int(session), bool(planned)
+            )
+            for client, generation, hold, filters, session, planned in head
         ]
     raise AssertionError
 
@@ -120,18 +127,20 @@ def encode_give(give: Give, now: float) -> bytes:
         [packet_id, base64.b85encode(content).decode(), list(name)] for packet_id, content, name in give.names
     ]
     record = _snapshot(give.record, bodies) if give.record is not None else None
-    return _pack([give.client, give.generation, give.kind, record, names, give.home, give.ended], bodies, now)
+    said = [give.client, give.generation, give.kind, record, names, give.home, give.ended, give.in_flight]
+    return _pack(said, bodies, now)
 
 
 def decode_give(payload: bytes, now: float) -> Give:
     head, bodies = _unpack(payload, now)
     with _Reading():
-        client, generation, kind, record, names, home, ended = head
+        client, generation, kind, record, names, home, ended, in_flight = head
         if kind not in (ANSWER, STALE, LATE, DONE):
             raise ValueError(kind)
         told = tuple((int(p), base64.b85decode(c), _id(name)) for p, c, name in names)
         snapshot = _record(record, bodies) if record is not None else None
-        return Give(str(client), int(generation), kind, snapshot, told, str(home), int(ended))
+        left = None if in_flight is None else int(in_flight)
+        return Give(str(client), int(generation), kind, snapshot, told, str(home), int(ended), left)
     raise AssertionError
 
 

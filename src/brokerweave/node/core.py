@@ -16,6 +16,7 @@ from typing import Protocol
 
 from brokerweave.care.client_care import ClientCare
 from brokerweave.care.interface import Care
+from brokerweave.care.moves import MoveEnd, MoveResult
 from brokerweave.errors import Refused, RemoteProtocolError
 from brokerweave.links.injector import Injector
 from brokerweave.links.window import DuplicateWindow
@@ -55,6 +56,7 @@ from brokerweave.node.write_ahead_log import WriteAheadLog
 from brokerweave.plugin import Cut, Linking, Listener, OptionValue, Strategy, Timer, TrafficUsage
 from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.host import SessionLimits
+from brokerweave.session.move_ticket import NOT_AUTHORIZED, Tickets
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
 from brokerweave.tables import fit
@@ -97,6 +99,8 @@ class Settings:
     """Bytes of publications that are kept until relays have passed them on."""
     stamp_key: bytes = b""
     """Of stamps (`mqtt.stamp`): the same at all nodes of a deployment. Empty: anybody can make one."""
+    move_key: bytes = b""
+    """Of tickets for planned moves (`session.move_ticket`). Empty: none is good."""
     drain_timeout: float = 2.0
     """Seconds a topic whose plans changed waits at most until what went by the old ones has arrived."""
 
@@ -130,6 +134,12 @@ class NodeHost(Protocol):
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         """End both halves of a pair; the broker is told `last_words` before."""
 
+    def clear_session(self, pair: Pair) -> None:
+        """A pair ended, and its 3.1.1 broker keeps the session: connect once more with a clean one."""
+
+    def move_ended(self, result: MoveResult) -> None:
+        """A client came here as planned, or did not."""
+
     def forget_lanes(self, neighbour: str) -> None:
         """A neighbour was removed: hang up, and delete what its lanes kept on disk."""
 
@@ -157,6 +167,7 @@ class NodeCore:
         self.host = host
         self.counters = Counters()
         self.stamps = Stamps(settings.stamp_key)
+        self.tickets = Tickets(settings.move_key, settings.node_id)
         self.window = DuplicateWindow(settings.window)
         self.injectors = injectors
         self.plugins = Plugins(listeners, self.counters, host.warn)
@@ -421,6 +432,8 @@ class NodeCore:
         if any(injector.client_id == pair.client.client_id for injector in self.injectors):
             # The broker would give it the injector's session, and nothing would arrive here any more.
             raise Refused("this client id is the node's own", 0x85)
+        if pair.move is not None and pair.move.client != pair.client.client_id:
+            raise Refused("a planned move is refused: its ticket is another client's", NOT_AUTHORIZED)
         self.connects += 1
         pair.connect_number = self.connects
         self.admission.joined(pair)
@@ -439,6 +452,17 @@ class NodeCore:
 
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         self.host.hang_up(pair, last_words)
+
+    def clear_session(self, pair: Pair) -> None:
+        self.host.clear_session(pair)
+
+    def is_gone(self, pair: Pair) -> bool:
+        """Whether a pair's client has no session here any more."""
+        return pair.client.client_id not in self.sessions.records
+
+    def move_ended(self, result: MoveResult) -> None:
+        self.counters.add(f"moves_{result.outcome.value}")
+        self.host.move_ended(result)
 
     def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
         self.care.received(pair, hashes, more)
@@ -486,6 +510,9 @@ class NodeCore:
         record = self.sessions.accepted(pair, session_present)
         if record.owner is pair:
             self.care.accepted(pair, session_present)
+        if pair.move is not None and not self.care.watches_deliveries:  # no site gives anything
+            move, pair.move = pair.move, None
+            self.move_ended(MoveResult(move, MoveEnd.NOTHING))
         return record
 
     def granted(self, pair: Pair, filters: list[tuple[str, int]], hold_point: HoldPoint) -> bool:
@@ -521,6 +548,8 @@ class NodeCore:
         return self.guarded.granted(client, filters, go_on) and known()
 
     def may_subscribe(self, pair: Pair, filters: Mapping[str, int]) -> bool:
+        if not self.care.may_subscribe(pair):
+            return False
         readable = dict(self.admission.readable(pair, list(filters.items())))
         if self.settings.barrier_timeout is None or not readable:
             return True
@@ -612,6 +641,7 @@ class NodeCore:
         self.sessions.ended(pair)
 
     def closed(self, pair: Pair) -> None:
+        self.care.closed(pair)
         self.admission.left(pair)
         self.initialisation.left(pair)
 

@@ -10,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Protocol
 
+from brokerweave.care.moves import MoveResult
 from brokerweave.config import Address, LimitsSection, NodeConfig
 from brokerweave.node.core import NodeCore
 from brokerweave.plugin import Listener
 from brokerweave.runtime.accepting import Accepting
-from brokerweave.runtime.dialing import dial
+from brokerweave.runtime.dialing import dial, open_streams
 from brokerweave.runtime.relay import BrokerConnection, ClientConnection
 from brokerweave.runtime.traffic import Traffic
+from brokerweave.session import proxy_header
 from brokerweave.session.pair import Pair
 
 log = logging.getLogger("brokerweave.node")
@@ -47,7 +49,7 @@ class ClientListener:
         self.traffic = Traffic()
         self.call_later = host.call_later
         self._host = host
-        self._dialing: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._accepting = Accepting(lambda: ClientConnection(self))
 
     async def listen(self) -> None:
@@ -95,9 +97,12 @@ class ClientListener:
         return len(self.relays) >= self.limits.max_connections
 
     def dial_broker(self, relay: ClientConnection) -> None:
-        task = asyncio.get_running_loop().create_task(self._dial_broker(relay))
-        self._dialing.add(task)
-        task.add_done_callback(self._dialing.discard)
+        self._run(self._dial_broker(relay))
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _dial_broker(self, relay: ClientConnection) -> None:
         broker = self.config.node.broker
@@ -115,7 +120,33 @@ class ClientListener:
                 connection.write(relay.proxy_header())
             relay.broker_connected(connection)
 
+    async def _clear_session(self, pair: Pair) -> None:
+        """Connect in a client's stead, unless it is back, and leave again."""
+        try:
+            async with asyncio.timeout(self.limits.broker_timeout):
+                reader, writer = await open_streams(self.config.node.broker)
+                try:
+                    if self.core.is_gone(pair):
+                        if self.config.node.proxy_protocol:
+                            writer.write(proxy_header.own(writer.get_extra_info))
+                        writer.write(pair.clean_connect())
+                        await reader.read()
+                finally:
+                    writer.close()
+        except (OSError, TimeoutError) as error:
+            self.core.count("sessions_not_cleared")
+            log.warning("the session that %r left at the broker stays: %s", pair.client.client_id, error)
+
     # What the core asks
+
+    def clear_session(self, pair: Pair) -> None:
+        self._run(self._clear_session(pair))
+
+    def move_ended(self, result: MoveResult) -> None:
+        move, outcome = result.move, result.outcome.value
+        log.info(
+            "client %r moves from %s: %s, %d in flight", move.client, move.old, outcome, result.in_flight
+        )
 
     def open_broker(self, pair: Pair) -> None:
         self.relays[pair].connect_arrived()

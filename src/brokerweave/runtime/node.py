@@ -92,6 +92,8 @@ class Node:
         self.write_client = self.client_listener.write_client
         self.write_broker = self.client_listener.write_broker
         self.hang_up = self.client_listener.hang_up
+        self.clear_session = self.client_listener.clear_session
+        self.move_ended = self.client_listener.move_ended
         self._clock = Clock()
         self.now = self._clock.now
         self.steady = time.monotonic
@@ -229,9 +231,13 @@ class Node:
         if self.config.membership.bind is not None:
             self._become_member()
 
+    def _shared_key(self) -> bytes | None:
+        """The same at all nodes."""
+        return read_key(self.config.node.key_file or self.config.membership.key_file)
+
     def _stamp_key(self) -> bytes:
-        """The same at all nodes: a broker may keep what one stamped for clients of another."""
-        key = read_key(self.config.node.key_file or self.config.membership.key_file)
+        """A broker may keep what another node stamped for clients of this one."""
+        key = self._shared_key()
         # What is proved by one use of the key must prove nothing for another.
         return hmac.digest(key, b"brokerweave stamps", "sha256") if key is not None else b""
 
@@ -256,7 +262,7 @@ class Node:
         self.retained_store = SqliteStore(self.storage.folder / "retained.db", self.warn)
         core_settings = settings.core_settings(self.config, epoch, strategy)
         self.core = NodeCore(
-            replace(core_settings, stamp_key=self._stamp_key()),
+            replace(core_settings, stamp_key=self._stamp_key(), move_key=self._shared_key() or b""),
             self.config.limits,
             strategy,
             (),

@@ -15,6 +15,7 @@ from operator import methodcaller
 from typing import Protocol, cast
 
 from brokerweave.config import LimitsSection
+from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import ConnAck, Disconnect
 from brokerweave.node.core import NodeCore
@@ -23,6 +24,7 @@ from brokerweave.runtime.passage import Passage
 from brokerweave.runtime.sockets import has_ended, lead, write_now
 from brokerweave.runtime.traffic import Traffic
 from brokerweave.session import proxy_header
+from brokerweave.session.beginning import Beginning
 from brokerweave.session.handle import SessionHandle
 from brokerweave.session.pair import Pair
 from brokerweave.session.phase import Phase
@@ -68,6 +70,7 @@ class ClientConnection(asyncio.Protocol):
     data_received: Passage
 
     __slots__ = (
+        "_beginning",
         "_broker",
         "_deadline",
         "_early",
@@ -98,7 +101,8 @@ class ClientConnection(asyncio.Protocol):
         self.read_paused = False
         self._deadline: asyncio.TimerHandle | None = None
         self.pair = pair or host.core.new_pair()
-        self._feed: Callable[[bytes], bytes] = self.pair.from_client
+        self._beginning = Beginning()
+        self._feed: Callable[[bytes], bytes] = self._begin
         self._passage = Passage(self.pair.scanner(Side.CLIENT), self._attend)
         self.data_received = self._passage
 
@@ -124,6 +128,26 @@ class ClientConnection(asyncio.Protocol):
     def _attend(self, data: bytes) -> None:
         self._fed(self._feed(data))
         self.open_passages()
+
+    def _begin(self, data: bytes) -> bytes:
+        """The first bytes: a header of the PROXY protocol may come before CONNECT."""
+        core, beginning = self._host.core, self._beginning
+        try:
+            rest = beginning.feed(data, core.tickets, core.now())
+        except RemoteProtocolError as error:
+            core.count("refused_headers")
+            log.warning("a connection from %s: %s", self._peer(), error)
+            self.end()
+            return b""
+        if rest is None:
+            return b""
+        if beginning.move is not None:
+            self.pair.announce(beginning.move)
+        self._feed = self.pair.from_client
+        return self._feed(rest)
+
+    def _peer(self) -> object:
+        return self._transport.get_extra_info("peername") if self._transport is not None else None
 
     def open_passages(self) -> None:
         """The pair had a look at something: see whether it needs to look at the next."""
@@ -290,8 +314,8 @@ class ClientConnection(asyncio.Protocol):
         """Who the client is, for a broker that takes the PROXY protocol."""
         if self._transport is None:
             return proxy_header.LOCAL
-        info = self._transport.get_extra_info
-        return proxy_header.encode(info("peername"), info("sockname"))
+        source = self._beginning.source or self._peer()
+        return proxy_header.encode(source, self._transport.get_extra_info("sockname"))
 
     def connect_arrived(self) -> None:
         """CONNECT was read. Read no more until the broker session is established: nothing piles up here."""

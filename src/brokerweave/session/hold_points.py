@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from brokerweave.mqtt.packets import PacketType
+
 if TYPE_CHECKING:
     from brokerweave.session.deliveries import Delivery
     from brokerweave.session.redelivery import Queue
@@ -102,6 +104,10 @@ class HeldAcks:
 
     def __bool__(self) -> bool:
         return bool(self._acks)
+
+    @property
+    def pubacks(self) -> int:
+        return sum(ack.frame[0] >> 4 == PacketType.PUBACK for ack in self._acks)
 
     def hold(self, frame: bytes, resent: bool = False) -> HeldAck:
         ack = HeldAck(frame, resent)

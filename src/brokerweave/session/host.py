@@ -103,6 +103,9 @@ class PairHost(RecorderHost, RedeliveryHost, UnconfirmedHost, Protocol):
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         """End both halves of a pair; the broker is told `last_words` before."""
 
+    def clear_session(self, pair: Pair) -> None:
+        """A pair ended, and its 3.1.1 broker keeps the session: let it end, too."""
+
     def ended(self, pair: Pair, unexpected: bool) -> None:
         """Both sessions are over; `unexpected` without a DISCONNECT that discards the will."""
 

@@ -11,6 +11,7 @@ sockets, strategies, links, what becomes of a publication.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from brokerweave.errors import BrokerweaveError, LocalProtocolError, Refused, RemoteProtocolError
 from brokerweave.mqtt import codec
@@ -43,6 +44,7 @@ from brokerweave.session.held_stream import HeldStream, NotReady
 from brokerweave.session.hold_points import HeldAck, HoldPoint, HoldPoints
 from brokerweave.session.host import PairHost, SessionLimits
 from brokerweave.session.judgement import Judgement
+from brokerweave.session.move_ticket import PlannedMove
 from brokerweave.session.phase import Phase
 from brokerweave.session.publications import NoRoom, Publications
 from brokerweave.session.record import SessionRecord, changed_expiry, expiry_of
@@ -77,6 +79,7 @@ class Pair:
         "_broken",
         "_broker_takes",
         "_downstream",
+        "_drained",
         "_held",
         "_hold_points",
         "_host",
@@ -100,6 +103,7 @@ class Pair:
         "expiry",
         "keep_alive",
         "limits",
+        "move",
         "phase",
         "put_off",
         "record",
@@ -147,6 +151,9 @@ class Pair:
         """Of its session; None before the broker accepted the client."""
         self.resumed = False
         """The broker goes on with a session of the client: it knows which QoS 2 publications it has."""
+        self.move: PlannedMove | None = None
+        """What its client announced with the connection, until it is known how that went."""
+        self._drained: Callable[[], None] | None = None
         self._host = host
         self._session_expiry = session_expiry
         self._will_discarded = False
@@ -299,6 +306,7 @@ class Pair:
             whole += self._rest(Side.CLIENT)
         if self._redelivery is not None and Side.CLIENT not in self._broken:
             whole += self._redelivery.after_client()
+        self._look_drained()
         return whole
 
     def _turn(self, whole: bytes, items: list[Routed | Frame], start: int) -> bytes:
@@ -533,6 +541,7 @@ class Pair:
             whole += self._pass(self._rest(Side.BROKER))
         if self._recorder is not None:
             self._recorder.before_acknowledging()
+        self._look_drained()
         return whole
 
     def _broker_items(self, whole: bytes, items: list[Routed | Frame]) -> bytes:
@@ -598,6 +607,8 @@ class Pair:
         overtakes = redelivery.from_broker(frame, stamped) if redelivery is not None else None
         if overtakes:
             overtakes = goes.data
+        if frame.type == PacketType.PUBCOMP and self._unconfirmed is not None:
+            self._unconfirmed.completed(read_answer(frame.data, self.version)[0])
         if packet is None:
             if frame.type in DELIVERS or frame.type not in ACTED_ON:
                 return goes, overtakes
@@ -628,6 +639,7 @@ class Pair:
         """The cluster has a publication, or is not waited for any longer: its acknowledgement may go."""
         if self._unconfirmed is not None and self.phase is Phase.ACCEPTED:
             self._unconfirmed.release(ack)
+            self._look_drained()
 
     def _hold_at(self, hold_point: HoldPoint) -> None:
         if self._hold_points is None:
@@ -637,7 +649,9 @@ class Pair:
     def end_hold(self, hold_point: HoldPoint) -> None:
         """The filters of a hold point are known everywhere, or not waited for any longer; or there is nothing
         to redeliver. Does nothing where a queue is on its way: the stream goes on behind it."""
-        if self._hold_points is not None and self.phase is Phase.ACCEPTED and hold_point.queue is None:
+        if self._redelivery is not None and self._redelivery.stopped:
+            hold_point.over = hold_point.queue is None
+        elif self._hold_points is not None and self.phase is Phase.ACCEPTED and hold_point.queue is None:
             data = self._hold_points.end_hold(hold_point)
             if self._redelivery is not None:
                 data += self._redelivery.advance()
@@ -684,6 +698,60 @@ class Pair:
             return b""
         answers, self._redelivery.for_broker = self._redelivery.for_broker, []
         return b"".join(answers)
+
+    # A planned move
+
+    def announce(self, move: PlannedMove) -> None:
+        """The client comes from another site, as planned; said before its CONNECT. What it wants the host is
+        asked for before the broker is."""
+        self.move, self._asks_first = move, True
+
+    @property
+    def in_flight(self) -> int:
+        """Publications that were begun, either way, and are not done; only of a watched client."""
+        ours = self._unconfirmed.in_flight if self._unconfirmed is not None else 0
+        return ours + (self._redelivery.in_flight if self._redelivery is not None else 0)
+
+    def drain(self, done: Callable[[], None]) -> None:
+        """Send a watched client nothing new, and let what is in flight be answered. `done` is called once,
+        when nothing is; never, if the stream goes on, or the pair ends, before."""
+        if self._redelivery is not None and self.phase is Phase.ACCEPTED:
+            self._redelivery.stop()
+            self._drained = done
+            self._look_drained()
+
+    def _look_drained(self) -> None:
+        if self._drained is not None and not self.in_flight:
+            done, self._drained = self._drained, None
+            done()
+
+    def go_on(self) -> None:
+        """The client stays after all."""
+        self._drained = None
+        if self._redelivery is not None and self.phase is Phase.ACCEPTED:
+            data = self._redelivery.go_on()
+            if data:
+                self._host.write_client(self, data)
+
+    def close_moved(self) -> None:
+        """The client is at another site, as planned: its session here ends, and no will is due."""
+        stays = self.expiry > 0 and (self.version < 5 or self.phase is Phase.ENDED)
+        self.expiry = 0.0
+        if self.phase is Phase.ACCEPTED:
+            self._will_discarded, goodbye = True, Disconnect()
+            if self.version == 5:
+                goodbye = Disconnect(properties=((Property.SESSION_EXPIRY_INTERVAL, 0),))
+                self._host.write_client(self, codec.encode(Disconnect(_TAKEN_OVER), 5))
+            self._host.hang_up(self, codec.encode(goodbye, self.version))
+        if stays:
+            self._host.clear_session(self)
+
+    def clean_connect(self) -> bytes:
+        """What ends the session that the client left at the broker, on a connection of its own."""
+        assert self.connect is not None
+        name, version = self.client.client_id, self.version
+        clean = replace(self.connect, client_id=name, clean_start=True, will=None, properties=())
+        return codec.encode(clean, version) + codec.encode(Disconnect(), version)
 
     def close_taken_over(self, session_ends: bool = False) -> None:
         """Another site has the client now; `session_ends` if it began a new session there.

@@ -108,6 +108,7 @@ class Redelivery:
         "_most",
         "_pair",
         "_pings",
+        "_stop",
         "_swallowed",
         "_swallowed_ids",
         "_version",
@@ -131,6 +132,8 @@ class Redelivery:
         self._last_id = 0
         self._answers: list[bytes] = []
         self._advancing = False
+        self._stop: HoldPoint | None = None
+        """Where the stream ends for the time being."""
         self._swallowed = False
         self.busy = False
         """While the pair acts on a chunk from the broker: its bytes go first."""
@@ -181,6 +184,27 @@ class Redelivery:
         unanswered = sum(content is not None for content, _ in self._in_flight.values())
         return unanswered + sum(len(queue.left) for queue in self._hold_points.queues)
 
+    @property
+    def in_flight(self) -> int:
+        """Publications that were sent to the client, and are not done."""
+        return len(self._in_flight) + len(self._deliveries.in_flight)
+
+    @property
+    def stopped(self) -> bool:
+        return self._stop is not None
+
+    def stop(self) -> None:
+        """Nothing new goes to the client until `go_on`; answers do."""
+        if self._stop is None:
+            self._stop = HoldPoint()
+            self._hold_points.add(self._stop)
+
+    def go_on(self) -> bytes:
+        """What of the stream goes to the client now."""
+        stop, self._stop = self._stop, None
+        data = self._hold_points.end_hold(stop) if stop is not None else b""
+        return data + self.advance()
+
     def subscribed(self, packet: Subscribe) -> None:
         self._deliveries.subscribed(packet)
 
@@ -193,7 +217,11 @@ class Redelivery:
         answers = len(parts)
         self._advancing = True  # `done` may ask for more
         self._note_written()
-        while (hold_point := self._hold_points.first) is not None and (queue := hold_point.queue) is not None:
+        while (
+            self._stop is None
+            and (hold_point := self._hold_points.first) is not None
+            and (queue := hold_point.queue) is not None
+        ):
             self._fill(queue, parts)
             if queue.left or self._in_flight:
                 break

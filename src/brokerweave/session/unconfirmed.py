@@ -45,7 +45,17 @@ class UnconfirmedHost(Protocol):
 
 
 class Unconfirmed:
-    __slots__ = ("_acks", "_awaiting", "_confirm", "_exchanges", "_host", "_pair", "_resent", "size")
+    __slots__ = (
+        "_acks",
+        "_awaiting",
+        "_completing",
+        "_confirm",
+        "_exchanges",
+        "_host",
+        "_pair",
+        "_resent",
+        "size",
+    )
 
     def __init__(
         self, host: UnconfirmedHost, pair: Pair, confirm: Callable[[Publish, HeldAck], bool]
@@ -59,16 +69,26 @@ class Unconfirmed:
         # Each with the latest version that the node knew of any message to be retained.
         self._resent: list[tuple[int, Publish]] = []
         self._exchanges: set[int] | None = None
+        self._completing: set[int] = set()
+        """QoS 2 publications of this connection that go on until the broker's PUBCOMP."""
         self.size = 0
 
     def __contains__(self, packet_id: int) -> bool:
         """Whether the broker has yet to answer this one."""
         return packet_id in self._awaiting
 
+    @property
+    def in_flight(self) -> int:
+        """Publications of which the client has yet to hear more."""
+        ids = self._awaiting.keys() | self._completing | (self._exchanges or set())
+        return len(ids) + len(self._resent) + (self._acks.pubacks if self._acks is not None else 0)
+
     def add(self, publish: Publish) -> None:
         """Keep a publication until the broker has acknowledged it."""
         before = self._awaiting.get(publish.packet_id)
         self._awaiting[publish.packet_id] = publish, self._host.latest_version()
+        if publish.qos == 2:
+            self._completing.add(publish.packet_id)
         self._host.publishing(publish.topic)
         self._host.entering(self._pair, publish)
         self.size += size_of(publish) - (size_of(before[0]) if before else 0)
@@ -85,6 +105,7 @@ class Unconfirmed:
                     self._host.uncertain(publish.topic, since)
                 confirmed = self._confirm(publish, ack)
             else:
+                self._completing.discard(packet_id)
                 self._host.count("refused_publications")
         resent = self._resent_behind(packet_id) if self._resent else ()
         if confirmed:
@@ -148,10 +169,15 @@ class Unconfirmed:
     def completes(self, packet: PubRel) -> bool:
         """Whether that ended an exchange that the broker knows nothing of; the client is answered."""
         if not self._exchanges or packet.packet_id not in self._exchanges:
+            self._completing.add(packet.packet_id)
             return False
         self._exchanges.discard(packet.packet_id)
         self._write(codec.encode(PubComp(packet.packet_id), self._pair.version))
         return True
+
+    def completed(self, packet_id: int) -> None:
+        """The broker's PUBCOMP is on its way to the client."""
+        self._completing.discard(packet_id)
 
 
 def size_of(packet: Publish | PubRel) -> int:

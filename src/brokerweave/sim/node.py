@@ -7,12 +7,14 @@ pure layers, which run unchanged. Must not know: faults, invariants.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from zlib import crc32
 
+from brokerweave.care.moves import MoveResult
 from brokerweave.errors import BrokerweaveError
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.dead_letters import DeadLetters, plain
@@ -35,7 +37,7 @@ from brokerweave.sim.member import SimMember
 from brokerweave.sim.pipes import Handler, PipeEnd, StreamNetwork
 from brokerweave.sim.promises import Broken
 from brokerweave.sim.reading import SimRetainedReader
-from brokerweave.sim.relaying import Relay
+from brokerweave.sim.relaying import ClearedSession, Relay
 from brokerweave.sim.watching import SimWatcher, WatchedCore, WatchedDeadLetters, WatchedOutbox
 from brokerweave.sim.world import ScheduledEvent, VirtualHost, World
 
@@ -110,6 +112,8 @@ class SimNode:
         self.injection: SimInjection
         self.dead_letters: DeadLetters
         self.relays: dict[Pair, Relay] = {}
+        self.moves: Counter[str] = Counter()
+        """How planned moves to this node ended."""
         self.random: Random = world.random(f"node/{name}")
         self.outboxes: list[WatchedOutbox] = []
         self.checkpointer: Checkpointer
@@ -186,6 +190,7 @@ class SimNode:
             idle_close=options.idle_close,
             max_links=options.max_links,
             options=options.options,
+            move_key=KEY,
         )
         self.core = WatchedCore(
             core_settings,
@@ -351,6 +356,18 @@ class SimNode:
         relay = self.relays.get(pair)
         if relay is not None:
             relay.hang_up(last_words)
+
+    def clear_session(self, pair: Pair) -> None:
+        self.network.connect(
+            self.host, f"{self.name}/broker", lambda end: ClearedSession(self.core, pair, end), lambda: None
+        )
+
+    def move_ended(self, result: MoveResult) -> None:
+        move, outcome = result.move, result.outcome.value
+        self.moves[f"moves, {outcome}"] += 1
+        self.world.note(
+            self.name, f"{move.client} moves from {move.old}: {outcome}, {result.in_flight} in flight"
+        )
 
     def forget_lanes(self, neighbour: str) -> None:
         self.disk.delete(f"lanes/{neighbour}")

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from brokerweave.errors import RemoteProtocolError
 from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import ConnAck, Disconnect
+from brokerweave.node.core import NodeCore
+from brokerweave.session.beginning import Beginning
 from brokerweave.session.pair import Pair
 from brokerweave.session.phase import Phase
 from brokerweave.sim.pipes import Handler, PipeEnd
@@ -30,6 +33,7 @@ class Relay:
         self.pair: Pair = node.core.new_pair()
         self._broker: PipeEnd | None = None
         self._early: list[bytes] = []
+        self._beginning: Beginning | None = Beginning()
         self._held_back = False
         """The broker is not read because too much is held behind a SUBACK."""
         node.relays[self.pair] = self
@@ -37,6 +41,22 @@ class Relay:
     # The client's end
 
     def received(self, data: bytes) -> None:
+        if self._beginning is None:
+            self._received(data)
+            return
+        try:
+            rest = self._beginning.feed(data, self.node.core.tickets, self.node.now())
+        except RemoteProtocolError as error:
+            self.node.world.note(self.node.name, str(error))
+            self.end()
+            return
+        if rest is not None:
+            if self._beginning.move is not None:
+                self.pair.announce(self._beginning.move)
+            self._beginning = None
+            self._received(rest)
+
+    def _received(self, data: bytes) -> None:
         out = self.pair.from_client(data)
         while self.pair.put_off is not None and self.pair.error is None:
             out += self.pair.next_turn()
@@ -154,3 +174,19 @@ class _BrokerHalf:
 
     def writable_again(self) -> None:
         self._relay.broker_writable_again()
+
+
+class ClearedSession:
+    """Ends the session that a client left at its broker, unless the client is back."""
+
+    def __init__(self, core: NodeCore, pair: Pair, end: PipeEnd) -> None:
+        if core.is_gone(pair):
+            end.write(pair.clean_connect())
+        else:
+            end.close()
+
+    def received(self, data: bytes) -> None: ...
+
+    def lost(self) -> None: ...
+
+    def writable_again(self) -> None: ...

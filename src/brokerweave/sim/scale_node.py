@@ -15,6 +15,7 @@ from functools import lru_cache, partial
 from random import Random
 from typing import ClassVar
 
+from brokerweave.care.moves import MoveResult
 from brokerweave.links.abilities import BrokerAbilities
 from brokerweave.links.connection import BatchArrived, ControlArrived, Established, LinkConnection
 from brokerweave.links.connection import Event as LinkEvent
@@ -196,6 +197,10 @@ class ScaleNode:
                 pair.from_broker(_UNSUBACK)
 
     def hang_up(self, pair: Pair, last_words: bytes) -> None: ...
+
+    def clear_session(self, pair: Pair) -> None: ...
+
+    def move_ended(self, result: MoveResult) -> None: ...
 
     def forget_lanes(self, neighbour: str) -> None: ...
 

@@ -22,6 +22,7 @@ from brokerweave.mqtt.packets import (
     Subscription,
 )
 from brokerweave.mqtt.scanner import split
+from brokerweave.session.move_ticket import PlannedMove
 from tests.unit.node.network import Network, Node
 
 OPTIONS = {"copies": 2, "window": 60.0, "client_bytes": 1 << 20, "max_bytes": 1 << 24}
@@ -91,6 +92,7 @@ class Guest:
         name: str,
         version: int = 4,
         session_present: bool = False,
+        move: PlannedMove | None = None,
         **connect: Any,
     ) -> None:
         self.node = network.nodes[node]
@@ -98,6 +100,8 @@ class Guest:
         self.pair = self.node.core.new_pair()
         self.to_broker = b""
         self._packet_id = 100
+        if move is not None:
+            self.pair.announce(move)
         self.send(Connect(name, version, **connect))
         self.broker(ConnAck(session_present=session_present))
 

@@ -67,6 +67,8 @@ gives = st.builds(
     st.none() | snapshots,
     st.lists(st.tuples(st.integers(0, 65535), st.binary(max_size=8), ids), max_size=3).map(tuple),
     texts,
+    numbers,
+    st.none() | numbers,
 )
 entries = st.builds(
     LogEntry,
@@ -102,7 +104,7 @@ PAYLOADS = [
 ]
 
 
-@given(st.lists(st.builds(ClientClaim, texts, numbers, st.integers(0, 2)), max_size=5))
+@given(st.lists(st.builds(ClientClaim, texts, numbers, st.integers(0, 2), planned=st.booleans()), max_size=5))
 def test_claims_read_back_equal(claims: list[ClientClaim]) -> None:
     assert wire.decode_claims(wire.encode_claims(claims)) == claims
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from brokerweave.care.moves import MoveResult
 from brokerweave.config import LimitsSection
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.links.abilities import BrokerAbilities
@@ -199,6 +200,10 @@ class Site:
     def write_broker(self, pair: Pair, data: bytes) -> None: ...
 
     def hang_up(self, pair: Pair, last_words: bytes) -> None: ...
+
+    def clear_session(self, pair: Pair) -> None: ...
+
+    def move_ended(self, result: MoveResult) -> None: ...
     def forget_lanes(self, neighbour: str) -> None: ...
     def warn(self, message: str) -> None:
         self.warnings.append(message)

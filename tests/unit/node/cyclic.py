@@ -16,6 +16,7 @@ from functools import partial
 from random import Random
 from typing import cast
 
+from brokerweave.care.moves import MoveResult
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.links.injector import Injector
 from brokerweave.links.journal import MemoryJournal
@@ -103,6 +104,10 @@ class CyclicNode:
     def write_broker(self, pair: Pair, data: bytes) -> None: ...
 
     def hang_up(self, pair: Pair, last_words: bytes) -> None: ...
+
+    def clear_session(self, pair: Pair) -> None: ...
+
+    def move_ended(self, result: MoveResult) -> None: ...
 
     def forget_lanes(self, neighbour: str) -> None: ...
 

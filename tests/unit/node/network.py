@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from brokerweave.care.moves import MoveResult
 from brokerweave.cooperation.sf import SubscriptionFlooding
 from brokerweave.errors import LocalProtocolError
 from brokerweave.links.abilities import BrokerAbilities
@@ -75,6 +76,11 @@ class Node:
         self.written: dict[Pair, bytes] = {}
         self.warnings: list[str] = []
         self.hung_up: list[Pair] = []
+        self.last_words: dict[Pair, bytes] = {}
+        self.to_brokers: dict[Pair, bytes] = {}
+        """What came after its turn."""
+        self.cleared: list[Pair] = []
+        self.moves: list[MoveResult] = []
         injector = Injector("i", BrokerAbilities(), Outbox(1), DeadLetters())
         strategy: type[Strategy] = settings.pop("strategy", SubscriptionFlooding)
         self.core = NodeCore(
@@ -110,12 +116,20 @@ class Node:
 
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         self.hung_up.append(pair)
+        self.last_words[pair] = last_words
+
+    def clear_session(self, pair: Pair) -> None:
+        self.cleared.append(pair)
+
+    def move_ended(self, result: MoveResult) -> None:
+        self.moves.append(result)
 
     def write_client(self, pair: Pair, data: bytes) -> None:
         self.written[pair] = self.written.get(pair, b"") + data
 
     def write_broker(self, pair: Pair, data: bytes) -> None:
         """Its broker answers at once."""
+        self.to_brokers[pair] = self.to_brokers.get(pair, b"") + data
         if data == codec.encode(PingReq(), 4):
             self.write_client(pair, pair.from_broker(codec.encode(PingResp(), 4)))
 

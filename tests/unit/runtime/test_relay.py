@@ -18,6 +18,7 @@ from brokerweave.plugin import Listener, Session, SessionState, Side
 from brokerweave.runtime.relay import BrokerConnection, ClientConnection
 from brokerweave.runtime.sessions import RuntimeSessions, SessionsHost
 from brokerweave.runtime.traffic import Traffic
+from brokerweave.session.move_ticket import Tickets
 from brokerweave.session.pair import Pair
 from tests.support.listening import FakeListenerContext
 from tests.unit.session.test_pair import Host
@@ -83,9 +84,13 @@ class Node(Host):
         self.listener = Watching()
         self.plugins = Plugins((self.listener,), Counters(), print)
         self.core = self
+        self.tickets = Tickets(b"", "n")
 
     def new_pair(self) -> Pair:
         return Pair(3, self, RouteCache(lambda topic, retain: None), self.limits, 0.0)
+
+    def now(self) -> float:
+        return 0.0
 
     def call_later(self, *_: object) -> Mock:
         return Mock()

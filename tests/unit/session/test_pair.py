@@ -206,6 +206,8 @@ class Host:
         self.client_has.remove(content)
         return True
 
+    def clear_session(self, pair: Pair) -> None: ...
+
     def hang_up(self, pair: Pair, last_words: bytes) -> None:
         self.hung_up.append(last_words)
         pair.ended()
