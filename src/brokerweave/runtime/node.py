@@ -307,14 +307,15 @@ class Node:
 
     async def _listen(self) -> None:
         node = self.config.node
+        # Before anything is awaited: from the next turn on the strategy judges whether it knows all.
+        for neighbour in self.config.neighbours:
+            self._configured.add(neighbour.id, neighbour.address)
         if node.link_listen is not None:
             await _bind("link_listen", node.link_listen, self.links.listen(node.link_listen))
         elif self.config.neighbours == ():
             self.warn("neither link_listen nor a neighbour is configured: this node links with no other")
         if node.key_file is None and node.link_listen is not None:
             self.warn("no key_file: anyone who can connect to link_listen may link")
-        for neighbour in self.config.neighbours:
-            self._configured.add(neighbour.id, neighbour.address)
         if node.health is not None:
             self._health_server = await _bind("health", node.health, self.health.listen(*node.health))
         await _bind("listen", node.listen, self.client_listener.listen())
