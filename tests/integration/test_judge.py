@@ -34,7 +34,8 @@ AFTER_CONNECT = {
     "a second CONNECT (4)": (4, codec.encode(Connect("judged"), 4)),
     "a length of five bytes (4)": (4, BROKEN),
     "a length of five bytes (5)": (5, BROKEN),
-    "payload format 0xED": (5, b"\x32\x08\x00\x01a\x00\x01\x02\x01\xed"),
+    # Nobody subscribes to this topic in other tests, at whose end Mosquitto may still know their clients.
+    "payload format 0xED": (5, b"\x32\x0d\x00\x06format\x00\x01\x02\x01\xed"),
 }
 INSTEAD_OF_CONNECT = {
     **{case.name: case.frame for case in BAD_CASES if case.frame[:1] == b"\x10"},
