@@ -18,10 +18,6 @@ from brokerweave.sim.schedule import Action
 FOLDER = Path(__file__).parent / "regressions"
 MESH_RUNS = tomllib.loads((FOLDER / "mesh_runs.toml").read_text())
 
-BROKEN = {"910090"}
-"""Runs in which the mesh breaks a promise today: a site that returns with an old session of a client counts
-more than one that returns with a later one."""
-
 
 def files(kind: str) -> list[str]:
     return sorted(file.stem for file in (FOLDER / kind).glob("*.toml"))
@@ -36,7 +32,7 @@ def load(kind: str, name: str) -> tuple[int, SimOptions, list[Action]]:
 @pytest.mark.parametrize("seed", MESH_RUNS)
 def test_a_run_that_once_broke_the_mesh_holds(seed: str) -> None:
     problem = run(int(seed), SimOptions("mesh", 4)).problem
-    assert bool(problem) == (seed in BROKEN), f"{MESH_RUNS[seed]}; now: {problem}"
+    assert not problem, f"{MESH_RUNS[seed]}; now: {problem}"
 
 
 @pytest.mark.parametrize("name", files("bugs"))

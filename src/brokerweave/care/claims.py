@@ -62,21 +62,27 @@ class Claims:
         self._generations: dict[str, tuple[int, str]] = {}
         self._sessions: dict[str, int] = {}
         """The last generation in which a client was connected anywhere, as far as is known."""
+        self._since: dict[str, int] = {}
+        """When a client last came anywhere, as far as is known."""
         self._releasing: list[_Releasing] = []
 
     def generation(self, client: str) -> int:
         """The last that is known of a client."""
         return self._generations.get(client, (0, ""))[0]
 
-    def _learn(self, client: str, generation: int, node: str, hold: int = Hold.CONNECTED) -> None:
+    def _learn(
+        self, client: str, generation: int, node: str, hold: int = Hold.CONNECTED, since: int = 0
+    ) -> None:
         known = self._generations.pop(client, (0, ""))
         self._generations[client] = max(known, (generation, node))
         if hold == Hold.CONNECTED:
             self._sessions[client] = max(self._sessions.get(client, 0), generation)
+        self._since[client] = max(self._since.get(client, 0), since)
         if len(self._generations) > MOST_GENERATIONS:
             oldest = next(iter(self._generations))
             del self._generations[oldest]
             self._sessions.pop(oldest, None)
+            self._since.pop(oldest, None)
 
     # The site that a client came to
 
@@ -92,7 +98,7 @@ class Claims:
             if ended and self._sessions.get(home.client, 0) <= ended:
                 homes.begin(record)
             record.session = record.generation
-        self._learn(home.client, record.generation, self._host.node_id, home.hold)
+        self._learn(home.client, record.generation, self._host.node_id, home.hold, home.since)
         home.state, home.to = State.HOME, ""
         home.unsettled = None
         home.answered.clear()
@@ -129,8 +135,10 @@ class Claims:
     def _ask(self, home: Home, node: str) -> None:
         record = home.record
         filters = tuple(record.filters) if home.elsewhere else ()
+        since = home.since if home.session else self._since.get(home.client, 0)
         planned = self.moves.planned(home, node)
-        claim = ClientClaim(home.client, record.generation, home.hold, filters, record.session, planned)
+        session = record.session
+        claim = ClientClaim(home.client, record.generation, home.hold, filters, session, planned, since)
         self._host.send_own(node, wire.CLAIM, wire.encode_claims([claim]))
 
     def _late(self, home: Home, claiming: Claiming) -> None:
@@ -316,17 +324,17 @@ class Claims:
         client, me, live = claim.client, self._host.node_id, self._sites.live
         home = self._homes.get(client)
         if home is not None and home.state is State.HOME and self._stays(home, claim, neighbour):
-            self._learn(client, claim.generation, neighbour, claim.hold)
+            self._learn(client, claim.generation, neighbour, claim.hold, claim.since)
             if home.record.generation <= claim.generation:
                 self.come(home, claim.generation + 1)
             self._give(neighbour, Give(client, home.record.generation, STALE, home=me))
             return
         generation, at = self._generations.get(client, (0, ""))
         later = generation > claim.generation and at in live - {me, neighbour}
-        if later and claim.hold < Hold.CONNECTED:
+        if later and self._hold(client, claim.hold, claim.since) == Hold.ADOPTED:
             self._give(neighbour, Give(client, generation, STALE, home=at))
             return
-        self._learn(client, claim.generation, neighbour, claim.hold)
+        self._learn(client, claim.generation, neighbour, claim.hold, claim.since)
         if home is not None and self.moves.drains(home, claim, neighbour):
             self._send_again(neighbour, claim)
             return
@@ -367,8 +375,16 @@ class Claims:
         self._give(neighbour, give)
 
     def _stays(self, home: Home, claim: ClientClaim, neighbour: str) -> bool:
-        mine = home.hold, home.record.generation, self._host.node_id
-        return mine > (claim.hold, claim.generation, neighbour)
+        client = claim.client
+        mine = self._hold(client, home.hold, home.since, claim.since)
+        theirs = self._hold(client, claim.hold, claim.since, home.since)
+        place = mine, home.record.generation, self._host.node_id
+        return place > (theirs, claim.generation, neighbour)
+
+    def _hold(self, client: str, hold: int, since: int, elsewhere: int = 0) -> int:
+        """As it counts: a session whose client came elsewhere later is no better than a record."""
+        left = since < max(elsewhere, self._since.get(client, 0))
+        return Hold.ADOPTED if hold == Hold.SESSION and left else hold
 
     def _leave(self, home: Home, to: str, planned: bool = False) -> None:
         home.state, home.to, home.to_life = State.LEAVING, to, self._sites.life_of(to)

@@ -210,7 +210,7 @@ class ClientCare(Care, SiteEvents):
             home = self.homes.open(client, session=True)
             home.grant(filters, self.homes.moment())
             self.homes.table.set_filters(home.record, dict(filters))
-            home.record.session = since
+            home.record.session = home.since = since
             self.claims.come(home, since)
 
     def wants(self, client: str, filters: Mapping[str, int | None]) -> None:
@@ -236,7 +236,7 @@ class ClientCare(Care, SiteEvents):
         home = self.homes.get(client)
         here = home is not None and home.state is State.HOME and home.session
         home = home or self.homes.open(client, session=True)
-        home.pair, home.session = pair, True
+        home.pair, home.session, home.since = pair, True, since
         home.delivering.interrupted()
         if not (here and session_present):
             home.delivering.lost()

@@ -135,6 +135,8 @@ class Home:
     delivering: Delivering = field(default_factory=Delivering)
     session: bool = False
     """A session of the client is, or was, at the broker here; else it was adopted."""
+    since: int = 0
+    """When the client last came here, as a generation."""
 
     @property
     def client(self) -> str:

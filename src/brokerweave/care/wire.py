@@ -42,6 +42,8 @@ class ClientClaim:
     session: int = 0
     planned: bool = False
     """Its connection where this is said lives, and is to drain before the claim is answered."""
+    since: int = 0
+    """When it was last connected: there, or anywhere if only its record is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class LogEntry:
 
 
 def encode_claims(claims: Iterable[ClientClaim]) -> bytes:
-    said = [[c.client, c.generation, c.hold, c.filters, c.session, c.planned] for c in claims]
+    said = [[c.client, c.generation, c.hold, c.filters, c.session, c.planned, c.since] for c in claims]
     return _pack(said, [], 0.0)
 
 
@@ -114,9 +116,15 @@ def decode_claims(payload: bytes) -> list[ClientClaim]:
     with _Reading():
         return [
             ClientClaim(
-                str(client), int(generation), int(hold), tuple(map(str, filters)), int(session), bool(planned)
+                str(client),
+                int(generation),
+                int(hold),
+                tuple(map(str, filters)),
+                int(session),
+                bool(planned),
+                int(since),
             )
-            for client, generation, hold, filters, session, planned in head
+            for client, generation, hold, filters, session, planned, since in head
         ]
     raise AssertionError
 

@@ -240,6 +240,25 @@ class TestAClientThatMoves:
         assert homes(mesh) == ["e"]
         assert care(mesh, "d").homes.get("c") is None
 
+    def test_is_not_at_a_site_that_returns_with_a_session_from_before(self, mesh: Network) -> None:
+        left = Guest(mesh, "d", "c", clean_start=False)
+        left.subscribe("t")
+        left.pair.ended()
+        mesh.settle()
+        for name in "eph":
+            mesh.cut("d", name)
+        mesh.advance(DEAD_SECONDS)
+        Guest(mesh, "e", "c", clean_start=False).subscribe("t")
+        mesh.settle()
+        kill(mesh, "e")
+        mesh.advance(DEAD_SECONDS)
+        (adopted,) = set(homes(mesh)) - {"d"}
+        for name in "ph":
+            mesh.link("d", name)
+        mesh.advance(1.0)
+        assert homes(mesh) == [adopted]
+        assert "c" not in mesh.nodes["d"].core.sessions.records
+
     def test_finds_what_was_published_while_its_old_site_had_not_heard(self, mesh: Network) -> None:
         Guest(mesh, "d", "c").subscribe("t")
         mesh.settle()
