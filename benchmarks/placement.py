@@ -11,7 +11,9 @@ import argparse
 import time
 from statistics import mean, median
 
-from brokerweave.placement.policy import PolicySettings, policy
+from brokerweave.placement.emma import EmmaPolicy
+from brokerweave.placement.policy import PolicySettings
+from brokerweave.placement.steady import SteadyPolicy
 from brokerweave.sim.placement import PING_BYTES, PlacementWorld
 
 SECONDS = 300.0
@@ -26,8 +28,8 @@ def main() -> None:
     parser.add_argument("--sites", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    for name in ("steady", "emma"):
-        world = PlacementWorld(given.gateways, given.sites, policy(name)(PolicySettings()), given.seed)
+    for name, policy in (("steady", SteadyPolicy), ("emma", EmmaPolicy)):
+        world = PlacementWorld(given.gateways, given.sites, policy(PolicySettings()), given.seed)
         print(
             f"{name}: {given.gateways} gateways x {given.sites} sites, {CLIENTS} clients each, {SECONDS:g} s"
         )

@@ -19,6 +19,7 @@ from enum import IntEnum
 from struct import Struct, error
 from typing import NamedTuple
 
+from brokerweave.membership.cursor import Cursor, blob
 from brokerweave.membership.members import Address, Claim, MemberState
 from brokerweave.membership.presets import MOST_META
 
@@ -132,7 +133,7 @@ def encode_update(update: Update) -> bytes:
     if isinstance(update, Gone):
         return b"\x05" + _text(update.id) + _U32.pack(update.incarnation)
     head = b"\x06" + _text(update.id) + _U64.pack(update.boot) + _U32.pack(update.version)
-    return head + _blob(update.meta)
+    return head + blob(update.meta)
 
 
 def decode_datagram(kind: int, data: bytes) -> tuple[MessageKind, Body, list[Update]]:
@@ -197,58 +198,33 @@ def _claim(claim: Claim) -> bytes:
             _address(claim.address),
             _address(claim.link_address),
             _U32.pack(claim.meta_version),
-            _blob(claim.meta),
+            blob(claim.meta),
         )
     )
 
 
 def _text(text: str) -> bytes:
-    return _blob(text.encode())
-
-
-def _blob(data: bytes) -> bytes:
-    return _U8.pack(len(data)) + data
+    return blob(text.encode())
 
 
 def _address(address: Address | None) -> bytes:
     return b"\0" if address is None else _text(address[0]) + _U16.pack(address[1])
 
 
-class _Cursor:
-    """Reads values one after another. Raises `ValueError` or `struct.error`."""
-
-    __slots__ = ("_at", "_data")
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    @property
-    def ended(self) -> bool:
-        return self._at >= len(self._data)
-
-    def u8(self) -> int:
-        return self._number(_U8)
-
-    def u32(self) -> int:
-        return self._number(_U32)
-
-    def u64(self) -> int:
-        return self._number(_U64)
+class _Cursor(Cursor):
+    __slots__ = ()
 
     def ping(self) -> Ping:
-        body = Ping._make(_PING.unpack_from(self._data, self._at))
-        self._at += _PING.size
-        return body
+        return Ping._make(self.values(_PING))
 
     def id(self) -> str:
-        text = self._blob().decode("ascii")
+        text = self.blob().decode("ascii")
         if _ID.fullmatch(text) is None:
             raise ValueError("an impossible id")
         return text
 
     def meta(self) -> bytes:
-        data = self._blob()
+        data = self.blob()
         if len(data) > MOST_META:
             raise ValueError("too much metadata")
         return data
@@ -260,22 +236,9 @@ class _Cursor:
         return Claim(member, boot, address, link, self.u32(), self.meta())
 
     def _address(self) -> Address | None:
-        host = self._blob().decode("ascii")
+        host = self.blob().decode("ascii")
         if not host:
             return None
         if _HOST.fullmatch(host) is None:
             raise ValueError("an impossible host")
-        return host, self._number(_U16)
-
-    def _blob(self) -> bytes:
-        size = self.u8()
-        data = self._data[self._at : self._at + size]
-        if len(data) != size:
-            raise ValueError("cut short")
-        self._at += size
-        return data
-
-    def _number(self, form: Struct) -> int:
-        number: int = form.unpack_from(self._data, self._at)[0]
-        self._at += form.size
-        return number
+        return host, int(self.values(_U16)[0])

@@ -112,11 +112,13 @@ class ControllerCore:
     def client_at(self, gateway: str, client: str, site: str, rate: float = 0.0) -> None:
         clients = self.graph.gateway(gateway).clients
         known = clients.get(client)
+        if known is not None and known.site == site:
+            known.rate = rate
+            return
         if known is None:
-            clients[client] = GraphClient(client, gateway, site, rate, pinned=self.pins.get(client))
-        else:
-            known.site, known.rate = site, rate
-        if self._cause(clients[client]):
+            known = clients[client] = GraphClient(client, gateway, site, pinned=self.pins.get(client))
+        known.site, known.rate = site, rate
+        if self._cause(known):
             self._look_now = True
 
     def client_gone(self, gateway: str, client: str, now: float) -> None:

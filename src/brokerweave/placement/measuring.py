@@ -12,12 +12,13 @@ from brokerweave.placement.quality import Sample, sample
 
 PINGS = 10
 INTERVAL = 0.25
+MOST_PUT_OFF = 6
 PATIENCE = 2.0
 """Seconds after which a ping that was not answered is lost. The last latency group begins at one second."""
 
 
 class PingSeries:
-    __slots__ = ("_answered", "_next", "_pings", "_sent", "site")
+    __slots__ = ("_answered", "_next", "_pings", "_put_off", "_sent", "site")
 
     def __init__(self, site: str, pings: int, now: float) -> None:
         self.site = site
@@ -26,6 +27,7 @@ class PingSeries:
         self._sent: dict[int, float] = {}
         """By sequence, in their order."""
         self._answered: dict[int, float] = {}
+        self._put_off = 0
 
     def next_due(self) -> float:
         """When the next ping is to be sent, or the last one is lost."""
@@ -36,6 +38,12 @@ class PingSeries:
     def send(self, seq: int, now: float) -> None:
         self._sent[seq] = now
         self._next = now + INTERVAL
+
+    def put_off(self, now: float) -> bool:
+        """The next ping cannot be sent yet. Whether there is patience to wait for that."""
+        self._put_off += 1
+        self._next = now + INTERVAL
+        return self._put_off <= MOST_PUT_OFF
 
     @property
     def sends(self) -> bool:

@@ -42,8 +42,9 @@ class ProbeSettings:
 
 
 class ProbeHost(Protocol):
-    def ping(self, site: str, seq: int) -> None:
-        """Send one. Any answer with this `seq` from there goes to `Prober.answered`."""
+    def ping(self, site: str, seq: int) -> bool:
+        """Send one, or say False if that is not possible yet. Any answer with this `seq` from there goes to
+        `Prober.answered`."""
 
     def measured(self, site: str, sample: Sample) -> None: ...
 
@@ -115,13 +116,16 @@ class Prober:
 
     # What happens
 
-    def answered(self, seq: int, now: float) -> None:
+    def answered(self, seq: int, now: float) -> str | None:
+        """Which site was pinged with it, if it was lately."""
         found = self._pings.get(seq)
-        if found is not None:
-            measuring, done = found
-            measuring.answered(seq, now)
-            if measuring.finished(now):
-                self._finish(measuring, done, now)
+        if found is None:
+            return None
+        measuring, done = found
+        measuring.answered(seq, now)
+        if measuring.finished(now):
+            self._finish(measuring, done, now)
+        return measuring.site
 
     def next_due(self) -> float:
         return self._agenda.next_due()
@@ -195,9 +199,13 @@ class Prober:
         if measuring.sends:
             self._seq = self._seq % MOST_SEQ + 1
             self._pings[self._seq] = (measuring, done)
-            measuring.send(self._seq, now)
-            self.sent += 1
-            self._host.ping(measuring.site, self._seq)
+            if self._host.ping(measuring.site, self._seq):
+                self.sent += 1
+                measuring.send(self._seq, now)
+            elif not measuring.put_off(now):
+                measuring.send(self._seq, now)  # it counts as lost
+            else:
+                del self._pings[self._seq]
         elif measuring.finished(now):
             self._finish(measuring, done, now)
             return

@@ -31,8 +31,8 @@ class SteadyPolicy(PlacementPolicy):
                 yield from self._moves_of(graph, gateway, loads)
 
     def _moves_of(self, graph: Graph, gateway: GraphGateway, loads: Loads) -> Iterator[Move]:
-        """A site that is near now and was not for all of the hold is waited for: the next best would have to
-        be left again for it."""
+        """A site that may be near is waited for until that is sure: the next best would have to be left again
+        for it. So sites are compared by their best measurement, and a target by its worst one."""
         hold, rest, now = self.settings.hold, self.settings.rest, graph.now
         edges = graph.open_edges(gateway)
         held = {
@@ -40,7 +40,8 @@ class SteadyPolicy(PlacementPolicy):
             for name, edge in gateway.edges.items()
             if (costs := edge.costs_over(hold, now)) is not None
         }
-        near = self._near({name: edge.cost for name, edge in edges.items()}) & held.keys()
+        best = {name: held[name][0] if name in held else edge.cost for name, edge in edges.items()}
+        near = self._near(best) & held.keys()
         highest = {name: held[name][1] for name in near}
         for client in list(gateway.clients.values()):
             if now - client.moved_at < rest or client.site not in held:

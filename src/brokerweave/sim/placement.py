@@ -39,8 +39,9 @@ class ModelGateway:
         self.prober = Prober(settings, Random(world.random.random()), self)
         self._world = world
 
-    def ping(self, site: str, seq: int) -> None:
+    def ping(self, site: str, seq: int) -> bool:
         self._world.ping(self, site, seq)
+        return True
 
     def measured(self, site: str, sample: Sample) -> None:
         self._world.core.graph.measured(self.name, site, sample)

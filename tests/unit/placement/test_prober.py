@@ -23,10 +23,11 @@ class Pinged:
         self.prober = Prober(settings or ProbeSettings(), Random(1), self)
         self._answers: list[tuple[float, int]] = []
 
-    def ping(self, site: str, seq: int) -> None:
+    def ping(self, site: str, seq: int) -> bool:
         self.pings.append((self.now, site))
         if self.trips[site] < inf:
             heappush(self._answers, (self.now + self.trips[site], seq))
+        return True
 
     def measured(self, site: str, sample: Sample) -> None:
         self.samples.append((site, sample))
