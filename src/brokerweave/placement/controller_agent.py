@@ -23,7 +23,7 @@ from brokerweave.placement.messages import (
     ClientPage,
     Message,
     MoveRequest,
-    MoveResult,
+    OrderResult,
     PlaceAnswer,
     PlaceRequest,
     Report,
@@ -104,7 +104,7 @@ class ControllerAgent:
         if isinstance(message, Report):
             self._reported(message, heard, now)
             return True
-        if not isinstance(message, (ClientPage, PlaceRequest, MoveResult)):
+        if not isinstance(message, (ClientPage, PlaceRequest, OrderResult)):
             return False
         gateway = self._gateways.get(message.gateway)
         if gateway is None or gateway.boot != heard.boot:

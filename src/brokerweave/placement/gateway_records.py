@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from brokerweave.placement.history import MoveOutcome
-from brokerweave.placement.messages import MoveResult, SiteReading
+from brokerweave.placement.messages import OrderResult, SiteReading
 from brokerweave.placement.quality import Sample
 
 MOST_REMEMBERED = 4096
@@ -22,14 +22,14 @@ OrderKey = tuple[str, int]
 class OrderBook:
     def __init__(self, gateway: str) -> None:
         self._gateway = gateway
-        self._results: OrderedDict[OrderKey, MoveResult | None] = OrderedDict()
+        self._results: OrderedDict[OrderKey, OrderResult | None] = OrderedDict()
         self._moves: dict[int, OrderKey] = {}
         self._number = 0
 
     def __contains__(self, order: object) -> bool:
         return order in self._results
 
-    def result(self, order: OrderKey) -> MoveResult | None:
+    def result(self, order: OrderKey) -> OrderResult | None:
         return self._results.get(order)
 
     def begin(self, order: OrderKey) -> int:
@@ -41,12 +41,12 @@ class OrderBook:
             self._results.popitem(last=False)
         return self._number
 
-    def end(self, number: int, outcome: MoveOutcome, note: str) -> tuple[str, MoveResult] | None:
+    def end(self, number: int, outcome: MoveOutcome, note: str) -> tuple[str, OrderResult] | None:
         """Whom to tell what; None if there is no such move any more."""
         order = self._moves.pop(number, None)
         if order is None:
             return None
-        result = self._results[order] = MoveResult(self._gateway, order[1], outcome, note)
+        result = self._results[order] = OrderResult(self._gateway, order[1], outcome, note)
         return order[0], result
 
 

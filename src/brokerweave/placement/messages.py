@@ -137,7 +137,7 @@ class MoveRequest(NamedTuple):
     target: str
 
 
-class MoveResult(NamedTuple):
+class OrderResult(NamedTuple):
     gateway: str
     number: int
     outcome: MoveOutcome
@@ -154,7 +154,7 @@ Message = (
     | PlaceRequest
     | PlaceAnswer
     | MoveRequest
-    | MoveResult
+    | OrderResult
 )
 
 _PONG, _HEAD, _PAGE = Struct("!IH"), Struct("!II"), Struct("!IBB")
@@ -251,7 +251,7 @@ def _client_page(message: ClientPage) -> bytes:
     )
 
 
-def _move_result(message: MoveResult) -> bytes:
+def _move_result(message: OrderResult) -> bytes:
     outcome = bytes([_OUTCOMES.index(message.outcome)])
     note = message.note.encode()[:MOST_TEXT].decode(errors="ignore")
     return _text(message.gateway) + _U64.pack(message.number) + outcome + _text(note)
@@ -267,7 +267,7 @@ _ENCODERS: dict[type, tuple[Kind, Callable[..., bytes]]] = {
     PlaceRequest: (Kind.PLACE, lambda each: _U32.pack(each.seq) + _text(each.gateway) + _text(each.client)),
     PlaceAnswer: (Kind.PLACED, lambda each: _U32.pack(each.seq) + b"".join(map(_text, each.sites))),
     MoveRequest: (Kind.MOVE, lambda each: _U64.pack(each.number) + b"".join(map(_text, each[1:]))),
-    MoveResult: (Kind.MOVED, _move_result),
+    OrderResult: (Kind.MOVED, _move_result),
 }
 
 
@@ -368,5 +368,7 @@ _DECODERS: dict[Kind, Callable[[_Reader], Message]] = {
     Kind.PLACE: lambda reader: PlaceRequest(reader.u32(), reader.name(), reader.name()),
     Kind.PLACED: _read_placed,
     Kind.MOVE: lambda reader: MoveRequest(reader.u64(), reader.name(), reader.name(), reader.name()),
-    Kind.MOVED: lambda reader: MoveResult(reader.name(), reader.u64(), _OUTCOMES[reader.u8()], reader.text()),
+    Kind.MOVED: lambda reader: OrderResult(
+        reader.name(), reader.u64(), _OUTCOMES[reader.u8()], reader.text()
+    ),
 }

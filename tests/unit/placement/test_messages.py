@@ -15,7 +15,7 @@ from brokerweave.placement.messages import (
     Kind,
     Message,
     MoveRequest,
-    MoveResult,
+    OrderResult,
     PlaceAnswer,
     PlaceRequest,
     Report,
@@ -47,7 +47,7 @@ MESSAGES: list[Message] = [
     PlaceAnswer(3, ("a", "b")),
     PlaceAnswer(4, ()),
     MoveRequest(2**63, "client", "a", "b"),
-    *(MoveResult("g1", 5, outcome, "why") for outcome in MoveOutcome),
+    *(OrderResult("g1", 5, outcome, "why") for outcome in MoveOutcome),
 ]
 
 
@@ -82,7 +82,7 @@ def test_garbage_is_an_error_or_a_message_and_nothing_else(kind: int, content: b
         (Kind.REPORT, encode(Report("g", "", 0, 0, (MEASURED,)))[1][:-4] + bytes([11, 10, 0, 0])),
         (Kind.SITES, encode(SitePage(1, 2, 2, ()))[1]),
         (Kind.CLIENTS, encode(ClientPage("g", 5, 4, ()))[1]),
-        (Kind.MOVED, encode(MoveResult("g", 1, MoveOutcome.DONE, ""))[1][:-2] + bytes([200, 0])),
+        (Kind.MOVED, encode(OrderResult("g", 1, MoveOutcome.DONE, ""))[1][:-2] + bytes([200, 0])),
         (Kind.MOVE, encode(MoveRequest(1, "", "a", "b"))[1]),
         (99, b""),
     ],
