@@ -17,7 +17,6 @@ from brokerweave.care.copies import Copies
 from brokerweave.care.deliveries import ClientDeliveries
 from brokerweave.care.disk import Life, RecordJournal
 from brokerweave.care.hearing import Hearing
-from brokerweave.care.held import Held
 from brokerweave.care.home import Home, Standing, State
 from brokerweave.care.homes import Homes
 from brokerweave.care.host import CareHost
@@ -96,8 +95,8 @@ class ClientCare(Care, SiteEvents):
             return
         for each in self._disk.open(journal):
             self.copies.restore(each)
-            if isinstance(each, Held):
-                self.publications.remember(each)
+            if len(each) == 2:
+                self.publications.remember(*each)
         # after the sessions, which are remembered in this turn
         self._soon(lambda: self._soon(self._adoption.restored))
 
@@ -310,11 +309,11 @@ class ClientCare(Care, SiteEvents):
     def keeps(self, topic: bytes) -> bool:
         return topic in self.publications.topics
 
-    def swallows(self, pair: Pair, content: bytes, must_see: bool) -> bool:
-        return self.deliveries.swallows(pair, content, must_see)
+    def swallows(self, pair: Pair, name: bytes, must_see: bool) -> bool:
+        return self.deliveries.swallows(pair, name, must_see)
 
-    def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
-        self.deliveries.received(pair, hashes, more, self._received_elsewhere)
+    def received(self, pair: Pair, names: list[bytes], more: bool) -> None:
+        self.deliveries.received(pair, names, more, self._received_elsewhere)
 
     def _received_elsewhere(self, home: Home, ids: set[MessageId]) -> None:
         """The client is where it was, after all, and another site is to know what it has."""
@@ -327,6 +326,9 @@ class ClientCare(Care, SiteEvents):
 
     def entering(self, pair: Pair, publish: Publish) -> None:
         self.publications.entering(pair, publish)
+
+    def publication_name(self, pair: Pair, publish: Publish) -> bytes:
+        return self.publications.stamp_entering(pair, publish)
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
         client, content = pair.client.client_id, content_hash(publish.topic, publish.payload)

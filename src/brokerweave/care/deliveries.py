@@ -7,17 +7,18 @@ nor behind a place in its stream that waits. Must not know: claims, holders, wha
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import takewhile
+from collections.abc import Callable, Iterable
+from itertools import chain, takewhile
 
 from brokerweave.care.hearing import Hearing
 from brokerweave.care.held import Held
 from brokerweave.care.home import Delivering, Home, Standing, State
 from brokerweave.care.homes import Homes
 from brokerweave.care.host import CareHost
-from brokerweave.care.ids import MessageId
+from brokerweave.care.ids import MessageId, stamp_of
 from brokerweave.care.publishers import Publishers
 from brokerweave.care.recent import Entering, RecentPublications
+from brokerweave.mqtt.content import HASH_BYTES
 from brokerweave.plugin.sites import SiteBook
 from brokerweave.session.hold_points import HoldPoint
 from brokerweave.session.pair import Pair
@@ -86,9 +87,11 @@ class ClientDeliveries:
             delivering.flight.update(held.id for held, _ in waiting)
             delivering.giving = True
             publishes = [publish for _, publish in waiting]
+            given = {stamp_of(held.id): held for held, _ in waiting}
+            delivering.given |= given
             self._host.redelivering(home.client, publishes)
             behind = ready.pop(0).behind if ready else None
-            pair.redeliver(publishes, lambda: self._gave(home, pair), behind)
+            pair.redeliver(publishes, lambda: self._gave(home, pair), behind, list(given))
         for standing in ready:
             pair.end_hold(standing.behind)
 
@@ -104,23 +107,24 @@ class ClientDeliveries:
 
     # The broker delivers
 
-    def swallows(self, pair: Pair, content: bytes, must_see: bool) -> bool:
+    def swallows(self, pair: Pair, name: bytes, must_see: bool) -> bool:
         """Whether the client has what its broker delivers, or gets it from the node."""
         home = self._homes.get(pair.client.client_id)
         if home is None or home.pair is not pair:
             return False
-        found, delivering = self._found(home, content), home.delivering
-        for held in found:
-            if held.id in home.record.queue and held.id not in delivering.flight:
-                if not must_see and held.id not in delivering.by_broker:
-                    return True  # the node gives it, in its turn
-                delivering.flight.add(held.id)
-                return False
-        for entering in self._recent.entering(content):
+        found, delivering = self._found(home, name), home.delivering
+        pending = [each for each in self._queued(home, name, found) if each.id not in delivering.flight]
+        if pending:
+            expected = next((held for held in pending if held.id in delivering.by_broker), None)
+            if expected is None and not must_see:
+                return True  # the node gives it, in its turn
+            delivering.flight.add((expected or pending[0]).id)
+            return False
+        for entering in self._recent.entering(name):
             if home.client not in entering.shown and not self._has_name(entering):
                 entering.shown.add(home.client)
                 return False
-        for held in found:
+        for held in reversed(found):
             had = self._homes.table.has(home.record, held) and self._is_for(home, held)
             if had or held.id in delivering.flight:
                 return not must_see and held.id not in home.record.dropped
@@ -139,28 +143,50 @@ class ClientDeliveries:
         withdrawn = client not in self._homes.subscribing and home.delivering.qos_of(topic) < 0
         return withdrawn or client in self._homes.table.matching(topic)
 
-    def _found(self, home: Home, content: bytes) -> list[Held]:
-        found = self._recent.of(content)
-        return found or [held for held in home.record.queue.values() if held.hash == content]
+    def _found(self, home: Home, name: bytes) -> list[Held]:
+        """What the broker may mean: one, if it says which; else all that say the same."""
+        given = home.delivering.given.get(name[HASH_BYTES:])
+        if given is not None:
+            return [given]
+        return self._recent.of(name) or self._forgotten(home, name)
+
+    def _forgotten(self, home: Home, name: bytes) -> list[Held]:
+        """The node was started since. Of what was published here before it may have forgotten the stamps."""
+        equal, stamp = _equal(home.record.queue.values(), name), name[HASH_BYTES:]
+        return [held for held in equal if not stamp or self._before(held.id) or stamp_of(held.id) == stamp]
+
+    def _before(self, identifier: MessageId) -> bool:
+        """Whether it was published here before this start."""
+        return identifier.origin == self._host.node_id and identifier.epoch < self._host.settings.epoch
+
+    def _queued(self, home: Home, name: bytes, found: list[Held]) -> list[Held]:
+        """Those of them that are in the client's queue."""
+        queue = home.record.queue
+        some = found if len(found) <= len(queue) else _equal(queue.values(), name)
+        return [held for held in some if held.id in queue]
 
     # They answer
 
     def received(
-        self, pair: Pair, hashes: list[bytes], more: bool, left: Callable[[Home, set[MessageId]], None]
+        self, pair: Pair, names: list[bytes], more: bool, left: Callable[[Home, set[MessageId]], None]
     ) -> None:
         """A client has these. `left`: called for a client that another site has claimed."""
         home = self._homes.get(pair.client.client_id)
         if home is None:
             return
         ids = []
-        for content in hashes:
-            identifier = home.received(self._found(home, content))
+        for name in names:
+            found = self._found(home, name)
+            # what is in the queue first: of a topic on which all say the same, much may have come
+            identifier = home.received(chain(self._queued(home, name, found), found))
+            home.delivering.given.pop(name[HASH_BYTES:], None)
             if identifier is not None:
                 ids.append(identifier)
                 continue
-            for entering in self._recent.entering(content):
-                if home.client in entering.shown:
+            for entering in self._recent.entering(name):
+                if home.client in entering.shown - entering.had:
                     entering.had.add(home.client)
+                    break
         if ids:
             self._homes.received(home, ids)
             if more:
@@ -168,3 +194,7 @@ class ClientDeliveries:
             if home.state is State.LEAVING:
                 left(home, set(ids))
             self.pump(home)
+
+
+def _equal(some: Iterable[Held], name: bytes) -> list[Held]:
+    return [held for held in some if held.hash == name[:HASH_BYTES]]

@@ -33,8 +33,9 @@ _READ_BYTES = 1 << 20
 _CAME, _TOLD, _WHOLE = 1, 2, 3
 _HEAD = struct.Struct(">BdHI")
 
-Part = Held | tuple[Life, list[LogEntry], bool]
-"""A publication that came, or what a home told; True: these records stand for all that was told of them."""
+Part = tuple[Held, bytes] | tuple[Life, list[LogEntry], bool]
+"""A publication that came, with the stamp under which the broker has it; or what a home told; True: these
+records stand for all that was told of them."""
 
 
 class RecordJournal:
@@ -67,10 +68,10 @@ class RecordJournal:
 
     # What happens
 
-    def came(self, held: Held) -> None:
+    def came(self, held: Held, stamp: bytes) -> None:
         """A publication that clients here want, or clients whose records are kept here."""
         if self._journal is not None:
-            self._put(_CAME, "", encode_held(held, held.born))
+            self._put(_CAME, "", encode_held(held, held.born) + stamp)
 
     def told(self, life: Life, entries: list[LogEntry]) -> None:
         """What another home said."""
@@ -167,7 +168,8 @@ class RecordJournal:
             at += name_size + size
             content = data[at - size : at]
             if kind == _CAME:
-                yield decode_held(content)[0]
+                held, end = decode_held(content)
+                yield held, content[end:]
                 continue
             start, _, entries = wire.decode_log(content, time)
             life = node, start

@@ -8,7 +8,7 @@ node. What the client answered leaves the queue. Must not know: other sites, hol
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from brokerweave.care import held as aging
@@ -77,6 +77,8 @@ class Delivering:
     """What its broker will deliver."""
     flight: set[MessageId] = field(default_factory=set)
     """What was given to it, or is held in its stream, and not answered."""
+    given: dict[bytes, Held] = field(default_factory=dict)
+    """What the node gives to it, by stamp: so its receipts name it."""
     giving: bool = False
     opened: bool = False
     standing: list[Standing] = field(default_factory=list)
@@ -92,6 +94,7 @@ class Delivering:
     def interrupted(self) -> None:
         """The connection is over."""
         self.flight.clear()
+        self.given.clear()
         self.giving = False
         self.opened = False
         self.standing.clear()
@@ -167,7 +170,7 @@ class Home:
                 out.append((held, replace(left.publish, qos=min(qos, left.publish.qos))))
         return out
 
-    def received(self, found: list[Held]) -> MessageId | None:
+    def received(self, found: Iterable[Held]) -> MessageId | None:
         """The client answered one of these, which say the same."""
         for held in found:
             if held.id in self.delivering.flight:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from brokerweave.links.injector import Injector
 from brokerweave.links.lane import Lane
 from brokerweave.mqtt.packets import Publish, Will
+from brokerweave.mqtt.stamp import Stamps
 from brokerweave.plugin import Cut, Timer
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
@@ -89,6 +90,13 @@ class CareHost(Protocol):
 
     @property
     def injectors(self) -> Sequence[Injector]: ...
+
+    @property
+    def stamps(self) -> Stamps: ...
+
+    @property
+    def passes_user_properties(self) -> bool:
+        """Whether the broker delivers stamps, as far as is known."""
 
     @property
     def neighbour_table(self) -> LinkTable: ...

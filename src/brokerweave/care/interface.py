@@ -72,14 +72,14 @@ class Care:
 
     # They receive
 
-    def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
+    def received(self, pair: Pair, names: list[bytes], more: bool) -> None:
         """A client has these. `more`: the broker is about to deliver more than that."""
 
     def keeps(self, topic: bytes) -> bool:
         """Whether somebody may keep what was published on a topic for those who asked for QoS 0."""
         return False
 
-    def swallows(self, pair: Pair, content: bytes, must_see: bool) -> bool:
+    def swallows(self, pair: Pair, name: bytes, must_see: bool) -> bool:
         """Whether a client has what its broker is delivering, or gets it from the node. `must_see`: for the
         sake of MQTT it has to pass all the same."""
         return False

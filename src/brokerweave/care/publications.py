@@ -18,7 +18,7 @@ from brokerweave.care.held import Held
 from brokerweave.care.home import Home, State
 from brokerweave.care.homes import Homes
 from brokerweave.care.host import CareHost
-from brokerweave.care.ids import MessageId
+from brokerweave.care.ids import MessageId, stamp_of, stamp_of_entering
 from brokerweave.care.kept_topics import KeptTopics
 from brokerweave.care.publishers import Publishers, Sent
 from brokerweave.care.recent import Entering, RecentPublications
@@ -63,9 +63,13 @@ class RecordedPublications:
         self._forward = forward
         self._pump = pump
         self.topics = KeptTopics()
+        self._entering: Entering | None = None
+        """What is about to go to the broker."""
         self._entered: Entering | None = None
         """What the run that is about to be held was while it had no name."""
         self._aging = False
+        for lane, injector in enumerate(host.injectors):
+            injector.stamp_with(_InjectedNames(self._lane(lane)), host.stamps)
 
     def recall(self) -> None:
         """What was on its way to the broker when the node ended the broker may deliver to those who come."""
@@ -73,12 +77,12 @@ class RecordedPublications:
             lane = self._lane(lane)
             for run in islice(injector.outbox.kept(), MOST_RECALLED):
                 for held in _publications(run, lane):
-                    self.remember(held)
+                    self.remember(held, stamp_of(held.id))
 
-    def remember(self, held: Held) -> None:
+    def remember(self, held: Held, stamp: bytes = b"") -> None:
         """The broker may deliver it."""
         self._age_later()
-        self._recent.note(held)
+        self._recent.note(held, stamp)
 
     def _lane(self, lane: int) -> int:
         return lane if self._host.settings.ordered else 0
@@ -90,7 +94,20 @@ class RecordedPublications:
         self._age_later()
         content = content_hash(publish.topic, publish.payload)
         client, packet_id = pair.client.client_id, publish.packet_id
-        self._recent.enter(Entering(client, packet_id, content, self._homes.moment(), publish.dup))
+        self._entering = Entering(client, packet_id, content, self._homes.moment(), publish.dup)
+        self._recent.enter(self._entering)
+
+    def stamp_entering(self, pair: Pair, publish: Publish) -> bytes:
+        """Under which name the broker gets it."""
+        entering = self._entering
+        if entering is None or (entering.publisher, entering.packet_id) != (
+            pair.client.client_id,
+            publish.packet_id,
+        ):
+            return b""
+        me, epoch = self._host.node_id, self._host.settings.epoch
+        entering.stamp = stamp_of_entering(me, epoch, entering.tick)
+        return entering.stamp
 
     def entered(self, sender: tuple[str, int], content: bytes, run: Run, lane: int) -> None:
         """The broker has it, and it goes out next."""
@@ -191,14 +208,21 @@ class RecordedPublications:
                     touched[client] = self._homes[client]
             # after those: a copy of what such a client wanted elsewhere says nothing new then
             wanted = self._copies.came(topic, held, run.holds) or bool(clients)
+            stamp = self._stamp(held, entered)
             if wanted:
-                self._disk.came(held)
+                self._disk.came(held, stamp)
             if wanted or self._homes.subscribing:
-                self.remember(held)
+                self.remember(held, stamp)
         if in_turn:
             self._homes.table.take((run.origin, run.epoch, lane), run.first + run.count - 1)
         for home in touched.values():
             self._pump(home)
+
+    def _stamp(self, held: Held, entered: Entering | None) -> bytes:
+        """Under which the broker has it from its publisher, or gets it from this node."""
+        if entered is not None:
+            return entered.stamp
+        return stamp_of(held.id) if self._host.passes_user_properties else b""
 
     def _add(self, home: Home, held: Held, entered: Entering | None) -> bool:
         """A client here is to get this. Whether the node may have to give it."""
@@ -239,6 +263,17 @@ class RecordedPublications:
         self._aging = False
         if any(left):
             self._age_later()
+
+
+class _InjectedNames:
+    """Of what the injector of one lane publishes."""
+
+    def __init__(self, lane: int) -> None:
+        self._lane = lane
+
+    def name_of(self, run: Run, offset: int) -> bytes:
+        first = _name(run, self._lane)
+        return stamp_of(first._replace(sequence=first.sequence + offset))
 
 
 def content_of(run: Run) -> bytes:

@@ -1,8 +1,9 @@
-"""What a broker may be about to deliver, found by what it says.
+"""What a broker may be about to deliver, found by the name of a delivery (`session.deliveries.name_of`).
 
-Owns what came to this node in the last one or two windows, by content, and what clients here published that
-the broker has yet to acknowledge. Invariant: what a broker delivers is here, unless the node was restarted or
-it was published elsewhere than through nodes. Must not know: clocks, clients' records.
+Owns what came to this node in the last one or two windows, by stamp and by content, and what clients here
+published that the broker has yet to acknowledge. Invariants: what a broker delivers is here, unless the node
+was restarted or it was published elsewhere than through nodes; with a stamp at most one publication is found,
+else all of that content. Must not know: clocks, clients' records.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from brokerweave.care.held import Held
+from brokerweave.mqtt.content import HASH_BYTES
 
 MOST = 200_000
 MOST_ENTERING = 100_000
@@ -26,6 +28,8 @@ class Entering:
     tick: int
     again: bool = False
     """Its publisher may have sent it before."""
+    stamp: bytes = b""
+    """Under which the broker has it, if it has one."""
     shown: set[str] = field(default_factory=set)
     """Clients to which the broker delivered it."""
     had: set[str] = field(default_factory=set)
@@ -39,21 +43,31 @@ class RecentPublications:
         self._count = self._entering_count = 0
         self._latest: dict[bytes, list[Held]] = {}
         self._earlier: dict[bytes, list[Held]] = {}
+        self._stamped: dict[bytes, Held] = {}
+        self._stamped_earlier: dict[bytes, Held] = {}
         self._entering: dict[bytes, list[Entering]] = {}
 
-    def note(self, held: Held) -> None:
+    def note(self, held: Held, stamp: bytes = b"") -> None:
+        """`stamp`: under which the broker has it, or may get it."""
         if self._count >= MOST:
             self.turn()
             self.forgotten += 1
         self._count += 1
         self._latest.setdefault(held.hash, []).append(held)
+        if stamp:
+            self._stamped[stamp] = held
 
-    def of(self, content: bytes) -> list[Held]:
+    def of(self, name: bytes) -> list[Held]:
+        content, stamp = name[:HASH_BYTES], name[HASH_BYTES:]
+        if stamp:
+            held = self._stamped.get(stamp) or self._stamped_earlier.get(stamp)
+            return [held] if held is not None else []
         return self._earlier.get(content, []) + self._latest.get(content, [])
 
     def turn(self) -> bool:
         """A window has passed. Whether there is anything left."""
         self._earlier, self._latest, self._count = self._latest, {}, 0
+        self._stamped_earlier, self._stamped = self._stamped, {}
         return bool(self._earlier)
 
     # What enters
@@ -65,8 +79,10 @@ class RecentPublications:
             self._entering_count -= len(self._entering.pop(next(iter(self._entering))))
             self.forgotten += 1
 
-    def entering(self, content: bytes) -> list[Entering]:
-        return self._entering.get(content, [])
+    def entering(self, name: bytes) -> list[Entering]:
+        content, stamp = name[:HASH_BYTES], name[HASH_BYTES:]
+        found = self._entering.get(content, [])
+        return [each for each in found if each.stamp == stamp] if stamp else found
 
     def shown(self, client: str) -> list[Entering]:
         """What the broker delivered to a client and has no id yet."""

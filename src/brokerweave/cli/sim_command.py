@@ -68,6 +68,13 @@ def sim(
         str,
         typer.Option(help="As cycles under \\[links]: stand-by, or none, which only a tree can do."),
     ] = "stand-by",
+    equal: Annotated[
+        bool,
+        typer.Option(
+            "--equal-payloads",
+            help="All publications have one payload: with a mesh whose brokers pass user properties.",
+        ),
+    ] = False,
     processes: Annotated[int, typer.Option(help="Runs side by side.", min=1, max=256)] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> int:
@@ -78,6 +85,7 @@ def sim(
 
     options = replace(
         _options(known(strategy), nodes, faults, duration, wiring, cycles),
+        equal=equal,
         options=given(known(strategy), settings or ()),
     )
     total = many.SeedSummary()
@@ -111,7 +119,8 @@ def _options(strategy: str, nodes: int, faults: str, duration: float, wiring: st
     from brokerweave.sim.run import SimOptions
     from brokerweave.sim.schedule import FAULTS, SPLIT
 
-    names = {"all": FAULTS, "none": ()}.get(faults, tuple(filter(None, faults.split(","))))
+    groups = {"all": FAULTS, "none": ()}
+    names = [name for each in faults.split(",") for name in groups.get(each, (each,)) if name]
     for name in names:
         if name not in (*FAULTS, SPLIT):
             known = ", ".join((*FAULTS, SPLIT))

@@ -161,6 +161,7 @@ class Injector:
         self.abilities = abilities
         self._sender.limits = abilities
         self._version = abilities.version
+        self._version_proven = True  # else one lost connection would cost MQTT 5, and all properties
 
     # The life of a connection
 

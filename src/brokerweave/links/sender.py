@@ -202,7 +202,7 @@ class Sender:
                 ended += 1
                 continue
             message.repair = run.repair
-            if self.names is not None and message.published_qos:
+            if self.names is not None and self.limits.user_properties and message.published_qos:
                 message.stamp = self.names.name_of(run, offset)
             inherited = 0 < record <= self._outbox.inherited
             if mark is not None and mark.step is Step.DONE:
@@ -253,7 +253,7 @@ class Sender:
             return self._give_up(
                 message, f"{len(frame)} bytes; the broker takes {self.limits.maximum_packet}"
             )
-        if message.stamp and message.qos and self.limits.user_properties:
+        if message.stamp and self.limits.user_properties:
             frame = self._stamped(message, frame)
         self._queue.popleft()
         self._count(message)

@@ -464,8 +464,8 @@ class NodeCore:
         self.counters.add(f"moves_{result.outcome.value}")
         self.host.move_ended(result)
 
-    def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
-        self.care.received(pair, hashes, more)
+    def received(self, pair: Pair, names: list[bytes], more: bool) -> None:
+        self.care.received(pair, names, more)
 
     def publishing(self, topic: str) -> None:
         self.care.publishing(topic)
@@ -473,15 +473,14 @@ class NodeCore:
     def keeps(self, topic: bytes) -> bool:
         return self.care.keeps(topic)
 
-    def swallows(self, pair: Pair, content: bytes, must_see: bool) -> bool:
-        return self.care.swallows(pair, content, must_see)
+    def swallows(self, pair: Pair, name: bytes, must_see: bool) -> bool:
+        return self.care.swallows(pair, name, must_see)
 
     def entering(self, pair: Pair, publish: Publish) -> None:
         self.care.entering(pair, publish)
 
     def publication_name(self, pair: Pair, publish: Publish) -> bytes:
-        name = self.care.publication_name(pair, publish)
-        return name if name and self.passes_user_properties else b""
+        return self.care.publication_name(pair, publish) if self.passes_user_properties else b""
 
     @property
     def passes_user_properties(self) -> bool:

@@ -30,12 +30,12 @@ _NO_FILTERS: Mapping[str, int] = {}
 
 
 def name_of(topic: str | bytes, payload: bytes, stamped: bytes | None) -> bytes:
-    """By what a delivery is known: its stamp (`mqtt.stamp`), or else a hash of its content.
+    """By what a delivery is known: a hash of its content, and its stamp (`mqtt.stamp`) if it has one.
 
-    The hash alone cannot tell two equal publications apart. It is the name where no stamp came: with MQTT
-    3.1.1, from a broker that does not pass user properties, and of what was handed to the broker without one.
+    The hash alone cannot tell two equal publications apart. It is all there is with MQTT 3.1.1, from a broker
+    that does not pass user properties, and of what was handed to the broker without a stamp.
     """
-    return stamped or content_hash(topic, payload)
+    return content_hash(topic, payload) + (stamped or b"")
 
 
 class Deliveries:

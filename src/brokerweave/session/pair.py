@@ -672,18 +672,18 @@ class Pair:
         publishes: list[Publish],
         done: Callable[[], None],
         hold_point: HoldPoint | None = None,
-        names: Sequence[bytes] | None = None,
+        stamps: Sequence[bytes] | None = None,
     ) -> None:
         """Send these to the client in their order, at `hold_point`; without it, behind what came so far.
 
-        Their QoS is that of the delivery; packet ids are the node's. `names`: of each, b"" where its content
-        is its name, as it is of all without `names`. `done` is called when the client has
-        answered all of them and the stream goes on; never, if the client leaves before.
+        Their QoS is that of the delivery; packet ids are the node's. `stamps`: the client's receipts are told
+        under these, as if they had come with them. `done` is called when the client has answered all of
+        them and the stream goes on; never, if the client leaves before.
         """
         if self._redelivery is None:
             raise LocalProtocolError("only a watched client is redelivered to")
         if self.phase is Phase.ACCEPTED:
-            self._redelivery.send(Queue(publishes, done, names), hold_point)
+            self._redelivery.send(Queue(publishes, done, stamps), hold_point)
 
     def ask_broker(self, done: Callable[[], object]) -> None:
         """Ask the broker for a sign of life: when `done` is called, all that it had delivered before is here.

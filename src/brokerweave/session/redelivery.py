@@ -60,11 +60,11 @@ class RedeliveryHost(Protocol):
     def keeps(self, topic: bytes) -> bool:
         """Whether somebody may keep what was published on a topic."""
 
-    def swallows(self, pair: Pair, content: bytes, must_see: bool) -> bool:
+    def swallows(self, pair: Pair, name: bytes, must_see: bool) -> bool:
         """Whether the client has what its broker is delivering, or gets it from the node. `must_see`: for
         the sake of MQTT it has to pass all the same."""
 
-    def received(self, pair: Pair, hashes: list[bytes], more: bool) -> None:
+    def received(self, pair: Pair, names: list[bytes], more: bool) -> None:
         """The client has these publications, by their names (`deliveries.name_of`). `more`: as soon as
         this is said it gets others in their place."""
 
@@ -83,10 +83,10 @@ class Queue:
     __slots__ = ("done", "left")
 
     def __init__(
-        self, publishes: list[Publish], done: Callable[[], None], names: Sequence[bytes] | None = None
+        self, publishes: list[Publish], done: Callable[[], None], stamps: Sequence[bytes] | None = None
     ) -> None:
-        """`names`: those that are not by content, one for each publication."""
-        self.left = deque(zip(publishes, names or [b""] * len(publishes), strict=True))
+        """`stamps`: those under which their receipts are told, one for each publication."""
+        self.left = deque(zip(publishes, stamps or [b""] * len(publishes), strict=True))
         self.done = done
 
 
@@ -267,11 +267,11 @@ class Redelivery:
 
     def _fill(self, queue: Queue, parts: list[bytes]) -> None:
         while queue.left:
-            publish, name = queue.left[0]
+            publish, stamp = queue.left[0]
             if publish.qos and not self._room:
                 break
             queue.left.popleft()
-            content = name_of(publish.topic, publish.payload, name)
+            content = name_of(publish.topic, publish.payload, stamp)
             packet_id = self._free_id() if publish.qos else 0
             frame = self._frame(publish, packet_id)
             if self._largest and len(frame) > self._largest:

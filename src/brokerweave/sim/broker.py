@@ -31,7 +31,7 @@ from brokerweave.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from brokerweave.mqtt.properties import Property, get_int
+from brokerweave.mqtt.properties import Properties, Property, get_int
 from brokerweave.mqtt.scanner import Frame, Scanner
 from brokerweave.mqtt.topics import matches
 from brokerweave.session.record import expiry_of
@@ -245,7 +245,7 @@ class ModelBroker:
     def _give(self, session: ModelSession, message: Publish, qos: int, retain: bool) -> None:
         if session.connection is None and qos == 0:
             return
-        given = Publish(message.topic, message.payload, qos, retain)
+        given = Publish(message.topic, message.payload, qos, retain, properties=_user(message.properties))
         if not retain:
             self._passed_on(session.client_id, given)
         session.queue.append(given)
@@ -272,3 +272,7 @@ class ModelBroker:
                 if matches(subscription.topic_filter, topic):
                     qos = min(subscription.qos, message.qos)
                     self._give(session, message, qos, retain=True)
+
+
+def _user(properties: Properties) -> Properties:
+    return tuple(each for each in properties if each[0] is Property.USER_PROPERTY)

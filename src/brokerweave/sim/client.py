@@ -1,6 +1,7 @@
 """A model client: publishes and subscribes through its node, in MQTT's own bytes, as a careful library would.
 
-Owns one client's side of its MQTT session. Invariants: every publication has a payload of its own; what was
+Owns one client's side of its MQTT session. Invariants: every publication has an identity of its own, its
+payload or, where all payloads are to be equal, a user property, and observers see it as the payload; what was
 sent at QoS 1 or 2 and not acknowledged is sent again after a reconnect, in order, with DUP and its packet
 id; where the broker forgot the session, QoS 2 is given up rather than risked twice. Must not know: nodes
 beyond the port it connects to, what is promised.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from brokerweave.mqtt import codec
@@ -31,7 +32,7 @@ from brokerweave.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from brokerweave.mqtt.properties import Properties, Property
+from brokerweave.mqtt.properties import Properties, Property, user_properties
 from brokerweave.mqtt.scanner import Frame, Scanner
 from brokerweave.sim.pipes import Handler, PipeEnd, StreamNetwork
 from brokerweave.sim.world import VirtualHost, World
@@ -42,6 +43,14 @@ _ALL_TYPES = 0xFFFE
 _SESSION_EXPIRY = 3600
 _RETRY = 0.3
 _CONNACK_TIMEOUT = 4.0
+_EQUAL = b"="
+_IDENTITY = "identity"
+
+
+def identity(message: Publish) -> bytes:
+    """What tells a publication from all others."""
+    said = user_properties(message.properties).get(_IDENTITY)
+    return said.encode() if said is not None else message.payload
 
 
 class Observer(Protocol):
@@ -90,7 +99,9 @@ class ModelClient:
         persistent: bool,
         will_topic: str | None,
         will_delay: int = 0,
+        equal: bool = False,
     ) -> None:
+        """`equal`: its publications have one payload, but those that are to be retained, and wills."""
         self.host = VirtualHost(world, name)
         self.host.start()
         self.name = name
@@ -109,6 +120,7 @@ class ModelClient:
         self._observer = observer
         self._will_topic = will_topic
         self._will_delay = will_delay
+        self._equal = equal
         self._delayed: list[bytes] = []
         """Wills that were to wait for a return, up to that of this connection."""
         self._random = world.random(f"client/{name}")
@@ -326,6 +338,9 @@ class ModelClient:
 
     def _publish_now(self, message: Publish, packet_id: int, dup: bool) -> None:
         packet = Publish(message.topic, message.payload, message.qos, message.retain, dup, packet_id)
+        if self._equal and message.payload and not message.retain:
+            said: Properties = ((Property.USER_PROPERTY, (_IDENTITY, message.payload.decode())),)
+            packet = replace(packet, payload=_EQUAL, properties=said)
         self._observer.sent(self, message.payload)
         self._send(packet)
         if self._connection is not None:
@@ -345,7 +360,7 @@ class ModelClient:
             self._taken.add(packet.packet_id)
         elif packet.qos == 1:
             self._send(PubAck(packet.packet_id))
-        self._observer.delivered(self, packet)
+        self._observer.delivered(self, replace(packet, payload=identity(packet)))
 
     def _send(self, packet: Packet) -> None:
         if self._connection is not None:

@@ -68,6 +68,7 @@ class NodeOptions:
     forget_after: float = 3600.0
     session_expiry: float = 3600.0
     injector_version: int = 4
+    passes_user_properties: bool = False
     cluster_timeout: float | None = None
     barrier_timeout: float | None = None
     cycles: bool = False
@@ -164,7 +165,9 @@ class SimNode:
         stored = self.checkpointer.recover()
         self._epoch = max(int(self.now() * 1000), self._epoch + 1, int(stored.get("epoch", 0)) + 1)
         self.dead_letters = WatchedDeadLetters(self.watcher, self.name)
-        abilities = BrokerAbilities(version=options.injector_version)
+        abilities = BrokerAbilities(
+            version=options.injector_version, user_properties=options.passes_user_properties
+        )
         injectors = [
             Injector(
                 f"brokerweave-{self.name}-{lane}",
@@ -176,6 +179,9 @@ class SimNode:
             )
             for lane in range(options.lanes)
         ]
+        if options.passes_user_properties:  # as a probe found out
+            for injector in injectors:
+                injector.learn(abilities)
         core_settings = Settings(
             node_id=self.name,
             epoch=self._epoch,

@@ -19,7 +19,7 @@ from brokerweave.sim import schedule, topology, ways
 from brokerweave.sim.acting import Actor
 from brokerweave.sim.broker import ModelBroker
 from brokerweave.sim.checker import Checker
-from brokerweave.sim.client import ModelClient
+from brokerweave.sim.client import ModelClient, identity
 from brokerweave.sim.expected import Expected
 from brokerweave.sim.expected_any_way import ExpectedAnyWay
 from brokerweave.sim.expected_by_members import ExpectedByMembers
@@ -73,6 +73,8 @@ class SimOptions:
     wiring: str = "tree"
     cycles: bool = False
     """Nodes take care of cycles (`[links] cycles = "stand-by"`) also where the wiring has none."""
+    equal: bool = False
+    """Clients speak MQTT 5, brokers pass user properties, and all publications have one payload."""
     promises: Promises = field(default_factory=Promises)
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     """Of the strategy; they win over what a run sets by itself."""
@@ -163,7 +165,8 @@ class Simulation:
         for name in self.names:
             node_options = NodeOptions(
                 strategy,
-                injector_version=random.choice((4, 5)),
+                injector_version=random.choice((4, 5)) if not options.equal else 5,
+                passes_user_properties=options.equal,
                 cluster_timeout=CLUSTER_TIMEOUT * patience if cluster else None,
                 barrier_timeout=0.5 * patience if random.random() < 0.8 or cares else None,
                 cycles=self.cyclic,
@@ -187,10 +190,11 @@ class Simulation:
                 self.view.history if self.view is not None else self.checker,
                 plan.name,
                 plan.site,
-                plan.version,
+                plan.version if not options.equal else 5,
                 plan.persistent,
                 plan.will_topic,
                 plan.will_delay,
+                equal=options.equal,
             )
             for plan in plans
         }
@@ -201,7 +205,7 @@ class Simulation:
 
     def _sent_by_broker(self, site: str, client: str) -> set[bytes]:
         session = self.brokers[site].sessions.get(client)
-        return {message.payload for message in session.sent.values() if message} if session else set()
+        return {identity(message) for message in session.sent.values() if message} if session else set()
 
     def _balance(self, client: ModelClient) -> str:
         """As a balancer does that knows which sites are well."""

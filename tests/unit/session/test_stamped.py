@@ -159,7 +159,7 @@ class TestDownstream:
         assert site.delivers(site.stamped(publish)) == codec.encode(publish, 5)
         if qos:
             site.client(PubAck(7) if qos == 1 else PubRec(7))
-        assert site.received == [ID]
+        assert site.received == [content_hash("t", b"live") + ID]
 
     def test_what_has_none_is_known_by_its_content(self, site: Stamped) -> None:
         publish = Publish("t", b"live", 1, packet_id=7, properties=OWN)
@@ -170,16 +170,17 @@ class TestDownstream:
     def test_equal_publications_are_told_apart(self, site: Stamped) -> None:
         frames = [site.stamped(Publish("t", b"equal", 1, packet_id=n), b"%d" % n) for n in (1, 2)]
         assert len(split(site.delivers(b"".join(frames)))) == 2
+        equal = content_hash("t", b"equal")
         site.client(PubAck(2))
-        assert site.received == [b"2"]
+        assert site.received == [equal + b"2"]
         site.client(PubAck(1))
-        assert site.received == [b"2", b"1"]
+        assert site.received == [equal + b"2", equal + b"1"]
 
     def test_sent_again_it_has_the_same_name(self, site: Stamped) -> None:
         again = Publish("t", b"live", 1, dup=True, packet_id=7)
         assert site.delivers(site.stamped(again)) == codec.encode(again, 5)
         site.client(PubAck(7))
-        assert site.received == [ID]
+        assert site.received == [content_hash("t", b"live") + ID]
 
     def test_in_a_chunk_and_cut_anywhere_the_bytes_are_those_without_stamps(self) -> None:
         packets: list[Packet] = [
@@ -208,7 +209,8 @@ class TestDownstream:
         plain = Publish("", b"live", 1, packet_id=7, properties=alias)
         site.delivers(codec.encode(plain, 5))
         site.client(PubAck(7))
-        assert site.received == [ID, ID, content_hash("t", b"live")]
+        live = content_hash("t", b"live")
+        assert site.received == [live + ID, live + ID, live]
 
     def test_a_retained_copy_for_a_new_subscription_is_no_receipt(self, site: Stamped) -> None:
         copy = Publish("t", b"kept", 1, retain=True, packet_id=7)
@@ -226,10 +228,10 @@ class TestDownstream:
         site.pair.end_hold(site.host.behind[0])
         assert site.host.to_client == [codec.encode(live, 5)]
         site.client(PubAck(7))
-        assert site.received == [ID]
+        assert site.received == [content_hash("t", b"live") + ID]
 
     def test_what_the_client_has_under_that_name_is_answered_in_its_stead(self, site: Stamped) -> None:
-        site.host.client_has = [ID]
+        site.host.client_has = [content_hash("t", b"equal") + ID]
         other = Publish("t", b"equal", 1, packet_id=8)
         frames = site.stamped(Publish("t", b"equal", 1, packet_id=7)) + site.stamped(other, b"other")
         assert site.delivers(frames) == codec.encode(other, 5)
@@ -243,14 +245,16 @@ class TestDownstream:
 
 
 class TestRedelivery:
-    def test_is_known_by_the_names_that_the_host_gives(self, site: Stamped) -> None:
+    def test_is_known_by_the_stamps_that_the_host_gives(self, site: Stamped) -> None:
         publishes = [Publish("t", b"a", 1), Publish("t", b"b"), Publish("t", b"c")]
-        site.pair.redeliver(publishes, lambda: None, names=[ID, b"", b"c"])
+        site.pair.redeliver(publishes, lambda: None, stamps=[ID, b"", b"c"])
         assert split(b"".join(site.host.to_client))[0] == codec.encode(
             Publish("t", b"a", 1, packet_id=65535), 5
         )
         site.client(PubAck(65535))
-        assert sorted(site.received) == sorted([content_hash("t", b"b"), b"c", ID])
+        stamps = {b"a": ID, b"b": b"", b"c": b"c"}
+        expected = [content_hash("t", payload) + stamp for payload, stamp in stamps.items()]
+        assert sorted(site.received) == sorted(expected)
 
 
 class Looking(Listener):
