@@ -26,6 +26,14 @@ def test_without_faults_every_promise_is_kept_and_nothing_is_let_pass(nodes: int
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("nodes", [3, 4])
+def test_equal_publications_are_told_apart_where_brokers_pass_user_properties(nodes: int) -> None:
+    total = many.summary(SEEDS, SimOptions("mesh", nodes, frozenset(("churn",)), equal=True))
+    assert failures(total) == []
+    assert total.counts["promised"] > total.counts["publications"]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("nodes", [3, 4])
 def test_promises_hold_where_clients_come_and_go_and_sites_die(nodes: int) -> None:
     total = many.summary(SEEDS, SimOptions("mesh", nodes, frozenset(("churn",))))
     assert failures(total) == []

@@ -14,6 +14,7 @@ from brokerweave import lab
 from brokerweave.lab.broker import HOST, free_port
 from brokerweave.mqtt import codec, packets
 from tests.integration.conftest import Connect
+from tests.support.clients import Message
 from tests.support.raw import FakeBroker
 from tests.support.sites import QUICK, Network, Settings, merged, network
 from tests.support.verdicts import in_order, keeps
@@ -107,6 +108,35 @@ def test_a_client_of_a_killed_site_gets_what_it_missed_at_another_once_and_in_or
     for other in others:
         other.wait_for_payload(payloads[-1])
         in_order(other.payloads(), payloads)
+
+
+def test_publications_of_one_payload_are_told_apart(mesh: Network, connect: Connect) -> None:
+    """By a user property here; Mosquitto passes them."""
+    subscriber = connect(mesh.port("d"), "c", version=5)
+    subscriber.subscribe("t", 1)
+    publishers = [connect(mesh.port(name), f"publisher-{name}", version=5) for name in "dp"]
+
+    def publish(numbers: range) -> None:
+        for number in numbers:
+            publisher = publishers[number % len(publishers)]
+            publisher.publish("t", b"21.5", 1, UserProperty=("number", str(number)))
+
+    def numbers(received: list[Message]) -> list[int]:
+        return [int(message.properties["UserProperty"][0][1]) for message in received]
+
+    publish(range(40))
+    subscriber.wait_for(lambda received: len(received) == 40)
+    in_order(numbers(subscriber.received), range(40))
+    del publishers[0]  # its site dies
+    kill(mesh, "d")
+    publish(range(40, 60))
+    back = connect(mesh.port("e"), "c", version=5)
+    back.subscribe("t", 1)
+    publish(range(60, 80))
+    back.wait_for(lambda received: numbers(received)[-1:] == [79])
+    got = numbers(back.received)
+    in_order(got[-40:], range(40, 80))
+    keeps(len(got) - 40 <= IN_FLIGHT, f"{len(got) - 40} came again")
 
 
 def test_a_site_that_was_taken_for_dead_before_its_links_failed_gets_what_its_clients_want(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, cast
@@ -17,6 +18,7 @@ from brokerweave.mqtt.scanner import RouteCache
 from brokerweave.node.core import NodeCore
 from brokerweave.runtime.relay import BrokerConnection, ClientConnection
 from brokerweave.runtime.traffic import Traffic
+from brokerweave.session.move_ticket import Tickets
 from brokerweave.session.pair import Pair
 from brokerweave.session.record import SessionRecord
 from tests.support.waiting import LIMIT
@@ -34,6 +36,7 @@ class StandIn(Host):
         super().__init__(holds_behind=holds_behind)
         self.limits = LimitsSection()
         self.care = Care()
+        self.tickets = Tickets(b"", "stand-in")
         self.relays: dict[Pair, ClientConnection] = {}
         self.closing: set[ClientConnection] = set()
         self.traffic = Traffic()
@@ -71,6 +74,9 @@ class StandIn(Host):
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(LIMIT)
         self._loop.close()
+
+    def now(self) -> float:
+        return time.time()
 
     # RelayHost
 

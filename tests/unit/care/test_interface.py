@@ -22,7 +22,7 @@ def asked_of_care() -> dict[str, object]:
 
 def test_care_is_asked_for_nothing_that_nobody_does() -> None:
     unanswered = asked_of_care().keys() - vars(ClientCare).keys()
-    assert unanswered == {"window", "publication_name"}  # it gives no names: docs/architecture.md
+    assert unanswered == {"window"}
 
 
 def test_with_a_site_book_a_node_has_the_homes_of_its_clients() -> None:

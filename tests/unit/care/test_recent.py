@@ -1,4 +1,4 @@
-"""What a broker may be about to deliver is found by its content."""
+"""What a broker may be about to deliver is found by its stamp, or else by its content."""
 
 from __future__ import annotations
 
@@ -23,6 +23,28 @@ def test_publications_that_say_the_same_are_found_in_the_order_in_which_they_cam
     came.note(held(3, "x"))
     assert came.of(CONTENT) == [held(1, "x"), held(3, "x")]
     assert came.of(b"another.") == []
+
+
+def test_by_its_stamp_one_of_several_that_say_the_same_is_found() -> None:
+    came = RecentPublications()
+    came.note(held(1, "x"), b"stamp 01")
+    came.turn()
+    came.note(held(2, "x"), b"stamp 02")
+    assert came.of(CONTENT + b"stamp 01") == [held(1, "x")]
+    assert came.of(CONTENT + b"stamp 02") == [held(2, "x")]
+    assert came.of(CONTENT + b"stamp 03") == []
+    assert came.of(CONTENT) == [held(1, "x"), held(2, "x")]
+    came.turn()
+    assert came.of(CONTENT + b"stamp 01") == []
+
+
+def test_of_two_that_enter_alike_a_stamp_tells_which_is_delivered() -> None:
+    came, one, other = RecentPublications(), entering(), entering()
+    one.stamp, other.stamp = b"stamp 01", b"stamp 02"
+    came.enter(one)
+    came.enter(other)
+    assert came.entering(CONTENT + b"stamp 02") == [other]
+    assert came.entering(CONTENT) == [one, other]
 
 
 def test_a_publication_is_forgotten_at_the_second_turn() -> None:

@@ -43,12 +43,17 @@ def test_a_name_is_given_only_if_the_broker_passes_user_properties(
     assert sent(opened(core)) == (stamped if abilities is PASSES else plain)
 
 
-def test_the_mesh_of_today_names_nothing() -> None:
+def test_in_a_mesh_each_publication_has_a_name_of_its_own() -> None:
     core = mesh_of("ab").nodes["a"].core
     core.injectors[0].learn(PASSES)
-    pair = opened(core)
-    assert sent(pair) == codec.encode(PUBLISH, 5)
-    assert pair.from_broker(codec.encode(PubAck(7), 5)) == codec.encode(PubAck(7), 5)
+    pair, names = opened(core), set()
+    for _ in range(3):
+        plain, name = core.stamps.take_off(sent(pair))
+        assert plain == codec.encode(PUBLISH, 5)
+        assert pair.from_broker(codec.encode(PubAck(7), 5)) == codec.encode(PubAck(7), 5)
+        names.add(name)
+    assert len(names) == 3
+    assert None not in names
 
 
 def test_without_a_site_book_a_stamp_is_nobodys_business() -> None:

@@ -281,7 +281,7 @@ class TestListeners:
         site = Stamped(listeners=(Looking(),))
         assert site.delivers(site.stamped(Publish("t", b"rejected", 1, packet_id=7))) == b""
         site.client(PubAck(8))
-        assert site.received == [ID]
+        assert site.received == [content_hash("t", b"rejected") + ID]
 
 
 class TestWhereNothingIsStamped:
