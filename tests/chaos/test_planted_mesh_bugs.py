@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import chain
 
 import pytest
 
@@ -16,6 +17,8 @@ from tests.chaos.planted_bugs import Plant
 from tests.chaos.planted_mesh_bugs import IN_MEMBERSHIP, IN_MESH, UNSEEN
 
 SEEDS = 300
+FOUND_AT: dict[str, int] = {"a_publication_that_is_resent_is_not_known_again": 64}
+"""A seed that finds a bug, where it is not one of the first: tried before all others, to save time."""
 
 
 def in_mesh(seed: int) -> str:
@@ -24,7 +27,8 @@ def in_mesh(seed: int) -> str:
 
 def found(plant: Plant, problem: Callable[[int], str]) -> int | None:
     """The first seed that the bug breaks, and that holds without it."""
-    for seed in range(1, SEEDS + 1):
+    likely = [seed for name, seed in FOUND_AT.items() if name == plant.__name__]
+    for seed in chain(likely, range(1, SEEDS + 1)):
         with pytest.MonkeyPatch.context() as patch:
             plant(patch)
             broken = problem(seed)

@@ -24,10 +24,10 @@ PLANTED: dict[str, tuple[Plant, SimOptions]] = {
     **{name: (plant, SimOptions("guided", 5, options={"fan_out": "2"})) for name, plant in IN_PLANS.items()},
 }
 FOUND_AT = {
-    "nobody_is_taken_from_a_coordinator_that_was_not_warm": 5,
+    "nobody_is_taken_from_a_coordinator_that_was_not_warm": 38,
     "the_first_answer_is_enough_and_may_be_cold": 8,
     "the_answer_that_came_last_counts": 3,
-    "what_was_on_a_link_that_failed_is_not_registered_again": 20,
+    "what_was_on_a_link_that_failed_is_not_registered_again": 32,
     "those_behind_a_dead_relay_are_not_served": 4,
 }
 """A seed that finds a bug, where that is not `MOSTLY`: tried before all others, to save time."""

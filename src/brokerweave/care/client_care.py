@@ -332,7 +332,8 @@ class ClientCare(Care, SiteEvents):
 
     def resent(self, pair: Pair, publish: Publish) -> bool:
         client, content = pair.client.client_id, content_hash(publish.topic, publish.payload)
-        return bool(client) and self._publishers.find(client, publish.packet_id, content) is not None
+        sent = self._publishers.find(client, publish.packet_id, content) if client else None
+        return sent is not None and sent.taken
 
     def sender(self, pair: Pair, publish: Publish) -> Sender | None:
         client = pair.client.client_id
@@ -343,11 +344,11 @@ class ClientCare(Care, SiteEvents):
 
     def published(self, pair: Pair, publish: Publish, run: Run, lane: int) -> None:
         content = content_hash(publish.topic, publish.payload)
-        self.publications.entered((pair.client.client_id, publish.packet_id), content, run, lane)
+        self.publications.entered((pair.client.client_id, publish.packet_id), content, run, lane, taken=True)
 
     def left_unanswered(self, run: Run, lane: int) -> None:
         if run.sender is not None:
-            self.publications.entered(run.sender, content_of(run), run, lane)
+            self.publications.entered(run.sender, content_of(run), run, lane, taken=False)
 
     def will_due(self, pair: Pair, will: Will) -> Sender | None:
         if will.qos:

@@ -109,10 +109,10 @@ class RecordedPublications:
         entering.stamp = stamp_of_entering(me, epoch, entering.tick)
         return entering.stamp
 
-    def entered(self, sender: tuple[str, int], content: bytes, run: Run, lane: int) -> None:
-        """The broker has it, and it goes out next."""
+    def entered(self, sender: tuple[str, int], content: bytes, run: Run, lane: int, taken: bool) -> None:
+        """It goes out next. `taken`: the broker has it."""
         self._entered = self._recent.entered(*sender, content)
-        self._note_sender(run, self._lane(lane), content)
+        self._note_sender(run, self._lane(lane), content, taken)
 
     def name(self, run: Run) -> Run:
         """A publication of a client here, under the name that it had when it was sent first."""
@@ -152,7 +152,7 @@ class RecordedPublications:
         topic = publish_head(run.blob, run.version).topic.decode()
         return max(self._homes.table.matching(topic).values(), default=0)
 
-    def _note_sender(self, run: Run, lane: int, content: bytes) -> bool:
+    def _note_sender(self, run: Run, lane: int, content: bytes, taken: bool = True) -> bool:
         """Remember what a publisher may send again. False: it sent this before, under another name, or it is
         a will that another site has published."""
         if run.sender is None:
@@ -165,9 +165,9 @@ class RecordedPublications:
             return False  # all copies have one name
         if sent is not None and sent.id != name and (dup or (sent.again and sent.at != run.origin)):
             return False
-        if sent is None or sent.id != name:
+        if sent is None or sent.id != name or taken > sent.taken:
             self._age_later()
-            self._publishers.note(client, packet_id, content, Sent(name, dup, run.origin))
+            self._publishers.note(client, packet_id, content, Sent(name, dup, run.origin, taken))
         return True
 
     def named(self, client: str, packet_id: int, content: bytes, name: MessageId) -> None:

@@ -21,6 +21,8 @@ class Sent(NamedTuple):
     again: bool
     """It came as one that was sent again, to `at`."""
     at: str
+    taken: bool = True
+    """By the broker here, where it was published here."""
 
 
 class Publishers:

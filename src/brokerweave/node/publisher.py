@@ -151,7 +151,8 @@ class Publisher:
         blob = codec.encode(publish, version)
         sender = care.sender(pair, publish)
         run = self._new_run(group, 1, blob, publish.qos, version, True, sender, ack.resent)
-        run = care.name(run) if group.known else run
+        if group.known and (ack.resent or not run.stamp):  # what the broker retains anew is another version
+            run = care.name(run)
         record = core.sessions.of(pair) if publish.qos == 2 else None
         taken = None
         if record is not None and record.stored:

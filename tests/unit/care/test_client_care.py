@@ -419,6 +419,23 @@ class TestAPublicationThatIsSentAgain:
         assert again.acknowledged() == [7]
         assert injected(mesh, "e") == [b"1"]
 
+    def test_reaches_its_broker_if_that_had_not_answered_when_the_publisher_left(self, mesh: Network) -> None:
+        Guest(mesh, "d", "subscriber").subscribe("t")
+        mesh.settle()
+        publisher = Guest(mesh, "d", "publisher")
+        publisher.send(Publish("t", b"1", 1, packet_id=7))
+        publisher.pair.ended()
+        mesh.settle()
+        again = Guest(mesh, "d", "publisher")
+        reached = []
+        for _ in range(2):
+            again.publish("t", b"1", packet_id=7, dup=True)
+            reached.append(again.to_broker != b"")
+            mesh.settle()
+        assert again.acknowledged() == [7, 7]
+        assert reached == [True, False]
+        assert len(pending(mesh, "d", "subscriber")) == 1
+
     def test_does_not_undo_what_was_retained_since(self, mesh: Network) -> None:
         publisher = Guest(mesh, "d", "publisher")
         for number, payload, dup in ((7, b"1", False), (8, b"2", False), (7, b"1", True)):
