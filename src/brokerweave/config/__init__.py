@@ -25,6 +25,7 @@ from brokerweave.config.keys import (
     LimitsSection,
     LinksSection,
     MembershipSection,
+    MonitoringSection,
     NeighbourSection,
     NodeConfig,
     NodeSection,
@@ -55,6 +56,7 @@ __all__ = [
     "LimitsSection",
     "LinksSection",
     "MembershipSection",
+    "MonitoringSection",
     "NeighbourSection",
     "NodeConfig",
     "NodeSection",
@@ -88,6 +90,7 @@ _READ_AT_START = (
     "flight.token_file",
     "kafka.client_file",
     "membership.key_file",
+    "monitoring.key_file",
 )
 
 
@@ -357,6 +360,11 @@ def _check_together(config: NodeConfig) -> None:
             "'servers' in [kafka] needs a [[tap]]: without one there is no edge log to feed from"
         )
     _check_membership(config)
+    if config.monitoring.listen and config.monitoring.sealed and config.monitoring_key_file is None:
+        raise ConfigError(
+            "'listen' in [monitoring] needs a 'key_file', there, in [membership] or in [node]; or write "
+            "sealed = false, and anybody's pings are answered"
+        )
     if links.reconnect_min > links.reconnect_max:
         raise ConfigError("'reconnect_min' in [links] is more than 'reconnect_max'")
     if (links.tls_certificate is None) != (links.tls_key is None):

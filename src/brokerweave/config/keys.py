@@ -691,6 +691,36 @@ class MembershipSection:
 
 
 @dataclass(frozen=True, slots=True)
+class MonitoringSection:
+    """How near this site is to clients: it answers the pings of gateways. Off without `listen`."""
+
+    listen: Address | None = field(
+        default=None,
+        metadata=about(
+            LISTENING,
+            "Where gateways ping this node (UDP). With [membership], controllers learn the address there.",
+            cost="two datagrams of about 50 bytes for a ping, some microseconds of CPU",
+        ),
+    )
+    sealed: bool = field(
+        default=True,
+        metadata=about(
+            SWITCH,
+            "Answer only what a holder of the key sent. `false`: anybody's pings, in EMMA's own packets; for "
+            "loopback and tests.",
+        ),
+    )
+    key_file: Path | None = field(
+        default=None,
+        metadata=about(
+            PATH,
+            "A file with the key that gateways and controllers share with this node; by default the "
+            "`key_file` of [membership], or else of [node].",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class NeighbourSection:
     """A node that this node calls: one `[[neighbour]]` each. It is enough if one of two names the other;
     if both do, either can bring the link back."""
@@ -716,6 +746,7 @@ class NodeConfig:
     kafka: KafkaSection = KafkaSection()
     telemetry: TelemetrySection = TelemetrySection()
     membership: MembershipSection = MembershipSection()
+    monitoring: MonitoringSection = MonitoringSection()
     taps: tuple[TapSection, ...] = ()
     neighbours: tuple[NeighbourSection, ...] = ()
     options: Mapping[str, Mapping[str, OptionValue]] = field(default_factory=dict)
@@ -728,6 +759,13 @@ class NodeConfig:
     def admin_socket(self) -> Path:
         """Where this node answers `status` and `neighbours`. Raises `ConfigError`."""
         return self.node.admin_socket or default_admin_socket(self.node.id)
+
+    @property
+    def monitoring_key_file(self) -> Path | None:
+        """None where anybody may ping."""
+        if not self.monitoring.sealed:
+            return None
+        return self.monitoring.key_file or self.membership.key_file or self.node.key_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -767,6 +805,7 @@ SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
         "kafka": KafkaSection,
         "telemetry": TelemetrySection,
         "membership": MembershipSection,
+        "monitoring": MonitoringSection,
     }
 )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from brokerweave.membership.members import Address, Member
+from brokerweave.membership.meta import Meta
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,9 @@ class Watcher(Protocol):
 
 def tell(watcher: Watcher, event: MembershipEvent) -> None:
     """The one method that is meant by an event. `Conflict` is of this node, not of a member: nobody hears
-    it."""
+    it; nor of observers, who take part in membership and are no nodes."""
+    if Meta.decode(event.member.meta).observer:
+        return
     if isinstance(event, Joined):
         watcher.member_joined(event.member)
     elif isinstance(event, Changed):

@@ -1,4 +1,5 @@
-"""What members tell of themselves beside being there: where clients reach them, their health, their table.
+"""What members tell of themselves beside being there: where clients and pings reach them, their health, their
+table.
 
 Owns the bytes of `Member.meta`: fields of one byte kind, one byte length and a text or bytes. Invariants:
 fields that are not known are skipped, so that a newer member may say more; damaged bytes give what was whole
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from brokerweave.membership.members import Address
 
-_CLIENTS, _HEALTH, _TABLE = 1, 2, 3
+_CLIENTS, _HEALTH, _TABLE, _MONITOR, _OBSERVER = 1, 2, 3, 4, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,28 +24,43 @@ class Meta:
     """Where its health port is."""
     table: bytes = b""
     """Version and digest of what a strategy has to tell; the strategy's own bytes."""
+    monitor: Address | None = None
+    """Where it answers the pings of gateways."""
+    observer: bool = False
+    """It is no node: it only wants to know the members."""
 
     def encode(self) -> bytes:
         """Raises `ValueError` if a field has more than 255 bytes."""
         fields = []
         if self.clients is not None:
             fields.append((_CLIENTS, _text(*self.clients)))
-        if self.health is not None:
-            # Almost always the same host, and room in a datagram is dear.
-            same = self.clients is not None and self.clients[0] == self.health[0]
-            fields.append((_HEALTH, _text("" if same else self.health[0], self.health[1])))
+        for kind, address in ((_HEALTH, self.health), (_MONITOR, self.monitor)):
+            if address is not None:
+                # Almost always the same host, and room in a datagram is dear.
+                same = self.clients is not None and self.clients[0] == address[0]
+                fields.append((kind, _text("" if same else address[0], address[1])))
         if self.table:
             fields.append((_TABLE, self.table))
+        if self.observer:
+            fields.append((_OBSERVER, b""))
         return b"".join(bytes((kind, len(value))) + value for kind, value in fields)
 
     @classmethod
     def decode(cls, data: bytes) -> Meta:
         fields = dict(_fields(data))
         clients = _address(fields.get(_CLIENTS, b""))
-        health = _address(fields.get(_HEALTH, b""))
-        if health is not None and not health[0]:
-            health = (clients[0], health[1]) if clients is not None else None
-        return cls(clients if clients and clients[0] else None, health, fields.get(_TABLE, b""))
+        if clients is not None and not clients[0]:
+            clients = None
+        health, monitor = (_at(fields.get(kind, b""), clients) for kind in (_HEALTH, _MONITOR))
+        return cls(clients, health, fields.get(_TABLE, b""), monitor, _OBSERVER in fields)
+
+
+def _at(raw: bytes, clients: Address | None) -> Address | None:
+    """An address whose host may be left out: then it is that of `clients`."""
+    found = _address(raw)
+    if found is None or found[0]:
+        return found
+    return (clients[0], found[1]) if clients is not None else None
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:

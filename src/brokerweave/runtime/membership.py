@@ -16,18 +16,21 @@ import socket
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from brokerweave.config import Address, NodeConfig
+from brokerweave.config import Address, MembershipSection
 from brokerweave.errors import RemoteProtocolError, Unavailable
 from brokerweave.membership import events
 from brokerweave.membership.events import MembershipEvent, Watcher
 from brokerweave.membership.exchange import Exchange
 from brokerweave.membership.members import Address as MemberAddress
 from brokerweave.membership.members import Claim, Member
+from brokerweave.membership.meta import Meta
 from brokerweave.membership.presets import PRESETS
 from brokerweave.membership.swim import Swim
+from brokerweave.runtime.alarm import Alarm
 
 log = logging.getLogger("brokerweave.membership")
 
@@ -42,13 +45,29 @@ _CHUNK = 64 * 1024
 _LOUD = (events.Suspected, events.Died, events.Conflict)
 
 
+@dataclass(frozen=True, slots=True)
+class OwnMembership:
+    """Who takes part, and how."""
+
+    section: MembershipSection
+    id: str
+    link_listen: Address | None = None
+    meta: bytes = b""
+    """What it tells of itself from the beginning."""
+
+
 class Membership:
     """Implements `membership.events.SwimHost`."""
 
     def __init__(
-        self, config: NodeConfig, key: bytes, random: Random, watcher: Watcher, warn: Callable[[str], None]
+        self,
+        own: OwnMembership,
+        key: bytes,
+        random: Random,
+        watcher: Watcher,
+        warn: Callable[[str], None],
     ) -> None:
-        self._config = config
+        self._own = own
         # The same file may hold the key of links: what is proved for one must prove nothing for the other.
         self._key = hmac.digest(key, b"brokerweave membership", "sha256")
         self._random = random
@@ -57,10 +76,9 @@ class Membership:
         self.swim: Swim
         self._datagrams: asyncio.DatagramTransport | None = None
         self._server: asyncio.Server | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._tick)
         self._speaks = False
         """Whether there is a `swim` yet, and still."""
-        self._armed = 0.0
         self._happened: deque[MembershipEvent] = deque()
         self._calling: set[MemberAddress] = set()
         self._accepted = 0
@@ -71,7 +89,7 @@ class Membership:
 
     async def start(self) -> None:
         """Raises `Unavailable` if the address cannot be used."""
-        section = self._config.membership
+        section = self._own.section
         assert section.bind is not None
         loop = asyncio.get_running_loop()
         host, port = section.bind
@@ -85,7 +103,8 @@ class Membership:
             raise Unavailable(
                 f"[membership] bind {section.bind} cannot be used ({reason}); is another program there?"
             ) from error
-        claim = Claim(self._config.node.id, secrets.randbits(64), address, self._link_address(address[0]))
+        link = self._link_address(address[0])
+        claim = Claim(self._own.id, secrets.randbits(64), address, link, meta=self._own.meta)
         now = time.monotonic()
         self.swim = Swim(claim, self._key, PRESETS[section.preset], self._random, self, now)
         self._speaks = True
@@ -106,8 +125,7 @@ class Membership:
         self.close()
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
         for task in self._tasks:
             task.cancel()
         self._speaks = False
@@ -118,7 +136,7 @@ class Membership:
 
     async def _advertised(self, port: int) -> MemberAddress:
         """A numeric address: datagrams go to nothing else."""
-        section = self._config.membership
+        section = self._own.section
         wanted = section.advertise or section.bind
         assert wanted is not None
         loop = asyncio.get_running_loop()
@@ -126,7 +144,7 @@ class Membership:
         return str(found[0][4][0]), int(found[0][4][1]) or port
 
     def _link_address(self, own_host: str) -> MemberAddress | None:
-        listen = self._config.node.link_listen
+        listen = self._own.link_listen
         if listen is None or not listen.port:
             return None
         return (own_host if listen.host in ("0.0.0.0", "::") else listen.host), listen.port
@@ -146,8 +164,11 @@ class Membership:
     def searching(self) -> bool:
         """Whether there should be others that were not found yet: all addresses are asked once, since those
         that answer first may have been started a moment ago as well, and know of nobody."""
-        found = self._speaks and self.swim.here > 1 and not self._first
-        return bool(self._config.membership.join) and not found
+        found = self._speaks and not self._first and any(map(self._is_other_node, self.swim.members()))
+        return bool(self._own.section.join) and not found
+
+    def _is_other_node(self, member: Member) -> bool:
+        return member.id != self._own.id and member.state.here and not Meta.decode(member.meta).observer
 
     def round_trip(self) -> float | None:
         """The mean to those members to which it is known."""
@@ -159,14 +180,14 @@ class Membership:
         return {member.id: member.round_trip for member in members if member.round_trip is not None}
 
     def rows(self) -> list[dict[str, Any]]:
-        return [_row(member, member.id == self._config.node.id) for member in self.swim.members()]
+        return [_row(member, member.id == self._own.id) for member in self.swim.members()]
 
     def status(self) -> dict[str, Any]:
         states = Counter(member.state.name.lower() for member in self.swim.members())
         address = self.swim.me.address
         return {
             "address": str(Address(*address)),
-            "preset": self._config.membership.preset,
+            "preset": self._own.section.preset,
             **{state: states[state] for state in ("alive", "suspect", "dead", "left")},
             "health": self.swim.health,
         }
@@ -209,7 +230,6 @@ class Membership:
             self._after()
 
     def _tick(self) -> None:
-        self._timer = None
         self.swim.tick(time.monotonic())
         self._after()
 
@@ -217,19 +237,9 @@ class Membership:
         """After whatever was done to `swim`: look when it wants to be called next, and tell what happened,
         now that it may be called again."""
         if self._speaks:
-            self._arm()
+            self._alarm.set(self.swim.next_due())
         while self._happened:
             events.tell(self._watcher, self._happened.popleft())
-
-    def _arm(self) -> None:
-        due = self.swim.next_due()
-        if self._timer is not None:
-            if self._armed <= due:
-                return  # it will look again then
-            self._timer.cancel()
-        self._armed = due
-        wait = min(max(due - time.monotonic(), 0.0), 3600.0)
-        self._timer = asyncio.get_running_loop().call_later(wait, self._tick)
 
     # Exchanges of tables
 

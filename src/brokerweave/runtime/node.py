@@ -51,7 +51,8 @@ from brokerweave.runtime.injection import Injection
 from brokerweave.runtime.kafka import KafkaChild
 from brokerweave.runtime.lane_folders import LaneFolders
 from brokerweave.runtime.listening import RuntimeListenerContext
-from brokerweave.runtime.membership import Membership
+from brokerweave.runtime.membership import Membership, OwnMembership
+from brokerweave.runtime.monitoring import Monitoring
 from brokerweave.runtime.neighbours import NodeLinks
 from brokerweave.runtime.problems import Problems
 from brokerweave.runtime.recording import Recording
@@ -110,6 +111,7 @@ class Node:
         self.flight: FlightChild | None = None
         self.kafka: KafkaChild | None = None
         self.membership: Membership | None = None
+        self.monitoring: Monitoring | None = None
         self._meta = Meta()
         self._telemetry: Telemetry | None = None
         self._sessions = RuntimeSessions(self.client_listener)
@@ -153,6 +155,8 @@ class Node:
             await admin.stop()
             if self.membership is not None:
                 self.membership.close()
+            if self.monitoring is not None:
+                self.monitoring.close()
             if self.flight is not None:
                 await self.flight.stop()
             if self.kafka is not None:
@@ -169,6 +173,8 @@ class Node:
             admin.add(self.recording.commands())
         self.core.lifecycle.running = True
         await self._listen()
+        if self.monitoring is not None:
+            await self.monitoring.start()
         if self.membership is not None:
             await self.membership.start()
             self._meta = own_meta(self, self.client_listener.address[1])
@@ -230,6 +236,9 @@ class Node:
         self.retained_reader = RetainedReader(self, self.retained_store, self.config, login)
         if self.config.membership.bind is not None:
             self._become_member()
+        if self.config.monitoring.listen is not None:
+            key = read_key(self.config.monitoring_key_file)
+            self.monitoring = Monitoring(self.config.monitoring, key)
 
     def _shared_key(self) -> bytes | None:
         """The same at all nodes."""
@@ -288,7 +297,8 @@ class Node:
         key = read_key(self.config.membership.key_file or node.key_file)
         assert key is not None  # the configuration was checked
         members = MemberWatcher(self.core, self, reachable=node.link_listen is not None)
-        self.membership = Membership(self.config, key, self.random, members, self.warn)
+        own = OwnMembership(self.config.membership, node.id, node.link_listen)
+        self.membership = Membership(own, key, self.random, members, self.warn)
 
     def _record(self) -> None:
         folder = self.config.edge_log.path

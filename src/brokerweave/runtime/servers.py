@@ -30,11 +30,15 @@ def own_meta(node: Node, client_port: int) -> Meta:
         return (host if address.host in _ANYWHERE else address.host), port
 
     health = reached(own.health, own.health.port) if own.health is not None and own.health.port else None
-    meta = Meta(reached(own.listen, client_port), health)
+    monitor = None
+    if node.monitoring is not None and node.config.monitoring.listen is not None:
+        monitor = reached(node.config.monitoring.listen, node.monitoring.address[1])
+    meta = Meta(reached(own.listen, client_port), health, monitor=monitor)
     if len(meta.encode()) <= MOST_META - _TABLE_ROOM:
         return meta
     node.warn(
-        "the names in 'listen' and 'health' are too long for membership metadata: `haproxy` needs --server"
+        "the names in 'listen' and 'health' are too long for membership metadata: `haproxy` needs --server, "
+        "and controllers --site"
     )
     return Meta()
 

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import brokerweave
+from brokerweave.config import Address
 from brokerweave.links.injector import InjectorState
 from brokerweave.links.outbox import Outbox
 from brokerweave.node.core import NodeCore
@@ -89,10 +90,12 @@ def status(node: Node) -> dict[str, Any]:
             **(node.recording.counters() if node.recording else {}),
             **(node.kafka.counters() if node.kafka else {}),
             **(node.membership.counters() if node.membership else {}),
+            **(node.monitoring.counters() if node.monitoring else {}),
         },
         "care": core.care.status(),
         "membership": node.membership.status() if node.membership else None,
         "members": node.membership.rows() if node.membership else [],
+        "monitoring": {"listen": str(Address(*node.monitoring.address))} if node.monitoring else None,
         "kafka": node.kafka.status() if node.kafka else None,
         "edge_log": node.recording.status() if node.recording else None,
         "flight": node.flight.status() if node.flight else None,

@@ -110,7 +110,7 @@ def test_reload_sees_the_changed_file_and_keeps_the_flags(tmp_path: Path) -> Non
             [
                 "unknown section [storage]",
                 "known are node, limits, links, retained, acl, edge_log, flight, kafka, telemetry,",
-                "telemetry, membership, direct, guided, mesh, pf, scribe, sf, tap and neighbour",
+                "telemetry, membership, monitoring, direct, guided, mesh, pf, scribe, sf, tap and neighbour",
             ],
         ),
         (NODE + '[flight]\nlisten = "127.0.0.1:0"\n', ["'listen' in [flight]", "[[tap]]"]),
@@ -125,6 +125,7 @@ def test_reload_sees_the_changed_file_and_keeps_the_flags(tmp_path: Path) -> Non
             NODE + '[membership]\nbind = "0.0.0.0:7946"\nkey_file = "a.toml"\n',
             ["'bind' in [membership] is 0.0.0.0:7946", "'advertise'"],
         ),
+        (NODE + '[monitoring]\nlisten = "127.0.0.1:7910"\n', ["'listen' in [monitoring] needs a 'key_file'"]),
         (NODE + '[membership]\npreset = "moon"\n', ["'preset' in [membership]", '"lan", "wan", "local"']),
         (NODE + "[edgelog]\n", ["unknown section [edgelog]", "did you mean [edge_log]?"]),
         (NODE + '[edge_log]\nfsync = "often"\n', ["'fsync' in [edge_log]", '"always", "interval", "never"']),

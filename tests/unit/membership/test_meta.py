@@ -13,11 +13,15 @@ HOSTS = st.sampled_from(["127.0.0.1", "::1", "fe80::1:2", "node-a.example", "0.0
 ADDRESSES = st.none() | st.tuples(HOSTS, st.integers(1, 65_535))
 
 
-@given(clients=ADDRESSES, health=ADDRESSES, table=st.binary(max_size=48))
+@given(ADDRESSES, ADDRESSES, ADDRESSES, st.binary(max_size=40), st.booleans())
 def test_what_was_said_is_heard(
-    clients: tuple[str, int] | None, health: tuple[str, int] | None, table: bytes
+    clients: tuple[str, int] | None,
+    health: tuple[str, int] | None,
+    monitor: tuple[str, int] | None,
+    table: bytes,
+    observer: bool,
 ) -> None:
-    meta = Meta(clients, health, table)
+    meta = Meta(clients, health, table, monitor, observer)
     assert Meta.decode(meta.encode()) == meta
     assert len(meta.encode()) <= MOST_META
 
@@ -34,7 +38,7 @@ def test_a_field_of_a_newer_member_is_skipped() -> None:
 @given(st.binary(max_size=MOST_META))
 def test_any_bytes_are_read_without_an_error(data: bytes) -> None:
     found = Meta.decode(data)
-    for address in (found.clients, found.health):
+    for address in (found.clients, found.health, found.monitor):
         assert address is None or (address[0] and 0 < address[1] < 65_536)
 
 
