@@ -110,7 +110,7 @@ def a_claim_asks_nobody(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_comes_later_is_not_passed_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Claims, "forward", lambda self, to, told: None)
+    patch.setattr(Claims, "_forward", lambda self, to, told: None)
 
 
 def nobody_holds_anything(patch: pytest.MonkeyPatch) -> None:
