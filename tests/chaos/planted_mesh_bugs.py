@@ -1,6 +1,7 @@
 """Bugs to plant in the mesh and in membership, each by name: the simulator must find every one of them.
 
-`IN_MESH` break what nodes of a mesh do, and are looked for in runs of a mesh; `IN_MEMBERSHIP` break who knows
+`IN_MESH` break what nodes of a mesh do, and are looked for in runs of a mesh; `IN_MOVES` break planned moves,
+and are looked for in runs with nothing else; `IN_MEMBERSHIP` break who knows
 of whom, and are looked for in runs of members alone. `UNSEEN` are what someone thought of who knew the
 documents and had not read the simulator, planted where today's mesh does the thing.
 """
@@ -14,10 +15,12 @@ import pytest
 
 from brokerweave.care.adoption import Adoption
 from brokerweave.care.claims import Claims
+from brokerweave.care.client_care import ClientCare
 from brokerweave.care.disk import Life
 from brokerweave.care.holders import HolderStreams
-from brokerweave.care.home import Home
+from brokerweave.care.home import Draining, Home
 from brokerweave.care.ids import MessageId
+from brokerweave.care.moves import Moves
 from brokerweave.care.publishers import Publishers, Sent
 from brokerweave.care.record import Merged, Record, RecordTable, Snapshot
 from brokerweave.care.wills import WILL_OF, AdoptedWills, PendingWill
@@ -26,6 +29,7 @@ from brokerweave.cooperation.mesh import Mesh
 from brokerweave.membership import wire
 from brokerweave.membership.members import Claim, MemberState
 from brokerweave.membership.rules import Rules
+from brokerweave.session.pair import Pair
 from tests.chaos.planted_bugs import Plant
 
 # Thought of without having read the simulator
@@ -167,6 +171,24 @@ def old_accusations_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Rules, "_dead", dead)
 
 
+# Looked for where clients move as planned
+
+
+def an_old_site_gives_before_what_is_in_flight_is_answered(patch: pytest.MonkeyPatch) -> None:
+    def drain(self: Moves, home: Home, draining: Draining) -> None:
+        self._host.call_later(0, lambda: self.end(home))
+
+    patch.setattr(Moves, "_drain", drain)
+
+
+def a_client_that_moves_subscribes_before_its_old_site_has_given(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ClientCare, "may_subscribe", lambda self, pair: True)
+
+
+def a_client_that_moved_left_its_will(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Pair, "close_moved", lambda self: self.close_taken_over(session_ends=True))
+
+
 def _named(*plants: Plant) -> dict[str, Plant]:
     return {plant.__name__: plant for plant in plants}
 
@@ -184,6 +206,11 @@ IN_MESH = _named(
     a_record_forgets_what_its_client_had,
     a_copy_does_not_hear_of_filters,
     a_node_that_was_just_started_takes_publications,
+)
+IN_MOVES = _named(
+    an_old_site_gives_before_what_is_in_flight_is_answered,
+    a_client_that_moves_subscribes_before_its_old_site_has_given,
+    a_client_that_moved_left_its_will,
 )
 IN_MEMBERSHIP = _named(
     who_was_dead_is_dead_for_ever,

@@ -13,8 +13,9 @@ import pytest
 
 from brokerweave.sim import membership_faults
 from brokerweave.sim.run import SimOptions, run
+from brokerweave.sim.schedule import MOVE
 from tests.chaos.planted_bugs import Plant
-from tests.chaos.planted_mesh_bugs import IN_MEMBERSHIP, IN_MESH, UNSEEN
+from tests.chaos.planted_mesh_bugs import IN_MEMBERSHIP, IN_MESH, IN_MOVES, UNSEEN
 
 SEEDS = 300
 FOUND_AT: dict[str, int] = {
@@ -26,6 +27,10 @@ FOUND_AT: dict[str, int] = {
 
 def in_mesh(seed: int) -> str:
     return run(seed, SimOptions("mesh", 4)).problem
+
+
+def in_moves(seed: int) -> str:
+    return run(seed, SimOptions("mesh", 4, frozenset((MOVE,)))).problem
 
 
 def found(plant: Plant, problem: Callable[[int], str]) -> int | None:
@@ -46,6 +51,12 @@ def found(plant: Plant, problem: Callable[[int], str]) -> int | None:
 @pytest.mark.parametrize("name", IN_MESH)
 def test_a_bug_planted_in_the_mesh_is_found(name: str) -> None:
     assert found(IN_MESH[name], in_mesh) is not None
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", IN_MOVES)
+def test_a_bug_planted_in_planned_moves_is_found(name: str) -> None:
+    assert found(IN_MOVES[name], in_moves) is not None
 
 
 @pytest.mark.timeout(600)

@@ -73,6 +73,9 @@ class Actor:
     def _do_roam(self, client: str) -> None:
         self._sim.clients[client].roam()
 
+    def _do_relocate(self, client: str, site: str) -> None:
+        self._sim.clients[client].move(site)
+
     def _do_subscribe(self, client: str, topic_filter: str, qos: int) -> None:
         self._sim.clients[client].subscribe(topic_filter, qos)
 

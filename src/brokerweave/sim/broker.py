@@ -158,6 +158,8 @@ class ModelBroker:
             case Disconnect():
                 if packet.reason_code == 0:
                     connection.will = None
+                if get_int(packet.properties, Property.SESSION_EXPIRY_INTERVAL, -1) == 0:
+                    session.persistent = False
                 connection.end.close()
         self._pump(session)
 

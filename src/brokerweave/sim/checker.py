@@ -299,6 +299,9 @@ class Checker:
     def disconnected(self, client: ModelClient) -> None:
         self._sessions.disconnected(client)
 
+    def moved(self, client: ModelClient, since: float, will: bytes) -> None:
+        self.disconnected(client)
+
     def said_goodbye(self, client: ModelClient) -> None: ...
 
     def redelivering(self, node: str, client: str, payloads: list[bytes]) -> None:

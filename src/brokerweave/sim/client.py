@@ -75,6 +75,10 @@ class Observer(Protocol):
 
     def disconnected(self, client: ModelClient) -> None: ...
 
+    def moved(self, client: ModelClient, since: float, will: bytes) -> None:
+        """It is about to go on at another site, where it came at `since`: its old connection, with this will,
+        is over. `welcomed` follows."""
+
     def said_goodbye(self, client: ModelClient) -> None: ...
 
     def will_cancelled(self, payload: bytes) -> None:
@@ -124,7 +128,11 @@ class ModelClient:
         self._delayed: list[bytes] = []
         """Wills that were to wait for a return, up to that of this connection."""
         self._random = world.random(f"client/{name}")
+        self.header: Callable[[ModelClient, str], bytes] = lambda client, site: b""
+        """What announces a planned move to a site."""
         self._connection: _ClientSide | None = None
+        self._next: _ClientSide | None = None
+        """At the site to which it moves as planned."""
         self._connects = 0
         self._made = 0
         self._last_id = 0
@@ -187,6 +195,7 @@ class ModelClient:
     def leave(self) -> None:
         """Say good-bye, and stay away."""
         self.online = False
+        self._give_up_move()
         if self._connection is not None:
             self._observer.said_goodbye(self)
             end = self._connection.end
@@ -196,11 +205,13 @@ class ModelClient:
 
     def drop(self) -> None:
         """The connection breaks; the client comes back by itself if it is not to stay away."""
+        self._give_up_move()
         if self._connection is not None:
             self._connection.end.abort()
 
     def roam(self) -> None:
         """It comes back from elsewhere, while its node takes the old connection for alive."""
+        self._give_up_move()
         if self._connection is not None:
             self._connection.end.vanish()
 
@@ -222,11 +233,17 @@ class ModelClient:
         self.host.later(_RETRY * (0.5 + self._random.random()), self._connect)
 
     def _made_connection(self, end: PipeEnd) -> Handler:
-        self._connection = connection = _ClientSide(self, end)
+        self._connection = self._begin(end, self.site)
+        return self._connection
+
+    def _begin(self, end: PipeEnd, site: str, header: bytes = b"") -> _ClientSide:
+        """Say CONNECT."""
         self._connects += 1
+        connection = _ClientSide(self, end, site, self._will_of(self._connects))
+        was, self.site = self.site, site
         will = None
         if self._will_topic is not None:
-            payload = self.will_payload()
+            payload = connection.will
             self._observer.made(self, payload, self._will_topic, 1, False)
             will_properties: Properties = ()
             if self._will_delay:
@@ -238,19 +255,29 @@ class ModelClient:
             properties = ((Property.SESSION_EXPIRY_INTERVAL, _SESSION_EXPIRY),)
         clean = not self.persistent
         connect = Connect(self.name, self.version, clean, 0, will=will, properties=properties)
-        end.write(codec.encode(connect, self.version))
+        end.write(header + codec.encode(connect, self.version))
+        self.site = was
 
         def overdue() -> None:
-            if not self.connected and self._connection is connection:
+            if connection.connack is None and connection in (self._connection, self._next):
                 end.abort()
 
         self.host.later(_CONNACK_TIMEOUT, overdue)
         return connection
 
     def will_payload(self) -> bytes:
-        return f"{self.name}!{self._connects}".encode()
+        """Of the connection that it has."""
+        return self._connection.will if self._connection is not None else self._will_of(self._connects)
 
-    def lost(self) -> None:
+    def lost(self, connection: _ClientSide) -> None:
+        if connection is self._next:
+            self._next = None
+            self._flush()
+        if connection is not self._connection:
+            return
+        if self._next is not None:
+            self._go_on_at_next()
+            return
         self._connection = None
         if self.connected:
             self.connected = False
@@ -259,7 +286,63 @@ class ModelClient:
         if self.online:
             self._retry()
 
-    def packet(self, packet: Packet) -> None:
+    # A planned move
+
+    def move(self, site: str) -> None:
+        """Connect to another site, and answer at this one until its node ends the connection."""
+        if not self.connected or self._next is not None or site == self.site:
+            return
+        was = self._connection
+
+        def made(end: PipeEnd) -> Handler:
+            if not self.connected or self._connection is not was or self._next is not None:
+                end.close()
+                return _ClientSide(self, end, site, b"")
+            self._next = self._begin(end, site, self.header(self, site))
+            return self._next
+
+        self._network.connect(self.host, site, made, lambda: None)
+
+    def _accepted_at_next(self, connection: _ClientSide, packet: ConnAck) -> None:
+        if packet.reason_code:
+            connection.end.close()
+        elif self.wanted:  # at once, as somebody would who knows nothing of other sites
+            self._last_id = self._last_id % 0xFFFF + 1
+            connection.asked = {self._last_id: dict(self.wanted)}
+            subscriptions = tuple(Subscription(f, qos) for f, qos in self.wanted.items())
+            connection.end.write(codec.encode(Subscribe(self._last_id, subscriptions), self.version))
+
+    def _go_on_at_next(self) -> None:
+        """The old connection is over, or of no use: the new site has all that the client is to get."""
+        old, new, self._next = self._connection, self._next, None
+        assert old is not None
+        assert new is not None
+        if self.connected:
+            self.connected = False
+            self._observer.moved(self, new.since, old.will)
+        self._connection, self.site, self._asked = new, new.site, new.asked
+        old.end.abort()
+        if new.connack is not None:
+            self._welcomed(new.connack)
+
+    def _give_up_move(self) -> None:
+        if self._next is not None:
+            self._next.end.write(_GOODBYE)
+            self._next.end.close()
+            self._next = None
+
+    # What its node says
+
+    def packet(self, packet: Packet, connection: _ClientSide) -> None:
+        if isinstance(packet, ConnAck):
+            connection.connack = packet
+        if connection is self._next:
+            if isinstance(packet, ConnAck):
+                self._accepted_at_next(connection, packet)
+                return
+            self._go_on_at_next()
+        if connection is not self._connection:
+            return
         match packet:
             case ConnAck():
                 self._welcomed(packet)
@@ -288,6 +371,9 @@ class ModelClient:
                 pass
             case _:
                 raise AssertionError(f"{packet.type.name} to a client")
+
+    def _will_of(self, number: int) -> bytes:
+        return f"{self.name}!{number}".encode()
 
     def _welcomed(self, packet: ConnAck) -> None:
         if packet.reason_code:
@@ -328,7 +414,7 @@ class ModelClient:
         self._send(Unsubscribe(self._last_id, (topic_filter,)))
 
     def _flush(self) -> None:
-        while self._waiting and self.connected:
+        while self._waiting and self.connected and self._next is None:
             message = self._waiting.popleft()
             packet_id = 0
             if message.qos:
@@ -368,8 +454,14 @@ class ModelClient:
 
 
 class _ClientSide:
-    def __init__(self, client: ModelClient, end: PipeEnd) -> None:
+    def __init__(self, client: ModelClient, end: PipeEnd, site: str, will: bytes) -> None:
         self.end = end
+        self.site = site
+        self.will = will
+        self.since = client.host.world.now
+        self.connack: ConnAck | None = None
+        self.asked: dict[int, dict[str, int]] = {}
+        """What it asked for while it moved there."""
         self._client = client
         self._scanner = Scanner(_ALL_TYPES, 1 << 20)
 
@@ -378,10 +470,10 @@ class _ClientSide:
         for item in items:
             assert isinstance(item, Frame)
             if not self.end.closed:
-                self._client.packet(codec.decode(item.data, self._client.version))
+                self._client.packet(codec.decode(item.data, self._client.version), self)
         assert self._scanner.error is None, f"{self._client.name} was sent rubbish: {self._scanner.error}"
 
     def lost(self) -> None:
-        self._client.lost()
+        self._client.lost(self)
 
     def writable_again(self) -> None: ...

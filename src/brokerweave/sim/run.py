@@ -8,6 +8,7 @@ seed, options and schedule. Must not know: many runs, how results are shown.
 from __future__ import annotations
 
 import traceback
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +16,8 @@ from brokerweave.errors import ConfigError
 from brokerweave.mqtt.topics import matches
 from brokerweave.node.tree import Tree
 from brokerweave.plugin import Linking, NetworkShape, OptionValue, Strategy, registry
+from brokerweave.session import proxy_header
+from brokerweave.session.move_ticket import NUMBER_BYTES, PlannedMove, make
 from brokerweave.sim import schedule, topology, ways
 from brokerweave.sim.acting import Actor
 from brokerweave.sim.broker import ModelBroker
@@ -27,7 +30,7 @@ from brokerweave.sim.expected_in_one_hop import ExpectedInOneHop
 from brokerweave.sim.facts import Facts
 from brokerweave.sim.linking import Socket
 from brokerweave.sim.member import ClusterNetwork, SimMember
-from brokerweave.sim.node import NodeOptions, SimNode
+from brokerweave.sim.node import KEY, NodeOptions, SimNode
 from brokerweave.sim.pipes import StreamNetwork
 from brokerweave.sim.promises import Broken, Promises
 from brokerweave.sim.resting import left_behind, unrest
@@ -43,6 +46,8 @@ CARE = {"copies": 2, "window": 30.0, "client_bytes": 1 << 20, "max_bytes": 8 << 
 LAID = {NetworkShape.STAR: topology.STAR, NetworkShape.FULL: topology.FULL}
 """How nodes are linked where the strategy does not leave that open."""
 LOOK_SECONDS = 0.5
+TICKET_SECONDS = 1e6
+"""Nodes' clocks may jump."""
 CLUSTER_TIMEOUT = 2.0
 REST_BOUND = 60.0
 """Seconds after the last fault in which everything must have come to rest."""
@@ -103,7 +108,7 @@ class Simulation:
         random = world.random("sites")
         self.names = [chr(ord("a") + n) if n < 26 else f"n{n}" for n in range(options.nodes)]
         self.topology = topology.Topology(self.names)
-        self.network = StreamNetwork(world, _delay)
+        self.network = StreamNetwork(world, _delay_of_movers if schedule.MOVE in options.faults else _delay)
         strategy = registry.strategy(options.strategy)
         self.traits = traits = strategy.traits
         self.cares = cares = traits.keeps_for_absent
@@ -153,13 +158,16 @@ class Simulation:
             history = History(lambda: world.now)
             history.at_broker = self._sent_by_broker
             history.ready = lambda site: self.nodes[site].ready
-            self.view = UsersView(history, FaultLog(lambda: world.now, self.names, copies, CLUSTER_TIMEOUT))
+            faults = FaultLog(lambda: world.now, self.names, copies, CLUSTER_TIMEOUT)
+            history.disturbed = lambda since: faults.any_between(since - CALM_SECONDS, world.now)
+            self.view = UsersView(history, faults)
         demand = world.random("links on demand")
         closing = {"idle_close": demand.choice(IDLE_CLOSE), "max_links": demand.choice(MAX_LINKS)}
         crowded = self.on_demand and closing["max_links"] < options.nodes - 1
         self.patience = patience = PATIENCE if crowded else 1.0
         self.cluster = ClusterNetwork(world, self.network, demand.choice(LOSS))
         self._timeouts: dict[str, int] = {}
+        self._moves = 0
         self.nodes: dict[str, SimNode] = {}
         self.brokers: dict[str, ModelBroker] = {}
         for name in self.names:
@@ -202,6 +210,7 @@ class Simulation:
         if cares:
             for client in self.clients.values():
                 client.balance = self._balance
+                client.header = self._header
 
     def _sent_by_broker(self, site: str, client: str) -> set[bytes]:
         session = self.brokers[site].sessions.get(client)
@@ -213,6 +222,13 @@ class Simulation:
             return client.site
         well = [n for n in self.names if n not in self.gone and self.nodes[n].up and self.brokers[n].host.up]
         return self.world.random(f"balance/{client.name}/{self.world.now}").choice(well or [client.site])
+
+    def _header(self, client: ModelClient, site: str) -> bytes:
+        """What a gateway would write before CONNECT."""
+        self._moves += 1
+        move = PlannedMove(client.name, client.site, site, self._moves.to_bytes(NUMBER_BYTES, "big"))
+        ticket = make(KEY, move, self.world.now + TICKET_SECONDS)
+        return proxy_header.encode(None, None, (proxy_header.TICKET, ticket))
 
     def _build_site(self, name: str, options: NodeOptions) -> None:
         world, checker = self.world, self.checker
@@ -334,7 +350,9 @@ def plan(seed: int, options: SimOptions) -> list[Action]:
     traits = strategy.traits
     if traits.wiring in LAID or on_demand:
         actions = [action for action in actions if action.kind != "move"]
-    if traits.keeps_for_absent and options.faults:
+    if traits.keeps_for_absent and schedule.MOVE in options.faults:
+        actions += schedule.planned_moves(world.random("moves"), names, clients, options.duration)
+    if traits.keeps_for_absent and options.faults - {schedule.MOVE}:
         copies, random = kept_copies(seed), world.random("deaths")
         actions += schedule.site_deaths(random, names, copies, options.duration)
     splits = world.random("splits")
@@ -369,6 +387,7 @@ def run(seed: int, options: SimOptions, actions: list[Action] | None = None) -> 
     outcome.possible = len(ALLOWANCES) if simulation.view is not None else 0
     outcome.counts = {
         **simulation.facts.counts,
+        **sum((node.moves for node in simulation.nodes.values()), Counter()),
         **(simulation.view.counts() if simulation.view is not None else {}),
         **({} if simulation.view is not None else _expectations(simulation)),
         "events": simulation.world.events,
@@ -487,6 +506,11 @@ def _check_expected(simulation: Simulation) -> None:
 def _delay(one: str, other: str) -> float:
     """Seconds. Nodes are far from each other; a broker and a client are near their node."""
     return _NEAR if "/" in one + other or "-" in one + other else _WIDE
+
+
+def _delay_of_movers(one: str, other: str) -> float:
+    """Of clients that move half are far from all sites: much is in flight to them."""
+    return _WIDE if one.endswith("-2") or other.endswith("-2") else _delay(one, other)
 
 
 __all__ = ["SeedOutcome", "SimOptions", "Simulation", "plan", "play", "replace", "run"]

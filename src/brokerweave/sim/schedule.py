@@ -32,11 +32,15 @@ FAULTS = (
 SPLIT = "split"
 """What `--faults` can name besides: sites in two halves that do not reach each other."""
 
+MOVE = "move"
+"""The same: clients that move from site to site as planned, in a mesh."""
+
 TOPICS = ("a", "b", "a/b", "a/c", "b/c", "a/b/c")
 FILTERS = ("#", "a/#", "a/+", "+/c", "+", "a/b", "b/c", "b", "a/b/c")
 CLIENTS_PER_NODE = 2
 MESSAGES_PER_SECOND = 5.0
 DELETIONS_PER_SECOND = 0.2
+MOVES_PER_SECOND = 0.7
 WILL_DELAY = 2
 """Seconds: longer than a client takes to come back, shorter than it may stay away."""
 QUIET = 2.0
@@ -122,6 +126,20 @@ def deletions(random: Random, clients: list[ClientPlan], duration: float) -> lis
     while (at := at + random.expovariate(DELETIONS_PER_SECOND)) < duration:
         client, topic, qos = random.choice(clients).name, random.choice(TOPICS), random.choice((0, 1, 2))
         actions.append(Action(at, "delete", (client, topic, qos)))
+    return actions
+
+
+def planned_moves(
+    random: Random, sites: list[str], clients: list[ClientPlan], duration: float
+) -> list[Action]:
+    actions = []
+    at = QUIET
+    while (at := at + random.expovariate(MOVES_PER_SECOND)) < duration:
+        actions.append(Action(at, "relocate", (random.choice(clients).name, random.choice(sites))))
+        for _ in range(random.randrange(8)):  # something is in flight then
+            shortly = at + random.uniform(-0.1, 0.1)
+            message = random.choice(clients).name, random.choice(TOPICS), random.choice((1, 2)), False
+            actions.append(Action(shortly, "publish", message))
     return actions
 
 

@@ -120,6 +120,10 @@ class History:
         """When a client got a SUBACK."""
         self.goodbyes: dict[bytes, tuple[float, PipeEnd, int]] = {}
         """By will: when the client took leave, and the bytes that it had written by then."""
+        self.moved_from: dict[bytes, float] = {}
+        """By will: when the client had moved as planned, and nothing else had happened."""
+        self.disturbed: Callable[[float], bool] = lambda since: False
+        """Whether anything was broken since."""
         self.cancelled: dict[bytes, float] = {}
         """Delayed wills whose clients came back in time."""
         self.arrived = 0
@@ -198,6 +202,15 @@ class History:
             self._note_unread(client.name, connection)
             if not client.persistent:
                 self._end_session(client.name)
+
+    def moved(self, client: ModelClient, since: float, will: bytes) -> None:
+        """Unless something was broken, nothing is in flight then, and its session goes on."""
+        connection = self.connections[client.name][-1]
+        if connection.site_died < inf or self.disturbed(since):
+            self.disconnected(client)
+        else:
+            connection.until = self.now()
+            self.moved_from[will] = self.now()
 
     def said_goodbye(self, client: ModelClient) -> None:
         """Called before it says so."""

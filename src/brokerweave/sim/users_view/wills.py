@@ -34,6 +34,8 @@ def _wrong(history: History, faults: FaultLog, payload: bytes, arrived: float) -
             and not _taken_for_dead(history, faults, payload, at)
         ):
             return "had said good-bye"
+    if payload in history.moved_from and not _died(history, faults, payload, history.moved_from[payload]):
+        return "had moved as planned"
     at = history.cancelled.get(payload, arrived)
     first = history.publications[payload].first
     if at + KNOWN_SECONDS < first and not _died(history, faults, payload, at):
