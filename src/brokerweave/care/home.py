@@ -159,7 +159,7 @@ class Home:
             for one, held in reversed(list(self.record.queue.items()))
             if one in delivering.by_broker and one not in delivering.flight
         }
-        for identifier, held in sorted(self.record.queue.items(), key=lambda item: (item[1].born, item[0])):
+        for _, identifier, held in self._in_order():
             if identifier in delivering.by_broker or identifier in delivering.flight:
                 continue
             if behind.get((identifier[:3], held.publish.topic), identifier.sequence) < identifier.sequence:
@@ -169,6 +169,15 @@ class Home:
             if left is not None:
                 out.append((held, replace(left.publish, qos=min(qos, left.publish.qos))))
         return out
+
+    def _in_order(self) -> list[tuple[float, MessageId, Held]]:
+        """What is in the queue, the oldest first. Ages come with links, and are not exact: of one stream the
+        ids count."""
+        ordered: list[tuple[float, MessageId, Held]] = []
+        for identifier, held in sorted(self.record.queue.items(), key=lambda item: item[0]):
+            before = ordered[-1] if ordered and ordered[-1][1][:3] == identifier[:3] else (0.0,)
+            ordered.append((max(held.born, before[0]), identifier, held))
+        return sorted(ordered, key=lambda each: each[:2])
 
     def received(self, found: Iterable[Held]) -> MessageId | None:
         """The client answered one of these, which say the same."""
