@@ -233,12 +233,13 @@ def _does_not_know(faults: FaultLog, connection: Connection) -> bool:
 
 
 def answer_not_told(scene: Circumstances, problem: Doubled) -> bool:
-    """The subscriber's site ended before it could tell the others of the answer, or they had the message, and
-    it came again when the subscriber had come again."""
+    """The subscriber's site ended, or it moved from there, before that could tell the others of the answer,
+    or they had the message, and it came again when the subscriber had come again."""
     faults, publication = scene.faults, problem.publication
     for receipt in problem.before:
         site = receipt.connection.site
         ends = [end.since for end in (*faults.nodes[site], *faults.brokers[site])]
+        ends += [receipt.connection.until] if receipt.connection.left else []
         died = min((at for at in ends if receipt.at <= at <= problem.again.at), default=inf)
         if died <= receipt.at + HEARD_SECONDS:
             return True

@@ -65,6 +65,8 @@ class Connection:
     """When its client noticed that it is over."""
     site_died: float = inf
     """When its node was killed, or its broker died, while it was whole."""
+    left: bool = False
+    """Its client moved as planned, while something was broken."""
     unread: set[bytes] = field(default_factory=set)
     """What its client had got, and its node or broker had not read the answer, when it ended."""
 
@@ -207,6 +209,7 @@ class History:
         """Unless something was broken, nothing is in flight then, and its session goes on."""
         connection = self.connections[client.name][-1]
         if connection.site_died < inf or self.disturbed(since):
+            connection.left = True
             self.disconnected(client)
         else:
             connection.until = self.now()
