@@ -15,6 +15,7 @@ import typer
 
 from brokerweave.cli import (
     bench_commands,
+    controller_command,
     dead_letter_commands,
     demo_command,
     haproxy_command,
@@ -57,6 +58,7 @@ pipeline_commands.register(app)
 bench_commands.register(app)
 probe_command.register(app)
 haproxy_command.register(app)
+controller_command.register(app)
 demo_command.register(app)
 sim_command.register(app)
 

@@ -1,21 +1,20 @@
 """`brokerweave node`: run a node, or show what it would run with.
 
-Owns how configuration keys become flags. Invariant: there is one flag for each key, made from the key's own
-words. Must not know: the meaning of any key.
+Must not know: the meaning of any key.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated
 
 import typer
 
+from brokerweave.cli.key_flags import flag_of, given_flags, parameter, with_flags
 from brokerweave.cli.output import console, help_text, table
-from brokerweave.config import NodeConfig, explain, load, show
-from brokerweave.config.keys import KEYS, Key
-from brokerweave.config.values import ADDRESSES, LISTENING, NAMES, PATH, REMOTE
+from brokerweave.config import NodeConfig, explain, load
+from brokerweave.config.keys import KEYS
 
 _HELP = """Run a node in front of one broker, until SIGTERM or Ctrl-C.
 
@@ -33,7 +32,7 @@ Examples:
 
 
 def register(app: typer.Typer) -> None:
-    app.command("node", help=help_text(_HELP))(_with_flags(node))
+    app.command("node", help=help_text(_HELP))(with_flags(node, _parameters()))
 
 
 def node(
@@ -45,8 +44,7 @@ def node(
     **flags: object,
 ) -> int:
     """Load the configuration, then show it or run it."""
-    given = {dotted: flags[_parameter_name(key)] or None for dotted, key in KEYS.items() if _is_list(key)}
-    given |= {dotted: flags[_parameter_name(key)] for dotted, key in KEYS.items() if not _is_list(key)}
+    given = given_flags(KEYS.values(), flags)
     config = load(file, {**given, "neighbour": neighbour or None, "tap": tap or None, "set": set_ or None})
     return _check(config) if check else _run(config)
 
@@ -78,72 +76,20 @@ def _check(config: NodeConfig) -> int:
     return 0
 
 
-def _with_flags(command: Callable[..., int]) -> Callable[..., int]:
-    """The command with a signature that Typer reads the flags from."""
-
-    def with_flags(**arguments: Any) -> int:
-        return command(**arguments)
-
-    parameters = list(_parameters())
-    with_flags.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
-    with_flags.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": int}
-    return with_flags
-
-
 def _parameters() -> Iterator[inspect.Parameter]:
     file = typer.Argument(metavar="NODE.toml", help="The node's configuration; see docs/configuration.md.")
-    yield _parameter("file", Annotated[str | None, file], None)
+    yield parameter("file", Annotated[str | None, file], None)
     check = typer.Option("--check", help="Show every value and where it came from, then end.")
-    yield _parameter("check", Annotated[bool, check], False)
+    yield parameter("check", Annotated[bool, check], False)
     neighbour = typer.Option(
         "--neighbour", metavar="ID=HOST:PORT", help="Another node to link to; may be repeated."
     )
-    yield _parameter("neighbour", Annotated[list[str] | None, neighbour], None)
+    yield parameter("neighbour", Annotated[list[str] | None, neighbour], None)
     tap = typer.Option("--tap", metavar="FILTER", help="Topics to keep in the edge log; may be repeated.")
-    yield _parameter("tap", Annotated[list[str] | None, tap], None)
+    yield parameter("tap", Annotated[list[str] | None, tap], None)
     options = typer.Option(
         "--set", metavar="NAME.KEY=VALUE", help="An option of the strategy or of a listener; may be repeated."
     )
-    yield _parameter("set_", Annotated[list[str] | None, options], None)
+    yield parameter("set_", Annotated[list[str] | None, options], None)
     for key in KEYS.values():
-        yield _parameter(_parameter_name(key), Annotated[key.about.kind.flag | None, _option(key)], None)
-
-
-def _parameter(name: str, annotation: Any, default: object) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-def _option(key: Key) -> Any:
-    default = "" if key.default in (None, ()) else f" Default: {show(key.default)}."
-    repeated = " May be repeated." if _is_list(key) else ""
-    return typer.Option(
-        key.flag,
-        metavar=_metavar(key),
-        help=(key.about.doc + repeated + default).replace("[", r"\["),  # else it is taken for markup
-        show_default=False,
-        rich_help_panel="Options" if key.section == "node" else key.section.capitalize(),
-    )
-
-
-def _metavar(key: Key) -> str | None:
-    if key.about.kind.flag is bool:
-        return None
-    if key.about.kind.flag is int and not key.about.unit:
-        return "N"
-    if key.about.unit:
-        return key.about.unit.split()[0].upper()
-    return {
-        LISTENING: "HOST:PORT",
-        REMOTE: "HOST:PORT",
-        ADDRESSES: "HOST:PORT",
-        NAMES: "NAME",
-        PATH: "PATH",
-    }.get(key.about.kind, "TEXT")
-
-
-def _parameter_name(key: Key) -> str:
-    return key.dotted.replace(".", "__")
-
-
-def _is_list(key: Key) -> bool:
-    return key.about.kind.flag == list[str]
+        yield flag_of(key, "node")

@@ -784,14 +784,16 @@ class Key:
 
     @property
     def flag(self) -> str:
-        """[node] keys have the plain name, the other sections theirs before it, some have a short one."""
+        """Keys of the first section have the plain name, others their section's before it, some a short
+        one."""
         if self.dotted in _SHORT_FLAGS:
             return _SHORT_FLAGS[self.dotted]
-        words = self.name if self.section == "node" else f"{self.section}_{self.name}"
+        words = self.name if self.section in _PLAIN_FLAGS else f"{self.section}_{self.name}"
         return "--" + words.replace("_", "-")
 
 
-_SHORT_FLAGS = {"membership.bind": "--membership", "membership.join": "--join"}
+_SHORT_FLAGS = {"membership.bind": "--membership", "membership.join": "--join", "policy.name": "--policy"}
+_PLAIN_FLAGS = ("node", "controller")
 
 SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
     {

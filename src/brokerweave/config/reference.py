@@ -50,20 +50,21 @@ def reference() -> str:
 def _lines() -> Iterator[str]:
     yield _OPENING
     for section, shape in SECTIONS.items():
-        yield from _section(f"[{section}]", shape, keys_of(section, shape))
+        yield from section_lines(f"[{section}]", shape, keys_of(section, shape), True)
     for strategy in registry.shipped():
         if options_of(strategy):
             yield from _strategy(strategy)
-    yield from _section("[[tap]]", TapSection, keys_of("tap", TapSection))
+    yield from section_lines("[[tap]]", TapSection, keys_of("tap", TapSection), False)
     yield "As a flag: `--tap FILTER`, once for each; `exclude` and `sample` have none.\n"
-    yield from _section("[[neighbour]]", NeighbourSection, keys_of("neighbour", NeighbourSection))
+    yield from section_lines("[[neighbour]]", NeighbourSection, keys_of("neighbour", NeighbourSection), False)
     yield "As a flag: `--neighbour ID=HOST:PORT`, once for each.\n"
 
 
-def _section(title: str, shape: type[object], keys: Iterator[Key]) -> Iterator[str]:
+def section_lines(title: str, shape: type[object], keys: Iterator[Key], flags: bool) -> Iterator[str]:
+    """A section's part of a page; `flags`: each of its keys has one."""
     yield f"## {title}\n\n{inspect.cleandoc(shape.__doc__ or '')}\n"
     for key in keys:
-        yield from _key(key)
+        yield from _key(key, flags)
 
 
 def _strategy(strategy: type[Strategy]) -> Iterator[str]:
@@ -76,9 +77,9 @@ def _strategy(strategy: type[Strategy]) -> Iterator[str]:
         yield f"- default: `{show(option.default)}`\n"
 
 
-def _key(key: Key) -> Iterator[str]:
+def _key(key: Key, flags: bool) -> Iterator[str]:
     yield f"### `{key.name}`\n\n{key.about.doc}\n"
-    if key.section in SECTIONS:
+    if flags:
         yield f"- flag: `{key.flag}`"
     unit = key.about.unit if key.about.unit and key.about.unit not in key.about.kind.words else ""
     yield f"- value: {key.about.kind.words}" + (f", in {unit}" if unit else "")

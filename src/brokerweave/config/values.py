@@ -130,15 +130,7 @@ def integer(low: int, high: int) -> ValueKind:
 
 
 def seconds(low: float, high: float = 1e9) -> ValueKind:
-    words = f"a number of seconds from {low:g} to {high:.15g}"
-
-    def read(value: object) -> float:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or not low <= value <= high:  # type: ignore[arg-type,operator]
-            raise BadValue(words)
-        return float(value)  # type: ignore[arg-type]
-
-    return ValueKind(words, float, read)
+    return number(low, high, "a number of seconds")
 
 
 def choice(*names: str) -> ValueKind:
@@ -150,6 +142,18 @@ def choice(*names: str) -> ValueKind:
         return value
 
     return ValueKind(words, str, read)
+
+
+def number(low: float, high: float, what: str = "a number") -> ValueKind:
+    words = f"{what} from {low:g} to {high:.15g}"
+
+    def read(value: object) -> float:
+        fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not fits or not math.isfinite(value) or not low <= value <= high:  # type: ignore[arg-type,operator]
+            raise BadValue(words)
+        return float(value)  # type: ignore[arg-type]
+
+    return ValueKind(words, float, read)
 
 
 def pattern(regex: str, words: str) -> ValueKind:

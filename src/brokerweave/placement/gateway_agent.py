@@ -200,6 +200,8 @@ class GatewayAgent:
         """Of `ProbeHost`."""
         if site in self.sites:
             self._readings.add(site, sample)
+            if sample.pings > 1:
+                self._report_soon(SOON)
 
     def _ponged(self, pong: SitePong, source: Address, now: float) -> None:
         site = self.prober.answered(pong.seq, now)

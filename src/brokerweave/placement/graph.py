@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 
 from brokerweave.placement.quality import Edge, Sample
 
@@ -158,7 +159,7 @@ class Graph:
         return {
             name: edge
             for name, edge in gateway.edges.items()
-            if name in sites and sites[name].open and edge.samples and edge.mean < float("inf")
+            if edge.mean < inf and name in sites and sites[name].open
         }
 
     def clients_at(self, site: str) -> list[GraphClient]:

@@ -52,30 +52,31 @@ def sample(at: float, round_trips: Sequence[float], pings: int) -> Sample:
 class Edge:
     """From one gateway to one site."""
 
-    __slots__ = ("samples",)
+    __slots__ = ("cost", "mean", "samples")
 
     def __init__(self, samples: Iterable[Sample] = ()) -> None:
-        self.samples: deque[Sample] = deque(samples, MOST_SAMPLES)
+        self.samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
+        self.mean = inf
+        """Of the latest measurement that was answered at all; infinite if none was."""
+        self.cost = inf
+        """The median of the last three: one lost ping does not make a site bad."""
+        for each in samples:
+            self.add(each)
 
     def add(self, sample: Sample) -> None:
         """One that is older than the last is ignored: its datagram was overtaken."""
-        if not self.samples or sample.at > self.samples[-1].at:
-            self.samples.append(sample)
+        samples = self.samples
+        if samples and sample.at <= samples[-1].at:
+            return
+        samples.append(sample)
+        if sample.mean < inf:
+            self.mean = sample.mean
+        last = sorted(samples[place].cost for place in range(-min(len(samples), 3), 0))
+        self.cost = last[(len(last) - 1) // 2]
 
     @property
     def latest(self) -> Sample:
         return self.samples[-1]
-
-    @property
-    def cost(self) -> float:
-        """The median of the last three: one lost ping does not make a site bad."""
-        last = sorted(each.cost for each in list(self.samples)[-3:])
-        return last[(len(last) - 1) // 2]
-
-    @property
-    def mean(self) -> float:
-        """Of the latest measurement that was answered at all; infinite if none was."""
-        return next((each.mean for each in reversed(self.samples) if each.mean < inf), inf)
 
     def costs_over(self, seconds: float, now: float) -> tuple[float, float] | None:
         """The lowest and the highest cost in that time; None if it was not measured for as long, or no

@@ -90,6 +90,10 @@ class DatagramPort(asyncio.DatagramProtocol):
             self.look()
 
 
+def plain(address: ConfigAddress) -> Address:
+    return address.host, address.port
+
+
 async def resolved(address: ConfigAddress) -> Address:
     """A numeric address, as datagrams come from. Raises `Unavailable`."""
     loop = asyncio.get_running_loop()

@@ -11,6 +11,7 @@ from brokerweave.placement.core import ControllerCore, CoreSettings
 from brokerweave.placement.emma import EmmaPolicy
 from brokerweave.placement.graph import Graph, GraphGateway, GraphSite, Loads
 from brokerweave.placement.policy import GROUP, Move, PlacementPolicy, PolicySettings, policy
+from brokerweave.placement.quality import Sample
 from brokerweave.placement.steady import SteadyPolicy
 from tests.unit.test_layers import ROOT
 
@@ -67,3 +68,17 @@ def test_whatever_a_policy_asks_for_the_pinned_stay_and_closed_sites_get_nobody(
     core.drain("b", 1.0, 0.0)
     plan = core.plan(0.0)
     assert [(wish.move.client, wish.move.target) for wish in plan] == [("free", "c")], "and once each"
+
+
+def test_the_policy_in_the_docs_works() -> None:
+    text = (ROOT / "docs" / "gateways.md").read_text()
+    names: dict[str, type[PlacementPolicy]] = {}
+    exec(text.split("```python\n")[1].split("```")[0], names)
+    core = ControllerCore("c", names["Nearest"](PolicySettings()), CoreSettings(), lambda order: None, 0.0)
+    for site, trip in (("a", 0.030), ("b", 0.010)):
+        core.site_here(GraphSite(site, ("192.0.2.1", 1883)))
+        core.graph.measured("g", site, Sample(0.0, trip))
+    core.gateway_heard("g", "", 0.0)
+    core.client_at("g", "x", "a")
+    (wish,) = core.plan(0.0)
+    assert (wish.move.client, wish.move.origin, wish.move.target) == ("x", "a", "b")
