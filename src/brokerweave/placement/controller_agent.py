@@ -85,7 +85,7 @@ class ControllerAgent:
         self.core.tick(now)
         for gateway in self._gateways.keys() - self.core.graph.gateways.keys():
             del self._gateways[gateway]  # it begins anew if it comes back
-            self.coordinates.forget(gateway)
+            self.coordinates.forget(f"gateway {gateway}")
 
     def hear(self, data: bytes, source: Address, now: float) -> None:
         heard = self._channel.hear(data, source, now)
@@ -113,7 +113,7 @@ class ControllerAgent:
             self._page(message, gateway, now)
             self._receipt(gateway)
         elif isinstance(message, PlaceRequest):
-            sites = tuple(self.core.place(message.gateway, message.client)[:MOST_PLACES])
+            sites = tuple(self.core.place(message.gateway, message.client, now)[:MOST_PLACES])
             self._tell(gateway, PlaceAnswer(message.seq, sites))
         else:
             self.core.orders.finished(message.gateway, message.number, message.outcome, message.note, now)

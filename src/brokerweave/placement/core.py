@@ -21,6 +21,10 @@ from brokerweave.placement.pace import MovePace
 from brokerweave.placement.policy import Move, PlacementPolicy
 
 MOST_HISTORY = 20_000
+MOST_TICKS = 50.0
+"""A second; at a faster pace several moves begin with each."""
+PLACING_SECONDS = 1.0
+"""For so long new clients are placed by the same tally, which counts those that were placed by it."""
 DRAINING, EVACUATED = Leaving.DRAINING.value, Leaving.EVACUATED.value
 
 
@@ -82,6 +86,8 @@ class ControllerCore:
         self._queue: list[WantedMove] = []
         self._round_at = now + settings.round
         self._look_now = False
+        self._placing: Loads | None = None
+        self._placed_since = now
 
     # What is heard
 
@@ -128,13 +134,17 @@ class ControllerCore:
 
     # What is asked
 
-    def place(self, gateway: str, client: str) -> list[str]:
+    def place(self, gateway: str, client: str, now: float) -> list[str]:
         """The sites for a client that connects, best first (EMMA V-B.2)."""
+        if self._placing is None or now - self._placed_since >= PLACING_SECONDS:
+            self._placing, self._placed_since = self._loads(), now
+        places = self._places(self.graph.gateway(gateway), self._placing)
         pinned = self.pins.get(client)
-        found = self._places(self.graph.gateway(gateway), Loads(self.graph, self.policy.settings.load))
-        if pinned is None or not self._open(pinned):
-            return found
-        return [pinned, *(name for name in found if name != pinned)]
+        if pinned is not None and self._open(pinned):
+            places = [pinned, *(name for name in places if name != pinned)]
+        if places:
+            self._placing.place(places[0])
+        return places
 
     def drain(self, site: str, per_second: float, now: float) -> None:
         """Move everybody away at this pace, and send nobody there."""
@@ -208,7 +218,7 @@ class ControllerCore:
         if not self._queue:
             return due
         fastest = max(self._pace.per_second, *(pace.per_second for pace in self._drains.values()), 1.0)
-        return min(due, self.graph.now + 1.0 / fastest)
+        return min(due, self.graph.now + 1.0 / min(fastest, MOST_TICKS))
 
     def tick(self, now: float) -> None:
         self.graph.now = now
@@ -310,14 +320,20 @@ class ControllerCore:
 
     def _send_waiting(self, now: float) -> None:
         waiting: list[WantedMove] = []
+        used_up: set[MovePace] = set()
         for wish in self._queue:
-            pace = self._drains.get(wish.move.origin) if wish.cause == DRAINING else None
-            under_way = self.orders.count(DRAINING) if pace else len(self.orders)
-            if wish.urgent or (pace or self._pace).take(under_way, now):
+            pace = self._pace
+            if wish.cause == DRAINING:
+                pace = self._drains.get(wish.move.origin, pace)
+            if wish.urgent or (pace not in used_up and pace.take(self._under_way(pace), now)):
                 self.orders.send(wish.move, wish.cause, now)
             else:
+                used_up.add(pace)
                 waiting.append(wish)
         self._queue = waiting
+
+    def _under_way(self, pace: MovePace) -> int:
+        return len(self.orders) if pace is self._pace else self.orders.count(DRAINING)
 
     def _ended(self, order: MoveOrder, outcome: MoveOutcome) -> None:
         """However it ended, the client rests; what has to be done is tried again with the next round."""

@@ -183,16 +183,16 @@ class EmmaControllerAgent:
         if at is not None:
             self.core.client_at(gateway, gateway, at)
         elif packet.site == NOWHERE:
-            self._place(gateway)
+            self._place(gateway, now)
         for order in list(self.core.orders.under_way()):
             if packet.number and order.gateway == gateway and order.number & MASK == packet.number:
                 outcome = MoveOutcome.DONE if at == order.target else MoveOutcome.REFUSED
                 self.core.orders.finished(gateway, order.number, outcome, f"the gateway is at {at}", now)
         return True
 
-    def _place(self, gateway: str) -> None:
+    def _place(self, gateway: str, now: float) -> None:
         """It asks for its first site (V-B.2)."""
-        places = self.core.place(gateway, gateway)
+        places = self.core.place(gateway, gateway, now)
         if places:
             self._tell(gateway, 0, places[0])
 

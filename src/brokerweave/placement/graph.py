@@ -8,6 +8,7 @@ network was measured, how moves are carried out.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -165,6 +166,11 @@ class Graph:
     def clients_at(self, site: str) -> list[GraphClient]:
         everybody = (client for gateway in self.gateways.values() for client in gateway.clients.values())
         return [client for client in everybody if client.site == site]
+
+    def count(self) -> Counter[str]:
+        """Clients at each site."""
+        everybody = (gateway.clients.values() for gateway in self.gateways.values())
+        return Counter(client.site for clients in everybody for client in clients)
 
     def find(self, client: str) -> list[GraphClient]:
         """At most one, unless two gateways have clients of the same id."""

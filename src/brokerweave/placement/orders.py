@@ -7,7 +7,9 @@ know: why a client is moved.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import NamedTuple
 
 from brokerweave.placement.history import MoveDecision, MoveHistory, MoveOutcome
@@ -53,6 +55,11 @@ class Orders:
         self._ended = ended
         self._flights: dict[tuple[str, str], _Flight] = {}
         """By gateway and client."""
+        self._numbers: dict[tuple[str, int], str] = {}
+        """The client of each, by gateway and number."""
+        self._causes: Counter[str] = Counter()
+        self._due = inf
+        """Before this nothing ends or is to be repeated."""
         self.counters = {outcome.value: 0 for outcome in MoveOutcome}
 
     def send(self, move: Move, cause: str, now: float) -> None:
@@ -65,19 +72,24 @@ class Orders:
         self.counters[MoveOutcome.ORDERED.value] += 1
         flight = _Flight(order, decision, now + self._timeout, now + REPEAT_SECONDS)
         self._flights[order.gateway, order.client] = flight
+        self._numbers[order.gateway, order.number] = order.client
+        self._causes[cause] += 1
+        self._due = min(self._due, flight.ends, flight.repeat)
         self._tell(order)
 
     def finished(self, gateway: str, number: int, outcome: MoveOutcome, note: str, now: float) -> None:
         """The gateway's answer; what answers no order under way changes nothing."""
-        for order in list(self.under_way()):
-            if (order.gateway, order.number) == (gateway, number):
-                self.end(gateway, order.client, outcome, note, now)
+        client = self._numbers.get((gateway, number))
+        if client is not None:
+            self.end(gateway, client, outcome, note, now)
 
     def end(self, gateway: str, client: str, outcome: MoveOutcome, note: str, now: float) -> None:
         """If one is under way."""
         flight = self._flights.pop((gateway, client), None)
         if flight is not None:
             decision = flight.decision
+            del self._numbers[gateway, flight.order.number]
+            self._causes[decision.cause] -= 1
             decision.outcome, decision.note, decision.finished = outcome, note, now
             self.counters[outcome.value] += 1
             self._ended(flight.order, outcome)
@@ -95,18 +107,21 @@ class Orders:
         return set(self._flights)
 
     def count(self, cause: str) -> int:
-        return sum(flight.decision.cause == cause for flight in self._flights.values())
+        return self._causes[cause]
 
     def next_due(self) -> float:
-        return min((min(each.ends, each.repeat) for each in self._flights.values()), default=float("inf"))
+        return self._due if self._flights else inf
 
     def tick(self, now: float) -> None:
+        if now < self._due:
+            return
         for (gateway, client), flight in list(self._flights.items()):
             if flight.ends <= now:
                 self.end(gateway, client, MoveOutcome.EXPIRED, "the gateway did not answer", now)
             elif flight.repeat <= now:
                 flight.repeat = now + REPEAT_SECONDS
                 self._tell(flight.order)
+        self._due = min((min(each.ends, each.repeat) for each in self._flights.values()), default=inf)
 
     def __len__(self) -> int:
         return len(self._flights)

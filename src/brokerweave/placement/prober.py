@@ -24,8 +24,9 @@ _SLOWEST = 4.0
 """Times `far_every`, for the farthest."""
 _RETRIES = 2
 """Pings to a far site that are repeated soon if they are not answered: most were lost on the way."""
-_FIRST_GAP = 0.1
+_FIRST_GAP = 0.15
 """Seconds between first pings to sites that nothing is known of."""
+_SOON = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +86,21 @@ class Prober:
             if due is not None:
                 due.cancel()
         first = now
+        fresh = [name for name in estimates if name not in self._targets]
         for name, estimate in estimates.items():
-            target = self._targets.get(name)
-            if target is None:
+            if name in fresh:
                 self._targets[name] = _Target(estimate)
-                first += _FIRST_GAP * self._random.random()
-                self._plan(name, first)
-            elif not target.measured:
-                target.estimate = estimate
+            elif not self._targets[name].measured:
+                self._targets[name].estimate = estimate
         self._rank(now)
+        for name in fresh:
+            if name in self._near:
+                continue  # it has its turn
+            if estimates[name] is None:
+                first += _FIRST_GAP
+                self._plan(name, first)
+            else:
+                self._plan(name, now + self._wait(name) * self._random.random())
 
     def set_used(self, sites: Iterable[str], now: float) -> None:
         """Where clients of this gateway are."""
@@ -190,7 +197,7 @@ class Prober:
         near = frozenset(nearest) | (self._used & self._targets.keys())
         for name in near - self._near:
             if not self._targets[name].measuring:
-                self._plan(name, now + self._random.random() * _FIRST_GAP)
+                self._plan(name, now + self._random.random() * _SOON)
         self._near = near
 
     # Pings

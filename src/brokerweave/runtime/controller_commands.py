@@ -14,7 +14,7 @@ from brokerweave.config import Address
 from brokerweave.config.values import BadValue, number
 from brokerweave.errors import ConfigError
 from brokerweave.placement.core import ControllerCore
-from brokerweave.placement.graph import GraphGateway, Loads
+from brokerweave.placement.graph import GraphGateway, Leaving, Loads
 from brokerweave.placement.history import MoveDecision
 from brokerweave.placement.messages import client_key
 from brokerweave.placement.policy import Move
@@ -48,12 +48,13 @@ class ControllerCommands:
 
     def sites(self, request: Mapping[str, object]) -> object:
         core, loads = self._core, Loads(self._core.graph, self._core.policy.settings.load)
+        counts = core.graph.count()
         rows = [
             {
                 "site": site.name,
                 "state": site.leaving.value or ("open" if site.present else "gone"),
-                "drained": core.drained(site.name),
-                "clients": len(core.graph.clients_at(site.name)),
+                "drained": site.leaving is not Leaving.NO and not counts[site.name],
+                "clients": counts[site.name],
                 "load": round(loads.amount(site.name), 3),
                 "weight": site.weight,
                 "cpu": site.cpu,

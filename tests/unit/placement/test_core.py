@@ -48,7 +48,7 @@ def test_a_drained_site_is_emptied_at_its_pace_and_gets_nobody() -> None:
     net.core.drain("a", 2.0, net.now)
     net.tick(1.1)
     assert net.count("a") in (17, 18)
-    assert net.core.place("g", "new") == ["b"]
+    assert net.core.place("g", "new", net.now) == ["b"]
     net.tick(10)
     assert (net.count("a"), net.core.drained("a"), causes(net)) == (0, True, {"draining"})
     times = [decision.at for decision in reversed(list(net.core.history.last(99, net.now)))]
@@ -70,7 +70,7 @@ def test_a_site_that_is_resumed_takes_clients_again() -> None:
     net.tick(3)
     assert 15 < net.count("a") < 20
     assert not net.core.drained("a")
-    assert net.core.place("g", "new")[0] == "a"
+    assert net.core.place("g", "new", net.now)[0] == "a"
 
 
 def test_a_site_that_changes_its_address_goes_on_draining() -> None:
@@ -93,7 +93,7 @@ def test_a_pinned_client_goes_where_it_is_pinned_and_stays_there() -> None:
 def test_a_client_that_is_pinned_before_it_comes_is_placed_there() -> None:
     net = two_sites()
     net.core.pin("late", "b")
-    assert net.core.place("g", "late") == ["b", "a"]
+    assert net.core.place("g", "late", net.now) == ["b", "a"]
     net.core.client_at("g", "late", "a")
     net.tick()
     assert net.where()["late"] == "b"
@@ -197,6 +197,31 @@ def test_no_more_moves_are_under_way_than_are_allowed() -> None:
     net.core.drain("a", 100.0, 0.0)
     net.tick(1)
     assert len({order.number for order in net.sent}) == 4
+
+
+def test_clients_that_come_together_are_spread_though_nobody_has_counted_them_yet() -> None:
+    net = SmallNetwork().sites("a", "b")
+    net.core.gateway_heard("g", "", 0.0)
+    net.measured("g", a=10, b=10)
+    first = [net.core.place("g", f"x{number}", 0.1)[0] for number in range(100)]
+    assert first.count("a") == first.count("b") == 50
+
+
+def test_ten_thousand_clients_are_moved_and_answered_in_time_that_grows_with_their_number() -> None:
+    """No absolute time: each answer looks at one order, not at all of them."""
+    net = two_sites(10_000)
+    net.core.evacuate("a")
+    net.tick()
+    assert net.count("b") == 10_000
+    assert net.core.orders.next_due() == float("inf")
+
+
+def test_the_fastest_pace_does_not_make_the_controller_spin() -> None:
+    net = two_sites(100, at_once=1, per_second=100_000.0)
+    net.obey = False
+    net.core.drain("a", 100_000.0, 0.0)
+    net.tick()
+    assert net.core.next_due() - net.now >= 0.019
 
 
 def test_a_client_that_leaves_while_it_moves_ends_its_order() -> None:

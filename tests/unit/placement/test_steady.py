@@ -109,7 +109,7 @@ def test_a_new_client_goes_to_the_least_loaded_of_the_sites_that_are_as_near() -
     net = SmallNetwork().sites("a", "b", "c")
     net.gateway("g", "a", 5)
     net.measured("g", a=10, b=11, c=40)
-    assert net.core.place("g", "new") == ["b", "a", "c"]
+    assert net.core.place("g", "new", net.now) == ["b", "a", "c"]
 
 
 PERIODS = (20.0, 37.0, 60.0, 240.0, 1800.0, 0.0)
