@@ -1,10 +1,11 @@
-"""`python -m benchmarks.delivery`: what `delivery = "cluster"` costs beside `delivery = "local"`.
+"""`python -m benchmarks.delivery`: what `delivery = "cluster"` and a mesh cost beside `delivery = "local"`.
 
-Two sites. In front of the near broker stand two nodes that differ in `delivery` alone, both linked to the far
-site's node; they take turns, so that a noisy machine disturbs both alike. QoS 1 from end to end, closed loop:
-a publisher sends the next message when one is acknowledged. Measured: publishers with full windows (messages
-acknowledged a second), then a single message under way at a time (milliseconds to the acknowledgement, and to
-the far subscriber).
+Two sites. In front of the near broker stand nodes that differ in their way to the far site: `sf` with either
+`delivery`, both linked to one node there, and `mesh` with two copies, linked to a node of its own there. They
+take turns, so that a noisy machine disturbs all alike. QoS 1 from end to end, closed loop: a publisher sends
+the next message when one is acknowledged. Measured: publishers with full windows (messages acknowledged a
+second), then a single message under way at a time (milliseconds to the acknowledgement, and to the far
+subscriber), then the nodes at rest, with the clients of before gone.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import uvloop
+from psutil import Process
 from rich.console import Console
 from rich.table import Table
 
@@ -36,7 +38,7 @@ from brokerweave.bench.load.clients import open_one
 from brokerweave.lab.broker import HOST
 from brokerweave.lab.node import LabNode
 
-MODES = ("local", "cluster")
+WAYS = ("local", "cluster", "mesh")
 PUBLISHERS = 5
 PAYLOAD = 32
 """Bytes of each message."""
@@ -171,34 +173,59 @@ async def run(
 
 
 @dataclass(frozen=True, slots=True)
-class Sites:
-    near: dict[str, LabNode]
+class Rest:
+    """Of both nodes."""
+
+    cpu_ms: float
+    """In a second."""
+    memory_mib: float
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    near: LabNode
     far: LabNode
 
-    def run(self, mode: str, publishers: int, window: int, seconds: float) -> Run:
-        near = self.near[mode]
-        work = run(near.port, self.far.port, (near.pid, self.far.pid), publishers, window, seconds)
-        return uvloop.run(work)
+    @property
+    def pids(self) -> tuple[int, int]:
+        return self.near.pid, self.far.pid
+
+    def run(self, publishers: int, window: int, seconds: float) -> Run:
+        return uvloop.run(run(self.near.port, self.far.port, self.pids, publishers, window, seconds))
 
     def late(self) -> int:
         """Acknowledgements that did not wait to the end: a result with such would be too good."""
-        counters = self.near["cluster"].status()["counters"]
+        counters = self.near.status()["counters"]
         return int(counters.get("cluster_timeouts", 0) + counters["cluster_overflows"])
 
 
+def at_rest(ways: dict[str, Way], seconds: float) -> dict[str, Rest]:
+    before = {name: sum(map(cpu_seconds, way.pids)) for name, way in ways.items()}
+    time.sleep(seconds)
+    return {
+        name: Rest(
+            (sum(map(cpu_seconds, way.pids)) - before[name]) / seconds * 1e3,
+            sum(Process(pid).memory_info().rss for pid in way.pids) / 2**20,
+        )
+        for name, way in ways.items()
+    }
+
+
 @contextlib.contextmanager
-def sites() -> Iterator[Sites]:
+def sites() -> Iterator[dict[str, Way]]:
     with contextlib.ExitStack() as stack:
         start = stack.enter_context
-        brokers = [start(lab.start("mosquitto", config=BROKER)) for _ in range(2)]
-        far = start(LabNode("far", brokers[1].port))
-        near = {
-            mode: start(LabNode(mode, brokers[0].port, (far,), settings={"node": {"delivery": mode}}))
-            for mode in MODES
+        near, far = (start(lab.start("mosquitto", config=BROKER)).port for _ in range(2))
+        shared = start(LabNode("far", far))
+        alone = start(LabNode("far-mesh", far, strategy="mesh"))
+        ways = {
+            way: Way(start(LabNode(way, near, (shared,), settings={"node": {"delivery": way}})), shared)
+            for way in ("local", "cluster")
         }
-        for node in near.values():
-            node.wait_for_links(1)
-        yield Sites(near, far)
+        ways["mesh"] = Way(start(LabNode("mesh", near, (alone,), strategy="mesh")), alone)
+        for way in ways.values():
+            way.near.wait_for_links(1)
+        yield ways
 
 
 def show(console: Console, title: str, runs: dict[str, list[Run]]) -> None:
@@ -212,18 +239,27 @@ def show(console: Console, title: str, runs: dict[str, list[Run]]) -> None:
         lambda run: run.arrival_ms,
         lambda run: run.cpu_us,
     )
-    for mode, found in runs.items():
+    for way, found in runs.items():
         cells = [_spread(Spread.of([value(run) for run in found])) for value in of]
-        table.add_row(mode, *cells, str(sum(run.missing for run in found)))
-    table.add_row("cluster / local", *(_spread(ratio(runs, value)) for value in of), "")
+        table.add_row(way, *cells, str(sum(run.missing for run in found)))
+    for way, beside in (("cluster", "local"), ("mesh", "cluster")):
+        cells = [_spread(ratio(runs[way], runs[beside], value)) for value in of]
+        table.add_row(f"{way} / {beside}", *cells, "")
     console.print(table)
 
 
-def ratio(runs: dict[str, list[Run]], of: Callable[[Run], float]) -> Spread:
+def ratio(runs: list[Run], beside: list[Run], of: Callable[[Run], float]) -> Spread:
     """The ratio of medians, and the spread of the rounds' own ratios."""
-    local, cluster = ([of(run) for run in runs[mode]] for mode in MODES)
-    rounds = [over / under for over, under in zip(cluster, local, strict=True)]
-    return Spread(statistics.median(cluster) / statistics.median(local), min(rounds), max(rounds))
+    over, under = [of(run) for run in runs], [of(run) for run in beside]
+    rounds = [a / b for a, b in zip(over, under, strict=True)]
+    return Spread(statistics.median(over) / statistics.median(under), min(rounds), max(rounds))
+
+
+def show_rest(console: Console, rest: dict[str, Rest]) -> None:
+    table = Table("", "CPU, ms a second", "memory, MiB", title="both nodes at rest")
+    for way, found in rest.items():
+        table.add_row(way, f"{found.cpu_ms:.2f}", f"{found.memory_mib:.1f}")
+    console.print(table)
 
 
 def _spread(spread: Spread) -> str:
@@ -238,27 +274,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.delivery", description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=3.0, help="length of one run")
+    parser.add_argument("--rest", type=float, default=20.0, help="seconds at rest")
     parser.add_argument("--window", type=int, default=20, help="messages that a publisher has under way")
     parser.add_argument("--first", action="store_true", help="go before everything else on a busy machine")
     flags = parser.parse_args(arguments)
     console = Console(width=None if sys.stdout.isatty() else 170)
     console.print(*(f"{name} {value};" for name, value in machine.facts().items()), highlight=False)
-    full: dict[str, list[Run]] = {mode: [] for mode in MODES}
-    single: dict[str, list[Run]] = {mode: [] for mode in MODES}
+    full: dict[str, list[Run]] = {way: [] for way in WAYS}
+    single: dict[str, list[Run]] = {way: [] for way in WAYS}
     with contextlib.ExitStack() as stack:
         stack.enter_context(machine.one_benchmark())
         if flags.first and not stack.enter_context(preferred()):
             console.print("note: CPU control groups are not writable here: --first had no effect")
         there = stack.enter_context(sites())
-        for mode in MODES:
-            there.run(mode, PUBLISHERS, flags.window, 1.0)  # to warm up
+        for way in WAYS:
+            there[way].run(PUBLISHERS, flags.window, 1.0)  # to warm up
         for _ in range(flags.rounds):
-            for mode in MODES:
-                full[mode].append(there.run(mode, PUBLISHERS, flags.window, flags.seconds))
-                single[mode].append(there.run(mode, 1, 1, flags.seconds))
-        late = there.late()
+            for way in WAYS:
+                full[way].append(there[way].run(PUBLISHERS, flags.window, flags.seconds))
+                single[way].append(there[way].run(1, 1, flags.seconds))
+        late = there["cluster"].late() + there["mesh"].late()
+        rest = at_rest(there, flags.rest)
     show(console, f"{PUBLISHERS} publishers with {flags.window} messages under way each", full)
     show(console, "one message under way", single)
+    show_rest(console, rest)
     console.print(f"acknowledgements that did not wait for the far site to the end: {late}")
     return 0
 

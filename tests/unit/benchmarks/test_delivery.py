@@ -62,8 +62,6 @@ def test_a_subscriber_answers_and_times_each_message_however_they_are_cut() -> N
 
 
 def test_a_ratio_is_of_medians_and_its_spread_of_the_rounds() -> None:
-    runs = {
-        "local": [Run(value, 1, 1, 1, 1, 0) for value in (10.0, 20.0, 30.0)],
-        "cluster": [Run(value, 1, 1, 1, 1, 0) for value in (5.0, 5.0, 30.0)],
-    }
-    assert ratio(runs, lambda run: run.per_second) == Spread(0.25, 0.25, 1.0)
+    local = [Run(value, 1, 1, 1, 1, 0) for value in (10.0, 20.0, 30.0)]
+    cluster = [Run(value, 1, 1, 1, 1, 0) for value in (5.0, 5.0, 30.0)]
+    assert ratio(cluster, local, lambda run: run.per_second) == Spread(0.25, 0.25, 1.0)
