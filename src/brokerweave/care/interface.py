@@ -134,7 +134,7 @@ class Care:
         """What a neighbour's lane brought is taken."""
 
     def flush(self) -> None:
-        """What was held is about to be confirmed: let the disk have it."""
+        """What was held is about to be confirmed, or acknowledged: let the disk have it."""
 
     def repaired(self) -> None:
         """A comparison of retained messages brought something new: others may lack it, too."""

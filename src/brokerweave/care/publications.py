@@ -130,7 +130,6 @@ class RecordedPublications:
         """It has its name, and is about to go out."""
         entered, self._entered = self._entered, None
         self._apply(run, self._lane(lane), entered, in_turn=run.origin == self._host.node_id)
-        self._disk.flush()
 
     # They arrive
 

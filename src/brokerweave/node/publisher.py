@@ -298,9 +298,12 @@ class _Awaited:
         reachable = set(filter(core.in_reach, reached))
         self._sent = publication
         assert self._heard is not None
-        return self._over or core.confirmations.expect(
+        alone = self._over or core.confirmations.expect(
             publication, ((neighbour, publication) for neighbour in reachable), self._heard
         )
+        if alone:
+            core.care.flush()
+        return alone
 
     def send_late(self, run: Run, group: RouteGroup, came_on: int, waited: int) -> None:
         """Its route is known now; the client may have been answered meanwhile."""
@@ -315,6 +318,7 @@ class _Awaited:
             self._pair.close_refused(NoRoom())
             return
         self._core.confirmations.abandon(self._sent)
+        self._core.care.flush()
         self._pair.release(self._ack)
 
 

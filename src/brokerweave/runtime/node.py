@@ -439,8 +439,9 @@ class Node:
 
     # What the core asks, beside what the client listener does
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(seconds, callback)
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.Handle:
+        loop = asyncio.get_running_loop()
+        return loop.call_later(seconds, callback) if seconds > 0 else loop.call_soon(callback)
 
     def lane_ready(self, neighbour: str, lane: int) -> None:
         self.links.lane_ready(neighbour, lane)

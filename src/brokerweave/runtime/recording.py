@@ -27,7 +27,7 @@ MAINTENANCE_SECONDS = 1.0
 class RecordingHost(Protocol):
     def now(self) -> float: ...
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle: ...
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.Handle: ...
 
     def warn(self, message: str) -> None: ...
 
@@ -47,7 +47,7 @@ class Recording:
         self._interval = settings.fsync_interval
         self._closing_block = False
         self._cannot_sync = False
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._timers: dict[str, asyncio.Handle] = {}
         self._syncing: asyncio.Future[OSError | None] | None = None
         self._maintain()
         if settings.fsync == "interval":

@@ -58,7 +58,7 @@ class RelayHost(Protocol):
     @property
     def connections_full(self) -> bool: ...
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle: ...
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.Handle: ...
 
     def dial_broker(self, relay: ClientConnection) -> None:
         """Connect to the broker, then call `broker_connected`, or `broker_unreachable`."""
@@ -99,7 +99,7 @@ class ClientConnection(asyncio.Protocol):
         self._turn_due = False
         self._heard = False
         self.read_paused = False
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.Handle | None = None
         self.pair = pair or host.core.new_pair()
         self._beginning = Beginning()
         self._feed: Callable[[bytes], bytes] = self._begin
