@@ -139,7 +139,7 @@ class ClientDeliveries:
 
     def _is_for(self, home: Home, held: Held) -> bool:
         """Whether the record was looked through for it: it wants it, or did until it was withdrawn."""
-        topic, client = held.publish.topic, home.client
+        topic, client = held.topic, home.client
         withdrawn = client not in self._homes.subscribing and home.delivering.qos_of(topic) < 0
         return withdrawn or client in self._homes.table.matching(topic)
 

@@ -19,6 +19,7 @@ from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.properties import Property, get_int
+from brokerweave.mqtt.publish import publish_head
 
 OVERHEAD = 1000
 """Bytes that one takes in memory beside topic and payload, about; bounds count them."""
@@ -26,56 +27,66 @@ OVERHEAD = 1000
 _NUMBERS = struct.Struct(">QBQBdI")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Held:
-    """`publish` has its publisher's QoS, no packet id and no DUP; `version` is its MQTT version, 4 or 5.
+    """A PUBLISH as it came, with whatever packet id and DUP; `version` is its MQTT version, 4 or 5. Nobody
+    changes it: it is not frozen, since that takes time for each message.
 
     `born` is when it was published, on the clock of the node that has it.
     """
 
     id: MessageId
-    publish: Publish
+    topic: str
+    frame: bytes
     version: int
     hash: bytes
     born: float
 
     @property
+    def publish(self) -> Publish:
+        """With its publisher's QoS, no packet id and no DUP."""
+        packet = codec.decode(self.frame, self.version)
+        assert isinstance(packet, Publish)
+        return replace(packet, packet_id=0, dup=False)
+
+    @property
     def size(self) -> int:
         """What bounds count for it."""
-        publish = self.publish
-        return OVERHEAD + len(publish.topic) + len(publish.payload) + 100 * len(publish.properties)
+        return OVERHEAD + len(self.frame)
 
 
-def hold(identifier: MessageId, publish: Publish, version: int, born: float) -> Held:
-    """`publish` as it was published, whatever packet id it had."""
-    topic, payload = publish.topic, publish.payload
-    plain = Publish(topic, payload, publish.qos, publish.retain, properties=publish.properties)
-    return Held(identifier, plain, version, content_hash(topic, payload), born)
+def hold(identifier: MessageId, frame: bytes, version: int, born: float) -> Held:
+    """Raises RemoteProtocolError if it is no PUBLISH, or a damaged one."""
+    head = publish_head(frame, version)
+    if head.properties:
+        codec.decode(frame, version)
+    try:
+        topic = head.topic.decode()
+    except UnicodeDecodeError:
+        raise RemoteProtocolError("a topic that is not UTF-8") from None
+    return Held(
+        identifier, topic, frame, version, content_hash(head.topic, frame[head.payload_start :]), born
+    )
 
 
-def aged(held: Held, now: float) -> Held | None:
+def aged(held: Held, now: float) -> Publish | None:
     """With what is left of its expiry; None if nothing is [MQTT-3.3.2-5]."""
-    interval = get_int(held.publish.properties, Property.MESSAGE_EXPIRY_INTERVAL, -1)
+    publish = held.publish
+    interval = get_int(publish.properties, Property.MESSAGE_EXPIRY_INTERVAL, -1)
     if interval < 0:
-        return held
+        return publish
     left = interval - max(int(now - held.born), 0)  # [MQTT-3.3.2-6]
     if left <= 0:
         return None
     properties = tuple(
         (name, left if name is Property.MESSAGE_EXPIRY_INTERVAL else value)
-        for name, value in held.publish.properties
+        for name, value in publish.properties
     )
-    return replace(held, publish=replace(held.publish, properties=properties))
+    return replace(publish, properties=properties)
 
 
 def encode_held(held: Held, time: float) -> bytes:
-    publish = held.publish
-    if publish.qos:  # it has to have some packet id
-        publish = Publish(
-            publish.topic, publish.payload, publish.qos, publish.retain, False, 1, publish.properties
-        )
-    frame = codec.encode(publish, held.version)
-    name = held.id.origin.encode()
+    frame, name = held.frame, held.id.origin.encode()
     numbers = _NUMBERS.pack(held.id.epoch, held.id.lane, held.id.sequence, held.version, time, len(frame))
     return b"%c%b%b%b" % (len(name), name, numbers, frame)
 
@@ -95,4 +106,4 @@ def decode_held(data: bytes, at: int = 0) -> tuple[Held, int]:
     publish = codec.decode(data[start:end], version)
     if not isinstance(publish, Publish) or not publish.topic:
         raise RemoteProtocolError("what is kept for a client is no publication")
-    return hold(MessageId(origin, epoch, lane, sequence), publish, version, time), end
+    return hold(MessageId(origin, epoch, lane, sequence), data[start:end], version, time), end

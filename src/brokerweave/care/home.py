@@ -155,19 +155,19 @@ class Home:
         """What the node has to give to the client now, in order."""
         delivering, out = self.delivering, []
         behind = {
-            (one[:3], held.publish.topic): one.sequence
+            (one[:3], held.topic): one.sequence
             for one, held in reversed(list(self.record.queue.items()))
             if one in delivering.by_broker and one not in delivering.flight
         }
         for _, identifier, held in self._in_order():
             if identifier in delivering.by_broker or identifier in delivering.flight:
                 continue
-            if behind.get((identifier[:3], held.publish.topic), identifier.sequence) < identifier.sequence:
+            if behind.get((identifier[:3], held.topic), identifier.sequence) < identifier.sequence:
                 continue  # its broker has to deliver earlier ones
-            qos = delivering.qos_of(held.publish.topic)
+            qos = delivering.qos_of(held.topic)
             left = aging.aged(held, now) if qos >= 0 else None
             if left is not None:
-                out.append((held, replace(left.publish, qos=min(qos, left.publish.qos))))
+                out.append((held, replace(left, qos=min(qos, left.qos))))
         return out
 
     def _in_order(self) -> list[tuple[float, MessageId, Held]]:

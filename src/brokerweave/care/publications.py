@@ -26,16 +26,18 @@ from brokerweave.care.record import told_of
 from brokerweave.care.wills import WILL_OF
 from brokerweave.links.hybrid_clock import time_of
 from brokerweave.links.run import Run
-from brokerweave.mqtt import codec
 from brokerweave.mqtt.content import content_hash
 from brokerweave.mqtt.packets import Publish
 from brokerweave.mqtt.publish import publish_head
+from brokerweave.mqtt.scanner import split
 from brokerweave.mqtt.trie import FilterTrie
 from brokerweave.session.pair import Pair
 
 MOST_RECALLED = 10_000
 """RecordedPublications that were on their way to the broker before a restart, and are known again."""
 _DUP = 0x08
+_QOS = 0x06
+"""Both of a PUBLISH's first byte."""
 
 
 class RecordedPublications:
@@ -188,7 +190,7 @@ class RecordedPublications:
             for lane, sending in enumerate(self._host.neighbour_table[node].lanes if node != asker else ()):
                 for run in sending.outbox.everything():
                     for held in _publications(run, self._lane(lane)):
-                        if trie.match(held.publish.topic):
+                        if trie.match(held.topic):
                             found[held.id] = held
         return list(found.values())
 
@@ -198,7 +200,7 @@ class RecordedPublications:
         """`in_turn`: all that its origin sent here before on its lane has come."""
         touched: dict[str, Home] = {}
         for held in _publications(run, lane):
-            topic = held.publish.topic
+            topic = held.topic
             self._age_later()
             self.topics.note(topic.encode())
             clients = self._homes.table.matching(topic)
@@ -243,7 +245,7 @@ class RecordedPublications:
         if entered is not None and home.client in entered.shown:
             delivering.flight.add(held.id)
             delivering.by_broker.add(held.id)
-        elif delivering.granted_before(held.publish.topic, entered.tick if entered else now):
+        elif delivering.granted_before(held.topic, entered.tick if entered else now):
             delivering.by_broker.add(held.id)
         return held.id not in delivering.by_broker
 
@@ -292,8 +294,10 @@ def _name(run: Run, lane: int) -> MessageId:
 
 def _publications(run: Run, lane: int) -> Iterator[Held]:
     """Those of QoS 1 and 2. Raises RemoteProtocolError if a frame is damaged."""
-    for offset in range(run.count if run.max_qos else 0):
-        part = run.part(offset, 1)
-        publish = codec.decode(part.blob, part.version)
-        if isinstance(publish, Publish) and publish.qos:
-            yield keeping.hold(_name(part, lane), publish, part.version, part.born)
+    if not run.max_qos:
+        return
+    frames = [run.blob] if run.count == 1 else split(run.blob)
+    name = _name(run, lane)
+    for sequence, frame in enumerate(frames, name.sequence):
+        if frame[0] & _QOS:
+            yield keeping.hold(name._replace(sequence=sequence), frame, run.version, run.born)

@@ -53,7 +53,7 @@ class Snapshot:
         return (
             identifier.epoch > 0
             and identifier.sequence <= self.base.get(_stream(identifier), 0)
-            and _matches(self.filters, self.fresh, held.publish.topic)
+            and _matches(self.filters, self.fresh, held.topic)
         )
 
 
@@ -131,7 +131,7 @@ class RecordTable:
         if held.id in record.ids or _below(record.floor, held.id):
             return True
         return self._based(record, held.id) and (
-            not record.fresh or _matches(record.filters, record.fresh, held.publish.topic)
+            not record.fresh or _matches(record.filters, record.fresh, held.topic)
         )
 
     def _based(self, record: Record, identifier: MessageId) -> bool:

@@ -2,6 +2,7 @@
 
 from brokerweave.care.held import Held, hold
 from brokerweave.care.ids import MessageId
+from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Publish
 
 
@@ -17,7 +18,8 @@ def held(
     born: float = 0.0,
 ) -> Held:
     payload = (text or f"{origin}{epoch}.{lane}.{sequence}").encode()
-    return hold(MessageId(origin, epoch, lane, sequence), Publish(topic, payload, qos), 4, born)
+    frame = codec.encode(Publish(topic, payload, qos, packet_id=sequence % 0xFFFF + 1 if qos else 0), 4)
+    return hold(MessageId(origin, epoch, lane, sequence), frame, 4, born)
 
 
 def sequences(given: list[Held]) -> list[int]:

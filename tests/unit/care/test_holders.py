@@ -12,6 +12,7 @@ from brokerweave.care.ids import MessageId
 from brokerweave.care.record import RecordTable
 from brokerweave.care.room import Room
 from brokerweave.care.wire import LogEntry
+from brokerweave.mqtt import codec
 from brokerweave.mqtt.packets import Publish
 from brokerweave.plugin.sites import SiteBook
 
@@ -98,8 +99,8 @@ def test_records_with_long_queues_go_to_a_holder_in_payloads_that_a_link_takes()
     for number in range(20):
         record = world.place.open(f"client{number}")
         for sequence in range(10):
-            publish = Publish("t", bytes(50_000), 1)
-            world.place.add(record, hold(MessageId("o", number + 1, 0, sequence + 1), publish, 4, 1000.0))
+            frame = codec.encode(Publish("t", bytes(50_000), 1, packet_id=1), 4)
+            world.place.add(record, hold(MessageId("o", number + 1, 0, sequence + 1), frame, 4, 1000.0))
     world.holders.choose()
     world.holders.flush()
     assert max(len(payload) for _, payload in world.host.sent) < 2 * 10 * 50_000
