@@ -184,8 +184,9 @@ class ClientCare(Care, SiteEvents):
         life, last, entries = wire.decode_log(payload, self._host.now())
         self.copies.log((neighbour, life), entries)
         self.copies.heard((neighbour, life), self.homes.table.came)
-        self._disk.flush()
-        self._host.send_own(neighbour, wire.LOGGED, wire.encode_logged(life, last))
+        if any(each.kind != "has" for each in entries):
+            self._disk.flush()
+            self._host.send_own(neighbour, wire.LOGGED, wire.encode_logged(life, last))
 
     def _logged(self, neighbour: str, payload: bytes) -> None:
         life, last = wire.decode_logged(payload)

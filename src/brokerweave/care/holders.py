@@ -142,7 +142,10 @@ class HolderStreams:
     # What happens
 
     def position(self) -> dict[str, int]:
-        """To be given to `have` later."""
+        """To be given to `have` later. Holders are asked to answer, as they do not for what clients have."""
+        for stream in self._streams.values():
+            if stream.acknowledged < stream.position:
+                self._note(stream, LogEntry("position"))
         return {node: stream.position for node, stream in self._streams.items()}
 
     def have(self, positions: dict[str, int]) -> bool:
