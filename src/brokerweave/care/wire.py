@@ -94,7 +94,7 @@ class LogEntry:
     - "heard": the origin `client` in its start `version` knows version `generation` of what the home wants.
     - "unheard": the node `client` may have forgotten that.
     - "holders": `names` keep its records.
-    - "position": the home waits until the holder has all up to here. What clients have is not answered by itself.
+    - "position": the home waits until the holder has all up to here. What clients have it need not answer.
     """
 
     kind: str
