@@ -176,7 +176,7 @@ class PolicySection:
             number(0, 10),
             "A site is better if the other's cost is more than 1 + margin times as high, and by 1 ms "
             "(`steady`). The default leaves clients alone where two sites swing by 20 % around one mean.",
-            formula="cost = mean + 2 x jitter + 1 s x loss",
+            formula="cost = mean + 2 x jitter + 0.5 s x loss",
         ),
     )
 

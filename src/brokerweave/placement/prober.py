@@ -195,7 +195,7 @@ class Prober:
         """Who is near; who has just become so is measured soon."""
         nearest = sorted(self._targets, key=lambda name: (self._estimate(name), name))[: self._settings.near]
         near = frozenset(nearest) | (self._used & self._targets.keys())
-        for name in near - self._near:
+        for name in sorted(near - self._near):  # a simulated run is a function of its seed
             if not self._targets[name].measuring:
                 self._plan(name, now + self._random.random() * _SOON)
         self._near = near

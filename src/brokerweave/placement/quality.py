@@ -12,13 +12,18 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf
+from math import inf, sqrt
 
 MOST_SAMPLES = 32
 JITTER_WEIGHT = 2.0
 """A stream is as late as its late messages: most come within two mean jitters."""
-LOSS_SECONDS = 1.0
+LOSS_SECONDS = 0.5
 """What a lost datagram costs: TCP sends again after 0.2 s at the earliest, and the stream waits behind it."""
+CHANCE = 1.5
+"""Times the square root of the lost pings, by which their number varies: so many do not count. One or two
+lost of eighty say nothing, eight say 5 %."""
+POOL = 8
+"""Measurements over which losses are counted: ten pings cannot tell 1 % from 10 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +38,9 @@ class Sample:
     pings: int = 10
 
     @property
-    def cost(self) -> float:
-        """One number for mean, jitter and loss: seconds that a message takes, roughly, when the way is
-        bad."""
-        return self.mean + JITTER_WEIGHT * self.jitter + LOSS_SECONDS * self.loss
+    def delay(self) -> float:
+        """Seconds that a message takes, roughly, when it is late."""
+        return self.mean + JITTER_WEIGHT * self.jitter
 
 
 def sample(at: float, round_trips: Sequence[float], pings: int) -> Sample:
@@ -52,14 +56,16 @@ def sample(at: float, round_trips: Sequence[float], pings: int) -> Sample:
 class Edge:
     """From one gateway to one site."""
 
-    __slots__ = ("cost", "mean", "samples")
+    __slots__ = ("cost", "lossy", "mean", "samples")
 
     def __init__(self, samples: Iterable[Sample] = ()) -> None:
         self.samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
         self.mean = inf
         """Of the latest measurement that was answered at all; infinite if none was."""
+        self.lossy = 0.0
+        """Seconds that losses cost: as many as are more than chance."""
         self.cost = inf
-        """The median of the last three: one lost ping does not make a site bad."""
+        """One number for mean, jitter and loss: the median delay of the last three, and what losses cost."""
         for each in samples:
             self.add(each)
 
@@ -71,8 +77,11 @@ class Edge:
         samples.append(sample)
         if sample.mean < inf:
             self.mean = sample.mean
-        last = sorted(samples[place].cost for place in range(-min(len(samples), 3), 0))
-        self.cost = last[(len(last) - 1) // 2]
+        pool = [samples[place] for place in range(-min(len(samples), POOL), 0)]
+        lost, pings = sum(each.loss * each.pings for each in pool), sum(each.pings for each in pool)
+        self.lossy = LOSS_SECONDS * max(lost - CHANCE * sqrt(lost), 0.0) / pings
+        last = sorted(each.delay for each in pool[-3:])
+        self.cost = last[(len(last) - 1) // 2] + self.lossy
 
     @property
     def latest(self) -> Sample:
@@ -86,7 +95,7 @@ class Edge:
         if not self.samples or self.samples[-1].at <= start:
             return None
         for each in reversed(self.samples):
-            costs.append(each.cost)
+            costs.append(each.delay + self.lossy)
             if each.at <= start:
                 return min(costs), max(costs)
         return None

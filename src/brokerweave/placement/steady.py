@@ -83,7 +83,7 @@ class SteadyPolicy(PlacementPolicy):
         size = loads.size(client)
         target = min(near, key=lambda name: (loads.share_with(name, size), name))
         fuller, emptier = loads.share(client.site), loads.share(target)
-        delta = self.settings.theta * sum(map(loads.share, near))
+        delta = self.settings.theta * sum(map(loads.share, sorted(near)))
         if emptier + delta >= fuller or loads.share_with(target, size) >= fuller or size <= 0:
             return None
         load = self.settings.load.value
