@@ -129,7 +129,7 @@ def a_merge_forgets_what_the_other_copy_had(patch: pytest.MonkeyPatch) -> None:
     real = RecordTable.merge
 
     def merge(self: RecordTable, record: Record, told: Snapshot) -> Merged:
-        return real(self, record, replace(told, base={}, ids=set()))
+        return real(self, record, replace(told, covers=[], ids=set()))
 
     patch.setattr(RecordTable, "merge", merge)
 

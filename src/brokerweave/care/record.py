@@ -10,7 +10,7 @@ be listed: whatever its lanes brought so far was either for the client, and then
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from brokerweave.care.held import Held
@@ -28,33 +28,46 @@ EXPLICIT = 256
 MOST_DROPPED = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """Of what these filters match, all up to a place in each stream is in a record's queue, or had."""
+
+    filters: frozenset[str]
+    places: Mapping[Stream, int]
+
+    def has(self, held: Held) -> bool:
+        return _below(self.places, held.id) and _matches(self.filters, held.topic)
+
+    def is_in(self, other: Cover) -> bool:
+        return self.filters <= other.filters and all(
+            last <= other.places.get(stream, 0) for stream, last in self.places.items()
+        )
+
+    def __or__(self, other: Cover) -> Cover:
+        return Cover(self.filters | other.filters, _later(self.places, other.places))
+
+
 @dataclass(slots=True)
 class Snapshot:
-    """A record as it travels: with `base`, up to which everything that is not in the queue is had."""
+    """A record as it travels."""
 
     client: str
     generation: int
     filters: dict[str, int]
     queue: list[Held]
-    base: dict[Stream, int] = field(default_factory=dict)
+    covers: list[Cover] = field(default_factory=list)
     ids: set[MessageId] = field(default_factory=set)
     will: bytes = b""
     version: int | None = None
-    fresh: set[str] = field(default_factory=set)
     born: int = 0
     session: int = 0
     floor: dict[Stream, int] = field(default_factory=dict)
 
     def had(self, held: Held) -> bool:
         """Whether it was seen; had, if it is not in the queue."""
-        identifier = held.id
-        if identifier in self.ids or _below(self.floor, identifier):
+        if held.id in self.ids or _below(self.floor, held.id):
             return True
-        return (
-            identifier.epoch > 0
-            and identifier.sequence <= self.base.get(_stream(identifier), 0)
-            and _matches(self.filters, self.fresh, held.topic)
-        )
+        return any(each.has(held) for each in self.covers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +92,14 @@ class Record:
     """The last generation of the session before this one: what is known of that one is of no use."""
     filters: dict[str, int] = field(default_factory=dict)
     queue: dict[MessageId, Held] = field(default_factory=dict)
-    base: dict[Stream, int] = field(default_factory=dict)
+    covers: list[Cover] = field(default_factory=list)
     ids: set[MessageId] = field(default_factory=set)
-    """What the client has, beyond `base`."""
+    """What the client has, beyond that."""
     version: int | None = None
     """Origins that have heard this version of what its home wants know what the client wants there, and
     nobody gives anything from before. None: that is not so yet."""
     floor: dict[Stream, int] = field(default_factory=dict)
     """Of a session that began where the one before had ended: what had come there before is not for it."""
-    fresh: set[str] = field(default_factory=set)
-    """Filters of these that are newer than `base`: what it covers was not looked at for them."""
     will: bytes = b""
     size: int = 0
     meant: set[MessageId] = field(default_factory=set)
@@ -128,20 +139,17 @@ class RecordTable:
         return held.id in record.queue or self._covered(record, held)
 
     def _covered(self, record: Record, held: Held) -> bool:
-        if held.id in record.ids or _below(record.floor, held.id):
+        if held.id in record.ids or _below(record.floor, held.id) or self._implied(record, held.id):
             return True
-        return self._based(record, held.id) and (
-            not record.fresh or _matches(record.filters, record.fresh, held.topic)
-        )
+        return any(each.has(held) for each in record.covers)
 
-    def _based(self, record: Record, identifier: MessageId) -> bool:
-        """Whether it was looked at, if its topic was wanted then."""
+    def _implied(self, record: Record, identifier: MessageId) -> bool:
+        """Whether it was looked at for all that the client wants: its id need not be listed."""
         stream = _stream(identifier)
-        if not identifier.epoch:
-            return False
-        if identifier.sequence <= record.base.get(stream, 0):
+        if self._settled(record, stream) and _below(self.taken, identifier):
             return True
-        return self._settled(record, stream) and identifier.sequence <= self.taken.get(stream, 0)
+        wanted = record.filters.keys()
+        return any(_below(each.places, identifier) and wanted <= each.filters for each in record.covers)
 
     def _settled(self, record: Record, stream: Stream) -> bool:
         return record.version is not None and self.heard.get(stream[:2], -1) >= record.version
@@ -197,10 +205,7 @@ class RecordTable:
         if gone is not record.filters:
             for each in gone:
                 record.filters.pop(each, None)
-                record.fresh.discard(each)
         for each, qos in new.items():
-            if each not in record.filters:
-                record.fresh.add(each)
             record.filters[each] = qos
             if (plain := _own(each)) is not None:
                 self._trie.add(plain, record.client, qos)
@@ -233,7 +238,7 @@ class RecordTable:
     def received(self, record: Record, identifier: MessageId) -> None:
         """The client has it."""
         self._take(record, identifier)
-        if record.fresh or not self._based(record, identifier):
+        if not self._implied(record, identifier):
             record.ids.add(identifier)
             if len(record.ids) > EXPLICIT and not len(record.ids) % EXPLICIT:
                 self._compress(record)
@@ -249,8 +254,7 @@ class RecordTable:
         return held is not None
 
     def _compress(self, record: Record) -> None:
-        if not record.fresh:
-            record.ids = {one for one in record.ids if not self._based(record, one)}
+        record.ids = {one for one in record.ids if not self._implied(record, one)}
 
     def begin(self, record: Record, had: Iterable[MessageId]) -> None:
         """A session begins where the last one of its client ended. `had`: what that had, or was to get."""
@@ -259,16 +263,16 @@ class RecordTable:
 
     def unsettle(self, record: Record) -> None:
         """What the client wants changes, or it came again: ids are listed until origins have heard that."""
-        record.base = self._base(record)
+        record.covers = self._covers(record)
         record.version = None
 
     def settle(self, record: Record, version: int) -> None:
-        record.base = self._base(record)  # an origin that is gone hears nothing any more
-        for stream, last in record.floor.items():
-            record.base[stream] = max(last, record.base.get(stream, 0))
-        record.floor.clear()
+        places: Mapping[Stream, int] = record.floor  # an origin that is gone hears nothing any more
+        for each in self._covers(record):
+            places = _later(places, each.places)
+        record.covers = [Cover(frozenset(record.filters), places)] if places else []
+        record.floor = {}
         record.version = version
-        record.fresh.clear()
         self._compress(record)
 
     def forget_retained(self, old: Callable[[int], bool]) -> None:
@@ -276,12 +280,10 @@ class RecordTable:
         for record in self.records.values():
             record.ids = {one for one in record.ids if one.epoch or not old(one.sequence)}
 
-    def _base(self, record: Record) -> dict[Stream, int]:
-        base = dict(record.base)
-        for stream, last in self.taken.items():
-            if self._settled(record, stream):
-                base[stream] = max(last, base.get(stream, 0))
-        return base
+    def _covers(self, record: Record) -> list[Cover]:
+        """As they are when origins may no longer know what the client wants."""
+        taken = {stream: last for stream, last in self.taken.items() if self._settled(record, stream)}
+        return _joined(record.covers, Cover(frozenset(record.filters), taken)) if taken else record.covers
 
     # Copies
 
@@ -291,11 +293,10 @@ class RecordTable:
             record.generation,
             dict(record.filters),
             list(record.queue.values()),
-            self._base(record),
+            self._covers(record),
             set(record.ids),
             record.will,
             record.version,
-            set(record.fresh),
             record.born,
             record.session,
             dict(record.floor),
@@ -316,23 +317,18 @@ class RecordTable:
         for identifier in had:
             self._take(record, identifier)
         had |= {
-            one for one in told.ids - record.ids if one not in record.queue and not self._based(record, one)
+            one for one in told.ids - record.ids if one not in record.queue and not self._implied(record, one)
         }
         new = [held for held in told.queue if held.id not in had and not self.seen(record, held)]
         for held in new:
             self.add(record, held)
         record.ids |= had
-        # What the other copy covers it covers for its own filters: this one takes that over if it has no
-        # other ones, and else goes on with what it has.
         filters = {f: q for f, q in told.filters.items() if f not in record.filters}
-        if record.filters.keys() <= told.filters.keys() - told.fresh:
-            for stream, last in told.base.items():
-                record.base[stream] = max(last, record.base.get(stream, 0))
+        if filters:
+            self.unsettle(record)
             self.set_filters(record, filters)
-            record.fresh -= filters.keys() - told.fresh
-            record.fresh -= told.filters.keys() - told.fresh
-        else:
-            self.set_filters(record, filters)
+        for each in told.covers:
+            record.covers = _joined(record.covers, each)
         self._compress(record)
         return Merged(new, had, filters)
 
@@ -379,13 +375,27 @@ def told_of(
     return told
 
 
-def _matches(filters: Iterable[str], but: Container[str], topic: str) -> bool:
-    plain = (_own(each) for each in filters if each not in but)
+def _joined(covers: list[Cover], new: Cover) -> list[Cover]:
+    """With another one, and without those that say nothing more."""
+    for each in covers:
+        if each.filters == new.filters:
+            new |= each
+    if any(new.is_in(each) for each in covers):
+        return covers
+    return [*(each for each in covers if not each.is_in(new)), new]
+
+
+def _later(one: Mapping[Stream, int], other: Mapping[Stream, int]) -> dict[Stream, int]:
+    return {stream: max(one.get(stream, 0), other.get(stream, 0)) for stream in {**one, **other}}
+
+
+def _matches(filters: Iterable[str], topic: str) -> bool:
+    plain = (_own(each) for each in filters)
     return any(each is not None and matches(each, topic) for each in plain)
 
 
-def _below(floor: Mapping[Stream, int], identifier: MessageId) -> bool:
-    return identifier.epoch > 0 and identifier.sequence <= floor.get(_stream(identifier), 0)
+def _below(places: Mapping[Stream, int], identifier: MessageId) -> bool:
+    return identifier.epoch > 0 and identifier.sequence <= places.get(_stream(identifier), 0)
 
 
 def _stream(identifier: MessageId) -> Stream:

@@ -12,13 +12,13 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from brokerweave.care.held import Held, decode_held, encode_held
 from brokerweave.care.ids import MessageId
-from brokerweave.care.record import Snapshot
+from brokerweave.care.record import Cover, Snapshot, Stream
 from brokerweave.errors import RemoteProtocolError
 
 LOG = "$brokerweave/care/log"
@@ -222,19 +222,18 @@ def _snapshot(record: Snapshot, bodies: list[Held]) -> list[Any]:
         record.filters,
         first,
         len(record.queue),
-        [[*stream, last] for stream, last in record.base.items()],
+        [[sorted(each.filters), _places(each.places)] for each in record.covers],
         [list(one) for one in record.ids],
         base64.b85encode(record.will).decode(),
         record.version,
-        sorted(record.fresh),
         record.born,
         record.session,
-        [[*stream, last] for stream, last in record.floor.items()],
+        _places(record.floor),
     ]
 
 
 def _record(said: Any, bodies: list[Held]) -> Snapshot:
-    client, generation, filters, first, count, base, ids, will, version, fresh, born, session, floor = said
+    client, generation, filters, first, count, covers, ids, will, version, born, session, floor = said
     if not all(f and type(qos) is int and qos in (0, 1, 2) for f, qos in filters.items()):
         raise ValueError("a filter without a QoS")
     if int(first) < 0 or int(count) < 0 or int(first) + int(count) > len(bodies):
@@ -244,18 +243,21 @@ def _record(said: Any, bodies: list[Held]) -> Snapshot:
         int(generation),
         dict(filters),
         bodies[int(first) : int(first) + int(count)],
-        _ends(base),
+        [Cover(frozenset(map(str, each)), _ends(places)) for each, places in covers],
         set(map(_id, ids)),
         base64.b85decode(will),
         None if version is None else int(version),
-        set(map(str, fresh)),
         int(born),
         int(session),
         _ends(floor),
     )
 
 
-def _ends(said: Any) -> dict[tuple[str, int, int], int]:
+def _places(places: Mapping[Stream, int]) -> list[list[Any]]:
+    return [[*stream, last] for stream, last in places.items()]
+
+
+def _ends(said: Any) -> dict[Stream, int]:
     return {(str(origin), int(epoch), int(lane)): int(last) for origin, epoch, lane, last in said}
 
 

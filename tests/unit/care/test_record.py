@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerweave.care.ids import MessageId
-from brokerweave.care.record import EXPLICIT, Record, RecordTable, Snapshot, part
+from brokerweave.care.record import EXPLICIT, Cover, Record, RecordTable, Snapshot, part
 from tests.unit.care.histories import History, Moment, fresh, histories, table
 from tests.unit.care.messages import held
 
@@ -114,7 +114,9 @@ def test_of_origins_that_know_what_a_client_wants_no_ids_are_listed() -> None:
     history.hear(("a", 1, 0))
     history.settle()
     assert history.record.ids == set()
-    assert history.place.snapshot(history.record).base == {("a", 1, 0): EXPLICIT + 1}
+    assert history.place.snapshot(history.record).covers == [
+        Cover(frozenset("s"), {("a", 1, 0): EXPLICIT + 1})
+    ]
 
 
 def test_what_came_before_the_client_wanted_it_is_not_had_until_origins_have_heard() -> None:
@@ -153,7 +155,34 @@ def test_an_origin_that_had_forgotten_nothing_has_skipped_nothing() -> None:
     history.publish(stream, "s", True)
     history.receive(0)
     history.hear(stream)
-    assert history.place.snapshot(history.record).base == {stream: 1}
+    assert history.place.snapshot(history.record).covers == [Cover(frozenset("s"), {stream: 1})]
+
+
+def test_a_client_has_what_came_for_a_filter_that_it_withdrew_and_replaced() -> None:
+    history, stream = History(), ("a", 1, 0)
+    history.ask("s", 1)
+    history.hear(stream)
+    history.settle()
+    history.publish(stream, "s", True)
+    history.receive(0)
+    history.ask("+", 1)
+    history.ask("s", None)
+    (came,) = history.known.values()
+    assert history.place.has(history.record, came)
+
+
+def test_another_copy_does_not_vouch_for_what_it_did_not_look_for() -> None:
+    (here, one), (there, other), stream = fresh(), fresh(), ("a", 1, 0)
+    for place, record, topic, last in ((here, one, "s", 5), (there, other, "t", 3)):
+        place.unsettle(record)
+        place.set_filters(record, {topic: 1})
+        place.take(stream, last)
+        place.hear(("a", 1), 1)
+        place.settle(record, 1)
+    here.merge(one, there.snapshot(other))
+    assert here.has(one, held(3, origin="a", topic="t"))
+    assert not here.seen(one, held(4, origin="a", topic="t"))
+    assert here.has(one, held(5, origin="a", topic="s"))
 
 
 def test_the_oldest_is_let_go_for_want_of_room_but_never_the_only_one() -> None:

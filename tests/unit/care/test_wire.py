@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from brokerweave.care import wire
 from brokerweave.care.ids import MessageId
-from brokerweave.care.record import Snapshot
+from brokerweave.care.record import Cover, Snapshot
 from brokerweave.care.wire import ANSWER, DONE, LATE, STALE, ClientClaim, Give, LogEntry, Release
 from brokerweave.errors import RemoteProtocolError
 from tests.unit.care.messages import held
@@ -47,17 +47,21 @@ publications = st.builds(
     st.integers(0, 2),
     st.integers(0, NOW),
 )
+covers = st.builds(
+    Cover,
+    st.frozensets(texts, max_size=2),
+    st.dictionaries(st.tuples(names, numbers, st.integers(0, 255)), numbers, max_size=3),
+)
 snapshots = st.builds(
     Snapshot,
     texts,
     numbers,
     st.dictionaries(names, st.integers(0, 2), max_size=3),
     st.lists(publications, max_size=3),
-    st.dictionaries(st.tuples(names, numbers, st.integers(0, 255)), numbers, max_size=3),
+    st.lists(covers, max_size=2),
     st.sets(ids, max_size=3),
     st.binary(max_size=20),
     st.none() | numbers,
-    st.sets(texts, max_size=2),
 )
 gives = st.builds(
     Give,
@@ -83,7 +87,14 @@ entries = st.builds(
 )
 
 SNAPSHOT = Snapshot(
-    "c", 7, {"t": 1}, [held(1), held(2)], {("a", 1, 0): 4}, {MessageId("b", 1, 0, 3)}, b"will", 9, {"t"}
+    "c",
+    7,
+    {"t": 1},
+    [held(1), held(2)],
+    [Cover(frozenset("t"), {("a", 1, 0): 4})],
+    {MessageId("b", 1, 0, 3)},
+    b"will",
+    9,
 )
 PAYLOADS = [
     wire.encode_claims([ClientClaim("c", 7, 2), ClientClaim("é", 8, 0)]),
