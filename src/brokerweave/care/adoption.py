@@ -44,6 +44,7 @@ class Adoption:
     def lives(self) -> None:
         """Other sites live, or one began another life: clients without a home get one."""
         is_home = self._claims.is_home
+        self._claims.lives()
         for home in self._homes:
             if home.state is not State.HOME and not is_home(home.to, home.to_life):
                 self._claims.come(home, home.record.generation + 1)
@@ -96,6 +97,12 @@ class Adoption:
         self._wills.adopted(home)
         self._host.count("clients_adopted")
         self._claims.come(home, record.generation)
+
+    def goes_on(self, life: Life) -> None:
+        """It was only out of reach, and is the home of its clients again."""
+        if life in self._adopted:
+            self._adopted.discard(life)
+            self._sites.adopted(frozenset(self._adopted))
 
     def _forget(self, life: Life) -> None:
         self._adopted.discard(life)

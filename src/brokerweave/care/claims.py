@@ -21,7 +21,7 @@ from brokerweave.care.host import CareHost
 from brokerweave.care.moves import Moves
 from brokerweave.care.publications import RecordedPublications
 from brokerweave.care.recent import RecentPublications
-from brokerweave.care.record import Snapshot, merged, part, told_of
+from brokerweave.care.record import Snapshot, merged, part
 from brokerweave.care.wire import ANSWER, DONE, LATE, STALE, ClientClaim, Give, Release
 from brokerweave.plugin.sites import SiteBook
 
@@ -34,6 +34,7 @@ class _Releasing:
 
     client: str
     to: str
+    life: int
     generation: int
     version: int
 
@@ -64,7 +65,7 @@ class Claims:
         """The last generation in which a client was connected anywhere, as far as is known."""
         self._since: dict[str, int] = {}
         """When a client last came anywhere, as far as is known."""
-        self._releasing: list[_Releasing] = []
+        self._releasing: dict[str, _Releasing] = {}
 
     def generation(self, client: str) -> int:
         """The last that is known of a client."""
@@ -99,6 +100,7 @@ class Claims:
                 homes.begin(record)
             record.session = record.generation
         self._learn(home.client, record.generation, self._host.node_id, home.hold, home.since)
+        self._releasing.pop(home.client, None)
         home.state, home.to = State.HOME, ""
         home.unsettled = None
         home.answered.clear()
@@ -364,7 +366,7 @@ class Claims:
         known = [] if home is None else [self._homes.table.snapshot(home.record)]
         for (node, life), copy, kept in self._copies.of(client):
             if (node, life) == (neighbour, self._sites.life_of(neighbour)):
-                self._forward(neighbour, told_of(kept, [kept.queue[each] for each in sorted(kept.meant)]))
+                self._copies.tell_home((node, life), self._hearing.is_over, client)
             else:
                 copy.to[client] = neighbour, claim.generation, self._sites.life_of(neighbour)
                 known.append(copy.table.snapshot(kept))
@@ -414,34 +416,38 @@ class Claims:
         home = self._homes.get(release.client)
         if home is not None and home.state is State.LEAVING and home.to == neighbour:
             self._homes.want_no_more(home.record)
-        version = self._sites.announce()
-        self._releasing.append(_Releasing(release.client, neighbour, release.generation, version))
+        version, life = self._sites.announce(), self._sites.life_of(neighbour)
+        releasing = _Releasing(release.client, neighbour, life, release.generation, version)
+        self._releasing[release.client] = releasing
         self.look()
 
     def look(self) -> None:
         """Somebody heard or told something: whatever waited for that goes on."""
-        for each in list(self._releasing):
-            if each.to not in self._sites.live:
-                self._releasing.remove(each)
-            elif self._nothing_comes(each):
-                self._releasing.remove(each)
-                self._let_go(each)
+        for each in [each for each in self._releasing.values() if self._nothing_comes(each)]:
+            self._let_go(each)
+            self._give(each.to, Give(each.client, each.generation, DONE))
         for home in list(self._homes.waiting.values()):
             self.progress(home)
             if home.claiming is None and home.unsettled is None and not home.delivering.standing:
                 del self._homes.waiting[home.client]
 
+    def lives(self) -> None:
+        """Who is not home any more has left what it was released from to its own holders."""
+        for each in [each for each in self._releasing.values() if not self.is_home(each.to, each.life)]:
+            self._let_go(each)
+
     def _nothing_comes(self, releasing: _Releasing) -> bool:
-        linked = self._sites.linked()
-        return releasing.to in linked and self._hearing.all_know(linked, releasing.version, {})
+        """Also who is away may have sent something here before it heard where the client is."""
+        others = self._sites.remembered - {self._host.node_id}
+        return releasing.to in self._sites.linked() and self._hearing.all_know(others, releasing.version, {})
 
     def _let_go(self, releasing: _Releasing) -> None:
         client = releasing.client
+        del self._releasing[client]
         home = self._homes.get(client)
         if home is not None and home.state is State.LEAVING and home.to == releasing.to:
             self._homes.drop(home)
         self.drop_copies(client, releasing.to)
-        self._give(releasing.to, Give(client, releasing.generation, DONE))
 
     def drop_copies(self, client: str, to: str) -> None:
         """Who claimed a client has all that copies here have. A home that lives says itself what it drops."""

@@ -147,10 +147,11 @@ class ClientCare(Care, SiteEvents):
             self._adoption.lives()
             self._tell_homes(neighbour)
         if new_link:
+            self._adoption.goes_on((neighbour, self.sites.life_of(neighbour)))
             self.homes.holders.up(neighbour)
             self.claims.up(neighbour)
             life = neighbour, self.sites.life_of(neighbour)
-            self.copies.tell_home(life, lambda held: held.id.origin not in self.sites.live)
+            self.copies.tell_home(life, self._hearing.is_over)
         self.claims.look()
 
     def forgotten(self, neighbour: str) -> None:
@@ -237,7 +238,7 @@ class ClientCare(Care, SiteEvents):
         here = home is not None and home.state is State.HOME and home.session
         home = home or self.homes.open(client, session=True)
         home.pair, home.session, home.since = pair, True, since
-        home.delivering.interrupted()
+        home.interrupted()
         if not (here and session_present):
             home.delivering.lost()
         if session_present:
@@ -274,13 +275,13 @@ class ClientCare(Care, SiteEvents):
             self.claims.moves.end(home)
             return
         home.pair = None
-        home.delivering.interrupted()
+        home.interrupted()
         self._wills.ended(home)
         record = self._host.sessions.of(pair)
         if record is None:
             return
-        if unexpected and home.claiming is not None:
-            record.lost = True  # its session may end with its connection; what it is to get stays
+        if unexpected and home.claiming is not None and record.expiry <= 0:
+            record.lost = True  # its session ends with its connection; what it is to get stays
         if record.lost:
             home.delivering.lost()
 

@@ -201,10 +201,12 @@ class Copies:
         if record.client in copy.to:
             self._tell(copy, record, told_of(record, [held]))
 
-    def tell_home(self, life: Life, gone: Callable[[Held], bool]) -> None:
+    def tell_home(self, life: Life, gone: Callable[[Held], bool], only: str = "") -> None:
         """What came here for a home's clients from origins that are gone it gets from nobody else."""
         copy = self.homes.get(life)
         for record in copy.table if copy is not None else ():
+            if only not in ("", record.client):
+                continue
             found = [record.queue[each] for each in sorted(record.meant) if gone(record.queue[each])]
             if found:
                 self._forward(life[0], told_of(record, found))

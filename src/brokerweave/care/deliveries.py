@@ -118,7 +118,7 @@ class ClientDeliveries:
             expected = next((held for held in pending if held.id in delivering.by_broker), None)
             if expected is None and not must_see:
                 return True  # the node gives it, in its turn
-            delivering.flight.add((expected or pending[0]).id)
+            delivering.begin((expected or pending[0]).id)
             return False
         for entering in self._recent.entering(name):
             if home.client not in entering.shown and not self._has_name(entering):

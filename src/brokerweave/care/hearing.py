@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from brokerweave.care.held import Held
 from brokerweave.care.holders import HolderStreams
 from brokerweave.care.host import CareHost
 from brokerweave.care.record import RecordTable
@@ -25,6 +26,8 @@ class Hearing:
         self._known: dict[str, int] = {}
         self._cuts: dict[str, tuple[int, Cut]] = {}
         """Versions that neighbours know, while something that they sent before is on its way."""
+        self._starts: dict[str, int] = {}
+        """The start, by its epoch, in which each neighbour spoke last."""
         self._lives: dict[str, int] = {}
         self._told: set[str] = set()
         """Neighbours that have told what they want since their links are up."""
@@ -37,6 +40,7 @@ class Hearing:
     def heard(self, neighbour: str, version: int, cut: Cut) -> bool:
         """A neighbour knows this version; up to the cut it did not. Whether that counts now."""
         self._cuts[neighbour] = (version, cut)
+        self._starts[neighbour] = cut.epoch
         return self.took(neighbour)
 
     def took(self, neighbour: str) -> bool:
@@ -52,6 +56,11 @@ class Hearing:
         self._table.hear((neighbour, cut.epoch), version)
         self._holders.heard((neighbour, cut.epoch), version)
         return True
+
+    def is_over(self, held: Held) -> bool:
+        """Whether the start of its origin is, as far as is known: nobody else may have it to send."""
+        origin, epoch, *_ = held.id
+        return origin not in self._sites.live or 0 < epoch < self._starts.get(origin, 0)
 
     def told(self, neighbour: str) -> tuple[bool, bool]:
         """A neighbour told what it wants: whether it began another life, and whether its link is new."""

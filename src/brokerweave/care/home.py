@@ -75,6 +75,8 @@ class Delivering:
     """By filter: the tick at which the broker had granted it in this session, and the QoS."""
     by_broker: set[MessageId] = field(default_factory=set)
     """What its broker will deliver."""
+    begun: set[MessageId] = field(default_factory=set)
+    """Of this, what it has delivered: it does so again until the client has answered."""
     flight: set[MessageId] = field(default_factory=set)
     """What was given to it, or is held in its stream, and not answered."""
     given: dict[bytes, Held] = field(default_factory=dict)
@@ -103,6 +105,23 @@ class Delivering:
         """The broker does not have the session any more."""
         self.granted.clear()
         self.by_broker.clear()
+        self.begun.clear()
+
+    def begin(self, identifier: MessageId) -> None:
+        """Its broker delivers this."""
+        self.flight.add(identifier)
+        self.by_broker.add(identifier)
+        self.begun.add(identifier)
+
+    def end(self, identifier: MessageId) -> None:
+        """The client has it."""
+        self.flight.discard(identifier)
+        self.by_broker.discard(identifier)
+        self.begun.discard(identifier)
+
+    def expect_from_node(self, ids: set[MessageId]) -> None:
+        """Others had these for the client, so its broker may have refused them when they came."""
+        self.by_broker -= ids - self.flight - self.begun
 
 
 @dataclass(slots=True, eq=False)
@@ -179,12 +198,25 @@ class Home:
             ordered.append((max(held.born, before[0]), identifier, held))
         return sorted(ordered, key=lambda each: each[:2])
 
+    def interrupted(self) -> None:
+        """The connection is over. At QoS 0 the broker keeps nothing for the next one: the node gives it."""
+        delivering, queue = self.delivering, self.record.queue
+        delivering.interrupted()
+        kept = (one for one in delivering.by_broker if one in queue)
+        delivering.by_broker = {one for one in kept if delivering.qos_of(queue[one].topic) > 0}
+        delivering.begun &= delivering.by_broker
+
+    def leaves_to_broker(self, held: Held, tick: int) -> bool:
+        """Whether the broker delivers what comes at this tick."""
+        topic, delivering = held.topic, self.delivering
+        keeps = self.pair is not None or delivering.qos_of(topic) > 0
+        return keeps and delivering.granted_before(topic, tick)
+
     def received(self, found: Iterable[Held]) -> MessageId | None:
         """The client answered one of these, which say the same."""
         for held in found:
             if held.id in self.delivering.flight:
-                self.delivering.flight.discard(held.id)
-                self.delivering.by_broker.discard(held.id)
+                self.delivering.end(held.id)
                 return held.id
         return None
 

@@ -105,7 +105,7 @@ class Homes:
     def close(self, home: Home, planned: bool = False) -> None:
         """Another site has claimed the client [MQTT-3.1.4-3]."""
         pair, home.pair = home.pair, None
-        home.delivering.interrupted()
+        home.interrupted()
         home.delivering.lost()
         home.session = False
         record = self._host.sessions.records.get(home.client)
@@ -162,9 +162,7 @@ class Homes:
         """What another copy of a record knows. The holders hear what is new."""
         record = home.record
         learned = self.table.merge(record, told)
-        # The broker may have refused it when it came. If it did not, what it delivers is swallowed.
-        again = {held.id for held in told.queue} - home.delivering.flight
-        home.delivering.by_broker -= again
+        home.delivering.expect_from_node({held.id for held in told.queue})
         if learned.filters and home.state is not State.LEAVING:
             self.want(record)
             self.holders.filters(record)

@@ -139,12 +139,21 @@ class RecordedPublications:
         """As it goes to the broker here. None: this node has acted on it before."""
         lane = self._lane(lane)
         if run.sender is not None and not self._note_sender(run, lane, content_of(run)):
+            self._know_as(run, lane)
             return None
         if run.max_qos:
             self._apply(run, lane, None, in_turn=run.origin == neighbour and not run.repair)
             if not run.cap:
                 run = replace(run, cap=self._qos_here(run))
         return run.without_dup() if run.blob[0] & _DUP else run
+
+    def _know_as(self, run: Run, lane: int) -> None:
+        """Clients here have it, or get it, by its first name; others may keep it for them by this one."""
+        for held in _publications(run, lane):
+            for client in self._homes.table.matching(held.topic):
+                home = self._homes[client]
+                if not self._homes.table.seen(home.record, held):
+                    self._homes.received(home, [held.id])
 
     def _qos_here(self, run: Run) -> int:
         """Its origin may not know yet who wants more here; at QoS 0 nobody would hear who has it."""
@@ -243,9 +252,8 @@ class RecordedPublications:
             return False
         now = homes.moment()
         if entered is not None and home.client in entered.shown:
-            delivering.flight.add(held.id)
-            delivering.by_broker.add(held.id)
-        elif delivering.granted_before(held.topic, entered.tick if entered else now):
+            delivering.begin(held.id)
+        elif home.leaves_to_broker(held, entered.tick if entered else now):
             delivering.by_broker.add(held.id)
         return held.id not in delivering.by_broker
 

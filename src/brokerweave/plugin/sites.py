@@ -75,7 +75,7 @@ class SiteBook(Protocol):
 
     @property
     def remembered(self) -> frozenset[str]:
-        """Those, and who died lately, as long as nobody has adopted its clients."""
+        """Those, and who died in the last window: it may come back with what it had, or was to send."""
 
     @property
     def life(self) -> int:

@@ -30,9 +30,6 @@ class Sites:
     def get(self, node: str) -> SiteInterest | None:
         return self._own.told if node == self._me else self._live.get(node)
 
-    def known(self) -> frozenset[str]:
-        return frozenset(self._live)
-
     def life_of(self, node: str) -> int:
         site = self._live.get(node)
         return site.life if site is not None else 0

@@ -58,6 +58,8 @@ class Links:
     missed: set[str] = field(default_factory=set)
     """Without membership: those whose links failed a moment ago."""
     lost: dict[str, int] = field(default_factory=dict)
+    died: dict[str, int] = field(default_factory=dict)
+    """Those that died in the last window: they may come back with what they had. By the number of times."""
 
 
 class Mesh(Strategy):
@@ -180,7 +182,7 @@ class Mesh(Strategy):
 
     @property
     def remembered(self) -> frozenset[str]:
-        return self.live | self._sites.known()
+        return self.live | self._links.died.keys()
 
     def life_of(self, node: str) -> int:
         return self._sites.life_of(node)
@@ -300,17 +302,18 @@ class Mesh(Strategy):
         gone, self.live = self.live - live, live
         self.context.routes_changed()
         for node in sorted(gone):
-            site = self._sites.get(node)
-            if site is not None:
-                self.context.call_later(self.window, partial(self._forget, node, site))
+            links.died[node] = death = links.died.get(node, 0) + 1
+            self.context.call_later(self.window, partial(self._forget, node, death, self._sites.get(node)))
             self.events.died(node)
         self._forget_adopted(self._sites.adopted(live))
         self.events.lives()
 
-    def _forget(self, node: str, site: SiteInterest) -> None:
-        """Nobody adopted the clients of a dead site."""
-        if node not in self.live and self._sites.get(node) is site:
-            self._end(node)
+    def _forget(self, node: str, death: int, site: SiteInterest | None) -> None:
+        """What a dead site has is of no use any more, and nobody adopts its clients."""
+        if self._links.died.get(node) == death:
+            del self._links.died[node]
+            if node not in self.live and site is not None and self._sites.get(node) is site:
+                self._end(node)
             self.events.lives()
 
     def _end(self, node: str) -> None:
