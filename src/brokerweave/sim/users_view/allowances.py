@@ -7,7 +7,7 @@ not know: how problems are found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
@@ -50,6 +50,16 @@ class Circumstances:
         return {each.site for each in self.stays(client, since)[:1]} | {
             each.site for each in self.stays(client, since) if each.since <= until
         }
+
+    def believed(self, client: str, publication: PublishedMessage) -> set[str]:
+        """Where the sites of its publisher may have taken a subscriber to be when they sent a publication."""
+        found = set()
+        for origin in publication.sites:
+            for stay in reversed([s for s in self.history.connections[client] if s.since <= publication.at]):
+                found.add(stay.site)
+                if self.faults.clear(origin, stay.site, stay.since) < publication.at:
+                    break
+        return found
 
     def due(self, client: str, publication: PublishedMessage) -> float:
         """When a client should have had a publication at the latest, if that was promised."""
@@ -108,7 +118,8 @@ def queue_was_full(scene: Circumstances, problem: Problem) -> bool:
         if in_turn and not scene.came(problem, problem.receipt.at):
             return False
     due, answered = scene.due(problem.client, publication), publication.acknowledged + HEARD_SECONDS
-    for home in scene.sites_of(problem.client, publication.at, due):
+    homes = scene.sites_of(problem.client, publication.at, due)
+    for home in homes | scene.believed(problem.client, publication):
         for origin in publication.sites:
             if any(to == home and publication.at <= at <= answered for at, to in faults.drops[origin]):
                 return True
@@ -234,7 +245,7 @@ def _does_not_know(faults: FaultLog, connection: Connection) -> bool:
 
 def answer_not_told(scene: Circumstances, problem: Doubled) -> bool:
     """The subscriber's site ended, or it moved from there, before that could tell the others of the answer,
-    or they had the message, and it came again when the subscriber had come again."""
+    or they had the message, or they lost that too, and it came again when the subscriber had come again."""
     faults, publication = scene.faults, problem.publication
     for receipt in problem.before:
         site = receipt.connection.site
@@ -246,10 +257,21 @@ def answer_not_told(scene: Circumstances, problem: Doubled) -> bool:
         ways = [(site, receipt.at), *((each.site, each.at) for each in publication.sent)]
         told = max(faults.clear(way, other, at + HEARD_SECONDS) for way, at in ways for other in faults.sites)
         came = problem.again.connection.since
+        told = max([told, *_forgotten(scene, site, receipt.at, problem.again.at)])
         settled = (scene.settled(problem.client, died, told), scene.settled(problem.client, came, came))
         if died <= told and problem.again.at <= max(settled):
             return True
     return False
+
+
+def _forgotten(scene: Circumstances, site: str, since: float, until: float) -> Iterator[float]:
+    """When as many sites as there are copies, one of them this, had lost what they had."""
+    faults = scene.faults
+    deaths = [(at, other) for other in faults.sites for at in faults.kept_nothing(other, since, until)]
+    for at, _ in deaths:
+        gone = {other for died, other in deaths if died <= at <= scene.restored(other, died)}
+        if site in gone and len(gone) >= faults.copies:
+            yield at
 
 
 def in_flight_to_the_broker(scene: Circumstances, problem: Doubled) -> bool:
@@ -319,14 +341,20 @@ def will_of_two(scene: Circumstances, problem: Doubled) -> bool:
 
 
 def kept_out_of_reach(scene: Circumstances, problem: OutOfOrder) -> bool:
-    """Its subscriber came, or subscribed, while it was on its way, and a site that kept it did not reach the
-    subscriber's before the later one had come."""
+    """A site that kept it did not reach the subscriber's before the later one had come: its publisher's,
+    which ended; or any, or its publisher's not that one, while its subscriber came, or subscribed."""
     since, until = problem.publication.at, problem.behind_receipt.at
     if scene.due(problem.client, problem.publication) < problem.behind.at:
         return False
     homes = scene.sites_of(problem.client, since, until)
+    faults, origins = scene.faults, problem.publication.sites
+    cut_off = all(faults.clear(one, home, since) >= until for one in origins for home in homes)
+    if cut_off and any(since <= end.since <= until for one in origins for end in faults.nodes[one]):
+        return True
     return scene.came(problem, problem.receipt.at) and any(
-        scene.faults.apart(one, home, since, until) for one in scene.faults.sites for home in homes
+        faults.apart(one, end, since, until)
+        for one in faults.sites
+        for end in homes | problem.publication.sites
     )
 
 

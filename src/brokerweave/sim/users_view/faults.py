@@ -88,7 +88,9 @@ class FaultLog:
         lasts, name = arguments[-1], str(arguments[0]) if arguments else ""
         match kind:
             case "delay":
-                self._between((name,), (str(arguments[1]),), kind, lasts)
+                other, delay, jitter, _, lasts = arguments[1:]
+                slow = float(lasts) + float(delay) + float(jitter)  # what was sent last arrives then
+                self._between((name,), (str(other),), kind, slow)
             case "cut":
                 wire = {"broker": f"{name}/broker", "clients": f"{name}/clients"}.get(str(arguments[1]))
                 others = (wire,) if wire else tuple(site for site in self.sites if site != name)
